@@ -1,0 +1,1 @@
+"""From replays to certificates, relation graphs and certified orbits."""

@@ -1,0 +1,153 @@
+"""From the replays of an episode to a certified episode, or to a typed exclusion.
+
+Pure: what the verifier said comes in, evidence or the reason why there is none comes out. An exclusion is counted in
+the manifest; it is never turned into a soft label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from vcrt.certification.certificates import (
+    Certificate,
+    InconsistentReplayError,
+    certificates,
+)
+from vcrt.certification.relations import (
+    ContextDependentError,
+    OperationRelation,
+    UncertifiedPairError,
+    relation_graph,
+)
+from vcrt.certification.replay import EpisodeReplays
+from vcrt.environments.contract import CrossCheck, Episode, Replay, Versions
+from vcrt.orders import Order, orbit_of
+
+ExclusionKind: TypeAlias = Literal[
+    "nondeterministic",
+    "ambiguous_correspondence",
+    "missing_provenance",
+    "version_disagreement",
+    "context_dependent",
+    "no_effect",
+    "outside_schema",
+    "duplicate",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Why an episode is not in the dataset."""
+
+    episode_id: str
+    kind: ExclusionKind
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preset:
+    """What an episode must look like to be frozen: its number of operations and the size of its orbit."""
+
+    num_operations: int
+    orbit_size: int
+
+
+#: Four operations of which 12 of the 24 orders are legal (the paper's Section "Experimental Design").
+PAPER_PRESET = Preset(num_operations=4, orbit_size=12)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CertifiedEpisode:
+    """An episode with its complete evidence. ``orbit`` lists the legal orders that certified swaps connect."""
+
+    episode: Episode
+    versions: Versions
+    replays: tuple[Replay, ...]
+    certificates: tuple[Certificate, ...]
+    relations: tuple[OperationRelation, ...]
+    orbit: tuple[Order, ...]
+    cross_checks: tuple[CrossCheck, ...] = ()
+
+
+def certify_episode(
+    evidence: EpisodeReplays,
+    versions: Versions,
+    preset: Preset,
+    cross_checks: Sequence[CrossCheck] = (),
+) -> CertifiedEpisode | Exclusion:
+    """Certify one episode from its exhaustive replays; every reason not to is a typed :class:`Exclusion`."""
+    episode = evidence.episode
+    flaw = _flaw_of_episode(episode, preset)
+    if flaw is not None:
+        return flaw
+
+    def excluded(kind: ExclusionKind, detail: str) -> Exclusion:
+        return Exclusion(episode.episode_id, kind, detail)
+
+    for replay in evidence.replays:
+        idle = _idle_step(replay)
+        if idle is not None:
+            return excluded("no_effect", f"step {idle} of order {list(replay.sequence)}")
+    try:
+        found = certificates(evidence)
+        relations = relation_graph(episode.num_operations, found)
+    except InconsistentReplayError as error:
+        return excluded("nondeterministic", str(error))
+    except ContextDependentError as error:
+        return excluded("context_dependent", str(error))
+    except UncertifiedPairError as error:
+        return excluded("outside_schema", str(error))
+
+    legal = legal_orders(evidence.replays)
+    if not legal:
+        return excluded("outside_schema", "the reference order itself is refused")
+    diamonds = {(c.context, frozenset(c.pair)) for c in found if c.verdict == "diamond"}
+    orbit = orbit_of(
+        tuple(range(episode.num_operations)),
+        legal,
+        lambda context, a, b: (context, frozenset((a, b))) in diamonds,
+    )
+    if len(orbit) != len(legal) or len(orbit) != preset.orbit_size:
+        return excluded(
+            "outside_schema",
+            f"{len(legal)} legal orders, {len(orbit)} in the orbit, not {preset.orbit_size}",
+        )
+    return CertifiedEpisode(
+        episode=episode,
+        versions=versions,
+        replays=evidence.replays,
+        certificates=found,
+        relations=relations,
+        orbit=tuple(orbit),
+        cross_checks=tuple(cross_checks),
+    )
+
+
+def legal_orders(replays: Sequence[Replay]) -> list[Order]:
+    """The orders that were accepted and end in the reference order's state; none if the reference is refused."""
+    reference = min(replays, key=lambda replay: replay.sequence)
+    terminal = reference.terminal_hash
+    return [r.sequence for r in replays if r.accepted and r.terminal_hash == terminal]
+
+
+def _flaw_of_episode(episode: Episode, preset: Preset) -> Exclusion | None:
+    identity = episode.episode_id
+    signatures = [operation.signature for operation in episode.operations]
+    if len(set(signatures)) != len(signatures) or not all(signatures):
+        return Exclusion(identity, "ambiguous_correspondence", f"signatures {signatures}")
+    if not episode.provenance.source or not episode.provenance.generator:
+        return Exclusion(identity, "missing_provenance", "source or generator is empty")
+    if episode.num_operations != preset.num_operations:
+        return Exclusion(
+            identity,
+            "outside_schema",
+            f"{episode.num_operations} operations, not {preset.num_operations}",
+        )
+    return None
+
+
+def _idle_step(replay: Replay) -> int | None:
+    hashes = replay.state_hashes
+    return next((k for k in range(1, len(hashes)) if hashes[k] == hashes[k - 1]), None)

@@ -1,0 +1,1 @@
+"""CLRS: the algorithms of dm-clrs as the verifier."""

@@ -1,0 +1,271 @@
+"""What an environment is: episodes of operations that a native verifier can replay in any order.
+
+An environment comes in one of two forms. The *step* form (:class:`StepEnvironment`) answers one transition at a
+time; the *batch* form (:class:`BatchEnvironment`) replays many sequences at once, for verifiers that are best driven
+in batches. Each derives the other, so the rest of vcrt sees only :class:`Environment`.
+
+Not covered: certification (which orders are equivalent) and everything that the policy sees.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
+
+from vcrt.errors import UnknownNameError
+from vcrt.hashing import Json, json_digest, sha256_hex
+
+State = TypeVar("State")
+RelationKind: TypeAlias = Literal["precedes", "conflicts"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operation:
+    """One step of an episode.
+
+    ``signature`` is its canonical name, unique within the episode and unchanged when the step is adapted to another
+    position; ``payload`` is the native form that the verifier runs (JSON).
+    """
+
+    signature: str
+    payload: Json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance:
+    """Where an episode comes from. Episodes with equal ``source`` never fall on two sides of a split."""
+
+    source: str
+    generator: str
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Episode:
+    """A native initial state and its operations; the reference order is the order in which they stand here.
+
+    The whole episode is JSON, so that it can be sealed, hashed and replayed from its own bytes.
+    """
+
+    environment: str
+    schema: str
+    initial: Json
+    operations: tuple[Operation, ...]
+    provenance: Provenance
+
+    @property
+    def episode_id(self) -> str:
+        """``environment/schema/seed``, unique within a dataset."""
+        return f"{self.environment}/{self.schema}/{self.provenance.seed}"
+
+    @property
+    def num_operations(self) -> int:
+        """How many operations an order of this episode has."""
+        return len(self.operations)
+
+    def content_hash(self) -> str:
+        """SHA-256 of what is replayed (not of where it came from): equal episodes have equal content hashes."""
+        content: Json = {
+            "environment": self.environment,
+            "schema": self.schema,
+            "initial": self.initial,
+            "operations": [operation_to_json(o) for o in self.operations],
+        }
+        return json_digest(content)
+
+
+def operation_to_json(operation: Operation) -> dict[str, Json]:
+    """The JSON form of an operation."""
+    return {"signature": operation.signature, "payload": operation.payload}
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted(Generic[State]):
+    """The verifier accepts the operation; ``state`` is the next state."""
+
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The verifier refuses the operation; ``reason`` is its own message."""
+
+    reason: str
+
+
+Transition: TypeAlias = Accepted[State] | Rejected
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """An episode and the sequence of operation indices to run from its initial state (a whole order or a prefix)."""
+
+    episode: Episode
+    sequence: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The verifier's answers along one sequence.
+
+    ``state_hashes[k]`` is the SHA-256 of the canonical state after ``k`` accepted steps (``state_hashes[0]``: the
+    initial state). If ``rejection`` is set, the step after the last hash was refused; when all steps have a hash and
+    ``rejection`` is set all the same, the sequence was refused as a whole (an error that no single step shows).
+    """
+
+    sequence: tuple[int, ...]
+    state_hashes: tuple[str, ...]
+    rejection: Rejected | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether every step was accepted."""
+        return self.rejection is None
+
+    @property
+    def terminal_hash(self) -> str | None:
+        """The canonical hash after the last step, or None if the sequence was refused."""
+        return self.state_hashes[-1] if self.accepted else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Versions:
+    """Everything that a verdict depends on besides the episode. Two datasets are comparable only if these are equal."""
+
+    environment: str
+    adapter: str
+    canonicalizer: str
+    verifier: str
+    libraries: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Json]:
+        """The JSON form, as it stands in certificates and manifests."""
+        return {
+            "environment": self.environment,
+            "adapter": self.adapter,
+            "canonicalizer": self.canonicalizer,
+            "verifier": self.verifier,
+            "libraries": dict(self.libraries),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CrossCheck:
+    """An independent second opinion: of ``checked`` comparisons made by ``checker``, ``agreed`` were equal."""
+
+    checker: str
+    checked: int
+    agreed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schema:
+    """One family of episodes. ``relation`` is the kind of its anti-diamond *as designed*; certification decides."""
+
+    name: str
+    summary: str
+    relation: RelationKind
+
+
+class Environment(ABC):
+    """What certification needs of an environment. Subclass :class:`StepEnvironment` or :class:`BatchEnvironment`.
+
+    Contract: ``sample`` and ``replay`` are deterministic functions of their arguments; a verifier that breaks raises
+    :class:`vcrt.errors.VerifierFailure` and never returns a verdict; equal canonical hashes imply equal futures.
+    """
+
+    name: ClassVar[str]
+    schemas: ClassVar[tuple[Schema, ...]]
+    #: How many requests ``replay`` likes to get at once.
+    preferred_batch: ClassVar[int] = 4096
+
+    @abstractmethod
+    def versions(self) -> Versions:
+        """Versions and library hashes; raises :class:`vcrt.errors.UnavailableError` if a part is missing or wrong."""
+
+    @abstractmethod
+    def sample(self, schema: str, seed: int) -> Episode:
+        """A candidate episode of a schema, from that schema's own generator seeded by ``seed``."""
+
+    @abstractmethod
+    def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
+        """The verifier's answers to each request, in the order of the requests."""
+
+    def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
+        """Second opinions on one episode from an engine other than the verifier. Default: none."""
+        return ()
+
+    def describe(self, operation: Operation) -> str:
+        """The native step as a person would read it."""
+        return operation.signature
+
+    def schema(self, name: str) -> Schema:
+        """The schema of that name; raises :class:`vcrt.errors.UnknownNameError`."""
+        for schema in self.schemas:
+            if schema.name == name:
+                return schema
+        raise UnknownNameError.of(f"{self.name} schema", name, (s.name for s in self.schemas))
+
+
+class StepEnvironment(Environment, Generic[State]):
+    """The simple form: one transition at a time, over immutable native states."""
+
+    @abstractmethod
+    def initial_state(self, episode: Episode) -> State:
+        """The native state before the first operation."""
+
+    @abstractmethod
+    def step(self, state: State, operation: Operation) -> Transition[State]:
+        """Run one operation; never changes ``state`` in place."""
+
+    @abstractmethod
+    def canonical(self, state: State) -> bytes:
+        """A canonical serialisation: equal bytes exactly when the states are equivalent for every continuation."""
+
+    def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
+        """Each request by itself, step by step, from its own fresh initial state."""
+        return [self._replay_one(request) for request in requests]
+
+    def _replay_one(self, request: ReplayRequest) -> Replay:
+        state = self.initial_state(request.episode)
+        hashes = [sha256_hex(self.canonical(state))]
+        for index in request.sequence:
+            transition = self.step(state, request.episode.operations[index])
+            if isinstance(transition, Rejected):
+                return Replay(request.sequence, tuple(hashes), transition)
+            state = transition.state
+            hashes.append(sha256_hex(self.canonical(state)))
+        return Replay(request.sequence, tuple(hashes))
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixState:
+    """The state of a batch environment seen as steps: an episode and the accepted prefix, with its canonical hash."""
+
+    episode: Episode
+    prefix: tuple[int, ...]
+    state_hash: str
+
+
+class BatchEnvironment(Environment):
+    """The batch form: subclasses give ``replay``; single steps are derived from it by replaying the prefix."""
+
+    def initial_state(self, episode: Episode) -> PrefixState:
+        """The empty prefix."""
+        (replay,) = self.replay([ReplayRequest(episode, ())])
+        return PrefixState(episode, (), replay.state_hashes[0])
+
+    def step(self, state: PrefixState, operation: Operation) -> Transition[PrefixState]:
+        """Replay the prefix with one more operation."""
+        index = state.episode.operations.index(operation)
+        sequence = (*state.prefix, index)
+        (replay,) = self.replay([ReplayRequest(state.episode, sequence)])
+        if replay.rejection is not None:
+            return replay.rejection
+        return Accepted(PrefixState(state.episode, sequence, replay.state_hashes[-1]))
+
+    def canonical(self, state: PrefixState) -> bytes:
+        """The canonical hash that the verifier's output gave."""
+        return bytes.fromhex(state.state_hash)

@@ -1,0 +1,1 @@
+"""Lean 4: the elaborator and the kernel as the verifier."""

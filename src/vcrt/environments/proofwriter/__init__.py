@@ -1,0 +1,1 @@
+"""ProofWriter: forward chaining over rule theories as the verifier."""

@@ -1,0 +1,35 @@
+"""Environments by name, as plug-ins of the entry-point group ``vcrt.environments``."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+from vcrt.environments.contract import Environment
+from vcrt.errors import UnavailableError, UnknownNameError
+
+GROUP = "vcrt.environments"
+
+
+def environment_names() -> tuple[str, ...]:
+    """The names of all registered environments, sorted."""
+    return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
+
+
+def load_environment(name: str) -> Environment:
+    """Make the environment of that name.
+
+    Raises :class:`UnknownNameError` for an unknown name and :class:`UnavailableError` when the plug-in does not give
+    an :class:`Environment`.
+    """
+    for point in entry_points(group=GROUP):
+        if point.name == name:
+            made = point.load()()
+            if not isinstance(made, Environment):
+                raise UnavailableError(
+                    f"the plug-in for environment {name!r} is not an Environment",
+                    where=f"entry point {point.value!r} of group {GROUP!r}",
+                    found=type(made).__name__,
+                    expected="a callable without arguments that returns a vcrt.environments.contract.Environment",
+                )
+            return made
+    raise UnknownNameError.of("environment", name, environment_names())

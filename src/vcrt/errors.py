@@ -1,0 +1,103 @@
+"""The named errors of vcrt.
+
+Every error that a user can cause or mend is a :class:`VcrtError`: it says what went wrong, where, what was found,
+what was expected and how to mend it. The command line prints it as one message and exits with ``exit_code``.
+A verifier's refusal of a step is *not* an error: it is :class:`vcrt.environments.contract.Rejected`, a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class VcrtError(ValueError):
+    """Base of all errors that are the user's to mend."""
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        found: str | None = None,
+        expected: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.found = found
+        self.expected = expected
+        self.remedy = remedy
+        super().__init__(self.message())
+
+    def message(self) -> str:
+        """The whole message, one labelled line for each part that is known."""
+        parts = [
+            ("where", self.where),
+            ("found", self.found),
+            ("expected", self.expected),
+            ("to mend", self.remedy),
+        ]
+        lines = [self.what, *(f"  {label}: {text}" for label, text in parts if text is not None)]
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders: rebuild them from their parts, not from the rendered message.
+        return (
+            _rebuild,
+            (type(self), self.what, self.where, self.found, self.expected, self.remedy),
+        )
+
+
+def _rebuild(
+    kind: type[VcrtError],
+    what: str,
+    where: str | None,
+    found: str | None,
+    expected: str | None,
+    remedy: str | None,
+) -> VcrtError:
+    error = kind.__new__(kind)
+    VcrtError.__init__(error, what, where=where, found=found, expected=expected, remedy=remedy)
+    return error
+
+
+class UnknownNameError(VcrtError):
+    """A schema, method, environment or other registered name that does not exist."""
+
+    @classmethod
+    def of(cls, kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+        """The error for an unknown ``kind`` called ``name``; suggests the nearest of the ``known`` names."""
+        names = sorted(known)
+        near = get_close_matches(name, names, n=1)
+        return cls(
+            f"unknown {kind} {name!r}",
+            expected=f"one of {', '.join(names)}" if names else f"no {kind} is registered",
+            remedy=f"did you mean {near[0]!r}?" if near else None,
+        )
+
+
+class UnavailableError(VcrtError):
+    """A verifier or library that is missing, or present in a version that is not supported."""
+
+
+class MalformedInputError(VcrtError):
+    """A file or text from outside that does not have the documented form."""
+
+
+class VerifierFailure(VcrtError):
+    """A verifier that broke (died, timed out, answered nonsense). Never a verdict: retried, then reported."""
+
+
+class DatasetError(VcrtError):
+    """A frozen dataset that is incomplete, altered, unverified or of other versions."""
+
+
+class RunError(VcrtError):
+    """A training or evaluation run whose directory, plan or ledger does not allow what was asked."""
+
+
+class BackboneError(VcrtError):
+    """Backbone weights or a tokenizer that are missing, altered or unsuitable."""

@@ -1,0 +1,91 @@
+"""Orders of n operations: permutations, adjacent swaps, linear extensions, and orbits as graph components.
+
+An order is a tuple of operation indices. Everything here is exact and enumerates; nothing here knows what the
+operations are. Not covered: estimates for operation counts at which n! orders no longer fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from itertools import permutations
+from typing import TypeAlias
+
+Order: TypeAlias = tuple[int, ...]
+#: ``is_certified(prefix, a, b)``: may the adjacent operations a and b be swapped after ``prefix``?
+SwapCertified: TypeAlias = Callable[[Order, int, int], bool]
+
+
+def all_orders(num_operations: int) -> tuple[Order, ...]:
+    """All ``n!`` orders in lexicographic order; this is the column order of every ``[..., n!]`` array in vcrt."""
+    return tuple(permutations(range(num_operations)))
+
+
+def swap_adjacent(order: Order, position: int) -> Order:
+    """The order with the operations at ``position`` and ``position + 1`` exchanged."""
+    if not 0 <= position < len(order) - 1:
+        raise ValueError(f"position {position} has no right neighbour in an order of {len(order)}")
+    return (
+        *order[:position],
+        order[position + 1],
+        order[position],
+        *order[position + 2 :],
+    )
+
+
+def linear_extensions(num_operations: int, precedence: Iterable[tuple[int, int]]) -> list[Order]:
+    """All orders in which ``a`` stands before ``b`` for each pair ``(a, b)``, in lexicographic order.
+
+    The pairs need not be transitively closed. Raises ``ValueError`` if they contain a cycle or a foreign index.
+    """
+    predecessors: list[set[int]] = [set() for _ in range(num_operations)]
+    for before, after in precedence:
+        if not (0 <= before < num_operations and 0 <= after < num_operations):
+            raise ValueError(f"pair ({before}, {after}) is outside 0..{num_operations - 1}")
+        predecessors[after].add(before)
+    extensions: list[Order] = []
+
+    def extend(prefix: Order, placed: frozenset[int]) -> None:
+        if len(prefix) == num_operations:
+            extensions.append(prefix)
+        for operation in range(num_operations):
+            if operation not in placed and predecessors[operation] <= placed:
+                extend((*prefix, operation), placed | {operation})
+
+    extend((), frozenset())
+    if not extensions:
+        raise ValueError("the precedence pairs contain a cycle, so no order satisfies them")
+    return extensions
+
+
+def orbit_of(start: Order, orders: Collection[Order], is_certified: SwapCertified) -> list[Order]:
+    """The orbit of ``start``: its connected component among ``orders`` under certified adjacent swaps, sorted.
+
+    Source: the equivalence relation of the paper's Section "Diamonds and Anti-Diamonds". A start that is not among
+    ``orders`` (a failure) is a singleton.
+    """
+    members = set(orders)
+    if start not in members:
+        return [start]
+    reached = {start}
+    frontier = [start]
+    while frontier:
+        order = frontier.pop()
+        for position in range(len(order) - 1):
+            neighbour = swap_adjacent(order, position)
+            if neighbour in reached or neighbour not in members:
+                continue
+            if is_certified(order[:position], order[position], order[position + 1]):
+                reached.add(neighbour)
+                frontier.append(neighbour)
+    return sorted(reached)
+
+
+def orbits(orders: Collection[Order], is_certified: SwapCertified) -> list[list[Order]]:
+    """The partition of ``orders`` into orbits, each sorted, the list sorted by first member."""
+    remaining = set(orders)
+    parts = []
+    while remaining:
+        part = orbit_of(min(remaining), orders, is_certified)
+        remaining.difference_update(part)
+        parts.append(part)
+    return sorted(parts)

@@ -1,0 +1,35 @@
+"""Progress of long work, as the working code sees it. How it is shown is the command line's business."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Task(Protocol):
+    """One piece of long work with a known number of units."""
+
+    def advance(self, units: int = 1) -> None:
+        """Note that ``units`` more are done."""
+
+
+class Progress(Protocol):
+    """Where long work reports to."""
+
+    def task(self, description: str, total: int, unit: str) -> Task:
+        """Begin a task of ``total`` units, called ``unit`` in the plural."""
+
+
+class _SilentTask:
+    def advance(self, units: int = 1) -> None:
+        """Do nothing."""
+
+
+class Silent:
+    """Progress that shows nothing."""
+
+    def task(self, description: str, total: int, unit: str) -> Task:
+        """A task that shows nothing."""
+        return _SilentTask()
+
+
+SILENT: Progress = Silent()

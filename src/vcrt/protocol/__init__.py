@@ -1,0 +1,1 @@
+"""The frozen plan, the ledger, the evaluation and its statistics."""

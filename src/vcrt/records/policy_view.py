@@ -1,0 +1,163 @@
+"""The policy view: the anonymous record that a model sees, and its rendering as tokens.
+
+A record holds pointers drawn afresh for each episode and one typed relation for each related pair. It holds no
+environment, schema, verdict, message, mask or operation order. *Slots* number a record's pointers in ascending
+order; orders of a record are orders of slots.
+
+Not covered: text for language models with a tokenizer of their own (see :mod:`vcrt.policy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json
+
+POINTER_POOL = 8
+
+RelationType: TypeAlias = Literal["commutes", "precedes", "conflicts"]
+Serialisation: TypeAlias = Literal["sorted", "shuffled"]
+
+#: The opaque token of each relation type, as (first before second, second before first).
+RELATION_TOKENS: Mapping[RelationType, tuple[str, str]] = {
+    "commutes": ("r0", "r0"),
+    "precedes": ("r1", "r2"),
+    "conflicts": ("r3", "r4"),
+}
+POINTER_TOKENS: tuple[str, ...] = tuple(f"p{i}" for i in range(POINTER_POOL))
+BEGIN, POINTERS, RELATIONS, SEPARATOR, ANSWER = "<s>", "<pointers>", "<relations>", ";", "<order>"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class PointerRelation:
+    """A typed relation between two slots; for ``precedes`` and ``conflicts`` the first stands before the second."""
+
+    first: int
+    second: int
+    kind: RelationType
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyRecord:
+    """What the policy sees of one episode.
+
+    ``pointers[slot]`` is the pointer (0 to ``POINTER_POOL - 1``) of a slot, ascending; ``relations`` are sorted.
+    ``record_id`` is opaque and is never rendered.
+    """
+
+    record_id: str
+    pointers: tuple[int, ...]
+    relations: tuple[PointerRelation, ...]
+
+    def __post_init__(self) -> None:
+        where = f"policy record {self.record_id!r}"
+        if list(self.pointers) != sorted(set(self.pointers)):
+            raise MalformedInputError(
+                "pointers must be distinct and ascending", where=where, found=str(self.pointers)
+            )
+        if self.pointers and not 0 <= self.pointers[0] <= self.pointers[-1] < POINTER_POOL:
+            raise MalformedInputError(
+                "a pointer is outside the pool",
+                where=where,
+                found=str(self.pointers),
+                expected=f"0 to {POINTER_POOL - 1}",
+            )
+        slots = range(len(self.pointers))
+        for relation in self.relations:
+            if relation.first == relation.second or not {relation.first, relation.second} <= set(
+                slots
+            ):
+                raise MalformedInputError(
+                    "a relation names a slot that does not exist", where=where, found=str(relation)
+                )
+            if relation.kind not in RELATION_TOKENS:
+                raise MalformedInputError(
+                    "unknown relation type",
+                    where=where,
+                    found=relation.kind,
+                    expected=f"one of {', '.join(RELATION_TOKENS)}",
+                )
+
+    @property
+    def num_operations(self) -> int:
+        """How many slots an order of this record has."""
+        return len(self.pointers)
+
+    def to_json(self) -> dict[str, Json]:
+        """The JSON form; :func:`record_from_json` reads it."""
+        return {
+            "record_id": self.record_id,
+            "pointers": list(self.pointers),
+            "relations": [[r.first, r.second, r.kind] for r in self.relations],
+        }
+
+
+def record_from_json(value: Mapping[str, object]) -> PolicyRecord:
+    """Read a record; raises :class:`MalformedInputError` for anything that ``to_json`` does not write."""
+    try:
+        record_id, pointers, relations = value["record_id"], value["pointers"], value["relations"]
+        if set(value) != {"record_id", "pointers", "relations"} or not isinstance(record_id, str):
+            raise TypeError("unexpected fields")
+        if not isinstance(pointers, list) or not isinstance(relations, list):
+            raise TypeError("pointers and relations must be lists")
+        triples = tuple(PointerRelation(int(a), int(b), kind) for a, b, kind in relations)
+        return PolicyRecord(
+            record_id=record_id, pointers=tuple(int(p) for p in pointers), relations=triples
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, MalformedInputError):
+            raise
+        raise MalformedInputError(
+            "not a policy record",
+            found=f"{type(error).__name__}: {error}",
+            expected='{"record_id": str, "pointers": [int], "relations": [[slot, slot, type]]}',
+        ) from error
+
+
+def render(
+    record: PolicyRecord, serialisation: Serialisation, generator: np.random.Generator
+) -> list[str]:
+    """The record as tokens, ending with the token after which the order is to be given.
+
+    ``sorted``: relations sorted by pointer and always first-before-second. ``shuffled``: pointers and relations in
+    random order and either direction, as a verifier may serialise them. ``commutes`` is printed in random order in
+    both, so that its direction means nothing.
+    """
+    slots = list(range(record.num_operations))
+    statements: list[tuple[int, str, int]] = []
+    for relation in record.relations:
+        forward, backward = RELATION_TOKENS[relation.kind]
+        either_way = relation.kind == "commutes" or serialisation == "shuffled"
+        if either_way and generator.integers(2):
+            statements.append((relation.second, backward, relation.first))
+        else:
+            statements.append((relation.first, forward, relation.second))
+    if serialisation == "shuffled":
+        generator.shuffle(slots)
+        generator.shuffle(statements)
+    else:
+        statements.sort(key=lambda statement: (statement[0], statement[2]))
+    pointer = [POINTER_TOKENS[p] for p in record.pointers]
+    tokens = [BEGIN, POINTERS, *(pointer[slot] for slot in slots), RELATIONS]
+    for left, token, right in statements:
+        tokens += [pointer[left], token, pointer[right], SEPARATOR]
+    return [*tokens, ANSWER]
+
+
+def vocabulary() -> tuple[str, ...]:
+    """Every token that :func:`render` can produce, in a fixed order."""
+    relation_tokens: Sequence[str] = sorted({t for pair in RELATION_TOKENS.values() for t in pair})
+    return (
+        BEGIN,
+        POINTERS,
+        RELATIONS,
+        SEPARATOR,
+        ANSWER,
+        *relation_tokens,
+        *POINTER_TOKENS,
+    )
