@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from joblib.externals.loky import ProcessPoolExecutor
+from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from vcrt.certification.episodes import (
     PAPER_PRESET,
@@ -100,81 +101,81 @@ def certify(
         environments[name].versions()
         for schema in schemas:
             environments[name].schema(schema)
-    return [
-        _certify_schema(config, environments[name], made[name], schema, jobs, progress)
+    ledgers = [
+        _SchemaLedger(
+            environment=name,
+            schema=schema,
+            versions=environments[name].versions(),
+            wanted=config.episodes_per_schema,
+        )
         for name, schemas in config.schemas.items()
         for schema in schemas
     ]
+    while pending := [ledger for ledger in ledgers if not ledger.complete]:
+        for ledger in pending:
+            ledger.refuse_if_hopeless()
+        _certify_wave(config, pending, made, jobs, progress)
+    return [ledger.result() for ledger in ledgers]
 
 
-def _certify_schema(
+def _certify_wave(
     config: CertificationConfig,
-    environment: Environment,
-    factory: EnvironmentFactory,
-    schema: str,
+    pending: Sequence[_SchemaLedger],
+    factories: Mapping[str, EnvironmentFactory],
     jobs: int,
     progress: Progress,
-) -> CertifiedSchema:
-    wanted = config.episodes_per_schema
-    task = progress.task(f"certify {environment.name}/{schema}", 2 * wanted, "episodes")
-    ledger = _SchemaLedger(versions=environment.versions(), wanted=wanted)
-    while not ledger.complete:
-        if ledger.num_candidates >= max(SHARD_SIZE, MAX_CANDIDATES_PER_EPISODE * wanted):
-            raise MalformedInputError(
-                "a schema gives too few episodes that can be certified",
-                where=f"{environment.name}/{schema}",
-                found=f"{len(ledger.episodes)} of {ledger.num_candidates} candidates; "
-                f"the last exclusion: {ledger.exclusions[-1] if ledger.exclusions else 'none'}",
-                expected=f"{wanted} certified episodes",
-                remedy="ask for fewer episodes, or look at the schema's generator with "
-                f"`vcrt environments validate {environment.name}`",
-            )
-        missing = wanted - len(ledger.episodes)
-        first = ledger.num_seen
-        numbers = range(first, first + SHARD_SIZE * -(-missing // SHARD_SIZE))
-        seeds = [
-            derive_seed(config.seed, environment.name, schema, number) % 2**31 for number in numbers
-        ]
-        shards = [
+) -> None:
+    """As many candidates as each pending schema still misses, replayed twice in two sets of processes."""
+    work = [
+        (
+            ledger,
             _Shard(
-                factory=factory,
-                schema=schema,
-                seeds=tuple(seeds[start : start + SHARD_SIZE]),
+                factory=factories[ledger.environment],
+                schema=ledger.schema,
+                seeds=seeds,
                 preset=config.preset,
-            )
-            for start in range(0, len(seeds), SHARD_SIZE)
-        ]
-        firsts = []
-        for versions, outcomes in in_fresh_processes(_certify_shard, shards, jobs):
-            firsts.append((versions, outcomes))
-            task.advance(min(SHARD_SIZE, len(outcomes)))
-        again = [
-            _ReplayShard(
-                factory=factory,
-                episodes=tuple(o.episode for o in outcomes if isinstance(o, CertifiedEpisode)),
-            )
-            for _, outcomes in firsts
-        ]
-        seconds = in_fresh_processes(_replay_shard, again, jobs)
-        for (versions, outcomes), (versions_again, replays_again) in zip(
-            firsts, seconds, strict=True
-        ):
-            ledger.take(outcomes, (versions, versions_again), replays_again)
-            task.advance(len(outcomes))
-    return CertifiedSchema(
-        environment=environment.name,
-        schema=schema,
-        versions=ledger.versions,
-        num_candidates=ledger.num_candidates,
-        episodes=tuple(ledger.episodes),
-        exclusions=tuple(ledger.exclusions),
-    )
+            ),
+        )
+        for ledger in pending
+        for seeds in ledger.next_shards(config.seed)
+    ]
+    sizes: dict[str, int] = {}
+    for ledger, shard in work:
+        sizes[ledger.environment] = sizes.get(ledger.environment, 0) + len(shard.seeds)
+    tasks = {
+        name: progress.task(f"certify {name}: every order of each", size, "episodes")
+        for name, size in sizes.items()
+    }
+    firsts = []
+    shards = [shard for _, shard in work]
+    for (ledger, shard), first in zip(
+        work, in_fresh_processes(_certify_shard, shards, jobs), strict=True
+    ):
+        firsts.append(first)
+        tasks[ledger.environment].advance(len(shard.seeds))
+
+    again = [
+        _ReplayShard(
+            factory=shard.factory,
+            episodes=tuple(o.episode for o in outcomes if isinstance(o, CertifiedEpisode)),
+        )
+        for shard, (_, outcomes) in zip(shards, firsts, strict=True)
+    ]
+    task = progress.task("replay again in fresh processes", sum(sizes.values()), "episodes")
+    seconds = in_fresh_processes(_replay_shard, again, jobs)
+    for (ledger, shard), (versions, outcomes), (versions_again, replays_again) in zip(
+        work, firsts, seconds, strict=True
+    ):
+        ledger.take(outcomes, (versions, versions_again), replays_again)
+        task.advance(len(shard.seeds))
 
 
 @dataclass(kw_only=True, slots=True)
 class _SchemaLedger:
     """Takes outcomes in candidate order until enough are certified; later candidates count for nothing."""
 
+    environment: str
+    schema: str
     versions: Versions
     wanted: int
     episodes: list[CertifiedEpisode] = field(default_factory=list)
@@ -186,6 +187,38 @@ class _SchemaLedger:
     @property
     def complete(self) -> bool:
         return len(self.episodes) == self.wanted
+
+    def refuse_if_hopeless(self) -> None:
+        if self.num_candidates < max(SHARD_SIZE, MAX_CANDIDATES_PER_EPISODE * self.wanted):
+            return
+        raise MalformedInputError(
+            "a schema gives too few episodes that can be certified",
+            where=f"{self.environment}/{self.schema}",
+            found=f"{len(self.episodes)} of {self.num_candidates} candidates; "
+            f"the last exclusion: {self.exclusions[-1]}",
+            expected=f"{self.wanted} certified episodes",
+            remedy="ask for fewer episodes, or look at the schema's generator with "
+            f"`vcrt environments validate {self.environment}`",
+        )
+
+    def next_shards(self, seed: int) -> list[tuple[int, ...]]:
+        """Seeds of whole shards, for at least as many candidates as there are episodes missing."""
+        num_shards = -(-(self.wanted - len(self.episodes)) // SHARD_SIZE)
+        numbers = range(self.num_seen, self.num_seen + SHARD_SIZE * num_shards)
+        seeds = tuple(
+            derive_seed(seed, self.environment, self.schema, number) % 2**31 for number in numbers
+        )
+        return [seeds[start : start + SHARD_SIZE] for start in range(0, len(seeds), SHARD_SIZE)]
+
+    def result(self) -> CertifiedSchema:
+        return CertifiedSchema(
+            environment=self.environment,
+            schema=self.schema,
+            versions=self.versions,
+            num_candidates=self.num_candidates,
+            episodes=tuple(self.episodes),
+            exclusions=tuple(self.exclusions),
+        )
 
     def take(
         self,
@@ -269,11 +302,32 @@ def _retried_once(work: Callable[[], Result]) -> Result:
 def in_fresh_processes(
     function: Callable[[Argument], Result], arguments: Iterable[Argument], jobs: int
 ) -> Iterator[Result]:
-    """Apply ``function`` to each argument in ``jobs`` new worker processes; results come in the order of arguments."""
-    executor = ProcessPoolExecutor(max_workers=jobs)
-    try:
-        yield from executor.map(function, arguments)
-    except BaseException:
-        executor.shutdown(wait=False, kill_workers=True)
-        raise
-    executor.shutdown(wait=True)
+    """Apply ``function`` to each argument in ``jobs`` new worker processes; results come in the order of arguments.
+
+    When a worker dies, the arguments whose results are not in yet are tried once more in new processes; when one dies
+    again before a further result came, raises :class:`VerifierFailure`.
+    """
+    remaining = list(arguments)
+    died_before = False
+    while remaining:
+        executor = ProcessPoolExecutor(max_workers=jobs)
+        try:
+            for result in executor.map(function, list(remaining)):
+                yield result
+                del remaining[0]
+                died_before = False
+        except BrokenProcessPool as error:
+            executor.shutdown(wait=False, kill_workers=True)
+            if died_before:
+                raise VerifierFailure(
+                    "a worker process died twice while it replayed the same episodes",
+                    where=f"{getattr(function, '__name__', function)}, {len(remaining)} shards to go",
+                    found=str(error).splitlines()[0],
+                    remedy="look for a crash or a lack of memory in the verifier; nothing was written",
+                ) from error
+            died_before = True
+        except BaseException:
+            executor.shutdown(wait=False, kill_workers=True)
+            raise
+        else:
+            executor.shutdown(wait=True)

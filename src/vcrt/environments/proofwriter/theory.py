@@ -1,0 +1,251 @@
+"""Theories: facts and rules over atoms, and their JSON form.
+
+Promised: a :class:`Theory` that exists is well formed (plain terms, ground facts, one variable a rule, the
+polarities that its assumption allows). Not covered: what follows from it (``engine``) and other file formats
+(``structured``, ``english``). Format: ProofWriter (Tafjord, Dalvi, Clark 2021; Allen Institute for AI).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json, json_digest
+
+Polarity: TypeAlias = Literal["+", "-", "~"]
+Assumption: TypeAlias = Literal["CWA", "OWA"]
+#: The words that stand for a rule's one variable.
+VARIABLES = frozenset({"someone", "something"})
+ASSUMPTIONS: tuple[Assumption, ...] = ("CWA", "OWA")
+
+
+class Atom(NamedTuple):
+    """``(subject, predicate, object, polarity)``: ``+`` asserted, ``-`` negated, ``~`` negated as failure."""
+
+    subject: str
+    predicate: str
+    object: str
+    polarity: Polarity = "+"
+
+    @property
+    def text(self) -> str:
+        """The atom as ProofWriter writes it, for example ``("Bob" "is" "red" "+")``."""
+        return f'("{self.subject}" "{self.predicate}" "{self.object}" "{self.polarity}")'
+
+    def with_polarity(self, polarity: Polarity) -> Atom:
+        """The same atom under another polarity."""
+        return self._replace(polarity=polarity)
+
+    def bind(self, entity: str) -> Atom:
+        """The atom with ``entity`` in place of its variable."""
+        return Atom(
+            entity if self.subject in VARIABLES else self.subject,
+            self.predicate,
+            entity if self.object in VARIABLES else self.object,
+            self.polarity,
+        )
+
+    def variables(self) -> set[str]:
+        """The variable words in this atom."""
+        return {self.subject, self.object} & VARIABLES
+
+    def entities(self) -> set[str]:
+        """The entities in this atom; the object of ``is`` is an attribute, not an entity."""
+        terms = {self.subject} if self.predicate == "is" else {self.subject, self.object}
+        return terms - VARIABLES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """If all ``conditions`` hold then ``conclusion`` holds."""
+
+    conditions: tuple[Atom, ...]
+    conclusion: Atom
+
+    @property
+    def variable(self) -> str | None:
+        """The rule's variable word, or None for a rule about named entities only."""
+        return min({v for atom in self.atoms() for v in atom.variables()}, default=None)
+
+    def atoms(self) -> tuple[Atom, ...]:
+        """The conditions, then the conclusion."""
+        return (*self.conditions, self.conclusion)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Theory:
+    """Facts and rules under an assumption.
+
+    ``CWA`` (closed world): what is not proved is false; conditions are ``+`` or ``~``, all else is ``+``.
+    ``OWA`` (open world): what is not proved is unknown; every atom is ``+`` or ``-``.
+    Raises :class:`vcrt.errors.MalformedInputError` if a fact or rule does not have that form.
+    """
+
+    assumption: Assumption
+    facts: tuple[Atom, ...]
+    rules: tuple[Rule, ...]
+
+    def __post_init__(self) -> None:
+        if self.assumption not in ASSUMPTIONS:
+            raise MalformedInputError(
+                "unknown assumption of a theory",
+                found=repr(self.assumption),
+                expected="'CWA' or 'OWA'",
+            )
+        asserted = {"+"} if self.assumption == "CWA" else {"+", "-"}
+        conditional = {"+", "~"} if self.assumption == "CWA" else {"+", "-"}
+        for number, fact in enumerate(self.facts, 1):
+            self._check(fact, f"fact {number}", asserted)
+            if fact.variables():
+                raise MalformedInputError(
+                    "a fact must not have a variable", where=f"fact {number}", found=fact.text
+                )
+        for number, rule in enumerate(self.rules, 1):
+            self._check_rule(rule, f"rule {number}", asserted, conditional)
+
+    def _check_rule(
+        self, rule: Rule, where: str, asserted: set[str], conditional: set[str]
+    ) -> None:
+        if not rule.conditions:
+            raise MalformedInputError(
+                "a rule needs a condition",
+                where=where,
+                found=f"a bare conclusion {rule.conclusion.text}",
+                expected="at least one condition",
+                remedy="write what always holds as a fact",
+            )
+        for atom in rule.conditions:
+            self._check(atom, f"{where}, condition", conditional)
+        self._check(rule.conclusion, f"{where}, conclusion", asserted)
+        words = {v for atom in rule.atoms() for v in atom.variables()}
+        if len(words) > 1:
+            raise MalformedInputError(
+                "a rule has one variable",
+                where=where,
+                found=" and ".join(sorted(words)),
+                expected="the same word ('someone' or 'something') throughout the rule",
+            )
+
+    def _check(self, atom: Atom, where: str, allowed: set[str]) -> None:
+        for part, term in zip(("subject", "predicate", "object"), atom[:3], strict=True):
+            if not is_term(term):
+                raise MalformedInputError(
+                    f"the {part} of an atom is not a plain term",
+                    where=where,
+                    found=repr(term)[:80],
+                    expected='printable text without ", \\ or outer spaces',
+                )
+        if atom.predicate in VARIABLES or (atom.predicate == "is" and atom.object in VARIABLES):
+            raise MalformedInputError(
+                "a variable stands for entities only",
+                where=where,
+                found=atom.text,
+                expected="the variable as subject, or as object of a verb other than 'is'",
+            )
+        if atom.polarity not in allowed:
+            raise MalformedInputError(
+                f"polarity not allowed here under {self.assumption}",
+                where=where,
+                found=repr(atom.polarity),
+                expected=" or ".join(repr(p) for p in sorted(allowed)),
+                remedy="'~' is negation as failure (CWA conditions), '-' explicit negation (OWA)",
+            )
+
+    def entities(self) -> tuple[str, ...]:
+        """The entities that the facts and rules name, sorted; rules range over these."""
+        atoms = [*self.facts, *(atom for rule in self.rules for atom in rule.atoms())]
+        return tuple(sorted({e for atom in atoms for e in atom.entities()}))
+
+    def content_hash(self) -> str:
+        """SHA-256 of the theory as a set of facts and a set of rules, whatever their order."""
+        facts = sorted({fact.text for fact in self.facts})
+        rules = sorted(
+            {"".join(c.text for c in r.conditions) + r.conclusion.text for r in self.rules}
+        )
+        return json_digest({"assumption": self.assumption, "facts": facts, "rules": rules})
+
+
+def is_term(value: object) -> bool:
+    """Whether ``value`` may stand in an atom: printable text without quotes, backslashes or outer spaces."""
+    return (
+        isinstance(value, str)
+        and bool(value)
+        and value.isprintable()
+        and value == value.strip()
+        and not {'"', "\\"} & set(value)
+    )
+
+
+def theory_to_json(theory: Theory) -> dict[str, Json]:
+    """``{"assumption", "facts": [atom], "rules": [{"if": [atom], "then": atom}]}``; an atom is a list of four."""
+    return {
+        "assumption": theory.assumption,
+        "facts": [list(fact) for fact in theory.facts],
+        "rules": [
+            {"if": [list(c) for c in rule.conditions], "then": list(rule.conclusion)}
+            for rule in theory.rules
+        ],
+    }
+
+
+def theory_from_json(value: Json, where: str = "theory") -> Theory:
+    """Read what :func:`theory_to_json` wrote; raises :class:`MalformedInputError` that names the field."""
+    fields = _object(value, ("assumption", "facts", "rules"), where)
+    rules = []
+    for index, item in enumerate(_list(fields["rules"], f"{where}.rules")):
+        at = f"{where}.rules[{index}]"
+        rule = _object(item, ("if", "then"), at)
+        conditions = [
+            _atom(c, f"{at}.if[{i}]") for i, c in enumerate(_list(rule["if"], f"{at}.if"))
+        ]
+        rules.append(
+            Rule(conditions=tuple(conditions), conclusion=_atom(rule["then"], f"{at}.then"))
+        )
+    facts = [
+        _atom(item, f"{where}.facts[{index}]")
+        for index, item in enumerate(_list(fields["facts"], f"{where}.facts"))
+    ]
+    assumption = fields["assumption"]
+    if assumption not in ASSUMPTIONS:
+        raise MalformedInputError(
+            "unknown assumption of a theory",
+            where=f"{where}.assumption",
+            found=repr(assumption)[:80],
+            expected="'CWA' or 'OWA'",
+        )
+    return Theory(assumption=cast(Assumption, assumption), facts=tuple(facts), rules=tuple(rules))
+
+
+def _object(value: Json, keys: tuple[str, ...], where: str) -> Mapping[str, Json]:
+    if not isinstance(value, Mapping) or set(value) != set(keys):
+        found = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
+        raise MalformedInputError(
+            "not the expected JSON object",
+            where=where,
+            found=str(found)[:200],
+            expected=f"an object with exactly the keys {', '.join(keys)}",
+        )
+    return value
+
+
+def _list(value: Json, where: str) -> Sequence[Json]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise MalformedInputError(
+            "not a JSON list", where=where, found=type(value).__name__, expected="a list"
+        )
+    return value
+
+
+def _atom(value: Json, where: str) -> Atom:
+    parts = _list(value, where)
+    if len(parts) != 4 or not all(isinstance(part, str) for part in parts):
+        raise MalformedInputError(
+            "not an atom",
+            where=where,
+            found=repr(parts)[:200],
+            expected="[subject, predicate, object, polarity], four strings",
+        )
+    subject, predicate, obj, polarity = cast("Sequence[str]", parts)
+    return Atom(subject, predicate, obj, cast(Polarity, polarity))

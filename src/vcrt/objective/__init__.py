@@ -1,0 +1,1 @@
+"""The terms of the objective, one small file each, and their sum."""

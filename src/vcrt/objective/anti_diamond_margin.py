@@ -1,0 +1,29 @@
+"""The anti-diamond margin: legal orders must outweigh illegal ones by a log-mass margin.
+
+Shapes: ``B`` prompts, ``M`` orders. The malformed event of the tokens interface is not an order and has no part here.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from vcrt.objective.orbit_mass import orbit_log_mass
+
+
+def log_mass_margin(order_log_probs: Tensor, legal: Tensor) -> Tensor:
+    """``Delta = log Z(O+) - log Z(O-)``, where O+ are a row's legal orders and O- all its other orders; ``[B]``.
+
+    Both masses are summed in log space, because ``1 - Z(O+)`` loses ``Z(O-)`` to rounding long before it is small.
+    ``+inf`` (with zero gradient) where no order is illegal. Source: the paper's equation for ``Delta``.
+    """
+    return orbit_log_mass(order_log_probs, legal) - orbit_log_mass(order_log_probs, ~legal)
+
+
+def anti_diamond_loss(order_log_probs: Tensor, legal: Tensor, margin: float) -> Tensor:
+    """``max(0, margin - Delta)^2 / 2`` of each prompt, ``[B]``; 0 where no order is illegal.
+
+    Takes log-probabilities and booleans ``[B, M]``; each row needs a legal order, or the loss is infinite.
+    Source: the paper's equation for ``L_anti``, Section "Dependency Separation and Constraints".
+    """
+    shortfall = (margin - log_mass_margin(order_log_probs, legal)).clamp(min=0)
+    return 0.5 * shortfall.square()

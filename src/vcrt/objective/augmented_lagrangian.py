@@ -1,0 +1,29 @@
+"""Augmented-Lagrangian penalties for constraints of the form ``value <= cap``.
+
+Source: the method of multipliers for inequality constraints (Rockafellar 1973), the paper's ``Phi``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Constraint:
+    """A batch quantity called ``name`` that should be at most ``cap``."""
+
+    name: str
+    cap: float
+
+
+def penalty(constraint: Constraint, value: Tensor, dual: float, mu: float) -> Tensor:
+    """``Phi = (max(0, dual + mu (value - cap))^2 - dual^2) / (2 mu)``, a scalar; its slope is the next dual."""
+    active = (dual + mu * (value - constraint.cap)).clamp(min=0)
+    return (active.square() - dual**2) / (2 * mu)
+
+
+def dual_step(constraint: Constraint, value: float, dual: float, mu: float) -> float:
+    """The next dual, ``max(0, dual + mu (value - cap))``."""
+    return max(0.0, dual + mu * (value - constraint.cap))

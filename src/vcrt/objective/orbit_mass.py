@@ -1,0 +1,28 @@
+"""Exact orbit mass: the probability of a set of orders, as a logarithm.
+
+Promises finite gradients for every set, the empty one included. Not covered: estimates from a subset of the set.
+
+Shapes: ``B`` prompts, ``M`` orders (or other events) in the column order of :func:`vcrt.orders.all_orders`.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def orbit_log_mass(order_log_probs: Tensor, members: Tensor) -> Tensor:
+    """``log Z(O | x)``, the log of the summed probabilities of each row's members.
+
+    Takes log-probabilities ``[B, M]`` and booleans ``[B, M]``; returns ``[B]``, ``-inf`` (with zero gradient) where a
+    row has no members. Its gradient is the posterior-weighted mean of the members' gradients.
+    Source: the paper's equations for the orbit mass and for its gradient, Section "Exact Orbit Mass".
+    """
+    if order_log_probs.shape != members.shape:
+        raise ValueError(
+            f"members {tuple(members.shape)} must have the shape of order_log_probs "
+            f"{tuple(order_log_probs.shape)}"
+        )
+    is_empty = ~members.any(-1)
+    # A row of nothing but -inf has an undefined softmax, so an empty row sums a constant and is overwritten after.
+    kept = order_log_probs.masked_fill(~members, -float("inf")).masked_fill(is_empty[:, None], 0.0)
+    return kept.logsumexp(-1).masked_fill(is_empty, -float("inf"))

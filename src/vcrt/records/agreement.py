@@ -1,0 +1,154 @@
+"""The agreement gate: replay a whole frozen dataset again in fresh processes and demand that everything agrees.
+
+Each episode is read from its own bytes, replayed in all orders, certified and anonymised anew; the rows that come out
+must be the rows that were frozen. Training refuses a dataset without this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from vcrt.certification.episodes import Exclusion, Preset
+from vcrt.certification.processes import (
+    SHARD_SIZE,
+    EnvironmentFactory,
+    in_fresh_processes,
+    recertify_shard,
+)
+from vcrt.environments.contract import Episode
+from vcrt.environments.registry import load_environment
+from vcrt.errors import DatasetError
+from vcrt.progress import SILENT, Progress
+from vcrt.records.anonymise import anonymise
+from vcrt.records.audit import AUDIT_COLUMNS, audit_row, episode_from_json
+from vcrt.records.dataset import (
+    POLICY_FILE,
+    Agreement,
+    Dataset,
+    policy_row,
+    read_audit,
+    read_policy_records,
+    write_agreement,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    factory: EnvironmentFactory
+    episodes: tuple[Episode, ...]
+    preset: Preset
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """What one episode gives this time: its rows, or why it gives none."""
+
+    row: dict[str, str]
+    policy: dict[str, str]
+    refusal: str | None = None
+
+
+def verify_agreement(
+    dataset: Dataset,
+    *,
+    jobs: int,
+    progress: Progress = SILENT,
+    factories: Mapping[str, EnvironmentFactory] | None = None,
+) -> Agreement:
+    """Replay everything, compare everything, and write the agreement record beside the manifest.
+
+    Raises :class:`DatasetError` naming the first episode and column that do not agree, or the versions that differ
+    from those that certified the dataset.
+    """
+    made = {
+        name: (factories or {}).get(name, partial(load_environment, name))
+        for name in dataset.environments
+    }
+    for name, factory in made.items():
+        _require_versions(dataset, name, factory)
+    records = read_policy_records(dataset)
+    preset = Preset(
+        num_operations=dataset.manifest.num_operations, orbit_size=dataset.manifest.orbit_size
+    )
+    work: list[tuple[list[dict[str, str]], _Shard]] = []
+    for name, factory in made.items():
+        rows = read_audit(dataset, name)
+        for start in range(0, len(rows), SHARD_SIZE):
+            part = rows[start : start + SHARD_SIZE]
+            episodes = tuple(episode_from_json(json.loads(row["episode"])) for row in part)
+            work.append((part, _Shard(factory, episodes, preset, dataset.manifest.seed)))
+
+    num_episodes = sum(len(rows) for rows, _ in work)
+    task = progress.task("verify: replay everything in fresh processes", num_episodes, "episodes")
+    num_replays = 0
+    results = in_fresh_processes(_replay_again, [shard for _, shard in work], jobs)
+    for (rows, _), again in zip(work, results, strict=True):
+        for row, found in zip(rows, again, strict=True):
+            _compare(dataset, row, found)
+            if policy_row(records[row["record_id"]]) != found.policy:
+                raise DatasetError(
+                    "a policy record is not the one that its evidence gives",
+                    where=f"{dataset.path / POLICY_FILE}, record {row['record_id']}",
+                    remedy="make the dataset again with `vcrt certify`",
+                )
+            num_replays += len(json.loads(row["replays"]))
+        task.advance(len(rows))
+    if num_episodes != len(records):
+        raise DatasetError(
+            "the policy view has records without evidence",
+            where=str(dataset.path / POLICY_FILE),
+            found=f"{len(records)} records",
+            expected=f"{num_episodes}, one for each certified episode",
+            remedy="make the dataset again with `vcrt certify`",
+        )
+    agreement = Agreement(
+        root_hash=dataset.manifest.root_hash,
+        replays=num_replays,
+        agreed=num_replays,
+        episodes=num_episodes,
+    )
+    write_agreement(dataset, agreement)
+    return agreement
+
+
+def _require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) -> None:
+    sealed = dataset.manifest.versions[name]
+    present = factory().versions().to_json()
+    if present != sealed:
+        keys = [key for key in sealed if sealed[key] != present.get(key)]
+        raise DatasetError(
+            f"the dataset was certified under other versions of {name!r}",
+            where=str(dataset.path),
+            found="; ".join(f"{key} {present.get(key)}" for key in keys),
+            expected="; ".join(f"{key} {sealed[key]}" for key in keys),
+            remedy="install the versions that certified it, or make a new dataset with `vcrt certify`",
+        )
+
+
+def _replay_again(shard: _Shard) -> list[_Again]:
+    outcomes = recertify_shard(shard.factory, shard.episodes, shard.preset)
+    again = []
+    for outcome in outcomes:
+        if isinstance(outcome, Exclusion):
+            again.append(_Again({}, {}, f"{outcome.kind}: {outcome.detail}"))
+        else:
+            anonymised = anonymise(outcome, shard.seed)
+            again.append(_Again(audit_row(outcome, anonymised), policy_row(anonymised.record)))
+    return again
+
+
+def _compare(dataset: Dataset, sealed: dict[str, str], found: _Again) -> None:
+    if found.refusal is None and found.row == sealed:
+        return
+    differing = [name for name in AUDIT_COLUMNS if found.row.get(name) != sealed[name]]
+    raise DatasetError(
+        "an episode does not replay as it was certified",
+        where=f"{dataset.path}, episode {sealed['episode_id']}",
+        found=found.refusal or f"other values in {', '.join(differing)}",
+        expected="the sealed evidence, replay by replay",
+        remedy="if the verifier is deterministic, the dataset was altered: make it again with `vcrt certify`",
+    )

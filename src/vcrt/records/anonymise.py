@@ -1,0 +1,80 @@
+"""From a certified episode to its anonymous policy record, and to the supervision that belongs to it.
+
+Only the relations and fresh random draws enter a record. The map from operations to slots stays in the audit view.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vcrt.certification.episodes import CertifiedEpisode
+from vcrt.certification.relations import OperationRelation
+from vcrt.hashing import canonical_json, sha256_hex
+from vcrt.orders import Order, all_orders
+from vcrt.randomness import generator
+from vcrt.records.policy_view import POINTER_POOL, PointerRelation, PolicyRecord
+from vcrt.records.supervision import SupervisedRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Anonymised:
+    """A policy record and, for the audit view only, the slot of each operation."""
+
+    record: PolicyRecord
+    slot_of_operation: tuple[int, ...]
+
+
+def anonymise(certified: CertifiedEpisode, seed: int) -> Anonymised:
+    """Draw fresh pointers for the operations and express the relation graph in them.
+
+    The record's identity is a digest that cannot be traced back without the audit view.
+    """
+    episode = certified.episode
+    content = episode.content_hash()
+    draw = generator(seed, "pointers", content).permutation(POINTER_POOL)
+    drawn = [int(pointer) for pointer in draw[: episode.num_operations]]
+    pointers = tuple(sorted(drawn))
+    slots = tuple(pointers.index(pointer) for pointer in drawn)
+    return Anonymised(
+        record=PolicyRecord(
+            record_id=sha256_hex(canonical_json(["vcrt record", seed, content]))[:16],
+            pointers=pointers,
+            relations=tuple(sorted(_in_slots(r, slots) for r in certified.relations)),
+        ),
+        slot_of_operation=slots,
+    )
+
+
+def supervise(certified: CertifiedEpisode, anonymised: Anonymised) -> SupervisedRecord:
+    """The record with its certified orbit and its commuting histories, in orders of slots.
+
+    A history pair is the prefix that ends in ``a b`` and the one that ends in ``b a``, for each diamond whose prefixes
+    begin an order of the orbit and leave a choice.
+    """
+    slots = anonymised.slot_of_operation
+    orbit = {_through(order, slots) for order in certified.orbit}
+    prefixes = {order[:length] for order in certified.orbit for length in range(len(slots) + 1)}
+    histories = set()
+    for certificate in certified.certificates:
+        a, b = certificate.pair
+        ab, ba = (*certificate.context, a, b), (*certificate.context, b, a)
+        leaves_choice = len(ab) <= len(slots) - 2
+        if certificate.verdict == "diamond" and ab in prefixes and leaves_choice:
+            one, other = sorted((_through(ab, slots), _through(ba, slots)))
+            histories.add((one, other))
+    return SupervisedRecord(
+        record=anonymised.record,
+        legal=tuple(order in orbit for order in all_orders(len(slots))),
+        histories=tuple(sorted(histories)),
+    )
+
+
+def _in_slots(relation: OperationRelation, slots: tuple[int, ...]) -> PointerRelation:
+    first, second = slots[relation.first], slots[relation.second]
+    if relation.kind == "commutes":
+        first, second = sorted((first, second))
+    return PointerRelation(first, second, relation.kind)
+
+
+def _through(order: Order, slots: tuple[int, ...]) -> Order:
+    return tuple(slots[operation] for operation in order)

@@ -1,0 +1,146 @@
+"""The sealed audit view: everything that was executed, as rows of JSON columns.
+
+A row holds an episode in its native form, the versions that judged it, every replay, every certificate, the relation
+graph and the orbit, and the link to its policy record. It is what a certificate can be checked from, and what no
+policy ever sees.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vcrt.certification.certificates import certificates
+from vcrt.certification.episodes import CertifiedEpisode
+from vcrt.certification.relations import OperationRelation
+from vcrt.certification.replay import EpisodeReplays, replay_from_json, replay_to_json
+from vcrt.environments.contract import (
+    CrossCheck,
+    Episode,
+    Operation,
+    Provenance,
+    Versions,
+    operation_to_json,
+)
+from vcrt.errors import DatasetError
+from vcrt.hashing import Json, canonical_json
+from vcrt.records.anonymise import Anonymised
+
+#: The columns of an audit file, in their order. All are UTF-8 strings; those after ``record_id`` hold canonical JSON.
+AUDIT_COLUMNS = (
+    "episode_id",
+    "schema",
+    "source",
+    "content_hash",
+    "record_id",
+    "slot_of_operation",
+    "episode",
+    "versions",
+    "replays",
+    "certificates",
+    "relations",
+    "orbit",
+    "cross_checks",
+)
+
+
+def audit_row(certified: CertifiedEpisode, anonymised: Anonymised) -> dict[str, str]:
+    """One row of the audit view."""
+    episode = certified.episode
+    documents: dict[str, Json] = {
+        "slot_of_operation": list(anonymised.slot_of_operation),
+        "episode": episode_to_json(episode),
+        "versions": certified.versions.to_json(),
+        "replays": [replay_to_json(replay) for replay in certified.replays],
+        "certificates": [certificate.to_json() for certificate in certified.certificates],
+        "relations": [relation.to_json() for relation in certified.relations],
+        "orbit": [list(order) for order in certified.orbit],
+        "cross_checks": [[c.checker, c.checked, c.agreed] for c in certified.cross_checks],
+    }
+    return {
+        "episode_id": episode.episode_id,
+        "schema": episode.schema,
+        "source": episode.provenance.source,
+        "content_hash": episode.content_hash(),
+        "record_id": anonymised.record.record_id,
+        **{name: canonical_json(value).decode() for name, value in documents.items()},
+    }
+
+
+def certified_from_row(row: Mapping[str, str]) -> CertifiedEpisode:
+    """Read a row back. Certificates are derived again from the row's replays, never trusted as text."""
+    episode = episode_from_json(json.loads(row["episode"]))
+    replays = tuple(replay_from_json(value) for value in json.loads(row["replays"]))
+    return CertifiedEpisode(
+        episode=episode,
+        versions=Versions(**json.loads(row["versions"])),
+        replays=replays,
+        certificates=certificates(EpisodeReplays(episode, replays)),
+        relations=tuple(
+            OperationRelation(a, b, kind) for a, b, kind in json.loads(row["relations"])
+        ),
+        orbit=tuple(tuple(order) for order in json.loads(row["orbit"])),
+        cross_checks=tuple(CrossCheck(*values) for values in json.loads(row["cross_checks"])),
+    )
+
+
+def episode_to_json(episode: Episode) -> dict[str, Json]:
+    """The JSON form of an episode, from which it can be replayed."""
+    provenance = episode.provenance
+    return {
+        "environment": episode.environment,
+        "schema": episode.schema,
+        "initial": episode.initial,
+        "operations": [operation_to_json(operation) for operation in episode.operations],
+        "provenance": {
+            "source": provenance.source,
+            "generator": provenance.generator,
+            "seed": provenance.seed,
+        },
+    }
+
+
+def episode_from_json(value: Mapping[str, Any]) -> Episode:
+    """Read an episode; the environment checks its native parts when it replays them."""
+    return Episode(
+        environment=value["environment"],
+        schema=value["schema"],
+        initial=value["initial"],
+        operations=tuple(Operation(**operation) for operation in value["operations"]),
+        provenance=Provenance(**value["provenance"]),
+    )
+
+
+def write_rows(rows: Iterable[Mapping[str, str]], columns: tuple[str, ...], path: Path) -> None:
+    """Write string rows as one Parquet file."""
+    materialised = list(rows)
+    table = pa.table(
+        {name: pa.array([row[name] for row in materialised], pa.string()) for name in columns}
+    )
+    pq.write_table(table, path, compression="zstd", row_group_size=512)
+
+
+def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    """Read string rows; raises :class:`DatasetError` if the file is not such a table."""
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise DatasetError(
+            "a dataset file cannot be read", where=str(path), found=str(error).splitlines()[0]
+        ) from error
+    if tuple(table.column_names) != columns or any(
+        field.type != pa.string() for field in table.schema
+    ):
+        raise DatasetError(
+            "a dataset file has other columns than it should",
+            where=str(path),
+            found=", ".join(table.column_names),
+            expected=", ".join(columns),
+        )
+    rows: list[dict[str, str]] = table.to_pylist()
+    return rows

@@ -1,0 +1,405 @@
+"""Frozen datasets: a directory of audit and policy files with a manifest that commits to all of them.
+
+    manifest.json             what was certified, counts, versions, conformance, digests, the root hash
+    audit/ENVIRONMENT.parquet the sealed audit view, one file for each environment
+    policy/records.parquet    the anonymous policy view of all environments, in an order that says nothing
+    agreement.json            written by `vcrt verify`: every replay was repeated and agreed
+
+The root hash commits to the content (configuration, counts, versions, every row), not to the bytes of the files, so
+that it is the same for every version of the file format. The files' own SHA-256 stand beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vcrt.certification.episodes import Preset
+from vcrt.certification.processes import CertificationConfig, CertifiedSchema
+from vcrt.errors import DatasetError
+from vcrt.hashing import Json, canonical_json, file_digest, json_digest
+from vcrt.orders import all_orders
+from vcrt.records.anonymise import anonymise, supervise
+from vcrt.records.audit import (
+    AUDIT_COLUMNS,
+    audit_row,
+    certified_from_row,
+    read_rows,
+    write_rows,
+)
+from vcrt.records.policy_view import PolicyRecord, record_from_json
+from vcrt.records.supervision import SupervisedRecord
+from vcrt.storage import publish_directory, write_file
+
+FORMAT = "vcrt-dataset/1"
+MANIFEST, AGREEMENT = "manifest.json", "agreement.json"
+POLICY_FILE = "policy/records.parquet"
+POLICY_COLUMNS = ("record_id", "record")
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SchemaCounts(_Strict):
+    """How one schema's candidates fared."""
+
+    candidates: int
+    episodes: int
+    orders: int
+    legal_orders: int
+    relations: dict[str, int]
+    exclusions: dict[str, int]
+
+
+class CheckCounts(_Strict):
+    """Comparisons with a second opinion, and how many agreed."""
+
+    checked: int
+    agreed: int
+
+
+class FileEntry(_Strict):
+    """A file's size in bytes and SHA-256."""
+
+    size: int
+    sha256: str
+
+
+class Manifest(_Strict):
+    """The manifest of a frozen dataset."""
+
+    format: str
+    seed: int
+    num_operations: int
+    orbit_size: int
+    episodes_per_schema: int
+    counts: dict[str, dict[str, SchemaCounts]]
+    conformance: dict[str, dict[str, CheckCounts]]
+    versions: dict[str, dict[str, Any]]
+    content: dict[str, str]
+    root_hash: str
+    files: dict[str, FileEntry]
+
+    def computed_root_hash(self) -> str:
+        """The root hash of everything in the manifest but the files' own sizes and digests."""
+        return json_digest(self.model_dump(exclude={"root_hash", "files"}))
+
+
+class Agreement(_Strict):
+    """The outcome of replaying a whole dataset again in fresh processes."""
+
+    root_hash: str
+    replays: int
+    agreed: int
+    episodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A frozen dataset on disk whose files and manifest agree."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """The environments in it, sorted."""
+        return tuple(sorted(self.manifest.counts))
+
+    def audit_path(self, environment: str) -> Path:
+        """The audit file of one environment."""
+        return self.path / audit_name(environment)
+
+
+def audit_name(environment: str) -> str:
+    """The path of an environment's audit file within a dataset."""
+    return f"audit/{environment}.parquet"
+
+
+def freeze(
+    config: CertificationConfig, certified: Sequence[CertifiedSchema], path: Path
+) -> Dataset:
+    """Write a new dataset directory and publish it by one rename; raises :class:`DatasetError` if it exists."""
+    publish_directory(path, lambda partial: _fill(config, certified, partial), DatasetError)
+    return open_dataset(path)
+
+
+def _fill(
+    config: CertificationConfig, certified: Sequence[CertifiedSchema], directory: Path
+) -> None:
+    audit: dict[str, list[dict[str, str]]] = {}
+    policy: list[dict[str, str]] = []
+    for schema in certified:
+        for episode in schema.episodes:
+            anonymised = anonymise(episode, config.seed)
+            audit.setdefault(schema.environment, []).append(audit_row(episode, anonymised))
+            policy.append(policy_row(anonymised.record))
+    policy.sort(key=lambda row: row["record_id"])
+    (directory / "audit").mkdir()
+    (directory / "policy").mkdir()
+    content = {POLICY_FILE: rows_digest(policy)}
+    write_rows(policy, POLICY_COLUMNS, directory / POLICY_FILE)
+    for environment, rows in sorted(audit.items()):
+        content[audit_name(environment)] = rows_digest(rows)
+        write_rows(rows, AUDIT_COLUMNS, directory / audit_name(environment))
+    manifest = Manifest(
+        format=FORMAT,
+        seed=config.seed,
+        num_operations=config.preset.num_operations,
+        orbit_size=config.preset.orbit_size,
+        episodes_per_schema=config.episodes_per_schema,
+        counts=_counts(certified, config.preset),
+        conformance=_conformance(certified),
+        versions={schema.environment: schema.versions.to_json() for schema in certified},
+        content=content,
+        root_hash="",
+        files={
+            name: FileEntry(
+                size=(directory / name).stat().st_size, sha256=file_digest(directory / name)
+            )
+            for name in sorted(content)
+        },
+    )
+    sealed = manifest.model_copy(update={"root_hash": manifest.computed_root_hash()})
+    write_file(directory / MANIFEST, _pretty(sealed))
+
+
+def policy_row(record: PolicyRecord) -> dict[str, str]:
+    """One row of the policy view."""
+    return {
+        "record_id": record.record_id,
+        "record": canonical_json(record.to_json()).decode(),
+    }
+
+
+def rows_digest(rows: Iterable[dict[str, str]]) -> str:
+    """SHA-256 of the digests of all rows in their order."""
+    return json_digest([json_digest(row) for row in rows])
+
+
+def _counts(
+    certified: Sequence[CertifiedSchema], preset: Preset
+) -> dict[str, dict[str, SchemaCounts]]:
+    num_orders = len(all_orders(preset.num_operations))
+    counts: dict[str, dict[str, SchemaCounts]] = {}
+    for schema in certified:
+        relations = Counter(r.kind for episode in schema.episodes for r in episode.relations)
+        exclusions = Counter(exclusion.kind for exclusion in schema.exclusions)
+        counts.setdefault(schema.environment, {})[schema.schema] = SchemaCounts(
+            candidates=schema.num_candidates,
+            episodes=len(schema.episodes),
+            orders=num_orders * len(schema.episodes),
+            legal_orders=sum(len(episode.orbit) for episode in schema.episodes),
+            relations=dict(sorted(relations.items())),
+            exclusions=dict(sorted(exclusions.items())),
+        )
+    return counts
+
+
+def _conformance(
+    certified: Sequence[CertifiedSchema],
+) -> dict[str, dict[str, CheckCounts]]:
+    totals: dict[str, dict[str, tuple[int, int]]] = {}
+    for schema in certified:
+        checkers = totals.setdefault(schema.environment, {})
+        for check in (c for episode in schema.episodes for c in episode.cross_checks):
+            checked, agreed = checkers.get(check.checker, (0, 0))
+            checkers[check.checker] = (checked + check.checked, agreed + check.agreed)
+    return {
+        environment: {
+            checker: CheckCounts(checked=checked, agreed=agreed)
+            for checker, (checked, agreed) in sorted(checkers.items())
+        }
+        for environment, checkers in totals.items()
+    }
+
+
+def open_dataset(path: Path) -> Dataset:
+    """Open a dataset and check every file against the manifest.
+
+    Raises :class:`DatasetError` naming the file that is missing, altered or unexpected. Whether its replays agree is
+    another question: see :func:`require_agreement`.
+    """
+    manifest_path = path / MANIFEST
+    if not manifest_path.is_file():
+        raise DatasetError(
+            "not a frozen dataset",
+            where=str(path),
+            found="no manifest.json" if path.is_dir() else "no such directory",
+            expected="a directory made by `vcrt certify`",
+            remedy="make one with `vcrt certify --output DIRECTORY`",
+        )
+    manifest = _read_model(Manifest, manifest_path)
+    if manifest.format != FORMAT:
+        raise DatasetError(
+            "a dataset of another format",
+            where=str(manifest_path),
+            found=manifest.format,
+            expected=FORMAT,
+        )
+    if manifest.computed_root_hash() != manifest.root_hash:
+        raise _altered(manifest_path, manifest.root_hash, manifest.computed_root_hash())
+    if set(manifest.files) != set(manifest.content):
+        raise DatasetError(
+            "the manifest's lists of files and of contents differ",
+            where=str(manifest_path),
+            found=", ".join(sorted(set(manifest.files) ^ set(manifest.content))),
+            remedy="make the dataset again with `vcrt certify`",
+        )
+    for name, entry in manifest.files.items():
+        file = path / name
+        if not file.is_file():
+            raise DatasetError(
+                "a file of the dataset is missing",
+                where=str(file),
+                expected=f"{entry.size} bytes with SHA-256 {entry.sha256}",
+                remedy="restore it, or make the dataset again with `vcrt certify`",
+            )
+        found = FileEntry(size=file.stat().st_size, sha256=file_digest(file))
+        if found != entry:
+            raise DatasetError(
+                "a file of the dataset is not the one that was frozen",
+                where=f"{file}, against {MANIFEST}",
+                found=f"{found.size} bytes with SHA-256 {found.sha256}",
+                expected=f"{entry.size} bytes with SHA-256 {entry.sha256}",
+                remedy="restore the original, or make the dataset again with `vcrt certify`",
+            )
+    known = {*manifest.files, MANIFEST, AGREEMENT}
+    foreign = sorted(
+        str(file.relative_to(path))
+        for file in path.rglob("*")
+        if file.is_file() and str(file.relative_to(path)) not in known
+    )
+    if foreign:
+        raise DatasetError(
+            "a file in the dataset's directory does not belong to it",
+            where=str(path / foreign[0]),
+            expected="only the files that manifest.json lists",
+            remedy="move it away",
+        )
+    return Dataset(path, manifest)
+
+
+def _altered(path: Path, expected: str, found: str) -> DatasetError:
+    return DatasetError(
+        "the dataset was changed after it was frozen",
+        where=str(path),
+        found=f"SHA-256 {found}",
+        expected=f"SHA-256 {expected}",
+        remedy="restore the original, or make the dataset again with `vcrt certify`",
+    )
+
+
+def require_agreement(dataset: Dataset) -> Agreement:
+    """The dataset's agreement record; raises :class:`DatasetError` unless all replays of this very dataset agreed."""
+    path = dataset.path / AGREEMENT
+    remedy = f"run `vcrt verify {dataset.path}` first"
+    if not path.is_file():
+        raise DatasetError(
+            "the dataset was not verified", where=str(path), found="no such file", remedy=remedy
+        )
+    agreement = _read_model(Agreement, path)
+    total = sum(s.orders for schemas in dataset.manifest.counts.values() for s in schemas.values())
+    if agreement.root_hash != dataset.manifest.root_hash:
+        raise DatasetError(
+            "the agreement record belongs to another dataset",
+            where=str(path),
+            found=f"root hash {agreement.root_hash}",
+            expected=f"root hash {dataset.manifest.root_hash}",
+            remedy=remedy,
+        )
+    if not agreement.replays == agreement.agreed == total:
+        raise DatasetError(
+            "the dataset's replays do not all agree",
+            where=str(path),
+            found=f"{agreement.agreed} of {agreement.replays} replays",
+            expected=f"{total} of {total}",
+            remedy=remedy,
+        )
+    return agreement
+
+
+def write_agreement(dataset: Dataset, agreement: Agreement) -> None:
+    """Put the agreement record beside the manifest."""
+    write_file(dataset.path / AGREEMENT, _pretty(agreement))
+
+
+def read_audit(dataset: Dataset, environment: str) -> list[dict[str, str]]:
+    """The audit rows of one environment; raises :class:`DatasetError` if they are not the rows that were frozen."""
+    return _read_sealed(dataset, audit_name(environment), AUDIT_COLUMNS)
+
+
+def read_policy_records(dataset: Dataset) -> dict[str, PolicyRecord]:
+    """All policy records by identity."""
+    rows = _read_sealed(dataset, POLICY_FILE, POLICY_COLUMNS)
+    return {row["record_id"]: record_from_json(json.loads(row["record"])) for row in rows}
+
+
+def _read_sealed(dataset: Dataset, name: str, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    rows = read_rows(dataset.path / name, columns)
+    found = rows_digest(rows)
+    if found != dataset.manifest.content[name]:
+        raise _altered(dataset.path / name, dataset.manifest.content[name], found)
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """A supervised record and what the protocol (never the policy) knows of it."""
+
+    supervised: SupervisedRecord
+    episode_id: str
+    schema: str
+    source: str
+
+
+def load_items(dataset: Dataset, environment: str) -> list[Item]:
+    """The supervised records of one environment, in the dataset's order. Opens no other environment's audit file."""
+    records = read_policy_records(dataset)
+    items = []
+    for row in read_audit(dataset, environment):
+        certified = certified_from_row(row)
+        anonymised = anonymise(certified, dataset.manifest.seed)
+        if records.get(anonymised.record.record_id) != anonymised.record:
+            raise DatasetError(
+                "an episode's policy record is not the one that its evidence gives",
+                where=f"{dataset.path / POLICY_FILE}, record {anonymised.record.record_id}",
+                remedy="make the dataset again with `vcrt certify`",
+            )
+        items.append(
+            Item(
+                supervised=supervise(certified, anonymised),
+                episode_id=row["episode_id"],
+                schema=row["schema"],
+                source=row["source"],
+            )
+        )
+    return items
+
+
+def _pretty(model: BaseModel) -> bytes:
+    value: Json = model.model_dump()
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _read_model(kind: type[_Model], path: Path) -> _Model:
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DatasetError(
+            "a file of the dataset does not have the documented form",
+            where=f"{path}, field {'.'.join(str(part) for part in first['loc']) or '(root)'}",
+            found=f"{first['msg']}",
+            remedy="restore the original, or make the dataset again with `vcrt certify`",
+        ) from error

@@ -1,0 +1,67 @@
+"""A policy record with its certified supervision: what training is told beyond what the policy sees.
+
+All of it is over the record's slots. Not covered: how an orbit is certified (see :mod:`vcrt.certification`) and how a
+record becomes tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import factorial
+from typing import TypeAlias
+
+from vcrt.errors import MalformedInputError
+from vcrt.orders import Order
+from vcrt.records.policy_view import PolicyRecord
+
+#: Two prefixes that differ in the order of their last two slots only: after ``ab`` and after ``ba``.
+SwapHistory: TypeAlias = tuple[Order, Order]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SupervisedRecord:
+    """A record, the certified orbit of its reference order, and its certified swaps.
+
+    ``legal`` has one flag for each column of :func:`vcrt.orders.all_orders`: membership in the orbit. ``histories``
+    are the swaps after which at least two slots remain; a later swap leaves no choice that could differ. Raises
+    :class:`MalformedInputError` if a part does not fit the record.
+    """
+
+    record: PolicyRecord
+    legal: tuple[bool, ...]
+    histories: tuple[SwapHistory, ...]
+
+    def __post_init__(self) -> None:
+        where = f"supervision of record {self.record.record_id!r}"
+        num_orders = factorial(self.record.num_operations)
+        if len(self.legal) != num_orders or not any(self.legal):
+            raise MalformedInputError(
+                "the certified orbit does not fit the record",
+                where=where,
+                found=f"{sum(self.legal)} legal among {len(self.legal)} orders",
+                expected=f"at least one legal among {num_orders} orders",
+            )
+        for history in self.histories:
+            if not _is_swap(history, self.record.num_operations):
+                raise MalformedInputError(
+                    "not a swap after which the policy still has a choice",
+                    where=where,
+                    found=str(history),
+                    expected="two prefixes of distinct slots that differ in the order of their last two, "
+                    "with at least two slots left over",
+                )
+
+    @property
+    def num_operations(self) -> int:
+        """How many slots an order of this record has."""
+        return self.record.num_operations
+
+
+def _is_swap(history: SwapHistory, num_operations: int) -> bool:
+    first, second = history
+    return (
+        2 <= len(first) <= num_operations - 2
+        and len(set(first)) == len(first)
+        and set(first) <= set(range(num_operations))
+        and second == (*first[:-2], first[-1], first[-2])
+    )

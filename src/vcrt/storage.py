@@ -1,0 +1,76 @@
+"""Files that are whole or not there: written beside, flushed to the disk, and published by one rename."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from vcrt.errors import VcrtError
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file atomically, replacing one that is there."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _flush_directory(path.parent)
+
+
+def publish_directory(path: Path, fill: Callable[[Path], None], error: type[VcrtError]) -> None:
+    """Let ``fill`` write into a new directory beside ``path`` and publish it under that name by one rename.
+
+    Nothing is overwritten: raises ``error`` if something has that name. If ``fill`` fails, nothing is left.
+    """
+    refuse_existing(path, error)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    try:
+        partial.chmod(0o755)
+        fill(partial)
+        for file in sorted(partial.rglob("*")):
+            if file.is_file():
+                _flush_file(file)
+            else:
+                _flush_directory(file)
+        _flush_directory(partial)
+        refuse_existing(path, error)
+        partial.rename(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    _flush_directory(path.parent)
+
+
+def refuse_existing(path: Path, error: type[VcrtError]) -> None:
+    """Raise ``error`` if something of that name exists, so that nothing is overwritten."""
+    if path.exists() or path.is_symlink():
+        raise error(
+            "the output exists already and is not overwritten",
+            where=str(path),
+            expected="a name that is not taken",
+            remedy="choose another --output, or move that one away",
+        )
+
+
+def _flush_file(path: Path) -> None:
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def _flush_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

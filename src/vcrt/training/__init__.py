@@ -1,0 +1,1 @@
+"""Methods as a table, the online update, checkpoints and runs."""

@@ -1,0 +1,156 @@
+"""Certificates, relations and exclusions, on a toy environment and its mutants."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+import toy_environment as toy
+from vcrt.certification.certificates import certificates
+from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
+from vcrt.certification.processes import CertificationConfig, certify
+from vcrt.certification.replay import replay_exhaustively, replay_from_json, replay_to_json
+from vcrt.environments.contract import Rejected, Replay
+from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
+
+
+def certified(environment, schema="needs", seed=0):
+    episode = environment.sample(schema, seed)
+    (evidence,) = replay_exhaustively(environment, [episode])
+    return certify_episode(evidence, environment.versions(), PAPER_PRESET)
+
+
+def config(schemas=("needs", "overwrite"), count=5, seed=0):
+    return CertificationConfig(schemas={"toy": schemas}, episodes_per_schema=count, seed=seed)
+
+
+def run(kind, jobs=2, **options):
+    return certify(config(**options), jobs=jobs, factories={"toy": kind})
+
+
+@pytest.mark.parametrize("schema", ["needs", "overwrite"])
+@pytest.mark.parametrize("seed", range(6))
+def test_one_anti_diamond_and_five_diamonds(schema, seed):
+    environment = toy.ToyEnvironment()
+    outcome = certified(environment, schema, seed)
+    assert isinstance(outcome, CertifiedEpisode)
+    kinds = [relation.kind for relation in outcome.relations]
+    expected = {"needs": "precedes", "overwrite": "conflicts"}[schema]
+    assert sorted(kinds) == sorted([expected] + ["commutes"] * 5)
+    (anti,) = [r for r in outcome.relations if r.kind != "commutes"]
+    brute_force = [o for o in permutations(range(4)) if o.index(anti.first) < o.index(anti.second)]
+    assert list(outcome.orbit) == brute_force
+
+
+def test_every_certificate_holds_the_transitions_that_the_environment_gives():
+    environment = toy.ToyEnvironment()
+    outcome = certified(environment)
+    episode = outcome.episode
+    assert len({(c.context, c.pair) for c in outcome.certificates}) == len(outcome.certificates)
+    vacuous = 0
+    for certificate in outcome.certificates:
+        for path in (certificate.forward, certificate.reverse):
+            state = environment.initial_state(episode)
+            answers = []
+            for index in (*certificate.context, *path.operations):
+                answer = environment.step(state, episode.operations[index])
+                answers.append(answer)
+                if isinstance(answer, Rejected):
+                    break
+                state = answer.state
+            if path.accepted:
+                assert len(answers) == len(certificate.context) + 2
+            else:
+                assert path.rejection == answers[-1].reason
+        vacuous += certificate.verdict == "vacuous"
+    # In the context where the needed step has not run, the pair (dependent, other) is blocked both ways.
+    assert vacuous > 0
+
+
+def test_vacuous_contexts_label_nothing():
+    outcome = certified(toy.ToyEnvironment())
+    blocked = [c for c in outcome.certificates if c.verdict == "vacuous"]
+    for certificate in blocked:
+        labels = {
+            c.verdict
+            for c in outcome.certificates
+            if c.pair == certificate.pair and c.verdict != "vacuous"
+        }
+        assert len(labels) == 1
+
+
+def test_a_sequence_refused_as_a_whole_blames_its_last_step():
+    episode = toy.ToyEnvironment().sample("needs", 0)
+    hashes = {o: str(sorted(o)) for n in range(5) for o in permutations(range(4), n)}
+    replays = []
+    for order in permutations(range(4)):
+        states = tuple(hashes[order[:k]] for k in range(5))
+        late = order[-1] == 0
+        replays.append(Replay(order, states, Rejected("late") if late else None))
+    from vcrt.certification.replay import EpisodeReplays
+
+    found = certificates(EpisodeReplays(episode, tuple(replays)))
+    last = [c for c in found if len(c.context) == 2 and 0 in c.pair]
+    assert last
+    assert all(c.verdict == "precedes" and c.before == 0 for c in last)
+
+
+MUTANTS = [
+    (toy.Idle, "no_effect"),
+    (toy.SameSignatures, "ambiguous_correspondence"),
+    (toy.NoProvenance, "missing_provenance"),
+    (toy.AlwaysAccepts, "outside_schema"),
+    (toy.AlwaysRejects, "outside_schema"),
+    (toy.ContextDependent, "context_dependent"),
+    (toy.ProcessDependent, "nondeterministic"),
+    (toy.ReplayDependent, "nondeterministic"),
+    (toy.ChangingVersions, "version_disagreement"),
+]
+
+
+@pytest.mark.parametrize(("mutant", "kind"), MUTANTS)
+def test_mutants_are_excluded_by_name_and_yield_no_certificate(mutant, kind):
+    with pytest.raises(MalformedInputError, match="too few episodes") as caught:
+        run(mutant, schemas=("needs",), count=1)
+    assert f"kind='{kind}'" in str(caught.value)
+
+
+def test_duplicates_are_counted_and_left_out():
+    with pytest.raises(MalformedInputError, match="kind='duplicate'"):
+        run(toy.SameContent, schemas=("needs",), count=2)
+
+
+@pytest.mark.parametrize("mutant", [toy.DyingVerifier, toy.KilledProcess, toy.SkipsAnswers])
+def test_a_broken_verifier_is_an_error_and_never_a_verdict(mutant):
+    with pytest.raises(VerifierFailure):
+        run(mutant, schemas=("needs",), count=1)
+
+
+def test_the_result_does_not_depend_on_the_number_of_workers():
+    one = run(toy.ToyEnvironment, jobs=1, count=13)
+    three = run(toy.ToyEnvironment, jobs=3, count=13)
+    assert one == three
+    assert [len(schema.episodes) for schema in one] == [13, 13]
+    assert run(toy.ToyEnvironment, jobs=1, count=13, seed=1) != one
+
+
+def test_a_longer_run_begins_with_the_shorter_one():
+    short, long = run(toy.ToyEnvironment, count=5), run(toy.ToyEnvironment, count=12)
+    assert [s.episodes for s in short] == [s.episodes[:5] for s in long]
+
+
+def test_unknown_names_are_refused_before_any_work():
+    with pytest.raises(UnknownNameError, match="did you mean 'needs'"):
+        run(toy.ToyEnvironment, schemas=("need",))
+    with pytest.raises(UnknownNameError, match="unknown environment 'tyo'"):
+        certify(CertificationConfig(schemas={"tyo": ("needs",)}, episodes_per_schema=1), jobs=1)
+
+
+def test_replays_round_trip_through_json():
+    episode = toy.ToyEnvironment().sample("needs", 3)
+    (evidence,) = replay_exhaustively(toy.ToyEnvironment(), [episode])
+    for replay in evidence.replays:
+        assert replay_from_json(replay_to_json(replay)) == replay
+    with pytest.raises(MalformedInputError, match="not a replay"):
+        replay_from_json({"order": "0123"})

@@ -1,0 +1,157 @@
+"""A small deterministic environment, and mutants of it that certification must catch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from vcrt.environments.contract import (
+    Accepted,
+    CrossCheck,
+    Episode,
+    Operation,
+    Provenance,
+    Rejected,
+    Schema,
+    StepEnvironment,
+    Versions,
+)
+from vcrt.errors import VerifierFailure
+from vcrt.hashing import canonical_json
+from vcrt.randomness import generator
+
+
+class ToyEnvironment(StepEnvironment):
+    """Assignments to variables: `needs` must be defined, `writes` gets a value or a copy of a variable."""
+
+    name = "toy"
+    schemas = (
+        Schema(name="needs", summary="a write that needs another", relation="precedes"),
+        Schema(name="overwrite", summary="two writes to one variable", relation="conflicts"),
+    )
+
+    def versions(self):
+        return Versions(environment="toy", adapter="1", canonicalizer="1", verifier="toy 1")
+
+    def sample(self, schema, seed):
+        self.schema(schema)
+        rng = generator(seed, "toy", schema)
+        names = [f"v{i}" for i in rng.permutation(100)[:4]]
+        values = [int(v) for v in rng.integers(0, 1000, 4)]
+        ops = [{"needs": [], "writes": n, "value": v} for n, v in zip(names, values, strict=True)]
+        first, second = sorted(int(i) for i in rng.permutation(4)[:2])
+        if schema == "needs":
+            ops[second]["needs"] = [names[first]]
+        else:
+            ops[second]["writes"] = names[first]
+            ops[second]["value"] = ops[first]["value"] + 1
+        return Episode(
+            environment="toy",
+            schema=schema,
+            initial={"start": int(rng.integers(1000))},
+            operations=tuple(
+                Operation(signature=f"step {i}", payload=op) for i, op in enumerate(ops)
+            ),
+            provenance=Provenance(source=f"toy.{schema}/{seed}", generator="toy 1", seed=seed),
+        )
+
+    def initial_state(self, episode):
+        return {"start": episode.initial["start"]}
+
+    def step(self, state, operation):
+        missing = [name for name in operation.payload["needs"] if name not in state]
+        if missing:
+            return Rejected(f"{missing[0]} is not defined")
+        return Accepted({**state, operation.payload["writes"]: operation.payload["value"]})
+
+    def canonical(self, state):
+        return canonical_json(state)
+
+    def cross_check(self, episode):
+        return (CrossCheck("toy twice", 1, 1),)
+
+
+class ProcessDependent(ToyEnvironment):
+    def canonical(self, state):
+        return canonical_json({**state, "process": os.getpid()})
+
+
+class ReplayDependent(ToyEnvironment):
+    count = 0
+
+    def initial_state(self, episode):
+        type(self).count += 1
+        return {**super().initial_state(episode), "count": self.count}
+
+
+class Idle(ToyEnvironment):
+    def step(self, state, operation):
+        if operation.signature == "step 2":
+            return Accepted(state)
+        return super().step(state, operation)
+
+
+class SameSignatures(ToyEnvironment):
+    def sample(self, schema, seed):
+        episode = super().sample(schema, seed)
+        return replace(
+            episode, operations=tuple(replace(o, signature="step") for o in episode.operations)
+        )
+
+
+class NoProvenance(ToyEnvironment):
+    def sample(self, schema, seed):
+        return replace(
+            super().sample(schema, seed),
+            provenance=Provenance(source="", generator="toy", seed=seed),
+        )
+
+
+class ChangingVersions(ToyEnvironment):
+    def versions(self):
+        return replace(super().versions(), verifier=f"toy in process {os.getpid()}")
+
+
+class AlwaysAccepts(ToyEnvironment):
+    """Keeps the set of what ran, so that every order ends in the same state."""
+
+    def step(self, state, operation):
+        return Accepted({**state, operation.signature: True})
+
+
+class AlwaysRejects(ToyEnvironment):
+    def step(self, state, operation):
+        return Rejected("no")
+
+
+class ContextDependent(ToyEnvironment):
+    """Steps 0 and 1 commute, unless step 2 has run."""
+
+    def step(self, state, operation):
+        value = operation.signature
+        if operation.signature in ("step 0", "step 1") and "step 2" in state:
+            value = str(sorted(state))
+        return Accepted({**state, operation.signature: value})
+
+
+class SameContent(ToyEnvironment):
+    def sample(self, schema, seed):
+        episode = super().sample(schema, 0)
+        return replace(episode, provenance=replace(episode.provenance, seed=seed))
+
+
+class DyingVerifier(ToyEnvironment):
+    def step(self, state, operation):
+        raise VerifierFailure("the toy verifier died", where="toy")
+
+
+class KilledProcess(ToyEnvironment):
+    """Its process is gone in the middle of a replay, as after a crash of native code."""
+
+    def step(self, state, operation):
+        os._exit(3)
+
+
+class SkipsAnswers(ToyEnvironment):
+    def replay(self, requests):
+        return super().replay(requests)[:-1]
