@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from vcrt.certification.episodes import Exclusion, Preset
-from vcrt.certification.processes import (
+from vcrt.certification.workers import (
     SHARD_SIZE,
     EnvironmentFactory,
-    in_fresh_processes,
     recertify_shard,
 )
 from vcrt.environments.contract import Episode
 from vcrt.environments.registry import load_environment
-from vcrt.errors import DatasetError
+from vcrt.errors import DatasetError, VerifierFailure
+from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import AUDIT_COLUMNS, audit_row, episode_from_json
@@ -85,7 +85,9 @@ def verify_agreement(
     num_episodes = sum(len(rows) for rows, _ in work)
     task = progress.task("verify: replay everything in fresh processes", num_episodes, "episodes")
     num_replays = 0
-    results = in_fresh_processes(_replay_again, [shard for _, shard in work], jobs)
+    results = in_fresh_processes(
+        _replay_again, [shard for _, shard in work], jobs=jobs, error=VerifierFailure
+    )
     for (rows, _), again in zip(work, results, strict=True):
         for row, found in zip(rows, again, strict=True):
             _compare(dataset, row, found)

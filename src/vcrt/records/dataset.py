@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vcrt.certification.episodes import Preset
-from vcrt.certification.processes import CertificationConfig, CertifiedSchema
+from vcrt.certification.workers import CertificationConfig, CertifiedSchema
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest
 from vcrt.orders import all_orders

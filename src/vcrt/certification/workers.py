@@ -7,13 +7,10 @@ becomes a verdict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar
-
-from joblib.externals.loky import ProcessPoolExecutor
-from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from vcrt.certification.episodes import (
     PAPER_PRESET,
@@ -26,11 +23,11 @@ from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.contract import Environment, Episode, Replay, Versions
 from vcrt.environments.registry import load_environment
 from vcrt.errors import MalformedInputError, VerifierFailure
+from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.randomness import derive_seed
 
 EnvironmentFactory: TypeAlias = Callable[[], Environment]
-Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 #: Candidates in one shard. It belongs to the result (refills come in whole shards), so it is not tunable.
@@ -149,7 +146,9 @@ def _certify_wave(
     firsts = []
     shards = [shard for _, shard in work]
     for (ledger, shard), first in zip(
-        work, in_fresh_processes(_certify_shard, shards, jobs), strict=True
+        work,
+        in_fresh_processes(_certify_shard, shards, jobs=jobs, error=VerifierFailure),
+        strict=True,
     ):
         firsts.append(first)
         tasks[ledger.environment].advance(len(shard.seeds))
@@ -162,7 +161,7 @@ def _certify_wave(
         for shard, (_, outcomes) in zip(shards, firsts, strict=True)
     ]
     task = progress.task("replay again in fresh processes", sum(sizes.values()), "episodes")
-    seconds = in_fresh_processes(_replay_shard, again, jobs)
+    seconds = in_fresh_processes(_replay_shard, again, jobs=jobs, error=VerifierFailure)
     for (ledger, shard), (versions, outcomes), (versions_again, replays_again) in zip(
         work, firsts, seconds, strict=True
     ):
@@ -297,37 +296,3 @@ def _retried_once(work: Callable[[], Result]) -> Result:
         return work()
     except VerifierFailure:
         return work()
-
-
-def in_fresh_processes(
-    function: Callable[[Argument], Result], arguments: Iterable[Argument], jobs: int
-) -> Iterator[Result]:
-    """Apply ``function`` to each argument in ``jobs`` new worker processes; results come in the order of arguments.
-
-    When a worker dies, the arguments whose results are not in yet are tried once more in new processes; when one dies
-    again before a further result came, raises :class:`VerifierFailure`.
-    """
-    remaining = list(arguments)
-    died_before = False
-    while remaining:
-        executor = ProcessPoolExecutor(max_workers=jobs)
-        try:
-            for result in executor.map(function, list(remaining)):
-                yield result
-                del remaining[0]
-                died_before = False
-        except BrokenProcessPool as error:
-            executor.shutdown(wait=False, kill_workers=True)
-            if died_before:
-                raise VerifierFailure(
-                    "a worker process died twice while it replayed the same episodes",
-                    where=f"{getattr(function, '__name__', function)}, {len(remaining)} shards to go",
-                    found=str(error).splitlines()[0],
-                    remedy="look for a crash or a lack of memory in the verifier; nothing was written",
-                ) from error
-            died_before = True
-        except BaseException:
-            executor.shutdown(wait=False, kill_workers=True)
-            raise
-        else:
-            executor.shutdown(wait=True)
