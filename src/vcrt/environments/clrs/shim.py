@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -35,6 +34,7 @@ from vcrt.hashing import file_digest
 DISTRIBUTION = "dm-clrs"
 SUPPORTED_VERSION = "2.0.3"
 INSTALL_COMMAND = f"pip install --no-deps {DISTRIBUTION}=={SUPPORTED_VERSION}"
+INSTALL_LIGHT_DEPENDENCIES = "pip install numpy attrs absl-py"
 
 #: The modules whose code decides what an episode and its genuine trace are.
 USED_MODULES = (
@@ -75,15 +75,17 @@ def load_dm_clrs() -> DmClrs:
     would no longer be comparable.
     """
     version = _supported_version()
-    spec = importlib.util.find_spec("clrs")
-    if spec is None or spec.submodule_search_locations is None:
-        raise _unavailable("the package `clrs` of dm-clrs is missing", found="its metadata only")
+    heavy = [name for name in _STAND_INS if not _is_installed(name)]
     try:
-        with _own_modules("clrs"), _stand_ins():
-            sys.modules["clrs"] = _package_without_init(spec)
+        with _own_modules("clrs", *heavy):
+            for name in heavy:
+                sys.modules.update(_STAND_INS[name]())
+            sys.modules["clrs"] = _package_without_init()
             modules = {name: importlib.import_module(name) for name in USED_MODULES}
     except ImportError as error:
-        raise _unavailable("dm-clrs cannot be imported", found=str(error)) from error
+        raise _unavailable(
+            "dm-clrs cannot be imported", found=str(error), remedy=INSTALL_LIGHT_DEPENDENCIES
+        ) from error
     return DmClrs(version=version, modules=MappingProxyType(modules))
 
 
@@ -97,55 +99,48 @@ def _supported_version() -> str:
     return version
 
 
-def _unavailable(what: str, *, found: str) -> UnavailableError:
+def _unavailable(what: str, *, found: str, remedy: str = INSTALL_COMMAND) -> UnavailableError:
     return UnavailableError(
         what,
         where=f"Python environment {sys.prefix}",
         found=found,
         expected=f"{DISTRIBUTION} {SUPPORTED_VERSION}",
-        remedy=INSTALL_COMMAND,
+        remedy=remedy,
     )
 
 
-def _package_without_init(spec: ModuleSpec) -> ModuleType:
+def _package_without_init() -> ModuleType:
+    spec = importlib.util.find_spec("clrs")
+    if spec is None or spec.submodule_search_locations is None:
+        raise _unavailable("the package `clrs` of dm-clrs is missing", found="its metadata only")
     # `clrs/__init__.py` imports every neural model; its submodules do not need it.
     package = ModuleType("clrs")
     package.__spec__ = spec
-    package.__path__ = list(spec.submodule_search_locations or ())
+    package.__path__ = list(spec.submodule_search_locations)
     return package
 
 
 @contextmanager
-def _own_modules(package: str) -> Iterator[None]:
-    """Import ``package`` afresh inside, and put what was imported of it before back afterwards."""
-    before = _take_out(package)
+def _own_modules(*packages: str) -> Iterator[None]:
+    """Import ``packages`` afresh inside, and put what was imported of them before back afterwards."""
+    before = _take_out(packages)
     try:
         yield
     finally:
-        _take_out(package)
+        _take_out(packages)
         sys.modules.update(before)
 
 
-def _take_out(package: str) -> dict[str, ModuleType]:
-    names = [n for n in sys.modules if n == package or n.startswith(f"{package}.")]
+def _take_out(packages: tuple[str, ...]) -> dict[str, ModuleType]:
+    names = [name for name in sys.modules if name.partition(".")[0] in packages]
     return {name: sys.modules.pop(name) for name in names}
 
 
-@contextmanager
-def _stand_ins() -> Iterator[None]:
-    """Have the missing ones of TensorFlow, JAX and chex stood in for, inside only."""
-    missing = [name for name in ("tensorflow", "jax", "chex") if not _is_installed(name)]
-    made = {name: module for root in missing for name, module in _MAKERS[root]().items()}
-    sys.modules.update(made)
-    try:
-        yield
-    finally:
-        for name in made:
-            del sys.modules[name]
-
-
 def _is_installed(name: str) -> bool:
-    return name in sys.modules or importlib.util.find_spec(name) is not None
+    # A module set to None is Python's own way to keep a library from being imported.
+    if name in sys.modules:
+        return sys.modules[name] is not None
+    return importlib.util.find_spec(name) is not None
 
 
 class _NeverAnInstance:
@@ -169,7 +164,7 @@ def _chex() -> dict[str, ModuleType]:
     return {"chex": _module("chex", assert_rank=assert_rank)}
 
 
-_MAKERS: Mapping[str, Callable[[], dict[str, ModuleType]]] = {
+_STAND_INS: Mapping[str, Callable[[], dict[str, ModuleType]]] = {
     "tensorflow": _tensorflow,
     "jax": _jax,
     "chex": _chex,
@@ -203,7 +198,7 @@ def tree_map(function: Callable[..., Any], tree: Any, *rest: Any) -> Any:
 
 
 def assert_rank(arrays: Any, rank: int) -> None:
-    """chex's ``assert_rank`` for one array or a list of arrays: ``AssertionError`` unless each has that rank."""
+    """``assert_rank`` of chex for one array or a list: ``AssertionError`` unless each has that rank."""
     for array in arrays if isinstance(arrays, list | tuple) else [arrays]:
         if np.ndim(array) != rank:
             raise AssertionError(f"expected rank {rank}, found {np.ndim(array)}")

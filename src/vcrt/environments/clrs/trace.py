@@ -1,0 +1,106 @@
+"""Genuine traces: what dm-clrs's own algorithm does on the graph that its own sampler draws.
+
+An instance names everything that the draw depends on, so a trace can be derived again from an episode's provenance.
+dm-clrs draws from a ``numpy.random.RandomState`` of its own, whose stream NumPy keeps fixed; the global random state
+is neither read nor changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcrt.environments.clrs.reading import MAX_NODES
+from vcrt.environments.clrs.shim import DmClrs
+from vcrt.errors import MalformedInputError
+
+_SOURCE = re.compile(r"clrs\.([a-z_]+)/length=([0-9]{1,4})/p=([01]\.[0-9]{1,6})/seed=([0-9]{1,10})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instance:
+    """One draw of a dm-clrs sampler; ``seed`` is a 32-bit seed of ``numpy.random.RandomState``.
+
+    ``edge_probability`` is the sampler's ``p``. It draws each direction of an edge by itself and keeps those that come
+    up both ways, so an undirected edge has probability ``p`` squared.
+    """
+
+    algorithm: str
+    length: int
+    edge_probability: float
+    seed: int
+
+    @property
+    def source(self) -> str:
+        """The name of the sampled graph, as it stands in an episode's provenance."""
+        return (
+            f"clrs.{self.algorithm}/length={self.length}/p={self.edge_probability}/seed={self.seed}"
+        )
+
+    @classmethod
+    def parse(cls, source: str) -> Instance:
+        """The instance that ``source`` names; raises :class:`MalformedInputError`."""
+        match = _SOURCE.fullmatch(source)
+        if match is not None:
+            algorithm, length, probability, seed = match.groups()
+            instance = cls(
+                algorithm=algorithm,
+                length=int(length),
+                edge_probability=float(probability),
+                seed=int(seed),
+            )
+            in_range = 2 <= instance.length <= MAX_NODES and instance.seed < 2**32
+            if in_range and instance.edge_probability <= 1 and instance.source == source:
+                return instance
+        raise MalformedInputError(
+            "an episode's provenance does not name a sampled graph",
+            where="provenance.source",
+            found=repr(source),
+            expected="clrs.ALGORITHM/length=N/p=P/seed=S",
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Trace:
+    """Inputs, hint rows and outputs of one run, by dm-clrs's names and without its batch axis.
+
+    ``hints[name]`` has shape ``[num_rows, ...]``; all arrays are read-only.
+    """
+
+    inputs: Mapping[str, npt.NDArray[Any]]
+    hints: Mapping[str, npt.NDArray[Any]]
+    outputs: Mapping[str, npt.NDArray[Any]]
+
+    @property
+    def num_rows(self) -> int:
+        """How many hint rows the run has."""
+        return min(len(rows) for rows in self.hints.values())
+
+
+def genuine_trace(library: DmClrs, instance: Instance) -> Trace:
+    """Draw the instance with dm-clrs's sampler, which runs dm-clrs's algorithm on it."""
+    sampler, _ = library.build_sampler(
+        instance.algorithm,
+        num_samples=1,
+        seed=instance.seed,
+        length=instance.length,
+        p=(instance.edge_probability,),
+    )
+    feedback = sampler.next()
+    return Trace(
+        inputs=_unbatched(feedback.features.inputs, axis=0),
+        hints=_unbatched(feedback.features.hints, axis=1),
+        outputs=_unbatched(feedback.outputs, axis=0),
+    )
+
+
+def _unbatched(points: Iterable[Any], axis: int) -> dict[str, npt.NDArray[Any]]:
+    arrays = {point.name: np.squeeze(np.asarray(point.data), axis=axis) for point in points}
+    for array in arrays.values():
+        array.flags.writeable = False
+    return arrays
