@@ -155,3 +155,23 @@ class KilledProcess(ToyEnvironment):
 class SkipsAnswers(ToyEnvironment):
     def replay(self, requests):
         return super().replay(requests)[:-1]
+
+
+class ToyA(ToyEnvironment):
+    """The toy environment under another name, for datasets of several environments."""
+
+    name = "toy-a"
+
+    def sample(self, schema, seed):
+        return replace(super().sample(schema, seed), environment=self.name)
+
+
+class ToyB(ToyA):
+    name = "toy-b"
+
+
+class ToyC(ToyA):
+    name = "toy-c"
+
+
+THREE_TOYS = {"toy-a": ToyA, "toy-b": ToyB, "toy-c": ToyC}

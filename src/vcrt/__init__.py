@@ -1,4 +1,4 @@
-"""Verifier-Certified Rule Transport: which steps commute, certified by replay; and training on whole orbits of orders."""
+"""Certify by replay which steps commute, and train policies on whole orbits of equivalent orders."""
 
 from __future__ import annotations
 

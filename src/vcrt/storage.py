@@ -52,6 +52,12 @@ def publish_directory(path: Path, fill: Callable[[Path], None], error: type[Vcrt
     _flush_directory(path.parent)
 
 
+def remove_partial(directory: Path) -> None:
+    """Remove what killed calls of :func:`publish_directory` left in a directory that has no other writer now."""
+    for partial in directory.glob(".*.partial-*"):
+        shutil.rmtree(partial)
+
+
 def refuse_existing(path: Path, error: type[VcrtError]) -> None:
     """Raise ``error`` if something of that name exists, so that nothing is overwritten."""
     if path.exists() or path.is_symlink():

@@ -7,6 +7,7 @@ Shapes: ``B`` prompts, ``M`` orders (or other events) in the column order of :fu
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -22,7 +23,4 @@ def orbit_log_mass(order_log_probs: Tensor, members: Tensor) -> Tensor:
             f"members {tuple(members.shape)} must have the shape of order_log_probs "
             f"{tuple(order_log_probs.shape)}"
         )
-    is_empty = ~members.any(-1)
-    # A row of nothing but -inf has an undefined softmax, so an empty row sums a constant and is overwritten after.
-    kept = order_log_probs.masked_fill(~members, -float("inf")).masked_fill(is_empty[:, None], 0.0)
-    return kept.logsumexp(-1).masked_fill(is_empty, -float("inf"))
+    return order_log_probs.masked_fill(~members, -torch.inf).logsumexp(-1)

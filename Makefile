@@ -1,0 +1,48 @@
+# Two commands do everything, set-up included: `make demo` and `make test`.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint format types clean
+
+help:
+	@echo "make demo       certify, train and report with the embedded defaults"
+	@echo "make test       the test suite"
+	@echo "make test-slow  the tests that take long"
+	@echo "make lint types ruff and mypy"
+
+setup: $(DONE)
+
+# PyTorch first and pinned: a wider request would bring its CUDA builds. dm-clrs without its dependencies, which
+# include TensorFlow and JAX; vcrt needs neither.
+$(DONE): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3
+	@touch $@
+
+demo: $(DONE)
+	$(BIN)/vcrt demo
+
+test: $(DONE)
+	$(BIN)/python -m pytest -m "not slow" -n 2
+
+test-slow: $(DONE)
+	$(BIN)/python -m pytest -m slow
+
+lint: $(DONE)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(DONE)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(DONE)
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

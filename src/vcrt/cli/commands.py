@@ -1,0 +1,304 @@
+"""The commands. Each loads what it needs when it runs, so that ``vcrt --help`` is quick."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from vcrt.cli.progress import showing_progress
+from vcrt.errors import RunError, VcrtError
+
+DatasetPath = Annotated[Path, tyro.conf.Positional]
+ExperimentPath = Annotated[Path, tyro.conf.Positional]
+
+
+def _console() -> Console:
+    return Console(soft_wrap=False)
+
+
+def _jobs(jobs: int | None) -> int:
+    if jobs is not None and jobs < 1:
+        raise VcrtError("too few jobs", found=f"--jobs {jobs}", expected="at least 1")
+    return jobs if jobs is not None else len(os.sched_getaffinity(0))
+
+
+def demo(
+    output: Path = Path("runs"),
+    episodes: int = 40,
+    updates: int = 400,
+    runs: int = 1,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> None:
+    """Certify, freeze, verify, train, evaluate once and report, with the embedded defaults.
+
+    Args:
+        output: Folder in which a new numbered folder is made for everything that the demo writes.
+        episodes: Certified episodes for each schema.
+        updates: Updates of each training run.
+        runs: Independent training runs of each method and fold.
+        seed: Seed of everything.
+        jobs: Worker processes; as many as there are cores by default.
+    """
+    from vcrt.cli.demo import run_demo
+
+    run_demo(
+        _console(),
+        output,
+        episodes=episodes,
+        updates=updates,
+        runs=runs,
+        seed=seed,
+        jobs=_jobs(jobs),
+    )
+
+
+def certify(
+    output: Path,
+    schemas: tuple[str, ...] = (),
+    episodes: int = 40,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> None:
+    """Replay every order of sampled episodes and freeze the certified ones as a new dataset.
+
+    Example: vcrt certify --output runs/data --schemas clrs lean/cite --episodes 100
+
+    Args:
+        output: The new dataset's directory.
+        schemas: Environments, or single schemas as environment/schema; everything that is registered by default.
+        episodes: Certified episodes for each schema.
+        seed: Seed of everything.
+        jobs: Worker processes; as many as there are cores by default. The result does not depend on it.
+    """
+    from vcrt.certification.workers import CertificationConfig
+    from vcrt.certification.workers import certify as run_certification
+    from vcrt.cli.selection import select_schemas
+    from vcrt.errors import DatasetError
+    from vcrt.records.dataset import freeze
+    from vcrt.storage import refuse_existing
+
+    refuse_existing(output, DatasetError)
+    if episodes < 1:
+        raise VcrtError("too few episodes", found=f"--episodes {episodes}", expected="at least 1")
+    console = _console()
+    config = CertificationConfig(
+        schemas=select_schemas(schemas), episodes_per_schema=episodes, seed=seed
+    )
+    with showing_progress(console) as progress:
+        certified = run_certification(config, jobs=_jobs(jobs), progress=progress)
+    dataset = freeze(config, certified, output)
+    console.print(
+        f"dataset   {output}\nroot hash {dataset.manifest.root_hash}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(f"next: vcrt verify {output}", highlight=False, soft_wrap=True)
+
+
+def verify(dataset: DatasetPath, jobs: int | None = None) -> None:
+    """Replay a whole dataset again in fresh processes and demand that everything agrees.
+
+    Example: vcrt verify runs/data
+
+    Args:
+        dataset: A directory made by `vcrt certify`.
+        jobs: Worker processes; as many as there are cores by default.
+    """
+    from vcrt.records.agreement import verify_agreement
+    from vcrt.records.dataset import open_dataset
+
+    console = _console()
+    opened = open_dataset(dataset)
+    with showing_progress(console) as progress:
+        agreement = verify_agreement(opened, jobs=_jobs(jobs), progress=progress)
+    console.print(
+        f"{agreement.agreed} of {agreement.replays} replays agree "
+        f"({agreement.episodes} episodes), root hash {agreement.root_hash}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def plan(
+    dataset: DatasetPath,
+    output: Path,
+    methods: tuple[str, ...] = ("canonical-grpo", "vcrt"),
+    held_out: tuple[str, ...] = (),
+    runs: int = 3,
+    updates: int = 400,
+    learning_rate: float = 1e-4,
+    seed: int = 0,
+) -> None:
+    """Freeze what will be run on a dataset, before anything is trained.
+
+    Example: vcrt plan runs/data --output runs/experiment --methods canonical-grpo vcrt no-anti
+
+    Args:
+        dataset: A verified dataset.
+        output: The new experiment's directory.
+        methods: Methods of the method table.
+        held_out: Environments to hold out in turn; all of the dataset's by default.
+        runs: Independent runs of each method and fold.
+        updates: Updates of each run.
+        learning_rate: AdamW's learning rate.
+        seed: Seed of everything.
+    """
+    from vcrt.cli.selection import frozen_plan
+    from vcrt.errors import RunError
+    from vcrt.protocol.experiment import create_experiment
+    from vcrt.storage import refuse_existing
+
+    refuse_existing(output, RunError)
+    made = frozen_plan(
+        dataset,
+        methods=methods,
+        held_out=held_out,
+        runs=runs,
+        updates=updates,
+        learning_rate=learning_rate,
+        seed=seed,
+    )
+    experiment = create_experiment(made, output)
+    console = _console()
+    console.print(
+        f"plan      {experiment.path}\nplan hash {made.plan_hash}", highlight=False, soft_wrap=True
+    )
+    console.print(f"next: vcrt train {output}", highlight=False, soft_wrap=True)
+
+
+def train(experiment: ExperimentPath, resume: bool = False, jobs: int | None = None) -> None:
+    """Train every run of a plan; nothing of a held-out environment is opened.
+
+    Example: vcrt train runs/experiment --resume
+
+    Args:
+        experiment: A directory made by `vcrt plan`.
+        resume: Go on with interrupted runs; the result is the same as without the interruption.
+        jobs: Worker processes, one run each; as many as there are cores by default.
+    """
+    from vcrt.protocol.experiment import open_experiment
+    from vcrt.protocol.experiment import train as run_training
+
+    console = _console()
+    opened = open_experiment(experiment)
+    with showing_progress(console) as progress:
+        digests = run_training(opened, jobs=_jobs(jobs), resume=resume, progress=progress)
+    console.print(f"{len(digests)} runs at their last update", highlight=False, soft_wrap=True)
+    console.print(f"next: vcrt evaluate {experiment}", highlight=False, soft_wrap=True)
+
+
+def evaluate(
+    experiment: ExperimentPath,
+    reopen: bool = False,
+    reason: str | None = None,
+    jobs: int | None = None,
+) -> None:
+    """Open the held-out folds and score every run, once.
+
+    Example: vcrt evaluate runs/experiment
+
+    Args:
+        experiment: An experiment whose runs are all trained.
+        reopen: Open again what was opened and scored before; every later report says so.
+        reason: Why it is opened again.
+        jobs: Worker processes; as many as there are cores by default.
+    """
+    from vcrt.protocol.evaluation import evaluate as run_evaluation
+    from vcrt.protocol.experiment import open_experiment
+
+    if reopen != bool(reason):
+        raise RunError(
+            "a second opening needs both --reopen and --reason",
+            found="only one of them",
+            remedy='for example: --reopen --reason "a checkpoint file was restored"',
+        )
+    console = _console()
+    opened = open_experiment(experiment)
+    with showing_progress(console) as progress:
+        run_evaluation(opened, jobs=_jobs(jobs), reopen_reason=reason, progress=progress)
+    console.print(f"next: vcrt report {experiment}", highlight=False, soft_wrap=True)
+
+
+def report(experiment: ExperimentPath, output: Path | None = None) -> None:
+    """Write the tables and one self-contained page of an evaluated experiment.
+
+    Example: vcrt report runs/experiment
+
+    Args:
+        experiment: An evaluated experiment.
+        output: Where to write; the folder `report` of the experiment by default.
+    """
+    from vcrt.cli.reporting import print_report
+    from vcrt.protocol.experiment import open_experiment
+
+    print_report(_console(), open_experiment(experiment), output or experiment / "report")
+
+
+def environments(
+    action: Annotated[Literal["list", "validate"], tyro.conf.Positional] = "list",
+    name: Annotated[str | None, tyro.conf.Positional] = None,
+) -> None:
+    """List the registered environments, or run the conformance kit on one.
+
+    Example: vcrt environments validate clrs
+
+    Args:
+        action: What to do.
+        name: The environment to validate.
+    """
+    from vcrt.cli.environments import list_environments, validate_environment
+
+    console = _console()
+    if action == "list":
+        list_environments(console)
+    elif name is None:
+        raise VcrtError(
+            "which environment?", expected="a name", remedy="vcrt environments validate NAME"
+        )
+    else:
+        validate_environment(console, name)
+
+
+def theories(files: Annotated[tuple[Path, ...], tyro.conf.Positional]) -> None:
+    """Read ProofWriter files, answer every question, and compare with the gold answers and with clingo.
+
+    Example: vcrt theories meta-test.jsonl
+
+    Args:
+        files: JSON lines, each an official structured row or an English theory with its questions.
+    """
+    from vcrt.cli.theories import check_theories
+
+    check_theories(_console(), files)
+
+
+def backbone(
+    action: Annotated[Literal["check", "pretrain"], tyro.conf.Positional] = "check",
+    output: Path | None = None,
+    seed: int | None = None,
+    steps: int | None = None,
+) -> None:
+    """Check the embedded backbone against its lock, or rebuild it by pretraining.
+
+    Example: vcrt backbone pretrain --output runs/backbone
+
+    Args:
+        action: What to do.
+        output: Where pretraining writes the new backbone.
+        seed: Seed of the pretraining; the shipped backbone's by default.
+        steps: Steps of the pretraining; the shipped backbone's by default.
+    """
+    from vcrt.cli.backbone import check_backbone, pretrain_backbone
+
+    console = _console()
+    if action == "check":
+        check_backbone(console)
+    elif output is None:
+        raise VcrtError("where to?", expected="--output DIRECTORY")
+    else:
+        pretrain_backbone(console, output, seed=seed, steps=steps)

@@ -1,0 +1,84 @@
+"""The whole way in one command: certify, freeze, verify, plan, train, evaluate once, report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from vcrt.certification.workers import CertificationConfig, certify
+from vcrt.cli.progress import showing_progress
+from vcrt.cli.reporting import print_report
+from vcrt.cli.selection import frozen_plan, select_schemas
+from vcrt.protocol.evaluation import evaluate
+from vcrt.protocol.experiment import create_experiment, train
+from vcrt.records.agreement import verify_agreement
+from vcrt.records.dataset import freeze
+from vcrt.training.run import RunConfig
+
+ENVIRONMENTS = ("clrs", "lean", "proofwriter")
+METHODS = ("canonical-grpo", "vcrt")
+
+
+def run_demo(
+    console: Console,
+    output: Path,
+    *,
+    episodes: int,
+    updates: int,
+    runs: int,
+    seed: int,
+    jobs: int,
+) -> Path:
+    """Run the demo in a new numbered folder below ``output`` and return that folder."""
+    began = time.monotonic()
+    folder = _new_folder(output)
+    dataset_path, experiment_path = folder / "dataset", folder / "experiment"
+    config = CertificationConfig(
+        schemas=select_schemas(ENVIRONMENTS), episodes_per_schema=episodes, seed=seed
+    )
+    with showing_progress(console) as progress:
+        dataset = freeze(config, certify(config, jobs=jobs, progress=progress), dataset_path)
+        agreement = verify_agreement(dataset, jobs=jobs, progress=progress)
+        plan = frozen_plan(
+            dataset_path,
+            methods=METHODS,
+            held_out=(),
+            runs=runs,
+            updates=updates,
+            learning_rate=RunConfig().learning_rate,
+            seed=seed,
+        )
+        experiment = create_experiment(plan, experiment_path)
+        train(experiment, jobs=jobs, progress=progress)
+        evaluate(experiment, jobs=jobs, progress=progress)
+    print_report(console, experiment, folder / "report")
+    lines = (
+        f"{agreement.episodes} episodes, {agreement.agreed} of {agreement.replays} replays agree; "
+        f"{time.monotonic() - began:.0f} s in all",
+        f"root hash  {dataset.manifest.root_hash}",
+        f"dataset    {dataset_path}",
+        f"experiment {experiment_path}",
+        f"report     {folder / 'report' / 'report.html'}",
+        "",
+        "try next:",
+        f"  vcrt verify {dataset_path}",
+        "  vcrt environments validate clrs",
+        f"  vcrt plan {dataset_path} --output {folder / 'ablation'} --methods vcrt no-orbit no-anti",
+    )
+    console.print("\n".join(lines), highlight=False, soft_wrap=True)
+    return folder
+
+
+def _new_folder(output: Path) -> Path:
+    output.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        folder = output / f"demo-{number:03d}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder

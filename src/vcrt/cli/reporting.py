@@ -1,0 +1,33 @@
+"""Write a report's files, and print its tables and sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from vcrt.protocol.experiment import Experiment
+from vcrt.report.analysis import analyse
+from vcrt.report.gather import gather
+from vcrt.report.page import write_report
+from vcrt.report.summary import sentences
+from vcrt.report.tables import result_tables, to_rich
+
+NOT_MEASURED = (
+    "Language models: all figures come from the embedded backbone of about 150,000 parameters.",
+    "Whether the relations could be read from raw text: the policy is given the certified relations.",
+)
+
+
+def print_report(console: Console, experiment: Experiment, directory: Path) -> None:
+    """Write the report of an evaluated experiment to ``directory`` and print its result."""
+    contents = gather(experiment, not_measured=NOT_MEASURED)
+    written = write_report(contents, directory)
+    analysis = analyse(contents)
+    for table in result_tables(contents, analysis):
+        console.print(to_rich(table))
+        console.print()
+    for sentence in sentences(contents, analysis):
+        console.print(f"- {sentence}", highlight=False, markup=False)
+    console.print()
+    console.print(f"wrote {len(written)} files to {directory}", highlight=False, soft_wrap=True)

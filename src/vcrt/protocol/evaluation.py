@@ -1,0 +1,222 @@
+"""The one evaluation: after every planned run is at its last update, the held-out folds are opened and scored.
+
+Each item gets one greedy order and one native verdict; there is no search and no verifier feedback. The opening is
+recorded before anything is read. A second opening needs a reason, which every later report shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from vcrt.errors import RunError
+from vcrt.hashing import json_digest
+from vcrt.orders import all_orders
+from vcrt.policy.backbone import Backbone
+from vcrt.policy.scoring import greedy_orders
+from vcrt.policy.tokenizer import encode_record
+from vcrt.processes import in_fresh_processes
+from vcrt.progress import SILENT, Progress
+from vcrt.protocol.experiment import (
+    Experiment,
+    load_sources,
+    open_experiment,
+    planned_backbone,
+    planned_dataset,
+    read_finished_run,
+)
+from vcrt.protocol.plan import PlannedRun
+from vcrt.records.dataset import Item, load_items
+from vcrt.storage import write_file
+from vcrt.training.checkpoint import load_checkpoint
+from vcrt.training.items import encode_items
+from vcrt.training.methods import Method, method
+from vcrt.training.update import new_state
+
+SCORES_FILE = "scores.json"
+#: The frozen backbone is scored as this method would see the records.
+FROZEN_AS = "canonical-grpo"
+
+
+class FoldPasses(BaseModel):
+    """Greedy passes, one character an item: ``1`` passed, ``0`` failed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    held_out: str
+    retention: str
+
+
+class Scores(BaseModel):
+    """The passes of the frozen backbone by held-out environment, and of every run by its name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    frozen: dict[str, FoldPasses]
+    runs: dict[str, FoldPasses]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the scores' canonical JSON."""
+        return json_digest(self.model_dump())
+
+
+def passes_array(text: str) -> npt.NDArray[np.bool_]:
+    """``[items]``: the passes that a string of ``0`` and ``1`` says."""
+    return np.array([character == "1" for character in text])
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoreJob:
+    path: Path
+    held_out: str
+    run: PlannedRun | None
+
+
+def evaluate(
+    experiment: Experiment,
+    *,
+    jobs: int,
+    reopen_reason: str | None = None,
+    progress: Progress = SILENT,
+) -> Scores:
+    """Open the held-out folds and score every run and the frozen backbone.
+
+    Raises :class:`RunError` if a planned run is not finished, and if the folds were opened and scored before and no
+    ``reopen_reason`` is given. An evaluation that was interrupted is continued under its own opening.
+    """
+    plan = experiment.plan
+    for run in plan.runs:
+        read_finished_run(experiment, run)
+    planned_dataset(plan)
+    _record_opening(experiment, reopen_reason)
+    work = [_ScoreJob(experiment.path, fold, None) for fold in plan.held_out]
+    work += [_ScoreJob(experiment.path, run.held_out, run) for run in plan.runs]
+    task = progress.task("evaluate once, greedily", len(work), "runs")
+    frozen: dict[str, FoldPasses] = {}
+    runs: dict[str, FoldPasses] = {}
+    for job, passes in zip(
+        work, in_fresh_processes(_score_job, work, jobs=jobs, error=RunError), strict=True
+    ):
+        if job.run is None:
+            frozen[job.held_out] = passes
+        else:
+            runs[job.run.name] = passes
+        task.advance()
+    scores = Scores(frozen=frozen, runs=runs)
+    write_file(experiment.path / SCORES_FILE, scores.model_dump_json(indent=1).encode() + b"\n")
+    experiment.ledger.append("scores", {"digest": scores.digest})
+    return scores
+
+
+def read_scores(experiment: Experiment) -> Scores:
+    """The scores; raises :class:`RunError` if there are none or if they are not those that the ledger records."""
+    path = experiment.path / SCORES_FILE
+    recorded = [entry.body["digest"] for entry in experiment.ledger.entries("scores")]
+    if not path.is_file() or not recorded:
+        raise RunError(
+            "the experiment was not evaluated",
+            where=str(path),
+            remedy=f"run `vcrt evaluate {experiment.path}` first",
+        )
+    try:
+        scores = Scores.model_validate_json(path.read_bytes())
+        found = scores.digest
+    except ValueError as error:
+        found, scores = str(error).splitlines()[0], None
+    if scores is None or found != recorded[-1]:
+        raise RunError(
+            "the scores were changed after they were recorded",
+            where=str(path),
+            found=found,
+            expected=f"digest {recorded[-1]}",
+            remedy="restore the original file",
+        )
+    return scores
+
+
+def openings(experiment: Experiment) -> list[dict[str, Any]]:
+    """Every opening of the held-out folds, as the ledger records it."""
+    return [entry.body for entry in experiment.ledger.entries("opening")]
+
+
+def _record_opening(experiment: Experiment, reason: str | None) -> None:
+    entries = experiment.ledger.entries()
+    kinds = [entry.kind for entry in entries if entry.kind in ("opening", "scores")]
+    if kinds and kinds[-1] == "opening":
+        return
+    if kinds and not reason:
+        raise RunError(
+            "the held-out folds were opened before",
+            where=str(experiment.path),
+            found=f"opened at {openings(experiment)[-1]['at']} and scored",
+            expected="one opening",
+            remedy="read the scores with `vcrt report`; a second opening needs --reopen with a reason, "
+            "which every later report shows",
+        )
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    experiment.ledger.append("opening", {"at": at, "reason": reason})
+
+
+def _score_job(job: _ScoreJob) -> FoldPasses:
+    torch.set_num_threads(1)
+    experiment = open_experiment(job.path)
+    plan = experiment.plan
+    dataset = planned_dataset(plan)
+    held_out = load_items(dataset, job.held_out)
+    retention = load_sources(plan, dataset, job.held_out).retention
+    backbone = planned_backbone(plan)
+    chosen = method(FROZEN_AS if job.run is None else job.run.method)
+    if job.run is not None:
+        config = plan.run_config
+        state = new_state(
+            backbone.model,
+            seed=job.run.seed,
+            learning_rate=config.learning_rate,
+            weight_decay=config.weight_decay,
+        )
+        finished = read_finished_run(experiment, job.run)
+        load_checkpoint(state, finished.checkpoint, expected_digest=finished.digest)
+    return FoldPasses(
+        held_out=score_items(backbone, held_out, chosen, plan.seed),
+        retention=score_items(backbone, retention, chosen, plan.seed),
+    )
+
+
+def score_items(backbone: Backbone, items: Sequence[Item], chosen: Method, seed: int) -> str:
+    """One greedy order for each item, judged by its native verdict: ``1`` for a legal order, else ``0``.
+
+    The verdict is that of the order's own replay, which the agreement gate repeated.
+    """
+    encoded = encode_items(
+        [item.supervised for item in items],
+        chosen,
+        seed=seed,
+        encode=lambda record, serialisation, rng: encode_record(
+            backbone.tokenizer, record, serialisation, rng
+        ),
+    )
+    answers = greedy_orders(
+        backbone.model, [item.prompt for item in encoded], interface=chosen.interface
+    )
+    passes = []
+    for item, order in zip(items, answers, strict=True):
+        columns = {o: k for k, o in enumerate(all_orders(item.supervised.num_operations))}
+        passes.append(order is not None and item.supervised.legal[columns[order]])
+    return "".join("1" if passed else "0" for passed in passes)
+
+
+def read_metrics(experiment: Experiment, run: PlannedRun) -> list[dict[str, float]]:
+    """The metrics of every update of a finished run."""
+    return [
+        {name: float(value) for name, value in line.items()}  # type: ignore[arg-type]
+        for line in read_finished_run(experiment, run).metrics
+    ]

@@ -1,0 +1,110 @@
+"""The ledger of an experiment: an append-only SQLite table whose rows are chained by hash.
+
+It records the plan, each finished run, the opening of the held-out fold and the scores, in the order in which they
+happened. A row that is changed, removed or reordered breaks the chain.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from vcrt.errors import RunError
+from vcrt.hashing import Json, canonical_json, json_digest
+
+EntryKind: TypeAlias = Literal["plan", "run", "opening", "scores"]
+LEDGER_FILE = "ledger.sqlite"
+GENESIS = "0" * 64
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS entries (
+    position INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row: its kind, its JSON body and its hash, which covers the row before it."""
+
+    kind: EntryKind
+    body: dict[str, Any]
+    hash: str
+
+
+class Ledger:
+    """The ledger file of one experiment; every read checks the whole chain."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, kind: EntryKind, body: dict[str, Json]) -> Entry:
+        """Add a row; durable when this returns."""
+        with self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            entries = self._read(connection)
+            previous = entries[-1].hash if entries else GENESIS
+            entry = Entry(kind, dict(body), _hash(previous, kind, body))
+            connection.execute(
+                "INSERT INTO entries VALUES (?, ?, ?, ?)",
+                (len(entries), kind, canonical_json(body).decode(), entry.hash),
+            )
+            connection.execute("COMMIT")
+        return entry
+
+    def entries(self, kind: EntryKind | None = None) -> list[Entry]:
+        """All rows, or those of one kind; raises :class:`RunError` if the chain is broken."""
+        if not self.path.is_file():
+            return []
+        with self._connection() as connection:
+            found = self._read(connection)
+        return [entry for entry in found if kind is None or entry.kind == kind]
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(_TABLE)
+            yield connection
+        except sqlite3.DatabaseError as error:
+            raise RunError(
+                "the ledger cannot be read or written",
+                where=str(self.path),
+                found=str(error),
+                remedy="restore it, or make a new experiment with `vcrt plan`",
+            ) from error
+        finally:
+            connection.close()
+
+    def _read(self, connection: sqlite3.Connection) -> list[Entry]:
+        entries: list[Entry] = []
+        previous = GENESIS
+        rows = connection.execute(
+            "SELECT position, kind, body, hash FROM entries ORDER BY position"
+        )
+        for expected, (position, kind, body, found) in enumerate(rows):
+            try:
+                value = json.loads(body)
+            except ValueError:
+                value = None
+            if position != expected or found != _hash(previous, kind, value):
+                raise RunError(
+                    "the ledger was altered",
+                    where=f"{self.path}, row {position}",
+                    found=f"hash {found}",
+                    expected=f"row {expected} with hash {_hash(previous, kind, value)}",
+                    remedy="restore the original ledger; its experiment cannot be trusted otherwise",
+                )
+            entries.append(Entry(kind, value, found))
+            previous = found
+        return entries
+
+
+def _hash(previous: str, kind: str, body: Json) -> str:
+    return json_digest({"previous": previous, "kind": kind, "body": body})

@@ -1,0 +1,189 @@
+"""The plan of an experiment: everything that will be run, frozen and hashed before the first update.
+
+Not covered: the choice of hyper-parameters; the plan records how they were chosen.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vcrt.errors import RunError, UnknownNameError, VcrtError
+from vcrt.hashing import Json, json_digest
+from vcrt.objective.total import ObjectiveConfig
+from vcrt.protocol.splits import source_split
+from vcrt.records.dataset import Dataset, load_items
+from vcrt.storage import write_file
+from vcrt.training.methods import method
+from vcrt.training.run import RunConfig, episode_order
+from vcrt.training.update import UpdateConfig
+
+FORMAT = "vcrt-plan/1"
+PLAN_FILE = "plan.json"
+
+
+class PlannedRun(BaseModel):
+    """One run of the plan."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str
+    held_out: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """``method/held-out/seed``, also its path below the experiment's ``runs``."""
+        return f"{self.method}/{self.held_out}/{self.seed}"
+
+
+class Plan(BaseModel):
+    """What an experiment will run: methods x held-out environments x seeds, under matched controls."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: str
+    dataset: str
+    root_hash: str
+    backbone: str
+    backbone_digest: str
+    methods: tuple[str, ...]
+    held_out: tuple[str, ...]
+    environments: tuple[str, ...]
+    seeds: tuple[int, ...]
+    seed: int
+    retention_share: float
+    run: dict[str, Any]
+    how_chosen: str
+    episode_order_hashes: dict[str, str]
+
+    @property
+    def plan_hash(self) -> str:
+        """SHA-256 of the plan's canonical JSON, the place of the dataset left out."""
+        return json_digest(self.model_dump(mode="json", exclude={"dataset"}))
+
+    @property
+    def runs(self) -> tuple[PlannedRun, ...]:
+        """Every planned run: by seed, held-out environment and method."""
+        return tuple(
+            PlannedRun(method=name, held_out=fold, seed=seed)
+            for seed in self.seeds
+            for fold in self.held_out
+            for name in self.methods
+        )
+
+    @property
+    def run_config(self) -> RunConfig:
+        """The settings that all runs share."""
+        values = dict(self.run)
+        update, objective = (
+            UpdateConfig(**values.pop("update")),
+            ObjectiveConfig(**values.pop("objective")),
+        )
+        return RunConfig(**values, update=update, objective=objective)
+
+    def sources(self, held_out: str) -> tuple[str, ...]:
+        """The environments that are trained on when one is held out."""
+        return tuple(name for name in self.environments if name != held_out)
+
+
+def make_plan(
+    dataset: Dataset,
+    *,
+    backbone: str,
+    backbone_digest: str,
+    methods: tuple[str, ...],
+    seeds: tuple[int, ...],
+    run: RunConfig,
+    held_out: tuple[str, ...] = (),
+    seed: int = 0,
+    retention_share: float = 0.1,
+    how_chosen: str = "the defaults of the library",
+) -> Plan:
+    """Plan ``methods`` x folds x ``seeds`` on a dataset; all its environments are held out in turn by default.
+
+    Raises :class:`UnknownNameError` for an unknown method or environment and :class:`RunError` for an empty plan.
+    """
+    for name in methods:
+        method(name)
+    environments = dataset.environments
+    for name in held_out:
+        if name not in environments:
+            raise UnknownNameError.of("environment of the dataset", name, environments)
+    if len(environments) < 2 or not methods or not seeds:
+        raise RunError(
+            "nothing to plan",
+            found=f"{len(environments)} environments, {len(methods)} methods, {len(seeds)} seeds",
+            expected="at least two environments (one is held out), one method and one seed",
+        )
+    folds = held_out or environments
+    values: dict[str, Any] = asdict(run)
+    plan = Plan(
+        format=FORMAT,
+        dataset=str(dataset.path.resolve()),
+        root_hash=dataset.manifest.root_hash,
+        backbone=backbone,
+        backbone_digest=backbone_digest,
+        methods=methods,
+        held_out=folds,
+        environments=environments,
+        seeds=seeds,
+        seed=seed,
+        retention_share=retention_share,
+        run=values,
+        how_chosen=how_chosen,
+        episode_order_hashes={},
+    )
+    items = {name: load_items(dataset, name) for name in environments}
+    hashes = {}
+    for fold in folds:
+        source = source_split([items[name] for name in plan.sources(fold)], retention_share, seed)
+        identities = [item.episode_id for item in source.training]
+        for run_seed in seeds:
+            num_draws = run.num_updates * run.prompts_per_update
+            order = episode_order(len(identities), num_draws, run_seed)
+            hashes[f"{fold}/{run_seed}"] = json_digest([identities[i] for i in order])
+    return plan.model_copy(update={"episode_order_hashes": hashes})
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """Write the plan with its hash."""
+    value: Json = {"plan": plan.model_dump(mode="json"), "plan_hash": plan.plan_hash}
+    write_file(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan; raises :class:`RunError` if it is missing, malformed or not the one that was hashed."""
+    if not path.is_file():
+        raise RunError(
+            "not an experiment",
+            where=str(path.parent),
+            found=f"no {path.name}",
+            remedy="make one with `vcrt plan DATASET --output EXPERIMENT`",
+        )
+    remedy = "restore the original, or make a new experiment with `vcrt plan`"
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        plan, sealed = Plan.model_validate(value["plan"]), value["plan_hash"]
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        if isinstance(error, VcrtError):
+            raise
+        raise RunError(
+            "the plan cannot be read",
+            where=str(path),
+            found=str(error).splitlines()[0],
+            remedy=remedy,
+        ) from error
+    if plan.plan_hash != sealed or plan.format != FORMAT:
+        raise RunError(
+            "the plan was changed after it was made",
+            where=str(path),
+            found=f"hash {plan.plan_hash}",
+            expected=f"hash {sealed}",
+            remedy=remedy,
+        )
+    return plan

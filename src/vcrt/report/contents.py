@@ -1,0 +1,115 @@
+"""What a report is made from: plain values and NumPy arrays, complete before anything is drawn or written.
+
+Whoever evaluates fills these in; everything in the report follows from them and from nothing else, so that equal
+contents give equal bytes. Not covered: how the numbers were obtained, and any reading of a clock or a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from vcrt.errors import VcrtError
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FoldScore:
+    """Greedy passes of the frozen backbone on one fold: ``[held-out items]`` and ``[retention items]``."""
+
+    held_out_passes: BoolArray
+    retention_passes: BoolArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunReport:
+    """One run: a method trained on one fold with one seed.
+
+    ``held_out_passes [items]`` and ``retention_passes [items]`` stand in the same order of items for all runs of the
+    fold and for the frozen backbone. ``curve`` has one mapping for each logged update, with its number as ``update``.
+    """
+
+    method: str
+    held_out: str
+    seed: int
+    held_out_passes: BoolArray
+    retention_passes: BoolArray
+    curve: tuple[Mapping[str, float], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReportContents:
+    """Everything that a report says. ``runs`` stand in the order of the plan, which orders methods and folds.
+
+    ``dataset`` is the frozen dataset's manifest as JSON; ``agreement`` has ``replays`` and ``agreed``; ``opening``
+    has ``reopened`` and may have ``opened_at`` and ``reason``. ``seed`` draws the bootstrap resamples. Raises
+    :class:`vcrt.errors.VcrtError` if there is no run, if two runs have one name, or if items do not match.
+    """
+
+    title: str
+    backbone: str
+    dataset: Mapping[str, Any]
+    agreement: Mapping[str, int]
+    plan: Mapping[str, Any]
+    plan_hash: str
+    opening: Mapping[str, Any]
+    frozen: Mapping[str, FoldScore]
+    runs: tuple[RunReport, ...]
+    not_measured: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+    seed: int = 0
+    num_resamples: int = 10_000
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise VcrtError("a report needs at least one evaluated run", found="no run")
+        names = [(run.method, run.held_out, run.seed) for run in self.runs]
+        for name in names:
+            if names.count(name) > 1:
+                raise VcrtError("two runs have one name", found=f"{name}", expected="each run once")
+        for run in self.runs:
+            _check_items(run, self.frozen)
+
+    @property
+    def folds(self) -> tuple[str, ...]:
+        """The held-out environments, in the order of the plan."""
+        return _distinct(run.held_out for run in self.runs)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods, in the order of the plan."""
+        return _distinct(run.method for run in self.runs)
+
+    def runs_of(self, method: str, held_out: str) -> dict[int, RunReport]:
+        """The runs of a method on a fold by seed; empty if there are none."""
+        return {
+            run.seed: run for run in self.runs if (run.method, run.held_out) == (method, held_out)
+        }
+
+
+def _check_items(run: RunReport, frozen: Mapping[str, FoldScore]) -> None:
+    where = f"run {run.method}/{run.held_out}/{run.seed}"
+    if run.held_out not in frozen:
+        raise VcrtError("the frozen backbone was not scored on a fold", where=where)
+    reference = frozen[run.held_out]
+    pairs = (
+        ("held-out items", run.held_out_passes, reference.held_out_passes),
+        ("retention items", run.retention_passes, reference.retention_passes),
+    )
+    for what, passes, expected in pairs:
+        if passes.ndim != 1 or passes.size == 0 or passes.shape != expected.shape:
+            raise VcrtError(
+                f"{what} do not match those of the frozen backbone",
+                where=where,
+                found=f"shape {passes.shape}",
+                expected=f"shape {expected.shape} with at least one item",
+            )
+
+
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,53 @@
+"""From an evaluated experiment on disk to the contents of its report."""
+
+from __future__ import annotations
+
+from vcrt.protocol.evaluation import openings, passes_array, read_metrics, read_scores
+from vcrt.protocol.experiment import Experiment, planned_dataset
+from vcrt.records.dataset import require_agreement
+from vcrt.report.contents import FoldScore, ReportContents, RunReport
+
+TITLE = "Verifier-Certified Rule Transport"
+
+
+def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> ReportContents:
+    """Everything that the report of an evaluated experiment says; raises :class:`vcrt.errors.RunError` otherwise."""
+    plan = experiment.plan
+    scores = read_scores(experiment)
+    dataset = planned_dataset(plan)
+    agreement = require_agreement(dataset)
+    opened = openings(experiment)
+    return ReportContents(
+        title=TITLE,
+        backbone=f"{plan.backbone} ({plan.backbone_digest[:12]})",
+        dataset=dataset.manifest.model_dump(),
+        agreement={"replays": agreement.replays, "agreed": agreement.agreed},
+        plan=plan.model_dump(mode="json", exclude={"dataset"}),
+        plan_hash=plan.plan_hash,
+        opening={
+            "opened_at": opened[0]["at"],
+            "reopened": len(opened) > 1,
+            "reason": "; ".join(entry["reason"] for entry in opened[1:]) or None,
+        },
+        frozen={
+            fold: FoldScore(
+                held_out_passes=passes_array(passes.held_out),
+                retention_passes=passes_array(passes.retention),
+            )
+            for fold, passes in scores.frozen.items()
+        },
+        runs=tuple(
+            RunReport(
+                method=run.method,
+                held_out=run.held_out,
+                seed=run.seed,
+                held_out_passes=passes_array(scores.runs[run.name].held_out),
+                retention_passes=passes_array(scores.runs[run.name].retention),
+                curve=tuple(read_metrics(experiment, run)),
+            )
+            for run in plan.runs
+        ),
+        not_measured=not_measured,
+        tried=(plan.how_chosen,),
+        seed=plan.seed,
+    )

@@ -1,0 +1,100 @@
+"""The report on disk: one self-contained HTML page, every table as CSV, and all tables as text.
+
+The page needs no network and no script. Equal contents give equal bytes: no clock, no host name, no path. Each file is
+written whole or not at all, and the page last, so that a page is never newer than its tables.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from vcrt.report.analysis import Analysis, Estimate, analyse
+from vcrt.report.contents import ReportContents
+from vcrt.report.figures import (
+    curve_figures,
+    difference_figure,
+    pass_rate_figure,
+)
+from vcrt.report.panels import Style, method_styles
+from vcrt.report.provenance import provenance_tables
+from vcrt.report.summary import bound_sentences, sentences, verdict
+from vcrt.report.table import Table, cell_text, to_csv, to_html, to_text
+from vcrt.report.tables import result_tables
+from vcrt.report.wording import interval_text, label, points
+from vcrt.storage import write_file
+
+#: Quantities whose curves are shown at once; the others are one click away.
+SHOWN_CURVES = 3
+
+
+def write_report(contents: ReportContents, directory: Path) -> dict[str, Path]:
+    """Write the report into ``directory`` and return its files by name.
+
+    Names are ``report.html``, ``tables.txt`` and ``NAME.csv`` for each table. Files of an earlier report are replaced.
+    """
+    analysis = analyse(contents)
+    tables = (*result_tables(contents, analysis), *provenance_tables(contents))
+    texts = {f"{table.name}.csv": to_csv(table) for table in tables}
+    texts["tables.txt"] = "\n\n".join(to_text(table) for table in tables)
+    texts["report.html"] = render_page(contents, analysis, tables)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        write_file(directory / name, text.encode("utf-8"))
+    return {name: directory / name for name in texts}
+
+
+def render_page(contents: ReportContents, analysis: Analysis, tables: tuple[Table, ...]) -> str:
+    """The HTML of the page."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(svg=Markup, text=cell_text)
+    template = environment.from_string(
+        files("vcrt.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
+    )
+    curves = curve_figures(contents)
+    return template.render(
+        contents=contents,
+        sentences=sentences(contents, analysis),
+        headline=_headline(analysis),
+        difference=difference_figure(analysis),
+        pass_rates=pass_rate_figure(contents, analysis),
+        curves=curves[:SHOWN_CURVES],
+        more_curves=curves[SHOWN_CURVES:],
+        legend=[
+            (label(method), _swatch(style))
+            for method, style in method_styles(contents.methods).items()
+        ],
+        tables={table.name: to_html(table) for table in tables},
+    )
+
+
+def _caveat(difference: Estimate) -> list[str]:
+    words = verdict(difference)
+    return [f"{words[0].upper()}{words[1:]}."]
+
+
+def _headline(analysis: Analysis) -> dict[str, str] | None:
+    """The headline number, what it is, and its interval."""
+    headline = analysis.headline
+    if headline is None or headline.macro is None:
+        return None
+    return {
+        "value": points(headline.macro.value),
+        "what": (f"points, {label(headline.method)} minus {label(headline.minus)}"),
+        "items": interval_text(headline.macro.items),
+        "both": interval_text(headline.macro.runs_and_items),
+        "caveat": " ".join([*_caveat(headline.macro), *bound_sentences(analysis)]),
+    }
+
+
+def _swatch(style: Style) -> Markup:
+    dash = Markup(' stroke-dasharray="{}"').format(" ".join(map(str, style.dash)))
+    return Markup(
+        '<svg class="swatch" width="28" height="8" aria-hidden="true">'
+        '<line x1="0" y1="4" x2="28" y2="4" stroke="{}" stroke-width="{}"{}/></svg>'
+    ).format(style.color, style.width, dash if style.dash else Markup(""))

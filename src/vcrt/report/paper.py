@@ -1,0 +1,142 @@
+"""The numbers that the paper published, as constants, each with the table or section that it stands in.
+
+"From Reasoning Strings to Partial Orders: Verifier-Certified Rule Transport through Quotient Policy Optimization".
+Pass rates are percentages and differences are percentage points, as printed. They were measured on Qwen3.5-2B with
+LoRA, three runs of 400 updates a fold: other backbones and scales cannot be compared with them in size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+BACKBONE = "Qwen3.5-2B"
+NUM_RUNS = 3
+METHOD = "VCRT"
+#: The matched baselines; the stronger one, by macro average, is what VCRT is compared with ("Statistical analysis").
+BASELINES = ("Outcome-GRPO", "Canonical-GRPO")
+#: "three folds" of Tables 1 to 4, in the order of Table 2 (held-out pass rate).
+ENVIRONMENTS = ("Lean", "ProofWriter", "CLRS")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedScores:
+    """Held-out pass rates of one method in percent."""
+
+    method: str
+    folds: Mapping[str, float]
+    macro: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedDifference:
+    """A difference in percentage points, with its 95% interval where the paper prints one."""
+
+    method: str
+    minus: str
+    folds: Mapping[str, float]
+    macro: float
+    interval: tuple[float, float] | None
+
+
+#: "Held-out pass rate (%) with one greedy trajectory per item", tab:main.
+MAIN_TABLE = (
+    PublishedScores(
+        method="Outcome-GRPO",
+        folds={"Lean": 57.35, "ProofWriter": 54.69, "CLRS": 61.12},
+        macro=57.72,
+    ),
+    PublishedScores(
+        method="Canonical-GRPO",
+        folds={"Lean": 66.51, "ProofWriter": 55.84, "CLRS": 71.25},
+        macro=64.53,
+    ),
+    PublishedScores(
+        method="VCRT",
+        folds={"Lean": 100.00, "ProofWriter": 57.95, "CLRS": 74.84},
+        macro=77.60,
+    ),
+)
+
+#: Section "Transfer under the Shared Interface" and tab:backbone, row Qwen3.5-2B.
+HEADLINE = PublishedDifference(
+    method="VCRT",
+    minus="Canonical-GRPO",
+    folds={"Lean": 33.49, "ProofWriter": 2.11, "CLRS": 3.59},
+    macro=13.06,
+    interval=(12.58, 13.54),
+)
+#: "two of nine fold-by-run comparisons are negative", same section.
+NEGATIVE_COMPARISONS = (2, 9)
+
+#: "full VCRT minus the ablation in held-out pass-rate points", tab:mechanism.
+MECHANISM_TABLE = (
+    PublishedDifference(
+        method="VCRT",
+        minus="No-Anti",
+        folds={"ProofWriter": 8.48, "CLRS": 4.68, "Lean": 23.12},
+        macro=12.09,
+        interval=None,
+    ),
+    PublishedDifference(
+        method="VCRT",
+        minus="No-Orbit",
+        folds={"ProofWriter": -0.08, "CLRS": -1.65, "Lean": 0.00},
+        macro=-0.58,
+        interval=(-3.38, 2.36),
+    ),
+    PublishedDifference(
+        method="VCRT",
+        minus="Shuffled-Orbit",
+        folds={"ProofWriter": -8.43, "CLRS": 5.40, "Lean": 31.19},
+        macro=9.39,
+        interval=(-7.71, 32.17),
+    ),
+)
+
+#: "Frozen LOEO construction", tab:data: source episodes and replayed orders of each fold.
+SOURCE_EPISODES = 5_000
+SOURCE_REPLAYS = 120_000
+ORDERS_PER_EPISODE = 24
+LEGAL_ORDERS_PER_EPISODE = 12
+
+#: Section "Retention, Robustness, and Compute", in points; the guardrail is from "Statistical analysis".
+LARGEST_SOURCE_DECLINE = 0.96
+RETENTION_GUARDRAIL = 2.0
+
+
+def same_name(first: str, second: str) -> bool:
+    """Whether two names are equal but for case, hyphens, underscores and spaces."""
+    return _letters(first) == _letters(second)
+
+
+def display_name(name: str) -> str:
+    """The paper's spelling of a method or environment, or the name itself if the paper does not have it."""
+    known = (
+        *ENVIRONMENTS,
+        *(row.method for row in MAIN_TABLE),
+        *(d.minus for d in MECHANISM_TABLE),
+    )
+    return next((spelling for spelling in known if same_name(spelling, name)), name)
+
+
+def published_scores(method: str) -> PublishedScores | None:
+    """The row of the paper's main table for a method, if it has one."""
+    return next((row for row in MAIN_TABLE if same_name(row.method, method)), None)
+
+
+def published_difference(method: str, minus: str) -> PublishedDifference | None:
+    """What the paper prints for ``method`` minus another method, if it prints it."""
+    rows = (HEADLINE, *MECHANISM_TABLE)
+    return next(
+        (r for r in rows if same_name(r.method, method) and same_name(r.minus, minus)), None
+    )
+
+
+def in_fold(folds: Mapping[str, float], environment: str) -> float | None:
+    """The value of an environment in a published row, if it has one."""
+    return next((value for name, value in folds.items() if same_name(name, environment)), None)
+
+
+def _letters(name: str) -> str:
+    return "".join(character for character in name.casefold() if character.isalnum())

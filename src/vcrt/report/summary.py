@@ -1,0 +1,208 @@
+"""What the numbers say, in sentences: no claim without its interval, and unfavourable results first-class.
+
+The sentences are functions of the analysis alone. Two intervals decide the wording: a difference counts as established
+only if the interval that resamples runs too lies on one side of zero.
+"""
+
+from __future__ import annotations
+
+from vcrt.report import paper
+from vcrt.report.analysis import (
+    FROZEN,
+    Analysis,
+    Comparison,
+    Estimate,
+    analyse,
+    at_bound,
+    contributions,
+    within_guardrail,
+)
+from vcrt.report.contents import ReportContents
+from vcrt.report.wording import counted, interval_text, label, listed, percent, points, printable
+
+
+def summary(contents: ReportContents) -> list[str]:
+    """The report in sentences, the headline first."""
+    return sentences(contents, analyse(contents))
+
+
+def sentences(contents: ReportContents, analysis: Analysis) -> list[str]:
+    """As :func:`summary`, from an analysis that is already there."""
+    return [
+        *_headline(analysis),
+        *_against_frozen(analysis),
+        *bound_sentences(analysis),
+        *_ablations(analysis),
+        _retention(analysis),
+        *_scope(contents, analysis),
+    ]
+
+
+def verdict(estimate: Estimate) -> str:
+    """What both intervals of a difference say together."""
+    items, both = estimate.items.sign, estimate.runs_and_items.sign
+    if items == both == 1:
+        return "both intervals lie above zero"
+    if items == both == -1:
+        return "both intervals lie below zero"
+    if items == both == 0:
+        return "both intervals include zero, so these runs do not tell the two apart"
+    side = "above" if items + both > 0 else "below"
+    narrow = "over items" if items else "that also resamples runs"
+    wide = "that also resamples runs" if items else "over items"
+    limit = " beyond these runs" if items else ""
+    return (
+        f"the interval {narrow} lies {side} zero but the one {wide} includes it, "
+        f"so the difference is not established{limit}"
+    )
+
+
+def _headline(analysis: Analysis) -> list[str]:
+    headline = analysis.headline
+    if analysis.method is None:
+        return [f"{paper.METHOD} is not among the runs: there is no headline difference."]
+    if headline is None or headline.macro is None:
+        return ["No baseline was run on every fold: there is no headline difference."]
+    method, minus = label(headline.method), label(headline.minus)
+    rates = {r.method: r.macro for r in analysis.results}
+    first, second = rates[headline.method], rates[headline.minus]
+    folds = counted(len(analysis.folds), "held-out fold")
+    lines = []
+    if first is not None and second is not None:
+        lines.append(
+            f"{method} passes {percent(first.value):.2f}% of held-out items "
+            f"(95% interval over runs and items {interval_text(first.runs_and_items, signed=False)}) "
+            f"and {minus}, the strongest baseline, {percent(second.value):.2f}% "
+            f"({interval_text(second.runs_and_items, signed=False)}), each the macro mean of {folds}."
+        )
+    lines.append(
+        f"The paired difference is {points(headline.macro.value)} points "
+        f"(95% interval over items {interval_text(headline.macro.items)}, "
+        f"over runs and items {interval_text(headline.macro.runs_and_items)}): {verdict(headline.macro)}."
+    )
+    lines.append(_by_fold(headline))
+    lines += _against_paper(headline)
+    return lines
+
+
+def _by_fold(comparison: Comparison) -> str:
+    parts = [
+        f"{points(e.value)} on {label(fold)} {interval_text(e.runs_and_items)}"
+        for fold, e in comparison.folds.items()
+    ]
+    text = f"By fold, with intervals over runs and items: {listed(parts)}."
+    num_negative, total = comparison.num_negative, comparison.num_comparisons
+    text += f" {num_negative} of {counted(total, 'fold-by-run comparison')} {_be(num_negative)} negative."
+    shares = contributions(comparison)
+    if len(shares) > 1 and min(shares.values()) >= 0:
+        fold = max(shares, key=lambda name: shares[name])
+        text += f" {label(fold)} makes {100 * shares[fold]:.0f}% of the macro difference."
+    return text
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _against_paper(comparison: Comparison) -> list[str]:
+    """Where signs agree with the paper's: signs only, since sizes are not comparable."""
+    published = paper.published_difference(comparison.method, comparison.minus)
+    if published is None or comparison.macro is None:
+        return [
+            f"The paper's strongest baseline is {paper.HEADLINE.minus}; "
+            f"it prints no interval for a difference from {label(comparison.minus)}."
+        ]
+    same = _sign(comparison.macro.value) == _sign(published.macro)
+    other = [
+        label(fold)
+        for fold, e in comparison.folds.items()
+        if (value := paper.in_fold(published.folds, fold)) is not None
+        and _sign(e.value) != _sign(value)
+    ]
+    low, high = published.interval or (published.macro, published.macro)
+    text = (
+        f"The sign of the macro difference {'is' if same else 'is not'} the paper's "
+        f"({published.macro:+.2f} points [{low:+.2f}, {high:+.2f}] on {paper.BACKBONE}, not comparable in size)"
+    )
+    text += f"; on {listed(other)} the sign differs from the paper's." if other else "."
+    return [text]
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
+
+
+def _against_frozen(analysis: Analysis) -> list[str]:
+    comparison = analysis.comparisons.get(FROZEN)
+    if comparison is None or comparison.macro is None:
+        return []
+    return [
+        f"The frozen backbone passes {percent(analysis.frozen_macro.value):.2f}% (95% interval over items "
+        f"{interval_text(analysis.frozen_macro.items, signed=False)}); training with "
+        f"{label(comparison.method)} changes that by {points(comparison.macro.value)} points "
+        f"(95% interval over runs and items {interval_text(comparison.macro.runs_and_items)})."
+    ]
+
+
+def bound_sentences(analysis: Analysis) -> list[str]:
+    """A sentence for the folds where all methods are at the ceiling, and one for those at the floor."""
+    found = {fold: at_bound(analysis, fold) for fold in analysis.folds}
+    lines = []
+    for kind, words in (("ceiling", "at least 99%"), ("floor", "at most 1%")):
+        folds = [fold for fold, bound in found.items() if bound == kind]
+        if folds:
+            where = (
+                "every fold"
+                if len(folds) == len(found)
+                else listed([label(fold) for fold in folds])
+            )
+            lines.append(
+                f"All methods are at the {kind} on {where} (each passes {words}): "
+                "differences there say little about the methods."
+            )
+    return lines
+
+
+def _ablations(analysis: Analysis) -> list[str]:
+    skipped = (FROZEN, *paper.BASELINES)
+    return [
+        f"{label(c.method)} minus {label(name)}: {points(c.macro.value)} points "
+        f"(95% interval over items {interval_text(c.macro.items)}, over runs and items "
+        f"{interval_text(c.macro.runs_and_items)}); {verdict(c.macro)}."
+        for name, c in analysis.comparisons.items()
+        if c.macro is not None and not any(paper.same_name(name, other) for other in skipped)
+    ]
+
+
+def _retention(analysis: Analysis) -> str:
+    value, result, fold, seed = analysis.largest_decline
+    mean = result.retention[fold]
+    held = "held" if within_guardrail(value) else "broken"
+    return (
+        f"The guardrail of {paper.RETENTION_GUARDRAIL:.0f} points on source decline is {held}: the lowest run changes "
+        f"by {points(value)} points ({label(result.method)} with {label(fold)} held out, "
+        f"seed {seed}; the mean of its runs on that fold is {points(mean.value)} points, 95% interval over runs and "
+        f"items {interval_text(mean.runs_and_items)})."
+    )
+
+
+def _scope(contents: ReportContents, analysis: Analysis) -> list[str]:
+    lines = []
+    if any(len(runs) == 1 for r in analysis.results for runs in r.run_rates.values()):
+        lines.append(
+            "Some methods have a single run on a fold: no interval here shows how runs differ there."
+        )
+    partial = [label(r.method) for r in analysis.results if r.macro is None]
+    if partial:
+        lines.append(f"Not every fold was run for {listed(partial)}: no macro is given for them.")
+    disagreed = contents.agreement["replays"] - contents.agreement["agreed"]
+    lines.append(
+        f"{disagreed:,} of {counted(contents.agreement['replays'], 'replay')} came out otherwise "
+        "when the whole dataset was replayed again."
+    )
+    if contents.opening.get("reopened"):
+        lines.append(
+            "The held-out evaluation was opened more than once: "
+            f"{printable(str(contents.opening.get('reason') or 'no reason was recorded'))}."
+        )
+    return lines

@@ -1,0 +1,138 @@
+"""A small table and its four renderings: terminal, plain text, CSV and HTML.
+
+All renderings show the same text for a cell. Text from outside (schema names, messages) is inert in each of them:
+control characters are written as escapes, terminal markup and HTML are not interpreted.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import rich.table
+from markupsafe import Markup
+from rich.text import Text
+
+from vcrt.report.wording import printable
+
+Cell: TypeAlias = str | int | float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Rows under columns. ``name`` is the stem of its file; ``note`` says what a reader must know to read it.
+
+    Columns named in ``aside`` are shown beside the others for orientation and are set back visually.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    aside: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.name!r}: {len(self.columns)} columns, row {row!r}")
+
+
+def cell_text(cell: Cell) -> str:
+    """The text of a cell in every rendering: floats with two decimals, control characters as escapes."""
+    return printable(f"{cell:.2f}" if isinstance(cell, float) else str(cell))
+
+
+def to_rich(table: Table) -> rich.table.Table:
+    """The table for a terminal."""
+    drawn = rich.table.Table(
+        title=Text(cell_text(table.title)),
+        caption=Text(cell_text(table.note)) if table.note else None,
+        title_justify="left",
+        caption_justify="left",
+    )
+    for index, column in enumerate(table.columns):
+        drawn.add_column(
+            Text(cell_text(column)),
+            justify="right" if _is_numeric(table, index) else "left",
+            style="dim" if column in table.aside else None,
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(cell_text(cell)) for cell in row))
+    return drawn
+
+
+def to_text(table: Table) -> str:
+    """The table in fixed-width text, with its title above and its note below."""
+    grid = [
+        [cell_text(column) for column in table.columns],
+        *([cell_text(cell) for cell in row] for row in table.rows),
+    ]
+    widths = [max(len(line[index]) for line in grid) for index in range(len(table.columns))]
+    numeric = [_is_numeric(table, index) for index in range(len(table.columns))]
+    lines = [
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        ).rstrip()
+        for line in grid
+    ]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    note = ["", cell_text(table.note)] if table.note else []
+    return "\n".join([cell_text(table.title), "", *lines, *note, ""])
+
+
+def to_csv(table: Table) -> str:
+    """The columns and rows as RFC 4180 CSV, without title and note."""
+    stream = io.StringIO()
+    writer = csv.writer(stream)
+    writer.writerow([cell_text(column) for column in table.columns])
+    writer.writerows([cell_text(cell) for cell in row] for row in table.rows)
+    return stream.getvalue()
+
+
+def to_html(table: Table) -> Markup:
+    """An HTML table whose first column holds the row headers; every text is escaped."""
+    classes = [
+        " ".join(
+            name
+            for name, applies in (("n", _is_numeric(table, i)), ("aside", column in table.aside))
+            if applies
+        )
+        for i, column in enumerate(table.columns)
+    ]
+    attributes = [Markup(' class="{}"').format(c) if c else Markup("") for c in classes]
+    head = Markup("").join(
+        Markup('<th scope="col"{}>{}</th>').format(attribute, cell_text(column))
+        for attribute, column in zip(attributes, table.columns, strict=True)
+    )
+    body = Markup("\n").join(_html_row(row, attributes) for row in table.rows)
+    note = (
+        Markup('<p class="note">{}</p>').format(cell_text(table.note)) if table.note else Markup("")
+    )
+    title = cell_text(table.title)
+    return Markup(
+        '<div class="table" id="table-{}" role="region" tabindex="0" aria-label="{}">'
+        "<table>\n<caption><span>{}</span></caption>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}\n</tbody></table></div>{}"
+    ).format(table.name, title, title, head, body, note)
+
+
+def _html_row(row: tuple[Cell, ...], attributes: list[Markup]) -> Markup:
+    first, *others = zip(row, attributes, strict=True)
+    cells = [Markup('<th scope="row"{}>{}</th>').format(first[1], cell_text(first[0]))]
+    cells += [Markup("<td{}>{}</td>").format(attribute, cell_text(c)) for c, attribute in others]
+    return Markup("<tr>{}</tr>").format(Markup("").join(cells))
+
+
+def _is_numeric(table: Table, index: int) -> bool:
+    """Whether a column is set right-aligned: all of its cells are numbers, intervals, signed numbers or empty."""
+    cells = [row[index] for row in table.rows]
+    return bool(cells) and all(not isinstance(c, str) or _looks_numeric(c) for c in cells)
+
+
+def _looks_numeric(text: str) -> bool:
+    return text == "n/a" or (
+        any(c.isdigit() for c in text) and not set(text) - set("+-.,[] 0123456789%")
+    )

@@ -1,0 +1,49 @@
+"""How names and numbers are written: percentages, signed percentage points, intervals in brackets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vcrt.protocol.statistics import Interval
+from vcrt.report import paper
+
+
+def printable(text: str) -> str:
+    """The text with control characters written as escapes, so that no terminal and no XML parser acts on them."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def label(name: str) -> str:
+    """A method or environment as it is shown: in the paper's spelling if the paper has it."""
+    return printable(paper.display_name(name))
+
+
+def percent(fraction: float) -> float:
+    """A fraction as a percentage, to be written with two decimals."""
+    return round(100 * fraction, 2) + 0.0
+
+
+def points(fraction: float) -> str:
+    """A difference of fractions as signed percentage points; zero has no sign."""
+    value = percent(fraction)
+    return f"{value:+.2f}" if value else "0.00"
+
+
+def interval_text(interval: Interval, *, signed: bool = True) -> str:
+    """``[low, high]`` in percentage points, or in percent if not ``signed``."""
+    ends = (interval.low, interval.high)
+    return "[{}, {}]".format(*(points(e) if signed else f"{percent(e):.2f}" for e in ends))
+
+
+def listed(items: Sequence[str]) -> str:
+    """``a``, ``a and b`` or ``a, b and c``."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def counted(number: int, singular: str, plural: str | None = None) -> str:
+    """``1 run``, ``3 runs``."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

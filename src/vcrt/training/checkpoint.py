@@ -1,0 +1,225 @@
+"""Checkpoints: everything that a resumed run needs to go on bit for bit, in one directory of safetensors and JSON.
+
+A checkpoint is written beside its place, flushed to disk and then renamed, so that a directory of its name is always
+whole. Nothing is pickled. Not covered: frozen parameters (they belong to the backbone, which is locked by its own
+hash), and where checkpoints stand and when they are written.
+
+Files: ``weights.safetensors`` (trainable parameters by name), ``trainer.safetensors`` (AdamW moments and step counters
+as ``parameter/field``, and the generator's state), ``metrics.json``, and ``checkpoint.json``, which holds the rest and
+the SHA-256 of the other three.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from vcrt.errors import RunError
+from vcrt.hashing import Json, canonical_json, sha256_hex
+from vcrt.storage import publish_directory
+from vcrt.training.update import TrainerState, trainable_parameters
+
+FORMAT = 1
+WEIGHTS, TRAINER, METRICS, HEAD = (
+    "weights.safetensors",
+    "trainer.safetensors",
+    "metrics.json",
+    "checkpoint.json",
+)
+GENERATOR = "generator"
+#: The optimiser settings that a resumed run must share with the run that it goes on from.
+HYPERPARAMETERS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
+
+
+def save_checkpoint(
+    state: TrainerState, directory: Path, metrics: Sequence[Mapping[str, Json]]
+) -> str:
+    """Write ``state`` and the metrics so far to a new directory; return the checkpoint's digest.
+
+    The digest is the SHA-256 of ``checkpoint.json`` and so covers every file; equal states and metrics have equal
+    digests. Raises :class:`RunError` if the directory exists.
+    """
+    files = {
+        WEIGHTS: save_tensors(_weights(state)),
+        TRAINER: save_tensors(_trainer_tensors(state)),
+        METRICS: canonical_json(list(metrics)),
+    }
+    head = canonical_json(
+        {
+            "format": FORMAT,
+            "update_index": state.update_index,
+            "duals": state.duals,
+            "optimizer": _hyperparameters(state.optimizer),
+            "files": {name: sha256_hex(data) for name, data in files.items()},
+        }
+    )
+
+    def fill(partial: Path) -> None:
+        for name, data in {**files, HEAD: head}.items():
+            (partial / name).write_bytes(data)
+
+    publish_directory(directory, fill, RunError)
+    return sha256_hex(head)
+
+
+def load_checkpoint(
+    state: TrainerState, directory: Path, *, expected_digest: str | None = None
+) -> list[dict[str, Json]]:
+    """Put a checkpoint into ``state``, made by ``new_state`` on the same backbone; return its metrics.
+
+    Everything is read and checked before ``state`` is touched. Raises :class:`RunError` if a file is missing or
+    altered, if the digest is not the expected one, or if the checkpoint belongs to another model or optimiser setting.
+    """
+    head_bytes = _read(directory / HEAD)
+    if expected_digest is not None:
+        _require_digest(directory / HEAD, head_bytes, expected_digest)
+    head = _parse_head(directory / HEAD, head_bytes)
+    files = {name: _read(directory / name) for name in (WEIGHTS, TRAINER, METRICS)}
+    for name, data in files.items():
+        _require_digest(directory / name, data, head["files"][name])
+    weights, trainer = (
+        _parse_tensors(directory / name, files[name]) for name in (WEIGHTS, TRAINER)
+    )
+    _require_same_model(state, weights, directory)
+    _require_same_optimizer(state.optimizer, head["optimizer"], directory)
+    metrics: list[dict[str, Json]] = json.loads(files[METRICS])
+
+    with torch.no_grad():
+        for name, parameter in trainable_parameters(state.model).items():
+            parameter.copy_(weights[name])
+    state.generator.set_state(trainer.pop(GENERATOR))
+    _load_optimizer(state, trainer)
+    state.duals = {name: float(dual) for name, dual in head["duals"].items()}
+    state.update_index = int(head["update_index"])
+    return metrics
+
+
+def _weights(state: TrainerState) -> dict[str, Tensor]:
+    return {
+        name: parameter.detach().cpu().contiguous()
+        for name, parameter in trainable_parameters(state.model).items()
+    }
+
+
+def _trainer_tensors(state: TrainerState) -> dict[str, Tensor]:
+    tensors = {GENERATOR: state.generator.get_state()}
+    for name, parameter in trainable_parameters(state.model).items():
+        for field, value in state.optimizer.state.get(parameter, {}).items():
+            tensors[f"{name}/{field}"] = value.detach().cpu().contiguous()
+    return tensors
+
+
+def _load_optimizer(state: TrainerState, tensors: Mapping[str, Tensor]) -> None:
+    """Give AdamW its moments back; its own loader moves them to the parameters' devices."""
+    names = {parameter: name for name, parameter in trainable_parameters(state.model).items()}
+    fields: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        name, _, field = key.rpartition("/")
+        fields.setdefault(name, {})[field] = tensor
+    in_order = [
+        names[parameter] for group in state.optimizer.param_groups for parameter in group["params"]
+    ]
+    state.optimizer.load_state_dict(
+        {
+            "state": {i: fields[name] for i, name in enumerate(in_order) if name in fields},
+            "param_groups": state.optimizer.state_dict()["param_groups"],
+        }
+    )
+
+
+def _hyperparameters(optimizer: torch.optim.AdamW) -> list[dict[str, Json]]:
+    return [
+        {key: _plain(group[key]) for key in HYPERPARAMETERS} for group in optimizer.param_groups
+    ]
+
+
+def _plain(value: Any) -> Json:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _damaged(path, found=f"{type(error).__name__}: {error}") from error
+
+
+def _require_digest(path: Path, data: bytes, expected: str) -> None:
+    if sha256_hex(data) != expected:
+        raise _damaged(path, found=f"SHA-256 {sha256_hex(data)}", expected=f"SHA-256 {expected}")
+
+
+def _parse_head(path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        head: dict[str, Any] = json.loads(data)
+        fields = {"format", "update_index", "duals", "optimizer", "files"}
+        if set(head) != fields or set(head["files"]) != {WEIGHTS, TRAINER, METRICS}:
+            raise ValueError("unexpected fields")
+    except (ValueError, TypeError) as error:
+        raise _damaged(path, found=f"{type(error).__name__}: {error}") from error
+    if head["format"] != FORMAT:
+        raise RunError(
+            "a checkpoint of another format",
+            where=str(path),
+            found=f"format {head['format']}",
+            expected=f"format {FORMAT}",
+            remedy="load it with the version of vcrt that wrote it",
+        )
+    return head
+
+
+def _parse_tensors(path: Path, data: bytes) -> dict[str, Tensor]:
+    try:
+        return load_tensors(data)
+    except SafetensorError as error:
+        raise _damaged(path, found=str(error), expected="safetensors") from error
+
+
+def _require_same_model(
+    state: TrainerState, weights: Mapping[str, Tensor], directory: Path
+) -> None:
+    found = {name: (tuple(t.shape), t.dtype) for name, t in weights.items()}
+    expected = {
+        name: (tuple(p.shape), p.dtype) for name, p in trainable_parameters(state.model).items()
+    }
+    if found != expected:
+        differing = sorted(
+            name for name in {*found, *expected} if found.get(name) != expected.get(name)
+        )
+        raise RunError(
+            "the checkpoint belongs to another model",
+            where=str(directory / WEIGHTS),
+            found=f"{differing[0]}: {found.get(differing[0], 'absent')}",
+            expected=f"{differing[0]}: {expected.get(differing[0], 'absent')}",
+            remedy="build the model from the backbone and settings that the run was started with",
+        )
+
+
+def _require_same_optimizer(optimizer: torch.optim.AdamW, saved: object, directory: Path) -> None:
+    ours = _hyperparameters(optimizer)
+    if saved != ours:
+        raise RunError(
+            "the checkpoint belongs to a run with another optimiser setting",
+            where=str(directory / HEAD),
+            found=str(saved),
+            expected=str(ours),
+            remedy="resume with the settings that the run was started with",
+        )
+
+
+def _damaged(path: Path, *, found: str, expected: str | None = None) -> RunError:
+    return RunError(
+        "a checkpoint file is missing or damaged",
+        where=str(path),
+        found=found,
+        expected=expected,
+        remedy="resume from an earlier checkpoint, or start the run again",
+    )

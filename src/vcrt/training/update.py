@@ -1,0 +1,296 @@
+"""One online update (the paper's Algorithm 1): freeze, sample, then two optimiser epochs and a dual step.
+
+An update changes its :class:`TrainerState` and nothing else; given equal states, items and settings it gives equal
+bits. The model stays in evaluation mode: with dropout the ratio of the first epoch would not be 1. Not covered: which
+items an update gets, checkpoints, logs.
+
+Shapes: ``B`` prompts, ``G`` samples a prompt, ``E`` events (all orders; in the tokens interface the malformed event
+last).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from vcrt.errors import RunError
+from vcrt.hashing import Json
+from vcrt.objective.advantage import leave_one_out_advantage
+from vcrt.objective.augmented_lagrangian import dual_step
+from vcrt.objective.total import (
+    CONSTRAINT_NAMES,
+    FrozenBatch,
+    ObjectiveConfig,
+    ObjectiveTerms,
+    objective,
+)
+from vcrt.policy.interface import tree_depth
+from vcrt.policy.order_tree import order_tree
+from vcrt.policy.scoring import Backend, CausalModel, OrderScores, score_orders
+from vcrt.randomness import derive_seed
+from vcrt.training.items import EncodedItem
+from vcrt.training.methods import Method
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateConfig:
+    """The settings of an update that all methods share."""
+
+    #: Orders sampled for each prompt.
+    num_samples: int = 8
+    #: Optimiser steps on the same samples.
+    num_epochs: int = 2
+    #: Gradients are scaled down to this norm.
+    max_gradient_norm: float = 1.0
+    #: How orders are scored, see :func:`vcrt.policy.scoring.score_orders`.
+    backend: Backend = "tree"
+
+    def __post_init__(self) -> None:
+        if self.num_samples < 2:
+            raise ValueError(f"num_samples must be at least 2, got {self.num_samples}")
+        if self.num_epochs < 1:
+            raise ValueError(f"num_epochs must be at least 1, got {self.num_epochs}")
+
+
+@dataclass(kw_only=True, slots=True)
+class TrainerState:
+    """Everything that changes during training, and that a checkpoint holds."""
+
+    model: CausalModel
+    optimizer: torch.optim.AdamW
+    #: The multiplier of each constraint, by name; all 0 for methods without constraints.
+    duals: dict[str, float]
+    #: On the CPU, so that samples do not depend on the device.
+    generator: torch.Generator
+    #: How many updates have been made.
+    update_index: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateMetrics:
+    """What one update did. Terms of the objective are those of its last epoch, before that epoch's step."""
+
+    #: 1 for the first update.
+    update: int
+    loss: float
+    policy_loss: float
+    anti_diamond_loss: float
+    commutation: float
+    retention: float
+    action_kl: float
+    penalty_commutation: float
+    penalty_retention: float
+    penalty_action_kl: float
+    #: The multipliers after the update's dual step.
+    dual_commutation: float
+    dual_retention: float
+    dual_action_kl: float
+    #: Mean probability of the certified orbit, of the other orders, and of answers that are no orders.
+    orbit_mass: float
+    illegal_mass: float
+    malformed_mass: float
+    clip_fraction: float
+    #: Share of prompts whose samples all got the same reward.
+    zero_advantage_share: float
+    #: Mean reward of the sampled orders.
+    mean_reward: float
+    #: Norm of the last epoch's gradient before it was scaled down.
+    gradient_norm: float
+    #: Largest absolute log-ratio in the first epoch: 0 unless scoring is noisy.
+    start_log_ratio: float
+
+    def to_json(self) -> dict[str, Json]:
+        """The metrics by name."""
+        return asdict(self)
+
+
+def trainable_parameters(model: CausalModel) -> dict[str, torch.nn.Parameter]:
+    """The parameters that training changes, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def new_state(
+    model: CausalModel, *, seed: int, learning_rate: float, weight_decay: float = 0.0
+) -> TrainerState:
+    """The state before the first update: fresh AdamW over the trainable parameters, duals 0, named generator."""
+    model.eval()
+    return TrainerState(
+        model=model,
+        optimizer=torch.optim.AdamW(
+            trainable_parameters(model).values(), lr=learning_rate, weight_decay=weight_decay
+        ),
+        duals=dict.fromkeys(CONSTRAINT_NAMES, 0.0),
+        generator=torch.Generator().manual_seed(derive_seed(seed, "samples")),
+        update_index=0,
+    )
+
+
+def update(
+    state: TrainerState,
+    items: Sequence[EncodedItem],
+    frozen_log_mass: Tensor,
+    *,
+    method: Method,
+    objective_config: ObjectiveConfig,
+    config: UpdateConfig,
+) -> UpdateMetrics:
+    """Make one update on ``items``, in place, and say what it did.
+
+    ``items`` must have been encoded for ``method`` and share a number of operations; ``frozen_log_mass [B]`` is their
+    orbit log-mass under the frozen backbone (:func:`vcrt.training.items.orbit_log_masses`). Raises
+    :class:`vcrt.errors.RunError`, before the step, if the loss or its gradient is not finite.
+    Source: the paper's Algorithm 1.
+    """
+    state.model.eval()
+    batch = _freeze(state, items, frozen_log_mass, method, config)
+    start_log_ratio = gradient_norm = 0.0
+    for epoch in range(config.num_epochs):
+        scores = _score(state.model, items, method, config)
+        terms = objective(
+            event_log_probs(scores),
+            scores.choice_log_probs,
+            batch,
+            config=objective_config,
+            margin=method.margin,
+            duals=state.duals if method.constraints else None,
+        )
+        gradient_norm = _step(state, terms.loss, config.max_gradient_norm)
+        if epoch == 0:
+            start_log_ratio = float(terms.max_log_ratio)
+    values = {name: float(value) for name, value in terms.values.items()}
+    if method.constraints:
+        state.duals = next_duals(values, state.duals, objective_config)
+    state.update_index += 1
+    return _metrics(state, terms, values, batch, gradient_norm, start_log_ratio)
+
+
+def event_log_probs(scores: OrderScores) -> Tensor:
+    """Log-probabilities ``[B, E]`` of everything that can be sampled: the orders, then the malformed event if any."""
+    if scores.malformed_log_prob is None:
+        return scores.order_log_probs
+    return torch.cat([scores.order_log_probs, scores.malformed_log_prob[:, None]], dim=1)
+
+
+def sample_events(log_probs: Tensor, num_samples: int, generator: torch.Generator) -> Tensor:
+    """Independent draws ``[B, G]`` from the distributions ``log_probs [B, E]``, on the CPU in float64.
+
+    Each draw inverts the cumulative distribution at one uniform number, so events of probability 0 are never drawn.
+    """
+    cumulative = log_probs.detach().cpu().double().exp().cumsum(-1)
+    uniform = torch.rand(len(cumulative), num_samples, generator=generator, dtype=torch.float64)
+    return torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
+
+
+def next_duals(
+    values: Mapping[str, float], duals: Mapping[str, float], config: ObjectiveConfig
+) -> dict[str, float]:
+    """The multipliers after one dual step on the constraint values."""
+    return {
+        constraint.name: dual_step(
+            constraint, values[constraint.name], duals[constraint.name], config.mu
+        )
+        for constraint in config.constraints
+    }
+
+
+def _score(
+    model: CausalModel, items: Sequence[EncodedItem], method: Method, config: UpdateConfig
+) -> OrderScores:
+    prompts = [item.prompt for item in items]
+    return score_orders(model, prompts, interface=method.interface, backend=config.backend)
+
+
+@torch.no_grad()
+def _freeze(
+    state: TrainerState,
+    items: Sequence[EncodedItem],
+    frozen_log_mass: Tensor,
+    method: Method,
+    config: UpdateConfig,
+) -> FrozenBatch:
+    """Score the behaviour policy, sample from it, and judge the samples by membership in the certified orbit."""
+    behaviour = event_log_probs(_score(state.model, items, method, config))
+    device, num_operations = behaviour.device, items[0].prompt.num_operations
+    tree = order_tree(num_operations, tree_depth(num_operations, method.interface))
+    samples = sample_events(behaviour, config.num_samples, state.generator)
+    legal = torch.stack([item.legal for item in items])
+    malformed = legal.new_zeros(len(items), behaviour.shape[1] - legal.shape[1])
+    rewards = torch.cat([legal, malformed], dim=1).gather(1, samples).to(behaviour.dtype)
+    return FrozenBatch(
+        samples=samples.to(device),
+        rewards=rewards.to(device),
+        advantages=leave_one_out_advantage(rewards).to(device),
+        behaviour=behaviour,
+        frozen_log_mass=frozen_log_mass.to(device),
+        legal=legal.to(device),
+        credit=_stacked_credit(items, method, device),
+        histories=torch.cat(
+            [
+                torch.nn.functional.pad(item.histories, (1, 0), value=index)
+                for index, item in enumerate(items)
+            ]
+        ).to(device),
+        used=torch.tensor(tree.used, device=device),
+        num_choices=tree.num_choices,
+    )
+
+
+def _stacked_credit(
+    items: Sequence[EncodedItem], method: Method, device: torch.device
+) -> Tensor | None:
+    credits = [item.credit for item in items if item.credit is not None]
+    if len(credits) != (0 if method.ratio == "trajectory" else len(items)):
+        raise ValueError(f"the items were not encoded for the method {method.name!r}")
+    return torch.stack(credits).to(device) if credits else None
+
+
+def _step(state: TrainerState, loss: Tensor, max_norm: float) -> float:
+    """One AdamW step on the gradient of ``loss``, scaled down to ``max_norm``; returns its norm before that."""
+    state.optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    norm = torch.nn.utils.clip_grad_norm_(trainable_parameters(state.model).values(), max_norm)
+    if not (torch.isfinite(loss) and torch.isfinite(norm)):
+        raise RunError(
+            "training left the finite numbers",
+            where=f"update {state.update_index + 1}",
+            found=f"loss {loss.item()}, gradient norm {norm.item()}",
+            remedy="lower the learning rate, or train in a wider number format",
+        )
+    state.optimizer.step()
+    return float(norm)
+
+
+def _metrics(
+    state: TrainerState,
+    terms: ObjectiveTerms,
+    values: Mapping[str, float],
+    batch: FrozenBatch,
+    gradient_norm: float,
+    start_log_ratio: float,
+) -> UpdateMetrics:
+    return UpdateMetrics(
+        update=state.update_index,
+        loss=terms.loss.item(),
+        policy_loss=float(terms.policy_loss),
+        anti_diamond_loss=float(terms.anti_diamond_loss),
+        commutation=values["commutation"],
+        retention=values["retention"],
+        action_kl=values["action_kl"],
+        penalty_commutation=float(terms.penalties["commutation"]),
+        penalty_retention=float(terms.penalties["retention"]),
+        penalty_action_kl=float(terms.penalties["action_kl"]),
+        dual_commutation=state.duals["commutation"],
+        dual_retention=state.duals["retention"],
+        dual_action_kl=state.duals["action_kl"],
+        orbit_mass=float(terms.orbit_mass),
+        illegal_mass=float(terms.illegal_mass),
+        malformed_mass=float(terms.malformed_mass),
+        clip_fraction=float(terms.clip_fraction),
+        zero_advantage_share=float(terms.zero_advantage_share),
+        mean_reward=float(batch.rewards.mean()),
+        gradient_norm=gradient_norm,
+        start_log_ratio=start_log_ratio,
+    )

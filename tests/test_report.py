@@ -1,0 +1,618 @@
+"""The report: numbers in it are the numbers of the contents, and nothing from outside is alive in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import rich.console
+
+from vcrt.protocol.statistics import hierarchical_bootstrap, paired_bootstrap
+from vcrt.randomness import generator
+from vcrt.records.dataset import CheckCounts, FileEntry, Manifest, SchemaCounts
+from vcrt.report import paper
+from vcrt.report.analysis import FROZEN, analyse
+from vcrt.report.contents import FoldScore, ReportContents, RunReport
+from vcrt.report.curves import CURVE_TITLES, curve_points, quantities
+from vcrt.report.figures import curve_figures
+from vcrt.report.page import write_report
+from vcrt.report.panels import COLORS
+from vcrt.report.provenance import provenance_tables
+from vcrt.report.tables import Table, report_tables, summary, to_csv, to_html, to_rich, to_text
+
+FOLDS = ("lean", "proofwriter", "clrs")
+#: Pass rates of the synthetic methods on the three folds.
+RATES = {
+    "outcome-grpo": (0.57, 0.55, 0.61),
+    "canonical-grpo": (0.66, 0.56, 0.71),
+    "vcrt": (0.98, 0.58, 0.74),
+    "no-orbit": (0.98, 0.58, 0.76),
+    "shuffled-orbit": (0.70, 0.66, 0.69),
+    "no-anti": (0.75, 0.50, 0.70),
+}
+EVIL = '<script>alert("x")</script>'
+
+
+def synthetic_curve(rate: float, seed: int, num_updates: int) -> tuple[Mapping[str, float], ...]:
+    noise = generator(seed, "curve", str(rate))
+    rows = []
+    for update in range(1, num_updates + 1):
+        mass = 0.5 + (rate - 0.5) * (1 - np.exp(-update / (num_updates / 4)))
+        row = {
+            "update": float(update),
+            "mean_reward": float(np.clip(mass + noise.normal(0, 0.1), 0, 1)),
+            "orbit_mass": float(mass),
+            "illegal_mass": float(1 - mass),
+            "loss": float(2 * (1 - mass) + noise.normal(0, 0.05)),
+            "commutation": float(0.02 * (1 - mass)),
+            "action_kl": float(abs(noise.normal(0, 0.01))),
+        }
+        rows.append(row)
+    return tuple(rows)
+
+
+def synthetic_dataset(schema: str = "cite", exclusion: str = "duplicate") -> dict[str, object]:
+    """A manifest in the real form, checked by the real model."""
+    counts = {
+        fold: {
+            name: SchemaCounts(
+                candidates=110,
+                episodes=100,
+                orders=2400,
+                legal_orders=1200,
+                relations={"commutes": 500, "precedes": 100},
+                exclusions={exclusion: 7, "outside_schema": 3},
+            )
+            for name in (schema, "second")
+        }
+        for fold in FOLDS
+    }
+    versions = {
+        fold: {
+            "environment": fold,
+            "adapter": "1",
+            "canonicalizer": "1",
+            "verifier": f"{fold} 4.35.0",
+            "libraries": {"numpy": "2.4.6", "native": "ab" * 32},
+        }
+        for fold in FOLDS
+    }
+    manifest = Manifest(
+        format="vcrt-dataset/1",
+        seed=0,
+        num_operations=4,
+        orbit_size=12,
+        episodes_per_schema=100,
+        counts=counts,
+        conformance={
+            "lean": {"command line": CheckCounts(checked=480, agreed=480)},
+            "proofwriter": {"clingo": CheckCounts(checked=9600, agreed=9599)},
+        },
+        versions=versions,
+        content={"policy/records.parquet": "00" * 32},
+        root_hash="cd" * 32,
+        files={"policy/records.parquet": FileEntry(size=1, sha256="00" * 32)},
+    )
+    return manifest.model_dump()
+
+
+def synthetic_contents(
+    *,
+    rates: Mapping[str, tuple[float, ...]] = RATES,
+    folds: tuple[str, ...] = FOLDS,
+    num_runs: int = 3,
+    num_items: int = 200,
+    num_updates: int = 30,
+    schema: str = "cite",
+    num_resamples: int = 1000,
+) -> ReportContents:
+    """A small report of made-up runs."""
+    draws = generator(0, "synthetic")
+    frozen = {
+        fold: FoldScore(
+            held_out_passes=draws.random(num_items) < 0.5,
+            retention_passes=draws.random(num_items // 2) < 0.6,
+        )
+        for fold in folds
+    }
+    runs = []
+    for method, by_fold in rates.items():
+        for fold, rate in zip(folds, by_fold, strict=False):
+            for seed in range(num_runs):
+                level = float(np.clip(rate + draws.normal(0, 0.02), 0, 1)) if rate < 1 else 1.0
+                runs.append(
+                    RunReport(
+                        method=method,
+                        held_out=fold,
+                        seed=seed,
+                        held_out_passes=draws.random(num_items) < level,
+                        retention_passes=frozen[fold].retention_passes
+                        | (draws.random(num_items // 2) < 0.2),
+                        curve=synthetic_curve(rate, seed, num_updates),
+                    )
+                )
+    return ReportContents(
+        title="Leave-one-environment-out transfer",
+        backbone="Embedded backbone, 1.2M parameters, pretrained on random partial orders",
+        dataset=synthetic_dataset(schema),
+        agreement={"replays": 14400, "agreed": 14400},
+        plan={
+            "seed": 0,
+            "methods": list(rates),
+            "folds": list(folds),
+            "training": {"num_updates": num_updates, "learning_rate": 5e-6},
+        },
+        plan_hash="ef" * 32,
+        opening={"opened_at": "2026-01-01T00:00:00Z", "reopened": False, "reason": None},
+        frozen=frozen,
+        runs=tuple(runs),
+        not_measured=("A second backbone.", "Wall-clock time on more than one GPU."),
+        tried=("learning rate 1e-4 and 3e-4",),
+        num_resamples=num_resamples,
+    )
+
+
+@pytest.fixture(scope="module")
+def contents() -> ReportContents:
+    return synthetic_contents()
+
+
+@pytest.fixture(scope="module")
+def report(contents: ReportContents, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_report(contents, tmp_path_factory.mktemp("report") / "new")
+
+
+@pytest.fixture(scope="module")
+def html(report: dict[str, Path]) -> str:
+    return report["report.html"].read_text(encoding="utf-8")
+
+
+class Page(HTMLParser):
+    """Collects tables and attributes, and fails on tags that do not nest."""
+
+    VOID = frozenset({"meta", "br", "hr", "img", "link", "input"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.stack: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self.ids: list[str] = []
+        self.text: list[str] = []
+        self._table = ""
+        self.feed(text)
+        self.close()
+        assert self.stack == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.attributes += [(tag, name, value) for name, value in values.items()]
+        if "id" in values:
+            self.ids.append(values["id"])
+        if values.get("class") == "table":
+            self._table = values["id"].removeprefix("table-")
+            self.tables[self._table] = []
+        if tag == "tr":
+            self.tables[self._table].append([])
+        if tag in ("th", "td"):
+            self.tables[self._table][-1].append("")
+        if tag not in self.VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+        if self.stack and self.stack[-1] in ("th", "td"):
+            self.tables[self._table][-1][-1] += data
+
+
+def test_page_is_well_formed_with_unique_ids(html: str) -> None:
+    page = Page(html)
+    assert html.startswith("<!doctype html>")
+    assert len(page.ids) == len(set(page.ids))
+    targets = {v[1:] for tag, name, v in page.attributes if (tag, name) == ("a", "href")}
+    assert targets
+    assert targets <= set(page.ids)
+    labelled = [v for _, name, v in page.attributes if name == "aria-labelledby"]
+    assert labelled
+    assert {part for value in labelled for part in value.split()} <= set(page.ids)
+
+
+def test_page_asks_nothing_of_the_network(html: str) -> None:
+    page = Page(html)
+    outside = {
+        (tag, name)
+        for tag, name, value in page.attributes
+        if re.search(r"https?:|//", value) and not name.startswith("xmlns")
+    }
+    assert outside == set()
+    assert not {"script", "link", "iframe", "img", "object"} & {t for t, _, _ in page.attributes}
+    assert "<script" not in html
+    assert "url(" not in html
+    assert "@import" not in html
+
+
+def test_page_is_small_and_follows_light_and_dark(html: str) -> None:
+    assert len(html.encode()) < 2_000_000
+    assert "prefers-color-scheme: dark" in html
+    assert "@media print" in html
+    assert 'name="viewport"' in html
+    for value in ("white", "#fff", "black", "#000"):
+        assert f'fill="{value}"' not in html
+
+
+def test_every_cell_of_the_page_is_in_the_csv(html: str, report: dict[str, Path]) -> None:
+    tables = Page(html).tables
+    stems = {name.removesuffix(".csv") for name in report if name.endswith(".csv")}
+    assert set(tables) == stems
+    for stem, cells in tables.items():
+        with report[f"{stem}.csv"].open(encoding="utf-8", newline="") as stream:
+            assert list(csv.reader(stream)) == cells, stem
+    text = report["tables.txt"].read_text(encoding="utf-8")
+    assert all(cell in text for cells in tables.values() for row in cells for cell in row)
+
+
+def test_equal_contents_give_equal_bytes(report: dict[str, Path], tmp_path: Path) -> None:
+    again = write_report(synthetic_contents(), tmp_path)
+    assert set(again) == set(report)
+    for name, path in again.items():
+        assert path.read_bytes() == report[name].read_bytes(), name
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(again)
+
+
+def test_a_failed_write_leaves_the_old_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_updates=1)
+    path = write_report(contents, tmp_path)["report.html"]
+    before = path.read_bytes()
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        write_report(replace(contents, title="Another"), tmp_path)
+    assert path.read_bytes() == before
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_text_from_outside_is_inert(tmp_path: Path) -> None:
+    contents = replace(
+        synthetic_contents(
+            rates={"vcrt": (0.9,), EVIL: (0.5,), "[red]\x1b[31m": (0.5,)},
+            folds=(EVIL,),
+            schema=EVIL,
+            num_runs=1,
+        ),
+        title=EVIL,
+        backbone=EVIL,
+        opening={"reopened": True, "reason": EVIL},
+        plan={EVIL: EVIL},
+        not_measured=(EVIL,),
+        tried=(EVIL,),
+    )
+    paths = write_report(contents, tmp_path)
+    html = paths["report.html"].read_text(encoding="utf-8")
+    page = Page(html)
+    assert "<script" not in html.lower()
+    assert "".join(page.text).count(EVIL) > 15
+    assert not [tag for tag, _, _ in page.attributes if tag == "script"]
+    for name in ("report.html", "tables.txt", "main.csv"):
+        assert b"\x1b" not in paths[name].read_bytes(), name
+    console = rich.console.Console(file=io.StringIO(), width=300)
+    for table in report_tables(contents):
+        console.print(to_rich(table))
+    assert isinstance(console.file, io.StringIO)
+    drawn = console.file.getvalue()
+    assert "[red]\\x1b[31m" in drawn
+    assert EVIL in drawn
+
+
+def test_figures_are_accessible_svg(html: str) -> None:
+    drawings = re.findall(r'<svg [^>]*role="img".*?</svg>', html, flags=re.DOTALL)
+    # One difference, three pass rates, six quantities on three folds.
+    assert len(drawings) == 1 + 3 + 6 * 3
+    for drawing in drawings:
+        root = ElementTree.fromstring(drawing)
+        kinds = [element.tag.rpartition("}")[2] for element in root]
+        assert kinds[:2] == ["title", "desc"]
+        assert all(root[i].text for i in (0, 1))
+        assert "currentColor" in drawing
+        assert "viewBox" in root.attrib
+
+
+def test_colors_can_be_seen_on_both_grounds() -> None:
+    def luminance(color: str) -> float:
+        channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for color in COLORS:
+        for ground in ("#ffffff", "#14181b"):
+            high, low = sorted((luminance(color), luminance(ground)), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 3, (color, ground)
+
+
+def test_curves_average_bins_and_runs() -> None:
+    contents = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_updates=130)
+    points = curve_points(contents, "mean_reward")
+    assert len(points) == 44  # 130 updates in bins of 3
+    values = np.array([[row["mean_reward"] for row in run.curve] for run in contents.runs])
+    first = values[:, :3].mean(axis=1)
+    assert points[0].update == 2.0
+    assert points[0].mean == pytest.approx(first.mean())
+    assert (points[0].low, points[0].high) == pytest.approx((first.min(), first.max()))
+    assert points[-1].update == 130.0
+    assert points[-1].mean == pytest.approx(values[:, 129].mean())
+
+
+def test_values_that_are_not_finite_are_left_out() -> None:
+    contents = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_runs=1)
+    row = {"update": 1.0, "loss": float("nan"), "orbit_mass": float("inf"), "unknown": 1.0}
+    contents = replace(contents, runs=(replace(contents.runs[0], curve=(row,)),))
+    assert curve_points(contents, "loss") == ()
+    assert quantities(contents) == ("orbit_mass", "loss")
+    assert len(curve_figures(contents)) == 2
+
+
+def test_every_logged_metric_has_a_title() -> None:
+    from vcrt.training.update import UpdateMetrics
+
+    logged = {field.name for field in fields(UpdateMetrics)} - {"update"}
+    assert logged == set(CURVE_TITLES)
+
+
+def test_main_table_shows_means_beside_the_paper(contents: ReportContents) -> None:
+    table = report_tables(contents)[0]
+    rows = {row[0]: row for row in table.rows}
+    assert list(rows) == [FROZEN, *map(paper.display_name, RATES)]
+    passes = [
+        np.mean([r.held_out_passes for r in contents.runs_of("vcrt", fold).values()])
+        for fold in FOLDS
+    ]
+    assert rows["VCRT"][1:4] == pytest.approx([100 * p for p in passes], abs=0.005)
+    assert rows["VCRT"][4] == pytest.approx(100 * np.mean(passes), abs=0.005)
+    assert rows["VCRT"][6:] == (100.00, 57.95, 74.84, 77.60)
+    assert rows["No-Orbit"][6:] == ("n/a",) * 4
+    assert "not comparable" in table.note
+
+
+def test_headline_is_the_paired_difference_from_the_stronger_baseline(
+    contents: ReportContents,
+) -> None:
+    headline = analyse(contents).headline
+    assert headline is not None
+    assert (headline.method, headline.minus) == ("vcrt", "canonical-grpo")
+    differences = {
+        fold: np.array(
+            [
+                contents.runs_of("vcrt", fold)[s].held_out_passes * 1.0
+                - contents.runs_of("canonical-grpo", fold)[s].held_out_passes
+                for s in range(3)
+            ]
+        )
+        for fold in FOLDS
+    }
+    macro = headline.macro
+    assert macro is not None
+    for ours, bootstrap in (
+        (macro.items, paired_bootstrap),
+        (macro.runs_and_items, hierarchical_bootstrap),
+    ):
+        other = bootstrap(differences, generator(99, "other"), 20_000)
+        width = other.high - other.low
+        assert ours.estimate == pytest.approx(other.estimate)
+        assert ours.low == pytest.approx(other.low, abs=0.1 * width)
+        assert ours.high == pytest.approx(other.high, abs=0.1 * width)
+    worse = replace(
+        contents,
+        runs=tuple(
+            replace(r, held_out_passes=np.zeros_like(r.held_out_passes))
+            if r.method == "canonical-grpo"
+            else r
+            for r in contents.runs
+        ),
+    )
+    assert analyse(worse).strongest_baseline == "outcome-grpo"
+
+
+def test_difference_table_counts_negative_comparisons(contents: ReportContents) -> None:
+    table = next(t for t in report_tables(contents) if t.name == "difference")
+    headline = analyse(contents).headline
+    assert headline is not None
+    negative = sum(
+        np.mean(contents.runs_of("vcrt", f)[s].held_out_passes)
+        < np.mean(contents.runs_of("canonical-grpo", f)[s].held_out_passes)
+        for f in FOLDS
+        for s in range(3)
+    )
+    assert table.note.startswith(f"{negative} of 9 fold-by-run")
+    assert [row[0] for row in table.rows] == ["Lean", "ProofWriter", "CLRS", "Macro"]
+    assert table.rows[-1][-1] == "+13.06 [+12.58, +13.54]"
+    assert all(re.fullmatch(r"\[.+, .+\]", str(cell)) for row in table.rows for cell in row[2:4])
+
+
+def test_pairs_are_made_by_seed_not_by_place() -> None:
+    contents = synthetic_contents(folds=("lean",))
+    turned = replace(
+        contents,
+        runs=tuple(
+            sorted(contents.runs, key=lambda r: (r.method, -r.seed if r.method == "vcrt" else 0))
+        ),
+    )
+    before = analyse(contents).comparisons["canonical-grpo"]
+    after = analyse(turned).comparisons["canonical-grpo"]
+    assert before.num_negative == after.num_negative
+    assert before.folds["lean"].value == pytest.approx(after.folds["lean"].value)
+    some = replace(
+        contents, runs=tuple(r for r in contents.runs if (r.method, r.seed) != ("vcrt", 0))
+    )
+    assert analyse(some).comparisons["canonical-grpo"].num_comparisons == 2
+
+
+def test_construction_and_cross_checks_add_up(contents: ReportContents) -> None:
+    tables = {table.name: table for table in provenance_tables(contents)}
+    assert tables["construction"].rows[-1] == ("All", "", 660, 600, 14400, 7200, 3000, 600, 0)
+    assert "24 orders an episode, 12 of them legal" in tables["construction"].note
+    assert tables["folds"].rows[0][:4] == ("Lean", "ProofWriter + CLRS", 400, 9600)
+    checks = {row[1]: row[2:] for row in tables["cross-checks"].rows}
+    assert checks["clingo"][:3] == (9600, 9599, "0.0104")
+    assert checks["command line"] == (480, 480, "0.0000", "[0.0000, 0.7656]")
+    assert checks["replayed again in fresh processes"][:2] == (14400, 14400)
+    exclusions = [row for row in tables["exclusions"].rows if row[0] == "Lean"]
+    assert exclusions[0] == ("Lean", "cite", "duplicate", 7, "6.36%")
+    assert ("training.learning_rate", "5e-06") in tables["plan"].rows
+    assert ("Lean", "libraries.numpy", "2.4.6") in tables["versions"].rows
+
+
+def sentence(lines: list[str], fragment: str) -> str:
+    found = [line for line in lines if fragment in line]
+    assert len(found) == 1, (fragment, lines)
+    return found[0]
+
+
+def test_summary_of_a_clear_gain(contents: ReportContents) -> None:
+    lines = summary(contents)
+    assert "both intervals lie above zero" in sentence(lines, "paired difference")
+    assert "The sign of the macro difference is the paper's" in sentence(lines, "sign of")
+    assert "is held" in sentence(lines, "guardrail")
+    assert "0 of 14,400 replays" in sentence(lines, "replayed again")
+    for line in lines:
+        if "points" in line and "guardrail" not in line:
+            assert "[" in line, line
+
+
+def test_summary_of_no_difference() -> None:
+    flat = {"canonical-grpo": (0.6, 0.6, 0.6), "vcrt": (0.6, 0.6, 0.6)}
+    lines = summary(synthetic_contents(rates=flat))
+    assert "both intervals include zero" in sentence(lines, "paired difference")
+
+
+def test_summary_of_a_loss_and_a_broken_guardrail() -> None:
+    contents = synthetic_contents(
+        rates={"canonical-grpo": (0.8, 0.8, 0.8), "vcrt": (0.5, 0.5, 0.5)}
+    )
+    forgetful = replace(
+        contents.runs[-1], retention_passes=np.zeros_like(contents.runs[-1].retention_passes)
+    )
+    contents = replace(contents, runs=(*contents.runs[:-1], forgetful))
+    lines = summary(contents)
+    assert "both intervals lie below zero" in sentence(lines, "paired difference")
+    assert "is not the paper's" in sentence(lines, "sign of")
+    assert "on Lean, ProofWriter and CLRS the sign differs" in sentence(lines, "sign of")
+    assert "is broken" in sentence(lines, "guardrail")
+    retention = next(t for t in report_tables(contents) if t.name == "retention")
+    assert [row[-1] for row in retention.rows] == ["held"] * 5 + ["broken"]
+
+
+def test_summary_when_runs_disagree() -> None:
+    contents = synthetic_contents(
+        rates={"canonical-grpo": (0.5,), "vcrt": (0.5,)}, folds=("lean",), num_items=400
+    )
+    level = {0: 0.95, 1: 0.95, 2: 0.05}
+    runs = tuple(
+        replace(run, held_out_passes=np.arange(400) < 400 * level[run.seed])
+        if run.method == "vcrt"
+        else run
+        for run in contents.runs
+    )
+    line = sentence(summary(replace(contents, runs=runs)), "paired difference")
+    assert "over items lies above zero" in line
+    assert "not established beyond these runs" in line
+
+
+def test_summary_at_the_ceiling() -> None:
+    perfect = {"canonical-grpo": (1.0, 1.0, 1.0), "vcrt": (1.0, 1.0, 1.0)}
+    lines = summary(synthetic_contents(rates=perfect))
+    assert "at the ceiling on every fold" in sentence(lines, "ceiling")
+    assert "both intervals include zero" in sentence(lines, "paired difference")
+
+
+@pytest.mark.parametrize(
+    ("rates", "fragment"),
+    [
+        ({"canonical-grpo": (0.5,)}, "VCRT is not among the runs"),
+        ({"vcrt": (0.5,), "no-anti": (0.4,)}, "No baseline was run on every fold"),
+        ({"vcrt": (0.5, 0.6), "canonical-grpo": (0.4,)}, "No baseline was run on every fold"),
+        ({"vcrt": (0.5, 0.6), "canonical-grpo": (0.4,)}, "no macro is given"),
+    ],
+)
+def test_partial_plans_are_reported_as_such(rates, fragment: str, tmp_path: Path) -> None:
+    contents = synthetic_contents(rates=rates, folds=FOLDS[: len(next(iter(rates.values())))])
+    sentence(summary(contents), fragment)
+    html = write_report(contents, tmp_path)["report.html"].read_text(encoding="utf-8")
+    Page(html)
+
+
+def test_a_second_opening_marks_the_report(contents: ReportContents, tmp_path: Path) -> None:
+    again = replace(
+        contents, opening={"reopened": True, "reason": "a broken disk"}, runs=contents.runs[:9]
+    )
+    html = write_report(again, tmp_path)["report.html"].read_text(encoding="utf-8")
+    assert 'class="alert"' in html
+    assert "opened more than once: a broken disk." in html
+
+
+def test_contents_that_do_not_match_are_refused(contents: ReportContents) -> None:
+    with pytest.raises(ValueError, match="at least one evaluated run"):
+        replace(contents, runs=())
+    with pytest.raises(ValueError, match="two runs have one name"):
+        replace(contents, runs=(contents.runs[0], contents.runs[0]))
+    with pytest.raises(ValueError, match=r"vcrt/lean/0"):
+        replace(
+            contents,
+            runs=(replace(contents.runs_of("vcrt", "lean")[0], held_out_passes=np.ones(3, bool)),),
+        )
+    with pytest.raises(ValueError, match="frozen backbone was not scored"):
+        replace(contents, frozen={})
+
+
+def test_cells_are_equal_in_all_renderings() -> None:
+    table = Table(
+        name="t",
+        title="A title",
+        columns=("Name", "Value", "Other"),
+        rows=(('a,"b"', -0.5, "x\ny"), ("<i>", 12, "=1+1")),
+        note="A note & more",
+    )
+    rows = list(csv.reader(io.StringIO(to_csv(table))))
+    assert rows[1:] == [['a,"b"', "-0.50", "x\\ny"], ["<i>", "12", "=1+1"]]
+    page = Page(str(to_html(table)))
+    assert page.tables["t"] == rows
+    text = to_text(table)
+    assert "A note & more" in text
+    assert all(cell in text for row in rows for cell in row)
+    with pytest.raises(ValueError, match="columns"):
+        replace(table, rows=(("too", "few"),))
+
+
+def test_published_numbers_agree_with_each_other() -> None:
+    for row in paper.MAIN_TABLE:
+        assert row.macro == pytest.approx(np.mean(list(row.folds.values())), abs=0.011), row.method
+    for difference in (paper.HEADLINE, *paper.MECHANISM_TABLE):
+        assert difference.macro == pytest.approx(
+            np.mean(list(difference.folds.values())), abs=0.011
+        ), difference.minus
+    ours, baseline = (paper.published_scores(m) for m in ("vcrt", "canonical_grpo"))
+    assert ours is not None
+    assert baseline is not None
+    for fold, value in paper.HEADLINE.folds.items():
+        assert value == pytest.approx(ours.folds[fold] - baseline.folds[fold], abs=0.011)
+    assert paper.display_name("no_orbit") == "No-Orbit"
+    assert paper.display_name("my method") == "my method"
