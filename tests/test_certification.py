@@ -9,7 +9,7 @@ import pytest
 import toy_environment as toy
 from vcrt.certification.certificates import certificates
 from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.processes import CertificationConfig, certify
+from vcrt.certification.workers import CertificationConfig, certify
 from vcrt.certification.replay import replay_exhaustively, replay_from_json, replay_to_json
 from vcrt.environments.contract import Rejected, Replay
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
@@ -22,7 +22,9 @@ def certified(environment, schema="needs", seed=0):
 
 
 def config(schemas=("needs", "overwrite"), count=5, seed=0):
-    return CertificationConfig(schemas={"toy": schemas}, episodes_per_schema=count, seed=seed)
+    return CertificationConfig(
+        schemas={"toy": schemas}, episodes_per_schema={"toy": count}, seed=seed
+    )
 
 
 def run(kind, jobs=2, **options):
@@ -144,7 +146,9 @@ def test_unknown_names_are_refused_before_any_work():
     with pytest.raises(UnknownNameError, match="did you mean 'needs'"):
         run(toy.ToyEnvironment, schemas=("need",))
     with pytest.raises(UnknownNameError, match="unknown environment 'tyo'"):
-        certify(CertificationConfig(schemas={"tyo": ("needs",)}, episodes_per_schema=1), jobs=1)
+        certify(
+            CertificationConfig(schemas={"tyo": ("needs",)}, episodes_per_schema={"tyo": 1}), jobs=1
+        )
 
 
 def test_replays_round_trip_through_json():

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import toy_environment as toy
-from vcrt.certification.processes import CertificationConfig, certify
+from vcrt.certification.workers import CertificationConfig, certify
 from vcrt.errors import DatasetError
 from vcrt.orders import all_orders
 from vcrt.records.agreement import verify_agreement
@@ -27,10 +27,12 @@ from vcrt.records.dataset import (
 )
 from vcrt.records.policy_view import render
 
-CONFIG = CertificationConfig(schemas={"toy": ("needs", "overwrite")}, episodes_per_schema=4, seed=7)
+CONFIG = CertificationConfig(
+    schemas={"toy": ("needs", "overwrite")}, episodes_per_schema={"toy": 4}, seed=7
+)
 TOY = {"toy": toy.ToyEnvironment}
 #: The root hash of CONFIG under the toy environment. It changes only when the content of a dataset changes.
-GOLDEN_ROOT_HASH = "b5a431c00e811a197877714980a8c8f9df52d6bd1924caf37a76aae572b75b7b"
+GOLDEN_ROOT_HASH = "e698ccb634da501cd2a2f689cfbf9ae42cbe45b61501d1d7286fcfd5c54435cd"
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,8 @@ TOYS = toy.THREE_TOYS
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     config = CertificationConfig(
-        schemas=dict.fromkeys(TOYS, ("needs", "overwrite")), episodes_per_schema=10
+        schemas=dict.fromkeys(TOYS, ("needs", "overwrite")),
+        episodes_per_schema=dict.fromkeys(TOYS, 10),
     )
     certified = certify(config, jobs=2, factories=TOYS)
     frozen = freeze(config, certified, tmp_path_factory.mktemp("protocol") / "data")

@@ -90,7 +90,7 @@ def synthetic_dataset(schema: str = "cite", exclusion: str = "duplicate") -> dic
         seed=0,
         num_operations=4,
         orbit_size=12,
-        episodes_per_schema=100,
+        episodes_per_schema={"lean": 100},
         counts=counts,
         conformance={
             "lean": {"command line": CheckCounts(checked=480, agreed=480)},

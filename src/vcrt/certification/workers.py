@@ -42,8 +42,8 @@ class CertificationConfig:
 
     schemas: Mapping[str, tuple[str, ...]]
     """The schemas of each environment, by environment name."""
-    episodes_per_schema: int
-    """How many certified episodes each schema must give."""
+    episodes_per_schema: Mapping[str, int]
+    """How many certified episodes each schema must give, by environment name."""
     seed: int = 0
     """The seed from which every candidate's seed is derived by name."""
     preset: Preset = PAPER_PRESET
@@ -103,7 +103,7 @@ def certify(
             environment=name,
             schema=schema,
             versions=environments[name].versions(),
-            wanted=config.episodes_per_schema,
+            wanted=config.episodes_per_schema[name],
         )
         for name, schemas in config.schemas.items()
         for schema in schemas

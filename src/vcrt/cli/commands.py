@@ -28,7 +28,7 @@ def _jobs(jobs: int | None) -> int:
 
 def demo(
     output: Path = Path("runs"),
-    episodes: int = 40,
+    episodes: int = 100,
     updates: int = 400,
     runs: int = 1,
     seed: int = 0,
@@ -38,7 +38,7 @@ def demo(
 
     Args:
         output: Folder in which a new numbered folder is made for everything that the demo writes.
-        episodes: Certified episodes for each schema.
+        episodes: Certified episodes for each environment, spread evenly over its schemas.
         updates: Updates of each training run.
         runs: Independent training runs of each method and fold.
         seed: Seed of everything.
@@ -86,8 +86,9 @@ def certify(
     if episodes < 1:
         raise VcrtError("too few episodes", found=f"--episodes {episodes}", expected="at least 1")
     console = _console()
+    selected = select_schemas(schemas)
     config = CertificationConfig(
-        schemas=select_schemas(schemas), episodes_per_schema=episodes, seed=seed
+        schemas=selected, episodes_per_schema=dict.fromkeys(selected, episodes), seed=seed
     )
     with showing_progress(console) as progress:
         certified = run_certification(config, jobs=_jobs(jobs), progress=progress)

@@ -35,8 +35,11 @@ def run_demo(
     began = time.monotonic()
     folder = _new_folder(output)
     dataset_path, experiment_path = folder / "dataset", folder / "experiment"
+    schemas = select_schemas(ENVIRONMENTS)
     config = CertificationConfig(
-        schemas=select_schemas(ENVIRONMENTS), episodes_per_schema=episodes, seed=seed
+        schemas=schemas,
+        episodes_per_schema={name: -(-episodes // len(some)) for name, some in schemas.items()},
+        seed=seed,
     )
     with showing_progress(console) as progress:
         dataset = freeze(config, certify(config, jobs=jobs, progress=progress), dataset_path)

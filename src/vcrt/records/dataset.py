@@ -82,7 +82,7 @@ class Manifest(_Strict):
     seed: int
     num_operations: int
     orbit_size: int
-    episodes_per_schema: int
+    episodes_per_schema: dict[str, int]
     counts: dict[str, dict[str, SchemaCounts]]
     conformance: dict[str, dict[str, CheckCounts]]
     versions: dict[str, dict[str, Any]]
@@ -157,7 +157,7 @@ def _fill(
         seed=config.seed,
         num_operations=config.preset.num_operations,
         orbit_size=config.preset.orbit_size,
-        episodes_per_schema=config.episodes_per_schema,
+        episodes_per_schema=dict(config.episodes_per_schema),
         counts=_counts(certified, config.preset),
         conformance=_conformance(certified),
         versions={schema.environment: schema.versions.to_json() for schema in certified},
