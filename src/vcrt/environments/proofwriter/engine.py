@@ -46,6 +46,10 @@ class Grounding:
         """All ground rules, by rule and then by binding."""
         return tuple(rule for group in self.by_rule.values() for rule in group)
 
+    def atoms(self) -> Facts:
+        """Every ground atom that a fact or a ground rule mentions."""
+        return self.facts.union(*({r.head} | r.needs | r.absent for r in self.rules))
+
 
 def ground(theory: Theory) -> Grounding:
     """Bind each rule's variable to each entity of the theory."""
@@ -140,7 +144,7 @@ def _consistent(facts: Facts) -> Facts:
         if fact.endswith('"-")') and fact[:-3] + '+")' in facts:
             raise MalformedInputError(
                 "the theory contradicts itself",
-                found=f"both {fact} and {fact[:-3]}+\")",
+                found=f'both {fact} and {fact[:-3]}+")',
                 expected="no atom that is proved together with its negation",
                 remedy="leave this theory out: every answer would follow from it",
             )

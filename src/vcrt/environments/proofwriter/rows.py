@@ -6,16 +6,17 @@ Also holds what every reader yields: a theory with its questions and gold answer
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from vcrt.environments.proofwriter.engine import Answer
 from vcrt.environments.proofwriter.theory import ASSUMPTIONS, Assumption, Atom, Theory
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 ANSWERS: tuple[Answer, ...] = ("True", "False", "Unknown")
 
 
@@ -99,12 +100,12 @@ def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 def text_field(row: dict[str, Json], key: str, where: str) -> str:
     """A string field of a row that can be written out again; raises :class:`MalformedInputError`."""
     value = row.get(key)
-    if not isinstance(value, str) or not value.isprintable():
+    if not isinstance(value, str) or _SURROGATE.search(value):
         raise MalformedInputError(
             f"the field {key!r} is missing or not text",
             where=where,
             found=repr(value)[:80],
-            expected="a string of printable characters",
+            expected="a string of whole Unicode characters",
         )
     return value
 
@@ -135,7 +136,7 @@ def gold_answer(value: Json, where: str) -> Answer:
             found=repr(value)[:80],
             expected='true, false, "True", "False" or "Unknown"',
         )
-    return cast(Answer, text)
+    return text
 
 
 def placed(error: MalformedInputError, where: str) -> MalformedInputError:

@@ -5,9 +5,12 @@ Not covered: paraphrases; each atom and rule has one sentence.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vcrt.environments.proofwriter.theory import VARIABLES, Atom, Rule, Theory
 
-_PRONOUNS = {"someone": "they", "something": "it"}
+_SUBJECTS = {"someone": "they", "something": "it"}
+_OBJECTS = {"someone": "them", "something": "it"}
 
 
 def third_person(verb: str) -> str:
@@ -20,22 +23,21 @@ def third_person(verb: str) -> str:
 
 
 def base_form(verb: str) -> str:
-    """A verb whose :func:`third_person` is ``verb``."""
+    """The verb of which ``verb`` is the :func:`third_person`."""
     if verb.endswith("ies"):
         return verb[:-3] + "y"
-    for candidate in (verb[:-1], verb[:-2]):
-        if candidate and third_person(candidate) == verb:
-            return candidate
-    return verb
+    if verb.endswith(("shes", "ches", "xes", "zzes", "oes", "sses")):
+        return verb[:-2]
+    return verb.removesuffix("s")
 
 
 def atom_sentence(atom: Atom) -> str:
-    """The atom as one sentence, for example ``Bob does not like the bald eagle.``"""
+    """The atom as one sentence, such as ``Bob does not like the bald eagle.`` in full."""
     return _sentence(_clause(atom))
 
 
 def rule_sentence(rule: Rule) -> str:
-    """The rule as one sentence, for example ``If someone is red then they are kind.``"""
+    """The rule as one sentence, such as ``If someone is red then they are kind.`` in full."""
     introduced = False
     clauses = []
     for atom in rule.atoms():
@@ -56,12 +58,12 @@ def _sentence(clause: str) -> str:
 
 
 def _clause(atom: Atom, pronoun: bool = False) -> str:
-    subject = _noun(atom.subject, pronoun)
+    subject = _noun(atom.subject, _SUBJECTS if pronoun else None)
     plural = subject == "they"
     negated = atom.polarity != "+"
     if atom.predicate == "is":
         return f"{subject} {'are' if plural else 'is'} {'not ' if negated else ''}{atom.object}"
-    target = _noun(atom.object, pronoun or atom.subject in VARIABLES)
+    target = _noun(atom.object, _OBJECTS if pronoun or atom.subject in VARIABLES else None)
     if negated:
         verb = f"{'do' if plural else 'does'} not {base_form(atom.predicate)}"
     else:
@@ -69,7 +71,7 @@ def _clause(atom: Atom, pronoun: bool = False) -> str:
     return f"{subject} {verb} {target}"
 
 
-def _noun(term: str, pronoun: bool) -> str:
+def _noun(term: str, pronouns: Mapping[str, str] | None) -> str:
     if term in VARIABLES:
-        return _PRONOUNS[term] if pronoun else term
+        return pronouns[term] if pronouns is not None else term
     return term if term[0].isupper() else f"the {term}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias, Union, cast
+from typing import TypeAlias, Union
 
 from vcrt.environments.proofwriter.rows import (
     GoldQuestion,
@@ -33,7 +33,9 @@ MAX_DEPTH = 8
 _TOKEN = re.compile(r'\s*(?:([()])|(->)|"([^"\\]*)")')
 
 
-def read_structured(path: Path, *, assumption: Assumption | None = None) -> Iterator[LabelledTheory]:
+def read_structured(
+    path: Path, *, assumption: Assumption | None = None
+) -> Iterator[LabelledTheory]:
     """The theories of a ``meta-*.jsonl`` file; ``assumption`` is read from each id unless it is given."""
     for where, row in json_rows(read_text(path), str(path)):
         yield _labelled(row, assumption, where)
@@ -65,9 +67,7 @@ def _labelled(row: dict[str, Json], assumption: Assumption | None, where: str) -
     return LabelledTheory(id=identity, theory=theory, questions=questions)
 
 
-def _entries(
-    row: dict[str, Json], key: str, where: str
-) -> Iterator[tuple[str, dict[str, Json]]]:
+def _entries(row: dict[str, Json], key: str, where: str) -> Iterator[tuple[str, dict[str, Json]]]:
     """The entries of ``triples``, ``rules`` or ``questions``; null is the official files' padding."""
     entries = row.get(key)
     if not isinstance(entries, dict):
@@ -153,7 +153,7 @@ def _atom(value: SExpression, text: str, where: str) -> Atom:
         case (str(subject), str(predicate), str(obj), "+" | "-" | "~" as polarity) if all(
             is_term(term) and term != "->" for term in (subject, predicate, obj)
         ):
-            return Atom(subject, predicate, obj, cast(Polarity, polarity))
+            return Atom(subject, predicate, obj, polarity)
     raise MalformedInputError(
         "not an atom",
         where=where,

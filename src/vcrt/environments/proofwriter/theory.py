@@ -127,6 +127,13 @@ class Theory:
                 found=" and ".join(sorted(words)),
                 expected="the same word ('someone' or 'something') throughout the rule",
             )
+        if rule.conclusion.variables() and not any(c.variables() for c in rule.conditions):
+            raise MalformedInputError(
+                "the conclusion has a variable that no condition has",
+                where=where,
+                found=rule.conclusion.text,
+                expected="a condition on the same variable",
+            )
 
     def _check(self, atom: Atom, where: str, allowed: set[str]) -> None:
         for part, term in zip(("subject", "predicate", "object"), atom[:3], strict=True):
@@ -215,7 +222,7 @@ def theory_from_json(value: Json, where: str = "theory") -> Theory:
             found=repr(assumption)[:80],
             expected="'CWA' or 'OWA'",
         )
-    return Theory(assumption=cast(Assumption, assumption), facts=tuple(facts), rules=tuple(rules))
+    return Theory(assumption=assumption, facts=tuple(facts), rules=tuple(rules))
 
 
 def _object(value: Json, keys: tuple[str, ...], where: str) -> Mapping[str, Json]:
