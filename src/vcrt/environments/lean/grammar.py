@@ -1,0 +1,228 @@
+"""The allow-list of texts that may reach Lean: every text is code, so what is not listed here is refused.
+
+A text is one line of known tokens in one of a few forms, with balanced brackets. Names are a single letter, or letters
+followed by digits, so that no name is a keyword of Lean; the underscore is left to the names that vcrt makes itself.
+Not covered: whether a text makes sense. That is Lean's to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from vcrt.errors import MalformedInputError
+
+#: Names of the prelude and words of Lean that terms and types may use.
+VOCABULARY = frozenset(
+    ("fun", "Prop", "Type", "True", "False", "Not", "And", "Or", "Iff", "Exists", "Eq", "Bool", "N")
+)
+_FIELDS = frozenset(
+    ("left", "right", "mp", "mpr", "intro", "inl", "inr", "refl", "true", "false", "z", "s", "mk")
+)
+_KEYWORDS = frozenset(
+    (
+        *("theorem", "def", "noncomputable", "instance", "inductive", "class", "where"),
+        *("have", "case", "exact", "refine"),
+    )
+)
+_BRACKETS = {")": "(", "⟩": "⟨"}
+_NAME = re.compile(r"[A-Za-z]{1,12}[0-9]{1,6}|[a-zA-Zαβγ]")
+_IDENTIFIER = re.compile(r"[A-Za-zαβγ][A-Za-z0-9αβγ]*(?:\.[A-Za-z][A-Za-z0-9]*)*")
+# Where a token ends must be where it ends for Lean: else `a_r0001` would pass as three tokens.
+_TOKEN = re.compile(
+    rf" |(?:\?(?:{_NAME.pattern})|{_IDENTIFIER.pattern}|(?<!\w)_)(?!\w)|:=|=>|[()⟨⟩:→,∀|]"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """A text of an allowed form: its ``kind`` (``theorem``, ``case``, ...) and the ``name`` that it speaks of."""
+
+    kind: str
+    name: str
+    text: str
+
+
+def is_name(text: str) -> bool:
+    """Whether ``text`` may be the name of a step, a theorem or a goal."""
+    return _NAME.fullmatch(text) is not None and text not in VOCABULARY
+
+
+def rename(text: str, names: Mapping[str, str]) -> str:
+    """``text`` with the first component of every identifier replaced where ``names`` knows it."""
+
+    def replacement(match: re.Match[str]) -> str:
+        head, dot, rest = match[0].partition(".")
+        return names.get(head, head) + dot + rest
+
+    return _IDENTIFIER.sub(replacement, text)
+
+
+def read_declaration(
+    text: str, *, where: str, max_chars: int, classes: Collection[str] = ()
+) -> Step:
+    """A ``theorem``, ``def``, ``inductive`` or ``instance``; an instance only of one of ``classes``.
+
+    An instance of any other class would be visible to other episodes. Raises :class:`MalformedInputError`.
+    """
+    tokens = _tokens(text, where, max_chars)
+    body = tokens[1:] if tokens[0] == "noncomputable" else tokens
+    kind, name = _head(body, where)
+    if kind == "inductive" and body is tokens:
+        _inductive(body[2:], where)
+    elif kind == "instance":
+        statement, proof = _split(body[2:], ":=", where)
+        if len(statement) < 2 or statement[0] != ":" or statement[1] not in classes:
+            raise _refused(where, " ".join(body), "an instance of a class of this very episode")
+        _terms((statement[1:], proof), where)
+    elif kind == "def" or (kind == "theorem" and body is tokens):
+        statement, proof = _split(body[2:], ":=", where)
+        _terms((*_signature(statement, where), proof), where)
+    else:
+        raise _refused(where, kind, "theorem, def, inductive or instance")
+    return Step(kind=kind, name=name, text=text)
+
+
+def read_class(text: str, *, where: str, max_chars: int) -> Step:
+    """``class NAME (α : Type) where FIELD : TYPE``, as it may stand before the steps of an episode."""
+    tokens = _tokens(text, where, max_chars)
+    kind, name = _head(tokens, where)
+    before, after = _split(tokens[2:], "where", where)
+    if kind != "class" or len(after) < 3 or not is_name(after[0]) or after[1] != ":":
+        raise _refused(where, text, "class NAME (α : Type) where FIELD : TYPE")
+    _terms((before, after[2:]), where)
+    return Step(kind=kind, name=name, text=text)
+
+
+def read_statement(text: str, *, where: str, max_chars: int) -> Step:
+    """``theorem NAME (binders) : TYPE``, without a proof."""
+    tokens = _tokens(text, where, max_chars)
+    kind, name = _head(tokens, where)
+    if kind != "theorem":
+        raise _refused(where, kind, "theorem")
+    _terms(_signature(tokens[2:], where), where)
+    return Step(kind=kind, name=name, text=text)
+
+
+def read_tactic(text: str, *, where: str, max_chars: int) -> Step:
+    """``case NAME => exact TERM`` or ``have NAME : TYPE := TERM``."""
+    tokens = _tokens(text, where, max_chars)
+    kind, name = _head(tokens, where)
+    if kind == "case" and tokens[2:4] == ["=>", "exact"]:
+        _terms((tokens[4:],), where)
+    elif kind == "have" and tokens[2:3] == [":"]:
+        _terms(_split(tokens[3:], ":=", where), where)
+    else:
+        raise _refused(where, text, "case NAME => exact TERM, or have NAME : TYPE := TERM")
+    return Step(kind=kind, name=name, text=text)
+
+
+def read_term_tactic(text: str, kind: str, *, where: str, max_chars: int) -> str:
+    """``exact TERM`` or ``refine TERM`` as ``kind`` says; only ``refine`` may name new goals (``?name``)."""
+    tokens = _tokens(text, where, max_chars)
+    if tokens[0] != kind:
+        raise _refused(where, tokens[0], kind)
+    _terms((tokens[1:],), where, goals=kind == "refine")
+    return text
+
+
+def read_type(text: str, *, where: str, max_chars: int) -> str:
+    """A bare term, such as the class application of a probe."""
+    _terms((_tokens(text, where, max_chars),), where)
+    return text
+
+
+def _tokens(text: str, where: str, max_chars: int) -> list[str]:
+    if len(text) > max_chars:
+        raise _refused(where, f"{len(text)} characters", f"at most {max_chars} characters")
+    tokens: list[str] = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            found = f"{text[position]!r} at character {position}"
+            raise _refused(where, found, "one line of names, brackets and : := => → , ∀ | _")
+        tokens.append(match[0])
+        position = match.end()
+    tokens = [token for token in tokens if token != " "]
+    if not tokens:
+        raise _refused(where, "an empty text", "a step")
+    for token in tokens:
+        if _IDENTIFIER.fullmatch(token):
+            _check_identifier(token, where)
+    _check_brackets(tokens, where)
+    return tokens
+
+
+def _check_identifier(token: str, where: str) -> None:
+    head, *fields = token.split(".")
+    known = head in VOCABULARY or (head in _KEYWORDS and not fields)
+    if not (known or _NAME.fullmatch(head)):
+        expected = "a name (one letter, or letters and then digits) or a word of the prelude"
+        raise _refused(where, token, expected)
+    for part in fields:
+        if part not in _FIELDS and not _NAME.fullmatch(part):
+            raise _refused(where, token, "a known field or constructor")
+
+
+def _check_brackets(tokens: list[str], where: str) -> None:
+    stack: list[str] = []
+    for token in tokens:
+        if token in _BRACKETS.values():
+            stack.append(token)
+        elif token in _BRACKETS and (not stack or stack.pop() != _BRACKETS[token]):
+            raise _refused(where, f"{token!r} without its partner", "balanced brackets")
+    if stack:
+        raise _refused(where, f"{stack[-1]!r} without its partner", "balanced brackets")
+
+
+def _head(tokens: list[str], where: str) -> tuple[str, str]:
+    if len(tokens) < 2 or not is_name(tokens[1]):
+        raise _refused(where, " ".join(tokens[:2]), "a keyword and a name")
+    return tokens[0], tokens[1]
+
+
+def _split(tokens: list[str], at: str, where: str) -> tuple[list[str], list[str]]:
+    if tokens.count(at) != 1:
+        raise _refused(where, f"{tokens.count(at)} times {at!r}", f"{at!r} once")
+    index = tokens.index(at)
+    return tokens[:index], tokens[index + 1 :]
+
+
+def _signature(tokens: list[str], where: str) -> list[list[str]]:
+    """The binders, if there are any, and the type, parted at the first colon outside brackets."""
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += (token in _BRACKETS.values()) - (token in _BRACKETS)
+        if token == ":" and depth == 0:
+            return [part for part in (tokens[:index],) if part] + [tokens[index + 1 :]]
+    raise _refused(where, " ".join(tokens), "a type after ':'")
+
+
+def _inductive(tokens: list[str], where: str) -> None:
+    constructors = tokens[3:]
+    regular = bool(constructors) and all(
+        t == "|" if i % 2 == 0 else is_name(t) for i, t in enumerate(constructors)
+    )
+    if tokens[:3] != [":", "Type", "where"] or not regular or len(constructors) % 2:
+        raise _refused(where, " ".join(tokens), ": Type where | NAME | NAME ...")
+
+
+def _terms(parts: Collection[list[str]], where: str, *, goals: bool = False) -> None:
+    """Each part must be a non-empty run of tokens that may stand in a term."""
+    for part in parts:
+        if not part:
+            raise _refused(where, "nothing", "a term")
+        for token in part:
+            if token in _KEYWORDS or token in (":=", "|") or (token[0] == "?" and not goals):
+                raise _refused(where, f"{token!r} inside a term", "a term")
+
+
+def _refused(where: str, found: str, expected: str) -> MalformedInputError:
+    return MalformedInputError(
+        "a text that is not allowed to reach Lean",
+        where=where,
+        found=found if len(found) <= 120 else found[:117] + "...",
+        expected=expected,
+    )

@@ -1,0 +1,100 @@
+"""Replays judged by Lean processes: in one batch, and by themselves where a batch gave no verdict.
+
+Promises a verdict for every replay or an error; never a verdict that Lean did not give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vcrt.environments.contract import Replay
+from vcrt.environments.lean.messages import NoVerdict, judge_batch, read_messages
+from vcrt.environments.lean.process import run_lean
+from vcrt.environments.lean.program import Program
+from vcrt.environments.lean.rendering import render_batch
+from vcrt.environments.lean.toolchain import Toolchain
+from vcrt.errors import MalformedInputError, VerifierFailure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What a replay may use.
+
+    ``max_step_chars`` is the longest text of a step; ``max_heartbeats`` Lean's limit on the work for one declaration
+    (thousands of allocations); ``batch_seconds`` and ``lone_seconds`` are wall-clock limits on the process of a batch
+    and of a replay that is run by itself.
+    """
+
+    max_step_chars: int = 2000
+    max_heartbeats: int = 20_000
+    batch_seconds: float = 300.0
+    lone_seconds: float = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """A program, the sequence of its steps to run, and the name by which errors call it."""
+
+    label: str
+    program: Program
+    sequence: tuple[int, ...]
+
+
+def judge(toolchain: Toolchain, jobs: Sequence[Job], limits: Limits) -> list[Replay]:
+    """The verdicts on ``jobs``, in order, from one batch and as many retries as it takes.
+
+    The first job without a verdict is the suspect: it is run by itself, and the rest of those without one as a new
+    batch. Raises :class:`VerifierFailure` if a job has no verdict even by itself, and :class:`MalformedInputError` if
+    Lean refuses what stands before the steps.
+    """
+    verdicts: list[Replay | NoVerdict] = _run(toolchain, jobs, limits, limits.batch_seconds)
+    while pending := [i for i, verdict in enumerate(verdicts) if isinstance(verdict, NoVerdict)]:
+        suspect, *rest = pending
+        (alone,) = _run(toolchain, [jobs[suspect]], limits, limits.lone_seconds)
+        if isinstance(alone, NoVerdict):
+            raise _failure(jobs[suspect], alone, toolchain)
+        verdicts[suspect] = alone
+        others = _run(toolchain, [jobs[i] for i in rest], limits, limits.batch_seconds)
+        for index, verdict in zip(rest, others, strict=True):
+            verdicts[index] = verdict
+    return [verdict for verdict in verdicts if isinstance(verdict, Replay)]
+
+
+def _run(
+    toolchain: Toolchain, jobs: Sequence[Job], limits: Limits, seconds: float
+) -> list[Replay | NoVerdict]:
+    if not jobs:
+        return []
+    batch = render_batch([(job.program, job.sequence) for job in jobs])
+    output = run_lean(
+        toolchain.command, batch.source, seconds=seconds, max_heartbeats=limits.max_heartbeats
+    )
+    messages = read_messages(output.text, complete=output.failure is None)
+    if isinstance(messages, NoVerdict):
+        return [messages] * len(jobs)
+    verdicts = judge_batch(batch, messages)
+    if output.failure is None:
+        return verdicts
+    broken = NoVerdict(reason=f"the Lean process broke: {output.failure}")
+    return [broken if isinstance(verdict, NoVerdict) else verdict for verdict in verdicts]
+
+
+def _failure(
+    job: Job, problem: NoVerdict, toolchain: Toolchain
+) -> VerifierFailure | MalformedInputError:
+    where = f"{job.label}, steps {', '.join(map(str, job.sequence)) or 'none'}"
+    if problem.malformed:
+        return MalformedInputError(
+            "Lean refuses what stands before the steps of an episode",
+            where=where,
+            found=problem.reason,
+            expected=f"a text that {toolchain.label} accepts",
+        )
+    return VerifierFailure(
+        "Lean gave no verdict, not even on this replay by itself",
+        where=where,
+        found=problem.reason,
+        expected=f"an answer of {toolchain.label} ({toolchain.origin})",
+        remedy="if a limit was reached, raise it in vcrt.environments.lean.judging.Limits",
+    )

@@ -1,0 +1,257 @@
+"""The generators of Lean episodes, one for each schema.
+
+Each makes one pair of steps that depend on each other and others that do not, in a random legal order. Whether that
+holds is for certification to say. Names are drawn at random and tell nothing about a step's part in the episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from vcrt.environments.contract import Episode, Operation, Provenance, Schema
+from vcrt.environments.lean.terms import (
+    ATOMS,
+    Fact,
+    Lemma,
+    extended,
+    fresh_names,
+    grouped,
+    lemma,
+    numeral,
+    pick,
+    proposition,
+)
+from vcrt.hashing import Json
+from vcrt.randomness import generator
+
+SCHEMAS = (
+    Schema(
+        name="cite",
+        summary="theorems, one of which cites another",
+        relation="precedes",
+    ),
+    Schema(
+        name="have",
+        summary="facts within one proof, one of which follows from another",
+        relation="precedes",
+    ),
+    Schema(
+        name="tactic_siblings",
+        summary="sibling goals of one proof, one of which is closed by proving another",
+        relation="precedes",
+    ),
+    Schema(
+        name="instances",
+        summary="two instances of one class among theorems; the later one is found",
+        relation="conflicts",
+    ),
+    Schema(
+        name="shadow",
+        summary="facts within one proof, two of which have one name; the later one is seen",
+        relation="conflicts",
+    ),
+)
+
+#: The initial state, the dependent pair of operations, and the independent ones.
+_Draft = tuple[Json, tuple[Operation, Operation], Sequence[Operation]]
+
+
+def sample_episode(schema: str, seed: int, *, num_operations: int = 4) -> Episode:
+    """A candidate episode of ``schema`` with ``num_operations`` (at least 2) steps."""
+    if num_operations < 2:
+        raise ValueError(f"num_operations is {num_operations}; an episode needs at least 2")
+    rng = generator(seed, "lean", schema, num_operations)
+    initial, pair, others = _GENERATORS[schema](rng, num_operations)
+    return Episode(
+        environment="lean",
+        schema=schema,
+        initial=initial,
+        operations=_arranged(rng, pair, others),
+        provenance=Provenance(
+            source=f"lean.{schema}/seed={seed}", generator=f"lean.{schema}", seed=seed
+        ),
+    )
+
+
+def _arranged(
+    rng: np.random.Generator, pair: tuple[Operation, Operation], others: Sequence[Operation]
+) -> tuple[Operation, ...]:
+    """A random order in which the pair stands as given; all such orders are equally likely."""
+    operations = [*pair, *others]
+    places = [int(place) for place in rng.permutation(len(operations))]
+    places[:2] = sorted(places[:2])
+    placed = dict(zip(places, operations, strict=True))
+    return tuple(placed[place] for place in range(len(operations)))
+
+
+def _cite(rng: np.random.Generator, num_operations: int) -> _Draft:
+    cited, citing, *rest = fresh_names(rng, num_operations)
+    first = lemma(rng)
+    used = Fact(type=first.fact.type, proof=first.application(cited))
+    second = Lemma(hypotheses=first.hypotheses, fact=extended(rng, used))
+    # The second theorem's type extends the first's, so it binds every variable that the citation names.
+    pair = (_named(cited, first.theorem(cited)), _named(citing, second.theorem(citing)))
+    initial: Json = {"form": "declarations", "setup": [], "probes": []}
+    return initial, pair, [_declaration(rng, name) for name in rest]
+
+
+def _instances(rng: np.random.Generator, num_operations: int) -> _Draft:
+    class_name, field, *names = fresh_names(rng, num_operations + 2)
+    carrier, values = _two_values(rng)
+    result, wrap = pick(rng, (("α", "{}"), ("N → α", "fun n => {}"), ("Prop → α", "fun p => {}")))
+    first, second = (
+        _named(
+            name,
+            f"noncomputable instance {name} : {class_name} {carrier} := ⟨{wrap.format(value)}⟩",
+        )
+        for name, value in zip(names, values, strict=False)
+    )
+    initial: Json = {
+        "form": "declarations",
+        "setup": [f"class {class_name} (α : Type) where {field} : {result}"],
+        "probes": [f"{class_name} {carrier}"],
+    }
+    return initial, (first, second), [_declaration(rng, name) for name in names[2:]]
+
+
+def _have(rng: np.random.Generator, num_operations: int) -> _Draft:
+    theorem, first, second, *rest = fresh_names(rng, num_operations + 1)
+    frame, facts = _frame(rng)
+    base = extended(rng, pick(rng, facts), facts)
+    derived = extended(rng, Fact(type=base.type, proof=first), facts)
+    pair = (_named(first, _have_step(first, base)), _named(second, _have_step(second, derived)))
+    others = [_named(n, _have_step(n, extended(rng, pick(rng, facts), facts))) for n in rest]
+    return _proof(rng, theorem, frame, facts), pair, others
+
+
+def _shadow(rng: np.random.Generator, num_operations: int) -> _Draft:
+    theorem, shared, *names = fresh_names(rng, 2 * num_operations)
+    signatures = names[:num_operations]
+    frame, facts = _frame(rng)
+    older = extended(rng, pick(rng, facts), facts)
+    newer = older
+    while newer.type == older.type:
+        newer = extended(rng, pick(rng, facts), facts)
+    steps = [_have_step(shared, older), _have_step(shared, newer)] + [
+        _have_step(name, extended(rng, pick(rng, facts), facts)) for name in names[num_operations:]
+    ]
+    first, second, *others = map(_named, signatures, steps)
+    return _proof(rng, theorem, frame, facts), (first, second), others
+
+
+def _tactic_siblings(rng: np.random.Generator, num_operations: int) -> _Draft:
+    theorem, witness, proof, *rest = fresh_names(rng, num_operations + 1)
+    frame, facts = _frame(rng)
+    carrier, (value, _) = _two_values(rng)
+    equation, closed = _equation(rng, carrier, value, facts)
+    kind = f"Exists (fun n : {carrier} => {equation})"
+    goals = {tag: extended(rng, pick(rng, facts), facts) for tag in rest}
+    parts = [(kind, f"Exists.intro ?{witness} ?{proof}")]
+    parts += [(fact.type, f"?{tag}") for tag, fact in goals.items()]
+    shuffled = [parts[int(place)] for place in rng.permutation(len(parts))]
+    target, opening = (
+        _conjunction(texts, form)
+        for texts, form in (
+            ([text for text, _ in shuffled], "And {} {}"),
+            ([text for _, text in shuffled], "And.intro {} {}"),
+        )
+    )
+    goal = Lemma(hypotheses=frame, fact=Fact(type=target, proof=""))
+    initial: Json = {
+        "form": "tactics",
+        "statement": goal.statement(theorem, ATOMS),
+        "opening": f"refine {opening}",
+        "closing": None,
+    }
+    pair = (
+        _named(witness, f"case {witness} => exact {value}"),
+        _named(proof, f"case {proof} => exact {closed}"),
+    )
+    others = [_named(tag, f"case {tag} => exact {fact.proof}") for tag, fact in goals.items()]
+    return initial, pair, others
+
+
+def _named(signature: str, text: str) -> Operation:
+    return Operation(signature=signature, payload=text)
+
+
+def _declaration(rng: np.random.Generator, name: str) -> Operation:
+    """A theorem, or now and then a number, that needs nothing else."""
+    if rng.random() < 0.15:
+        return _named(name, f"noncomputable def {name} : N := {numeral(rng)}")
+    return _named(name, lemma(rng).theorem(name))
+
+
+def _have_step(name: str, fact: Fact) -> str:
+    return f"have {name} : {fact.type} := {fact.proof}"
+
+
+def _frame(rng: np.random.Generator) -> tuple[tuple[tuple[str, str], ...], list[Fact]]:
+    """The hypotheses of a proof, and the facts that follow from them at once."""
+    a, b, c = (proposition(rng) for _ in range(3))
+    hypotheses = (("x", a), ("y", f"{grouped(a)} → {grouped(b)}"), ("z", c))
+    proofs = (("x", a), ("y x", b), ("z", c))
+    return hypotheses, [Fact(type=kind, proof=proof) for proof, kind in proofs]
+
+
+def _proof(
+    rng: np.random.Generator,
+    theorem: str,
+    hypotheses: tuple[tuple[str, str], ...],
+    facts: Sequence[Fact],
+) -> Json:
+    """A theorem whose steps state facts, and which one of the hypotheses' own consequences ends."""
+    goal = Lemma(hypotheses=hypotheses, fact=pick(rng, facts))
+    return {
+        "form": "tactics",
+        "statement": goal.statement(theorem, ATOMS),
+        "opening": None,
+        "closing": f"exact {goal.fact.proof}",
+    }
+
+
+def _two_values(rng: np.random.Generator) -> tuple[str, tuple[str, str]]:
+    """A type and two different values of it."""
+    if rng.random() < 0.25:
+        return "Bool", pick(rng, (("Bool.true", "Bool.false"), ("Bool.false", "Bool.true")))
+    first = second = numeral(rng)
+    while second == first:
+        second = numeral(rng)
+    return "N", (first, second)
+
+
+def _equation(
+    rng: np.random.Generator, carrier: str, value: str, facts: Sequence[Fact]
+) -> tuple[str, str]:
+    """A proposition about ``n`` that only ``value`` fulfils, and a proof that finds the value by itself."""
+    fact = pick(rng, facts)
+    kind, proof = grouped(fact.type), grouped(fact.proof)
+    plain = f"Eq n {grouped(value)}"
+    shapes = [
+        (plain, "Eq.refl _"),
+        (f"Eq {grouped(value)} n", "Eq.refl _"),
+        (f"And ({plain}) {kind}", f"And.intro (Eq.refl _) {proof}"),
+        (f"And {kind} ({plain})", f"And.intro {proof} (Eq.refl _)"),
+    ]
+    if carrier == "N":
+        shapes.append((f"Eq (N.s n) (N.s {grouped(value)})", "Eq.refl _"))
+    return pick(rng, shapes)
+
+
+def _conjunction(parts: Sequence[str], form: str) -> str:
+    """``parts`` nested to the right in ``form``."""
+    text = parts[-1]
+    for part in reversed(parts[:-1]):
+        text = form.format(grouped(part), grouped(text))
+    return text
+
+
+_GENERATORS: dict[str, Callable[[np.random.Generator, int], _Draft]] = {
+    "cite": _cite,
+    "have": _have,
+    "tactic_siblings": _tactic_siblings,
+    "instances": _instances,
+    "shadow": _shadow,
+}

