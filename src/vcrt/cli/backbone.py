@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from vcrt.cli.progress import showing_progress
 from vcrt.errors import BackboneError
 from vcrt.storage import refuse_existing
 
@@ -21,8 +22,19 @@ def check_backbone(console: Console) -> None:
 def pretrain_backbone(
     console: Console, output: Path, *, seed: int | None, steps: int | None
 ) -> None:
-    """Pretrain a backbone into a new directory."""
-    from vcrt.policy import pretraining
-
+    """Pretrain a backbone into a new directory, and say whether it equals the shipped one."""
     refuse_existing(output, BackboneError)
-    raise NotImplementedError(pretraining)
+    from vcrt.policy.backbone import EMBEDDED_DIRECTORY, verify_lock
+    from vcrt.policy.pretraining import DEFAULT_STEPS, pretrain
+
+    num_steps = DEFAULT_STEPS if steps is None else steps
+    with showing_progress(console) as progress:
+        task = progress.task("pretrain the embedded backbone", num_steps, "steps")
+        digest = pretrain(
+            output,
+            seed=0 if seed is None else seed,
+            steps=num_steps,
+            progress=lambda step, total, loss: task.advance(),
+        )
+    same = "the shipped one" if digest == verify_lock(EMBEDDED_DIRECTORY) else "not the shipped one"
+    console.print(f"{output}\ndigest {digest}: {same}", highlight=False, soft_wrap=True)

@@ -16,8 +16,13 @@ DatasetPath = Annotated[Path, tyro.conf.Positional]
 ExperimentPath = Annotated[Path, tyro.conf.Positional]
 
 
+#: Columns of output that does not go to a terminal.
+PLAIN_WIDTH = 120
+
+
 def _console() -> Console:
-    return Console(soft_wrap=False)
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
 
 
 def _jobs(jobs: int | None) -> int:

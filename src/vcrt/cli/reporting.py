@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +12,8 @@ from vcrt.report.analysis import analyse
 from vcrt.report.gather import gather
 from vcrt.report.page import write_report
 from vcrt.report.summary import sentences
-from vcrt.report.tables import result_tables, to_rich
+from vcrt.report.table import Table, only_aside, to_rich, without_aside
+from vcrt.report.tables import result_tables
 
 NOT_MEASURED = (
     "Language models: all figures come from the embedded backbone of about 150,000 parameters.",
@@ -25,9 +27,23 @@ def print_report(console: Console, experiment: Experiment, directory: Path) -> N
     written = write_report(contents, directory)
     analysis = analyse(contents)
     for table in result_tables(contents, analysis):
-        console.print(to_rich(table))
-        console.print()
+        _print_table(console, table)
     for sentence in sentences(contents, analysis):
         console.print(f"- {sentence}", highlight=False, markup=False)
     console.print()
     console.print(f"wrote {len(written)} files to {directory}", highlight=False, soft_wrap=True)
+
+
+def _print_table(console: Console, table: Table) -> None:
+    """Print a table; one that is too wide is split into its own columns and those for orientation."""
+    drawn = to_rich(table)
+    parts = [drawn]
+    unbounded = console.options.update(width=10_000)
+    if table.aside and console.measure(drawn, options=unbounded).maximum > console.width:
+        parts = [
+            to_rich(replace(without_aside(table), note="")),
+            to_rich(replace(only_aside(table), title="The published values, for orientation")),
+        ]
+    for part in parts:
+        console.print(part)
+        console.print()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import rich.table
@@ -58,10 +59,34 @@ def to_rich(table: Table) -> rich.table.Table:
             Text(cell_text(column)),
             justify="right" if _is_numeric(table, index) else "left",
             style="dim" if column in table.aside else None,
+            overflow="fold",
+            no_wrap=index == 0,
         )
     for row in table.rows:
         drawn.add_row(*(Text(cell_text(cell)) for cell in row))
     return drawn
+
+
+def without_aside(table: Table) -> Table:
+    """The table without the columns that are beside the others for orientation only."""
+    kept = [i for i, column in enumerate(table.columns) if column not in table.aside]
+    return _columns_of(table, kept)
+
+
+def only_aside(table: Table) -> Table:
+    """The first column and those that are beside the others for orientation only."""
+    kept = [i for i, column in enumerate(table.columns) if i == 0 or column in table.aside]
+    return _columns_of(table, kept)
+
+
+def _columns_of(table: Table, indices: Sequence[int]) -> Table:
+    columns = tuple(table.columns[i] for i in indices)
+    return replace(
+        table,
+        columns=columns,
+        rows=tuple(tuple(row[i] for i in indices) for row in table.rows),
+        aside=table.aside & set(columns),
+    )
 
 
 def to_text(table: Table) -> str:
