@@ -44,11 +44,11 @@ def evaluated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli")
     data, experiment = folder / "data", folder / "experiment"
     schemas = ["--schemas", *SCHEMAS]
-    main(["certify", "--output", str(data), *schemas, "--episodes", "6", "--jobs", "2"])
-    main(["verify", str(data), "--jobs", "2"])
+    main(["certify", "--output", str(data), *schemas, "--episodes", "6", "--jobs", "1"])
+    main(["verify", str(data), "--jobs", "1"])
     main(["plan", str(data), "--output", str(experiment), *SMALL_PLAN])
-    main(["train", str(experiment), "--jobs", "2"])
-    main(["evaluate", str(experiment), "--jobs", "2"])
+    main(["train", str(experiment), "--jobs", "1"])
+    main(["evaluate", str(experiment), "--jobs", "1"])
     main(["report", str(experiment)])
     return folder
 
@@ -75,7 +75,7 @@ def test_a_second_opening_is_said_on_the_report(evaluated, capsys, tmp_path):
     experiment = tmp_path / "again"
     shutil.copytree(evaluated / "experiment", experiment)
     reason = "to show what a reader sees"
-    code, *_ = run(capsys, "evaluate", experiment, "--reopen", "--reason", reason)
+    code, *_ = run(capsys, "evaluate", experiment, "--reopen", "--reason", reason, "--jobs", 1)
     assert code == 0
     code, *_ = run(capsys, "report", experiment)
     assert code == 0
@@ -174,7 +174,7 @@ def test_an_interrupted_run_is_refused_and_resumes_to_the_same_bits(evaluated, c
     assert "interrupted" in message
     assert "--resume" in message
     assert list(begun.iterdir()) == []
-    code, *_ = run(capsys, "train", cut, "--resume")
+    code, *_ = run(capsys, "train", cut, "--resume", "--jobs", 1)
     assert code == 0
     for weights in sorted(whole.glob("runs/*/*/*/update-*/*")):
         assert (cut / weights.relative_to(whole)).read_bytes() == weights.read_bytes()

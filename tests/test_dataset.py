@@ -32,7 +32,7 @@ CONFIG = CertificationConfig(
 )
 TOY = {"toy": toy.ToyEnvironment}
 #: The root hash of CONFIG under the toy environment. It changes only when the content of a dataset changes.
-GOLDEN_ROOT_HASH = "e698ccb634da501cd2a2f689cfbf9ae42cbe45b61501d1d7286fcfd5c54435cd"
+GOLDEN_ROOT_HASH = "3dde346c4503faec161086694f9e4b256c0ce7ad01d3b922bd4be9513bf2745e"
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +172,23 @@ def test_verification_finds_a_forged_policy_record(copy):
 def test_verification_refuses_other_versions(frozen):
     with pytest.raises(DatasetError, match="other versions"):
         verify_agreement(frozen, jobs=1, factories={"toy": toy.ChangingVersions})
+
+
+def test_every_certificate_carries_its_evidence(frozen):
+    from vcrt.hashing import json_digest
+
+    for row in read_audit(frozen, "toy"):
+        found = json.loads(row["certificates"])
+        # 6 pairs, each in the 5 contexts of the other two operations, less those that nothing accepted reaches.
+        assert 20 <= len(found) <= 30
+        for certificate in found:
+            assert certificate["episode"] == row["content_hash"]
+            assert certificate["versions"] == json_digest(json.loads(row["versions"]))
+            assert certificate["provenance"]["source"] == row["source"]
+            for path in (certificate["forward"], certificate["reverse"]):
+                complete = len(path["state_hashes"]) == 2
+                assert complete == (path["rejection"] is None)
+            assert certificate["verdict"] in ("diamond", "precedes", "conflicts", "vacuous")
 
 
 def test_supervision_is_the_orbit_in_slots(frozen):

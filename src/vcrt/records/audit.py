@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vcrt.certification.certificates import certificates
+from vcrt.certification.certificates import Certificate, certificates
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.certification.relations import OperationRelation
 from vcrt.certification.replay import EpisodeReplays, replay_from_json, replay_to_json
@@ -28,7 +28,7 @@ from vcrt.environments.contract import (
     operation_to_json,
 )
 from vcrt.errors import DatasetError
-from vcrt.hashing import Json, canonical_json
+from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.records.anonymise import Anonymised
 
 #: The columns of an audit file, in their order. All are UTF-8 strings; those after ``record_id`` hold canonical JSON.
@@ -57,7 +57,9 @@ def audit_row(certified: CertifiedEpisode, anonymised: Anonymised) -> dict[str, 
         "episode": episode_to_json(episode),
         "versions": certified.versions.to_json(),
         "replays": [replay_to_json(replay) for replay in certified.replays],
-        "certificates": [certificate.to_json() for certificate in certified.certificates],
+        "certificates": [
+            certificate_to_json(certified, certificate) for certificate in certified.certificates
+        ],
         "relations": [relation.to_json() for relation in certified.relations],
         "orbit": [list(order) for order in certified.orbit],
         "cross_checks": [[c.checker, c.checked, c.agreed] for c in certified.cross_checks],
@@ -69,6 +71,19 @@ def audit_row(certified: CertifiedEpisode, anonymised: Anonymised) -> dict[str, 
         "content_hash": episode.content_hash(),
         "record_id": anonymised.record.record_id,
         **{name: canonical_json(value).decode() for name, value in documents.items()},
+    }
+
+
+def certificate_to_json(certified: CertifiedEpisode, certificate: Certificate) -> dict[str, Json]:
+    """A certificate with what its verdict rests on: the episode, where that comes from, and the versions by digest.
+
+    The episode and the versions stand in full in the columns of the same row.
+    """
+    return {
+        **certificate.to_json(),
+        "episode": certified.episode.content_hash(),
+        "provenance": provenance_to_json(certified.episode.provenance),
+        "versions": json_digest(certified.versions.to_json()),
     }
 
 
@@ -91,17 +106,21 @@ def certified_from_row(row: Mapping[str, str]) -> CertifiedEpisode:
 
 def episode_to_json(episode: Episode) -> dict[str, Json]:
     """The JSON form of an episode, from which it can be replayed."""
-    provenance = episode.provenance
     return {
         "environment": episode.environment,
         "schema": episode.schema,
         "initial": episode.initial,
         "operations": [operation_to_json(operation) for operation in episode.operations],
-        "provenance": {
-            "source": provenance.source,
-            "generator": provenance.generator,
-            "seed": provenance.seed,
-        },
+        "provenance": provenance_to_json(episode.provenance),
+    }
+
+
+def provenance_to_json(provenance: Provenance) -> dict[str, Json]:
+    """The JSON form of an episode's provenance."""
+    return {
+        "source": provenance.source,
+        "generator": provenance.generator,
+        "seed": provenance.seed,
     }
 
 
