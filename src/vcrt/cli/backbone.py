@@ -25,14 +25,14 @@ def pretrain_backbone(
     """Pretrain a backbone into a new directory, and say whether it equals the shipped one."""
     refuse_existing(output, BackboneError)
     from vcrt.policy.backbone import EMBEDDED_DIRECTORY, verify_lock
-    from vcrt.policy.pretraining import DEFAULT_STEPS, pretrain
+    from vcrt.policy.pretraining import DEFAULT_SEED, DEFAULT_STEPS, pretrain
 
     num_steps = DEFAULT_STEPS if steps is None else steps
     with showing_progress(console) as progress:
         task = progress.task("pretrain the embedded backbone", num_steps, "steps")
         digest = pretrain(
             output,
-            seed=0 if seed is None else seed,
+            seed=DEFAULT_SEED if seed is None else seed,
             steps=num_steps,
             progress=lambda step, total, loss: task.advance(),
         )

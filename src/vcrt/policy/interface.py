@@ -58,7 +58,8 @@ def choices(logits: Tensor, pointer_ids: Tensor, used: Tensor, interface: Interf
 def greedy_slots(logits: Tensor, pointer_ids: Tensor, used: Tensor, interface: Interface) -> Tensor:
     """``[B, R]``: the slot that greedy decoding picks at each row, or -1.
 
-    -1 stands where the best token of the vocabulary is not a remaining pointer. Arguments as for :func:`choices`. Equal logits go to the lowest slot, or for ``tokens`` to the lowest token id.
+    -1 stands where the best token of the vocabulary is not a remaining pointer. Arguments as for :func:`choices`. Equal
+    logits go to the lowest slot, or for ``tokens`` to the lowest token id.
     """
     logits = _wide(logits)
     if interface == "pointers":

@@ -1,0 +1,151 @@
+"""Backbones: a causal language model with its tokenizer, checked against a lock before it is used.
+
+``embedded`` is shipped inside the package: a small Qwen3-architecture model that reads policy records and has never
+seen which orders are legal. Weights are safetensors, nothing is unpickled and nothing is downloaded. Not covered:
+language models with a tokenizer of their own, and adapters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_model, save
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from vcrt.errors import BackboneError, UnknownNameError
+from vcrt.hashing import file_digest, json_digest
+from vcrt.policy.tokenizer import read_tokenizer, write_tokenizer
+
+EMBEDDED_DIRECTORY = Path(__file__).parent / "embedded"
+CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE = "config.json", "model.safetensors", "tokenizer.json"
+CARD_FILE, LOCK_FILE = "card.json", "lock.json"
+LOCKED_FILES = (CARD_FILE, CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backbone:
+    """A loaded backbone, in evaluation mode and float32; ``digest`` is the lock's digest of all its files."""
+
+    model: Qwen3ForCausalLM
+    tokenizer: PreTrainedTokenizerFast
+    name: str
+    digest: str
+
+
+def load_backbone(name: str = "embedded") -> Backbone:
+    """Load a backbone by name; each call gives a model of its own.
+
+    Raises :class:`BackboneError` if a file is missing or altered, :class:`UnknownNameError` for another name.
+    """
+    directories = {"embedded": EMBEDDED_DIRECTORY}
+    if name not in directories:
+        raise UnknownNameError.of("backbone", name, directories)
+    return load_backbone_directory(directories[name], name=name)
+
+
+def load_backbone_directory(directory: Path, *, name: str) -> Backbone:
+    """Load the backbone that :func:`write_backbone` wrote to ``directory``; raises as :func:`load_backbone`."""
+    digest = verify_lock(directory)
+    config = Qwen3Config.from_json_file(directory / CONFIG_FILE)
+    model = blank_model(config)
+    load_model(model, directory / WEIGHTS_FILE, strict=True)
+    return Backbone(
+        model=model.eval(),  # type: ignore[no-untyped-call]
+        tokenizer=read_tokenizer(directory / TOKENIZER_FILE),
+        name=name,
+        digest=digest,
+    )
+
+
+def blank_model(config: Qwen3Config) -> Qwen3ForCausalLM:
+    """A float32 model of this configuration whose weights mean nothing yet."""
+    # The library initialises from the global generator: leave that as it was.
+    with torch.random.fork_rng(devices=[]):
+        model = Qwen3ForCausalLM._from_config(  # type: ignore[no-untyped-call]
+            config, dtype=torch.float32, attn_implementation="sdpa"
+        )
+    if not isinstance(model, Qwen3ForCausalLM):
+        raise AssertionError("the library built another class")
+    return model
+
+
+def write_backbone(
+    directory: Path,
+    *,
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    card: str,
+) -> str:
+    """Write weights, configuration, tokenizer and the ``card`` (JSON text), then the lock; returns its digest."""
+    directory.mkdir(parents=True, exist_ok=True)
+    # Parameters, unlike the state dictionary, name tied weights once.
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    (directory / WEIGHTS_FILE).write_bytes(save(weights, metadata={"format": "pt"}))
+    model.config.to_json_file(directory / CONFIG_FILE, use_diff=True)
+    write_tokenizer(tokenizer, directory / TOKENIZER_FILE)
+    (directory / CARD_FILE).write_text(card, encoding="utf-8")
+    return write_lock(directory)
+
+
+def write_lock(directory: Path) -> str:
+    """Write the lock of the files in ``directory``; returns the digest of all of them."""
+    files = _digests(directory, LOCKED_FILES)
+    digest = json_digest(files)
+    lock = json.dumps({"files": files, "digest": digest}, indent=2) + "\n"
+    (directory / LOCK_FILE).write_text(lock, encoding="utf-8")
+    return digest
+
+
+def verify_lock(directory: Path) -> str:
+    """The digest of a backbone's files; raises :class:`BackboneError` naming the first that is not as locked."""
+    where = str(directory)
+    try:
+        lock = json.loads((directory / LOCK_FILE).read_text(encoding="utf-8"))
+        files, digest = dict(lock["files"]), str(lock["digest"])
+    except FileNotFoundError as error:
+        raise BackboneError(
+            "a backbone without a lock",
+            where=where,
+            found=f"no {LOCK_FILE}",
+            expected=f"{LOCK_FILE} with the SHA-256 of {', '.join(LOCKED_FILES)}",
+            remedy=_REMEDY,
+        ) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise BackboneError(
+            f"{LOCK_FILE} cannot be read",
+            where=where,
+            found=f"{type(error).__name__}: {error}",
+            expected='{"files": {name: SHA-256}, "digest": SHA-256}',
+            remedy=_REMEDY,
+        ) from error
+    if sorted(files) != sorted(LOCKED_FILES) or json_digest(files) != digest:
+        raise BackboneError(
+            f"{LOCK_FILE} does not agree with itself",
+            where=where,
+            found=f"digest {digest} of {', '.join(sorted(files))}",
+            expected=f"digest {json_digest(files)} of {', '.join(LOCKED_FILES)}",
+            remedy=_REMEDY,
+        )
+    for name in LOCKED_FILES:
+        path = directory / name
+        found = f"SHA-256 {file_digest(path)}" if path.is_file() else "no such file"
+        if found != f"SHA-256 {files[name]}":
+            raise BackboneError(
+                f"backbone file {name} is not the one that was locked",
+                where=str(path),
+                found=found,
+                expected=f"SHA-256 {files[name]}",
+                remedy=_REMEDY,
+            )
+    return digest
+
+
+_REMEDY = "reinstall vcrt, or make the backbone again with vcrt.policy.pretraining"
+
+
+def _digests(directory: Path, names: Iterable[str]) -> dict[str, str]:
+    return {name: file_digest(directory / name) for name in names}

@@ -1,0 +1,82 @@
+"""The embedded backbone's tokenizer, and the encoding of a policy record as a prompt.
+
+One word, one token: the words are those of the rendered record, a padding token and the question mark of pretraining.
+Not covered: text for language models with a tokenizer of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from vcrt.errors import BackboneError
+from vcrt.policy.scoring import Prompt
+from vcrt.records.policy_view import (
+    POINTER_TOKENS,
+    PolicyRecord,
+    Serialisation,
+    render,
+    vocabulary,
+)
+
+PADDING, QUESTION = "<pad>", "<question>"
+
+
+def embedded_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer, built from the vocabulary of the policy view; a word outside it raises when encoded."""
+    words = (PADDING, *vocabulary(), QUESTION)
+    # The unknown word is not in the vocabulary, so that the library refuses foreign text instead of dropping it.
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unknown>")
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return wrap_tokenizer(tokenizer)
+
+
+def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer that :func:`write_tokenizer` wrote."""
+    return wrap_tokenizer(Tokenizer.from_file(str(path)))
+
+
+def write_tokenizer(tokenizer: PreTrainedTokenizerFast, path: Path) -> None:
+    """Write ``tokenizer.json``."""
+    tokenizer.backend_tokenizer.save(str(path))
+
+
+def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """The transformers form of a raw tokenizer."""
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PADDING)  # type: ignore[no-untyped-call]
+
+
+def encode_record(
+    tokenizer: PreTrainedTokenizerFast,
+    record: PolicyRecord,
+    serialisation: Serialisation,
+    generator: np.random.Generator,
+) -> Prompt:
+    """The prompt of a record; ``generator`` draws what the serialisation leaves to chance.
+
+    Raises :class:`BackboneError` if the tokenizer does not know a word of the record.
+    """
+    return Prompt(
+        token_ids=token_ids(tokenizer, render(record, serialisation, generator)),
+        pointer_ids=token_ids(tokenizer, [POINTER_TOKENS[p] for p in record.pointers]),
+    )
+
+
+def token_ids(tokenizer: PreTrainedTokenizerFast, words: Sequence[str]) -> tuple[int, ...]:
+    """The id of each word; raises :class:`BackboneError` for a word that is not one token."""
+    known = tokenizer.get_vocab()
+    missing = sorted(set(words) - known.keys())
+    if missing:
+        raise BackboneError(
+            "the tokenizer does not know words of the policy view",
+            found=", ".join(missing),
+            expected="a tokenizer with one token for each of vcrt.records.policy_view.vocabulary()",
+            remedy="use the tokenizer that load_backbone returns",
+        )
+    return tuple(known[word] for word in words)
