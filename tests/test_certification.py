@@ -9,8 +9,8 @@ import pytest
 import toy_environment as toy
 from vcrt.certification.certificates import certificates
 from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.workers import CertificationConfig, certify
 from vcrt.certification.replay import replay_exhaustively, replay_from_json, replay_to_json
+from vcrt.certification.workers import CertificationConfig, certify
 from vcrt.environments.contract import Rejected, Replay
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 

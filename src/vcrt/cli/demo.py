@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -57,6 +59,7 @@ def run_demo(
         train(experiment, jobs=jobs, progress=progress)
         evaluate(experiment, jobs=jobs, progress=progress)
     print_report(console, experiment, folder / "report")
+    vcrt = _command()
     lines = (
         f"{agreement.episodes} episodes, {agreement.agreed} of {agreement.replays} replays agree; "
         f"{time.monotonic() - began:.0f} s in all",
@@ -66,12 +69,18 @@ def run_demo(
         f"report     {folder / 'report' / 'report.html'}",
         "",
         "try next:",
-        f"  vcrt verify {dataset_path}",
-        "  vcrt environments validate clrs",
-        f"  vcrt plan {dataset_path} --output {folder / 'ablation'} --methods vcrt no-orbit no-anti",
+        f"  {vcrt} verify {dataset_path}",
+        f"  {vcrt} environments validate clrs",
+        f"  {vcrt} plan {dataset_path} --output {folder / 'ablation'} --methods vcrt no-orbit no-anti",
     )
     console.print("\n".join(lines), highlight=False, soft_wrap=True)
     return folder
+
+
+def _command() -> str:
+    """How to call this very command from the shell: by its name only if the shell finds it."""
+    called = Path(sys.argv[0])
+    return called.name if shutil.which(called.name) else str(called)
 
 
 def _new_folder(output: Path) -> Path:
