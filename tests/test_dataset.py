@@ -125,7 +125,7 @@ def forge(path, name, columns, change):
     change(rows)
     write_rows(rows, columns, path / name)
     from vcrt.hashing import file_digest
-    from vcrt.records.dataset import Manifest
+    from vcrt.records.manifest import Manifest
 
     value = json.loads((path / "manifest.json").read_text())
     value["content"][name] = rows_digest(rows)

@@ -17,7 +17,7 @@ import rich.console
 
 from vcrt.protocol.statistics import hierarchical_bootstrap, paired_bootstrap
 from vcrt.randomness import generator
-from vcrt.records.dataset import CheckCounts, FileEntry, Manifest, SchemaCounts
+from vcrt.records.manifest import CheckCounts, FileEntry, Manifest, SchemaCounts
 from vcrt.report import paper
 from vcrt.report.analysis import FROZEN, analyse
 from vcrt.report.contents import FoldScore, ReportContents, RunReport

@@ -26,13 +26,13 @@ from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import AUDIT_COLUMNS, audit_row, episode_from_json
 from vcrt.records.dataset import (
     POLICY_FILE,
-    Agreement,
     Dataset,
     policy_row,
     read_audit,
     read_policy_records,
     write_agreement,
 )
+from vcrt.records.manifest import Agreement
 
 
 @dataclass(frozen=True, slots=True)

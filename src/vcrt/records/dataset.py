@@ -12,19 +12,13 @@ that it is the same for every version of the file format. The files' own SHA-256
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from vcrt.certification.episodes import Preset
 from vcrt.certification.workers import CertificationConfig, CertifiedSchema
 from vcrt.errors import DatasetError
-from vcrt.hashing import Json, canonical_json, file_digest, json_digest
-from vcrt.orders import all_orders
+from vcrt.hashing import canonical_json, file_digest, json_digest
 from vcrt.records.anonymise import anonymise, supervise
 from vcrt.records.audit import (
     AUDIT_COLUMNS,
@@ -33,75 +27,24 @@ from vcrt.records.audit import (
     read_rows,
     write_rows,
 )
+from vcrt.records.manifest import (
+    AGREEMENT,
+    FORMAT,
+    MANIFEST,
+    Agreement,
+    FileEntry,
+    Manifest,
+    conformance_counts,
+    model_bytes,
+    read_model,
+    schema_counts,
+)
 from vcrt.records.policy_view import PolicyRecord, record_from_json
 from vcrt.records.supervision import SupervisedRecord
 from vcrt.storage import publish_directory, write_file
 
-FORMAT = "vcrt-dataset/1"
-MANIFEST, AGREEMENT = "manifest.json", "agreement.json"
 POLICY_FILE = "policy/records.parquet"
 POLICY_COLUMNS = ("record_id", "record")
-
-
-_Model = TypeVar("_Model", bound=BaseModel)
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SchemaCounts(_Strict):
-    """How one schema's candidates fared."""
-
-    candidates: int
-    episodes: int
-    orders: int
-    legal_orders: int
-    relations: dict[str, int]
-    exclusions: dict[str, int]
-
-
-class CheckCounts(_Strict):
-    """Comparisons with a second opinion, and how many agreed."""
-
-    checked: int
-    agreed: int
-
-
-class FileEntry(_Strict):
-    """A file's size in bytes and SHA-256."""
-
-    size: int
-    sha256: str
-
-
-class Manifest(_Strict):
-    """The manifest of a frozen dataset."""
-
-    format: str
-    seed: int
-    num_operations: int
-    orbit_size: int
-    episodes_per_schema: dict[str, int]
-    counts: dict[str, dict[str, SchemaCounts]]
-    conformance: dict[str, dict[str, CheckCounts]]
-    versions: dict[str, dict[str, Any]]
-    content: dict[str, str]
-    root_hash: str
-    files: dict[str, FileEntry]
-
-    def computed_root_hash(self) -> str:
-        """The root hash of everything in the manifest but the files' own sizes and digests."""
-        return json_digest(self.model_dump(exclude={"root_hash", "files"}))
-
-
-class Agreement(_Strict):
-    """The outcome of replaying a whole dataset again in fresh processes."""
-
-    root_hash: str
-    replays: int
-    agreed: int
-    episodes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +101,8 @@ def _fill(
         num_operations=config.preset.num_operations,
         orbit_size=config.preset.orbit_size,
         episodes_per_schema=dict(config.episodes_per_schema),
-        counts=_counts(certified, config.preset),
-        conformance=_conformance(certified),
+        counts=schema_counts(certified, config.preset),
+        conformance=conformance_counts(certified),
         versions={schema.environment: schema.versions.to_json() for schema in certified},
         content=content,
         root_hash="",
@@ -171,7 +114,7 @@ def _fill(
         },
     )
     sealed = manifest.model_copy(update={"root_hash": manifest.computed_root_hash()})
-    write_file(directory / MANIFEST, _pretty(sealed))
+    write_file(directory / MANIFEST, model_bytes(sealed))
 
 
 def policy_row(record: PolicyRecord) -> dict[str, str]:
@@ -185,43 +128,6 @@ def policy_row(record: PolicyRecord) -> dict[str, str]:
 def rows_digest(rows: Iterable[dict[str, str]]) -> str:
     """SHA-256 of the digests of all rows in their order."""
     return json_digest([json_digest(row) for row in rows])
-
-
-def _counts(
-    certified: Sequence[CertifiedSchema], preset: Preset
-) -> dict[str, dict[str, SchemaCounts]]:
-    num_orders = len(all_orders(preset.num_operations))
-    counts: dict[str, dict[str, SchemaCounts]] = {}
-    for schema in certified:
-        relations = Counter(r.kind for episode in schema.episodes for r in episode.relations)
-        exclusions = Counter(exclusion.kind for exclusion in schema.exclusions)
-        counts.setdefault(schema.environment, {})[schema.schema] = SchemaCounts(
-            candidates=schema.num_candidates,
-            episodes=len(schema.episodes),
-            orders=num_orders * len(schema.episodes),
-            legal_orders=sum(len(episode.orbit) for episode in schema.episodes),
-            relations=dict(sorted(relations.items())),
-            exclusions=dict(sorted(exclusions.items())),
-        )
-    return counts
-
-
-def _conformance(
-    certified: Sequence[CertifiedSchema],
-) -> dict[str, dict[str, CheckCounts]]:
-    totals: dict[str, dict[str, tuple[int, int]]] = {}
-    for schema in certified:
-        checkers = totals.setdefault(schema.environment, {})
-        for check in (c for episode in schema.episodes for c in episode.cross_checks):
-            checked, agreed = checkers.get(check.checker, (0, 0))
-            checkers[check.checker] = (checked + check.checked, agreed + check.agreed)
-    return {
-        environment: {
-            checker: CheckCounts(checked=checked, agreed=agreed)
-            for checker, (checked, agreed) in sorted(checkers.items())
-        }
-        for environment, checkers in totals.items()
-    }
 
 
 def open_dataset(path: Path) -> Dataset:
@@ -239,7 +145,7 @@ def open_dataset(path: Path) -> Dataset:
             expected="a directory made by `vcrt certify`",
             remedy="make one with `vcrt certify --output DIRECTORY`",
         )
-    manifest = _read_model(Manifest, manifest_path)
+    manifest = read_model(Manifest, manifest_path)
     if manifest.format != FORMAT:
         raise DatasetError(
             "a dataset of another format",
@@ -308,7 +214,7 @@ def require_agreement(dataset: Dataset) -> Agreement:
         raise DatasetError(
             "the dataset was not verified", where=str(path), found="no such file", remedy=remedy
         )
-    agreement = _read_model(Agreement, path)
+    agreement = read_model(Agreement, path)
     total = sum(s.orders for schemas in dataset.manifest.counts.values() for s in schemas.values())
     if agreement.root_hash != dataset.manifest.root_hash:
         raise DatasetError(
@@ -331,7 +237,7 @@ def require_agreement(dataset: Dataset) -> Agreement:
 
 def write_agreement(dataset: Dataset, agreement: Agreement) -> None:
     """Put the agreement record beside the manifest."""
-    write_file(dataset.path / AGREEMENT, _pretty(agreement))
+    write_file(dataset.path / AGREEMENT, model_bytes(agreement))
 
 
 def read_audit(dataset: Dataset, environment: str) -> list[dict[str, str]]:
@@ -385,21 +291,3 @@ def load_items(dataset: Dataset, environment: str) -> list[Item]:
             )
         )
     return items
-
-
-def _pretty(model: BaseModel) -> bytes:
-    value: Json = model.model_dump()
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _read_model(kind: type[_Model], path: Path) -> _Model:
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise DatasetError(
-            "a file of the dataset does not have the documented form",
-            where=f"{path}, field {'.'.join(str(part) for part in first['loc']) or '(root)'}",
-            found=f"{first['msg']}",
-            remedy="restore the original, or make the dataset again with `vcrt certify`",
-        ) from error
