@@ -1,0 +1,87 @@
+"""Dependencies point one way: each folder imports from those to its left and from the common foundations."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "vcrt"
+FLOW = (
+    "environments",
+    "certification",
+    "records",
+    "policy",
+    "objective",
+    "training",
+    "protocol",
+    "report",
+    "cli",
+)
+FOUNDATIONS = {"errors", "hashing", "orders", "processes", "progress", "randomness", "storage"}
+#: Pure rooms: functions on values and arrays, without files, processes or clocks.
+PURE = ("orders.py", "objective", "protocol/statistics.py", "certification/certificates.py")
+EFFECTS = {"os", "subprocess", "pathlib", "shutil", "tempfile", "time", "random", "socket"}
+
+
+def imports(path):
+    """Every module that a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def rooms(path):
+    """The rooms of this package that a file imports from."""
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "vcrt" and len(parts) > 1:
+            yield parts[1]
+
+
+def test_every_import_points_to_the_left():
+    files = sorted(SOURCE.rglob("*.py"))
+    assert len(files) > 80
+    for path in files:
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        for other in rooms(path):
+            if room in FOUNDATIONS:
+                assert other in FOUNDATIONS, f"{path}: a foundation imports {other}"
+            elif room in FLOW and other in FLOW:
+                assert FLOW.index(other) <= FLOW.index(room), f"{path} imports {other}"
+            else:
+                assert other in FOUNDATIONS or other == "__version__" or room == "__init__"
+
+
+def test_environments_do_not_know_each_other():
+    folder = SOURCE / "environments"
+    names = {path.name for path in folder.iterdir() if path.is_dir()} - {"__pycache__"}
+    assert names == {"clrs", "lean", "proofwriter"}
+    for name in names:
+        for path in (folder / name).rglob("*.py"):
+            for imported in imports(path):
+                parts = imported.split(".")
+                assert parts[:2] != ["vcrt", "environments"] or parts[2] not in names - {name}
+
+
+def test_pure_rooms_have_no_effects():
+    for room in PURE:
+        place = SOURCE / room
+        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
+            found = {name.split(".")[0] for name in imports(path)} & EFFECTS
+            assert not found, f"{path} imports {found}"
+
+
+def test_nothing_unpickles_or_evaluates():
+    for path in SOURCE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {
+            n.func.id
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+        }
+        assert not names & {"eval", "exec"}, path
+        assert not any(name.split(".")[0] in ("pickle", "dill") for name in imports(path)), path
+        assert "torch.load" not in path.read_text(encoding="utf-8"), path
