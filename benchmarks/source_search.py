@@ -1,6 +1,6 @@
 """Choose hyper-parameters on source items only, with the same effort for every method.
 
-    vcrt certify --output runs/search-data --seed 1 --episodes 20 && vcrt verify runs/search-data
+    vcrt certify --output runs/search-data --seed 1 --episodes 40 && vcrt verify runs/search-data
     python benchmarks/source_search.py runs/search-data runs/search benchmarks/results/source_search.json
 
 Half of each fold's source items are trained on and the other half are scored; the held-out environment of a fold is
@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import mean
 
 import torch
+import transformers
 
 import vcrt
 from vcrt.objective.total import ObjectiveConfig
@@ -38,8 +39,8 @@ from vcrt.training.methods import METHODS, method
 from vcrt.training.run import RunConfig
 from vcrt.training.update import new_state
 
-LEARNING_RATES = (1e-4, 3e-4, 1e-3)
-ALPHAS = (0.1, 1.0)
+LEARNING_RATES = (1e-4, 3e-4, 1e-3, 3e-3)
+ALPHAS = (0.1,)
 
 
 def candidates(names):
@@ -73,7 +74,7 @@ def main():
     parser.add_argument("result", type=Path)
     parser.add_argument("--methods", nargs="+", default=["canonical-grpo", "vcrt"])
     parser.add_argument("--updates", type=int, default=400)
-    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     dataset = open_dataset(options.dataset)
@@ -115,7 +116,11 @@ def main():
         "backbone_digest": digest,
         "updates": options.updates,
         "runs": options.runs,
-        "versions": {"vcrt": vcrt.__version__, "torch": torch.__version__},
+        "versions": {
+            "vcrt": vcrt.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
         "machine": f"{platform.machine()}, {options.jobs} worker processes",
         "candidates": rows,
     }

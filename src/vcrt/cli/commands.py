@@ -137,7 +137,7 @@ def plan(
     held_out: tuple[str, ...] = (),
     runs: int = 3,
     updates: int = 400,
-    learning_rate: float = 1e-4,
+    learning_rate: float = 1e-3,
     seed: int = 0,
 ) -> None:
     """Freeze what will be run on a dataset, before anything is trained.

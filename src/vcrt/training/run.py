@@ -42,8 +42,8 @@ class RunConfig:
     """Prompts of one update (the paper: 2)."""
     checkpoint_every: int = 100
     """Updates between two checkpoints; the last update always has one."""
-    learning_rate: float = 1e-4
-    """AdamW's learning rate."""
+    learning_rate: float = 1e-3
+    """AdamW's learning rate; the default suits the embedded backbone (the paper, for 2B parameters: 5e-6)."""
     weight_decay: float = 0.0
     """AdamW's weight decay."""
     update: UpdateConfig = field(default_factory=UpdateConfig)
