@@ -15,8 +15,9 @@ help:
 
 setup: $(DONE)
 
-# PyTorch first and pinned: a wider request would bring its CUDA builds. dm-clrs without its dependencies, which
-# include TensorFlow and JAX; vcrt needs neither.
+# PyTorch first and pinned, so that nothing later asks for another build. Which build of it comes (CPU or CUDA) is
+# the package index's choice: to have the small CPU one, point PIP_EXTRA_INDEX_URL at PyTorch's CPU index.
+# dm-clrs without its dependencies, which include TensorFlow and JAX; vcrt needs neither.
 $(DONE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch

@@ -60,7 +60,8 @@ def source_pass_rates(experiment):
         backbone = planned_backbone(plan)
         config = plan.run_config
         state = new_state(backbone.model, seed=run.seed, learning_rate=config.learning_rate)
-        load_checkpoint(state, read_finished_run(experiment, run).checkpoint)
+        finished = read_finished_run(experiment, run)
+        load_checkpoint(state, finished.checkpoint, identity=plan.identity(run))
         items = load_sources(plan, dataset, run.held_out).retention
         passes = score_items(backbone, items, method(run.method), plan.seed)
         rates.setdefault(run.held_out, []).append(passes.count("1") / len(passes))

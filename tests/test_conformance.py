@@ -8,7 +8,6 @@ import pytest
 
 import toy_environment as toy
 from vcrt.environments.conformance import validate
-from vcrt.environments.contract import CrossCheck
 from vcrt.environments.registry import environment_names, load_environment
 from vcrt.errors import UnknownNameError
 from vcrt.hashing import canonical_json
@@ -53,9 +52,28 @@ class ForgetfulReplay(toy.ToyEnvironment):
         )
 
 
-class DisagreeingSecondOpinion(toy.ToyEnvironment):
-    def cross_check(self, episode):
-        return (CrossCheck("oracle", 2, 1),)
+class RefusedLater(toy.ToyEnvironment):
+    """Refuses whole orders that begin with step 1, although it accepts the prefix (1, 0) by itself."""
+
+    def _replay_one(self, request):
+        from vcrt.environments.contract import Rejected, Replay
+
+        answer = super()._replay_one(request)
+        if len(request.sequence) == 4 and request.sequence[0] == 1:
+            return Replay(answer.sequence, answer.state_hashes[:2], Rejected("not so soon"))
+        return answer
+
+
+class OneTwinRefused(toy.ToyEnvironment):
+    """Refuses one of two orders as a whole that reach the same states."""
+
+    def _replay_one(self, request):
+        from vcrt.environments.contract import Rejected, Replay
+
+        answer = super()._replay_one(request)
+        if request.sequence == (1, 0, 2, 3):
+            return Replay(answer.sequence, answer.state_hashes, Rejected("not as a whole"))
+        return answer
 
 
 class StepDisagrees(toy.ToyEnvironment):
@@ -86,7 +104,9 @@ def test_a_sound_environment_passes():
         (UnseededSample, "sampling is a function of the seed"),
         (toy.SameContent, "sampling is a function of the seed"),
         (ForgetfulReplay, "replays agree on their prefixes"),
-        (DisagreeingSecondOpinion, "second opinions agree"),
+        (toy.DisagreeingSecondOpinion, "second opinions agree"),
+        (RefusedLater, "replays agree on their prefixes"),
+        (OneTwinRefused, "equal states have equal futures"),
         (StepDisagrees, "single steps agree with replays"),
         (toy.Idle, "every step changes the state"),
         (toy.SameSignatures, "episodes are well formed"),

@@ -32,7 +32,7 @@ CONFIG = CertificationConfig(
 )
 TOY = {"toy": toy.ToyEnvironment}
 #: The root hash of CONFIG under the toy environment. It changes only when the content of a dataset changes.
-GOLDEN_ROOT_HASH = "3dde346c4503faec161086694f9e4b256c0ce7ad01d3b922bd4be9513bf2745e"
+GOLDEN_ROOT_HASH = "6beedb9860845ffdc652296394f103e0dbaa5a468915754437be81b313a5ea94"
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +99,8 @@ def test_missing_and_foreign_files_are_named(copy):
     with pytest.raises(DatasetError, match=r"other\.parquet"):
         open_dataset(copy)
     (copy / "audit" / "other.parquet").unlink()
-    (copy / "policy" / "records.parquet").unlink()
-    with pytest.raises(DatasetError, match=r"records\.parquet"):
+    (copy / "policy" / "toy.parquet").unlink()
+    with pytest.raises(DatasetError, match=r"policy/toy\.parquet"):
         open_dataset(copy)
 
 
@@ -162,7 +162,7 @@ def test_verification_finds_a_forged_policy_record(copy):
         record["relations"].sort()
         rows[0]["record"] = json.dumps(record, sort_keys=True, separators=(",", ":"))
 
-    forge(copy, "policy/records.parquet", POLICY_COLUMNS, reverse)
+    forge(copy, "policy/toy.parquet", POLICY_COLUMNS, reverse)
     with pytest.raises(DatasetError, match="policy record is not the one"):
         verify_agreement(open_dataset(copy), jobs=1, factories=TOY)
     with pytest.raises(DatasetError, match="policy record is not the one"):
@@ -207,8 +207,8 @@ def test_supervision_is_the_orbit_in_slots(frozen):
 
 
 def test_the_policy_view_says_nothing_of_where_it_comes_from(frozen):
-    records = read_policy_records(frozen)
-    text = (frozen.path / "policy" / "records.parquet").read_bytes()
+    records = read_policy_records(frozen, "toy")
+    text = (frozen.path / "policy" / "toy.parquet").read_bytes()
     rows = read_audit(frozen, "toy")
     for row in rows:
         record = records[row["record_id"]]
@@ -220,7 +220,7 @@ def test_the_policy_view_says_nothing_of_where_it_comes_from(frozen):
 
 
 def test_rendering_is_by_named_generator_and_keeps_the_relations(frozen):
-    for record in read_policy_records(frozen).values():
+    for record in read_policy_records(frozen, "toy").values():
         tokens = render(record, "sorted", np.random.default_rng(1))
         assert tokens == render(record, "sorted", np.random.default_rng(1))
         shuffled = render(record, "shuffled", np.random.default_rng(2))

@@ -140,6 +140,11 @@ class SameContent(ToyEnvironment):
         return replace(episode, provenance=replace(episode.provenance, seed=seed))
 
 
+class DisagreeingSecondOpinion(ToyEnvironment):
+    def cross_check(self, episode):
+        return (CrossCheck("oracle", 2, 1),)
+
+
 class DyingVerifier(ToyEnvironment):
     def step(self, state, operation):
         raise VerifierFailure("the toy verifier died", where="toy")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
 from typing import TypeVar
@@ -35,7 +38,9 @@ def in_fresh_processes(
     remaining = list(arguments)
     died_before = False
     while remaining:
-        executor = ProcessPoolExecutor(max_workers=min(jobs, len(remaining)))
+        executor = ProcessPoolExecutor(
+            max_workers=min(jobs, len(remaining)), initializer=_end_with, initargs=(os.getpid(),)
+        )
         try:
             futures: list[Future[Result]] = [executor.submit(function, a) for a in remaining]
             for future in futures:
@@ -45,7 +50,7 @@ def in_fresh_processes(
                 del remaining[0]
                 died_before = False
         except BrokenProcessPool as failure:
-            executor.shutdown(wait=False, kill_workers=True)
+            executor.shutdown(wait=True, kill_workers=True)
             if died_before:
                 raise error(
                     "a worker process died twice over the same work",
@@ -55,7 +60,18 @@ def in_fresh_processes(
                 ) from failure
             died_before = True
         except BaseException:
-            executor.shutdown(wait=False, kill_workers=True)
+            executor.shutdown(wait=True, kill_workers=True)
             raise
         else:
             executor.shutdown(wait=True)
+
+
+def _end_with(parent: int) -> None:
+    """End this worker soon after its parent is gone: an orphan would go on writing where others may start."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -58,6 +58,18 @@ def remove_partial(directory: Path) -> None:
         shutil.rmtree(partial)
 
 
+def require_new(path: Path, error: type[VcrtError]) -> None:
+    """Make sure, before long work, that ``path`` is free and that its parent can be written to."""
+    refuse_existing(path, error)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise error(
+            "the output's folder cannot be written to",
+            where=str(path.parent),
+            remedy="choose another --output, or change the folder's permissions",
+        )
+
+
 def refuse_existing(path: Path, error: type[VcrtError]) -> None:
     """Raise ``error`` if something of that name exists, so that nothing is overwritten."""
     if path.exists() or path.is_symlink():

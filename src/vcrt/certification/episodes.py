@@ -33,6 +33,7 @@ ExclusionKind: TypeAlias = Literal[
     "context_dependent",
     "no_effect",
     "outside_schema",
+    "second_opinion",
     "duplicate",
 ]
 
@@ -44,6 +45,8 @@ class Exclusion:
     episode_id: str
     kind: ExclusionKind
     detail: str
+    #: The second opinions on the episode: disagreement is counted although the episode is left out.
+    cross_checks: tuple[CrossCheck, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,15 +87,19 @@ def certify_episode(
         return flaw
 
     def excluded(kind: ExclusionKind, detail: str) -> Exclusion:
-        return Exclusion(episode.episode_id, kind, detail)
+        return Exclusion(episode.episode_id, kind, detail, tuple(cross_checks))
 
+    disagreeing = [check for check in cross_checks if check.agreed != check.checked]
+    if disagreeing:
+        found = "; ".join(f"{c.checker} agrees {c.agreed}/{c.checked}" for c in disagreeing)
+        return excluded("second_opinion", found)
     for replay in evidence.replays:
         idle = _idle_step(replay)
         if idle is not None:
             return excluded("no_effect", f"step {idle} of order {list(replay.sequence)}")
     try:
-        found = certificates(evidence)
-        relations = relation_graph(episode.num_operations, found)
+        local = certificates(evidence)
+        relations = relation_graph(episode.num_operations, local)
     except InconsistentReplayError as error:
         return excluded("nondeterministic", str(error))
     except ContextDependentError as error:
@@ -103,7 +110,7 @@ def certify_episode(
     legal = legal_orders(evidence.replays)
     if not legal:
         return excluded("outside_schema", "the reference order itself is refused")
-    diamonds = {(c.context, frozenset(c.pair)) for c in found if c.verdict == "diamond"}
+    diamonds = {(c.context, frozenset(c.pair)) for c in local if c.verdict == "diamond"}
     orbit = orbit_of(
         tuple(range(episode.num_operations)),
         legal,
@@ -118,7 +125,7 @@ def certify_episode(
         episode=episode,
         versions=versions,
         replays=evidence.replays,
-        certificates=found,
+        certificates=local,
         relations=relations,
         orbit=tuple(orbit),
         cross_checks=tuple(cross_checks),

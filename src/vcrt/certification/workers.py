@@ -140,7 +140,7 @@ def _certify_wave(
     for ledger, shard in work:
         sizes[ledger.environment] = sizes.get(ledger.environment, 0) + len(shard.seeds)
     tasks = {
-        name: progress.task(f"certify {name}: every order of each", size, "episodes")
+        name: progress.task(f"certify {name}: every order of each", size, "candidates")
         for name, size in sizes.items()
     }
     firsts = []
@@ -160,7 +160,7 @@ def _certify_wave(
         )
         for shard, (_, outcomes) in zip(shards, firsts, strict=True)
     ]
-    task = progress.task("replay again in fresh processes", sum(sizes.values()), "episodes")
+    task = progress.task("replay again in fresh processes", sum(sizes.values()), "candidates")
     seconds = in_fresh_processes(_replay_shard, again, jobs=jobs, error=VerifierFailure)
     for (ledger, shard), (versions, outcomes), (versions_again, replays_again) in zip(
         work, firsts, seconds, strict=True
@@ -194,10 +194,10 @@ class _SchemaLedger:
             "a schema gives too few episodes that can be certified",
             where=f"{self.environment}/{self.schema}",
             found=f"{len(self.episodes)} of {self.num_candidates} candidates; "
-            f"the last exclusion: {self.exclusions[-1]}",
+            f"the last was left out as {self.exclusions[-1].kind}: {self.exclusions[-1].detail}",
             expected=f"{self.wanted} certified episodes",
-            remedy="ask for fewer episodes, or look at the schema's generator with "
-            f"`vcrt environments validate {self.environment}`",
+            remedy=f"`vcrt environments validate {self.environment}` says what is wrong with the schema; "
+            "if only some candidates fail, ask for fewer episodes",
         )
 
     def next_shards(self, seed: int) -> list[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import BackboneError
-from vcrt.storage import refuse_existing
+from vcrt.storage import require_new
 
 
 def check_backbone(console: Console) -> None:
@@ -23,7 +23,7 @@ def pretrain_backbone(
     console: Console, output: Path, *, seed: int | None, steps: int | None
 ) -> None:
     """Pretrain a backbone into a new directory, and say whether it equals the shipped one."""
-    refuse_existing(output, BackboneError)
+    require_new(output, BackboneError)
     from vcrt.policy.backbone import EMBEDDED_DIRECTORY, verify_lock
     from vcrt.policy.pretraining import DEFAULT_SEED, DEFAULT_STEPS, pretrain
 

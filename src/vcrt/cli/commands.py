@@ -49,6 +49,9 @@ def demo(
         seed: Seed of everything.
         jobs: Worker processes; as many as there are cores by default.
     """
+    for option, value in (("--episodes", episodes), ("--updates", updates), ("--runs", runs)):
+        if value < 1:
+            raise VcrtError("too small a number", found=f"{option} {value}", expected="at least 1")
     from vcrt.cli.demo import run_demo
 
     run_demo(
@@ -75,19 +78,21 @@ def certify(
 
     Args:
         output: The new dataset's directory.
-        schemas: Environments, or single schemas as environment/schema; everything that is registered by default.
+        schemas: Environments, or single schemas as environment/schema, separated by spaces; everything that is
+            registered if none is given.
         episodes: Certified episodes for each schema.
         seed: Seed of everything.
         jobs: Worker processes; as many as there are cores by default. The result does not depend on it.
     """
     from vcrt.certification.workers import CertificationConfig
     from vcrt.certification.workers import certify as run_certification
+    from vcrt.cli.counts import print_counts
     from vcrt.cli.selection import select_schemas
     from vcrt.errors import DatasetError
     from vcrt.records.dataset import freeze
-    from vcrt.storage import refuse_existing
+    from vcrt.storage import require_new
 
-    refuse_existing(output, DatasetError)
+    require_new(output, DatasetError)
     if episodes < 1:
         raise VcrtError("too few episodes", found=f"--episodes {episodes}", expected="at least 1")
     console = _console()
@@ -98,6 +103,7 @@ def certify(
     with showing_progress(console) as progress:
         certified = run_certification(config, jobs=_jobs(jobs), progress=progress)
     dataset = freeze(config, certified, output)
+    print_counts(console, dataset.manifest)
     console.print(
         f"dataset   {output}\nroot hash {dataset.manifest.root_hash}",
         highlight=False,
@@ -147,8 +153,8 @@ def plan(
     Args:
         dataset: A verified dataset.
         output: The new experiment's directory.
-        methods: Methods of the method table.
-        held_out: Environments to hold out in turn; all of the dataset's by default.
+        methods: Any of outcome-grpo, canonical-grpo, vcrt, no-orbit, shuffled-orbit, no-anti.
+        held_out: Environments to hold out in turn; all of the dataset's if none is given.
         runs: Independent runs of each method and fold.
         updates: Updates of each run.
         learning_rate: AdamW's learning rate.
@@ -157,9 +163,9 @@ def plan(
     from vcrt.cli.selection import frozen_plan
     from vcrt.errors import RunError
     from vcrt.protocol.experiment import create_experiment
-    from vcrt.storage import refuse_existing
+    from vcrt.storage import require_new
 
-    refuse_existing(output, RunError)
+    require_new(output, RunError)
     made = frozen_plan(
         dataset,
         methods=methods,
@@ -178,7 +184,7 @@ def plan(
 
 
 def train(experiment: ExperimentPath, resume: bool = False, jobs: int | None = None) -> None:
-    """Train every run of a plan; nothing of a held-out environment is opened.
+    """Train every run of a plan; a run opens no file of the environment that it holds out.
 
     Example: vcrt train runs/experiment --resume
 
@@ -237,8 +243,12 @@ def report(experiment: ExperimentPath, output: Path | None = None) -> None:
 
     Args:
         experiment: An evaluated experiment.
-        output: Where to write; the folder `report` of the experiment by default.
+        output: A new folder to write to; `report` in the experiment by default, where it replaces an earlier one.
     """
+    if output is not None:
+        from vcrt.storage import require_new
+
+        require_new(output, RunError)
     from vcrt.cli.reporting import print_report
     from vcrt.protocol.experiment import open_experiment
 
@@ -278,6 +288,8 @@ def theories(files: Annotated[tuple[Path, ...], tyro.conf.Positional]) -> None:
     Args:
         files: JSON lines, each an official structured row or an English theory with its questions.
     """
+    if not files:
+        raise VcrtError("which files?", expected="at least one", remedy="vcrt theories FILE...")
     from vcrt.cli.theories import check_theories
 
     check_theories(_console(), files)
@@ -306,5 +318,7 @@ def backbone(
         check_backbone(console)
     elif output is None:
         raise VcrtError("where to?", expected="--output DIRECTORY")
+    elif steps is not None and steps < 1:
+        raise VcrtError("too few steps", found=f"--steps {steps}", expected="at least 1")
     else:
         pretrain_backbone(console, output, seed=seed, steps=steps)

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from vcrt.certification.workers import CertificationConfig, certify
+from vcrt.cli.counts import print_counts
 from vcrt.cli.progress import showing_progress
 from vcrt.cli.reporting import print_report
 from vcrt.cli.selection import frozen_plan, select_schemas
@@ -45,6 +46,7 @@ def run_demo(
     )
     with showing_progress(console) as progress:
         dataset = freeze(config, certify(config, jobs=jobs, progress=progress), dataset_path)
+        print_counts(console, dataset.manifest)
         agreement = verify_agreement(dataset, jobs=jobs, progress=progress)
         plan = frozen_plan(
             dataset_path,

@@ -17,10 +17,10 @@ def list_environments(console: Console) -> None:
     table = Table("environment", "schema", "anti-diamond", "what it is")
     versions = []
     for name in environment_names():
-        environment = load_environment(name)
-        for schema in environment.schemas:
-            table.add_row(name, schema.name, schema.relation, schema.summary)
         try:
+            environment = load_environment(name)
+            for schema in environment.schemas:
+                table.add_row(name, schema.name, schema.relation, schema.summary)
             versions.append(f"{name}: {environment.versions().verifier}")
         except VcrtError as error:
             versions.append(f"{name}: not available\n{error}")
@@ -40,7 +40,12 @@ def validate_environment(console: Console, name: str, num_episodes: int = 3) -> 
     for schema in environment.schemas:
         episodes = [environment.sample(schema.name, seed) for seed in range(num_episodes)]
         outcomes = [
-            certify_episode(evidence, environment.versions(), PAPER_PRESET)
+            certify_episode(
+                evidence,
+                environment.versions(),
+                PAPER_PRESET,
+                environment.cross_check(evidence.episode),
+            )
             for evidence in replay_exhaustively(environment, episodes)
         ]
         kinds = {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 
 import tyro
 from rich.console import Console
 
+from vcrt import __version__
 from vcrt.cli import commands
 from vcrt.errors import VcrtError
 
@@ -24,15 +27,30 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "backbone": commands.backbone,
 }
 
+NOTHING = "nothing was written"
+#: What to do after a command was interrupted.
+AFTER_INTERRUPTION = {
+    "train": "go on from the last checkpoints with `vcrt train EXPERIMENT --resume`",
+    "evaluate": "nothing was scored; the same command goes on under the same opening",
+    "demo": "what the demo had published stays in its folder; the next demo makes a new one",
+}
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; exits with 2 after a named error and with 130 after an interruption."""
     errors = Console(stderr=True)
+    # A termination is an interruption: workers are ended and nothing half-done is left.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        print(f"vcrt {__version__}")
+        return
     try:
         tyro.extras.subcommand_cli_from_dict(
             COMMANDS,
             prog="vcrt",
-            description="Certify by replay which steps commute, and train on whole orbits of orders.",
+            description="Certify by replay which steps commute, and train on whole orbits of orders. "
+            "(--version prints the version.)",
             args=arguments,
         )
     except VcrtError as error:
@@ -44,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         errors.print(f"[bold red]error:[/] {_escape(message)}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        errors.print("interrupted; what was finished is kept", highlight=False)
+        command = sys.argv[1] if arguments is None and len(sys.argv) > 1 else (arguments or [""])[0]
+        errors.print(f"interrupted; {AFTER_INTERRUPTION.get(command, NOTHING)}", highlight=False)
         sys.exit(130)
 
 

@@ -140,8 +140,10 @@ def _prefixes_agree(environment: Environment, sample: Sample) -> str | None:
         for sequence, replay in replays.items():
             for length in range(len(sequence)):
                 prefix = replays[sequence[:length]]
-                hashes = replay.state_hashes[: length + 1]
-                if hashes != prefix.state_hashes[: len(hashes)]:
+                reached = len(replay.state_hashes) > length
+                if prefix.accepted != reached or (
+                    replay.state_hashes[: length + 1] != prefix.state_hashes
+                ):
                     return f"{episode.episode_id}: {sequence} and its prefix {sequence[:length]}"
     return None
 
@@ -168,7 +170,8 @@ def _equal_states_have_equal_futures(environment: Environment, sample: Sample) -
                 if set(tail) & set(sequence) or twin == sequence:
                     continue
                 one, other = replays[(*sequence, *tail)], replays[(*twin, *tail)]
-                if one.state_hashes[len(sequence) :] != other.state_hashes[len(sequence) :]:
+                same_states = one.state_hashes[len(sequence) :] == other.state_hashes[len(twin) :]
+                if one.accepted != other.accepted or not same_states:
                     return (
                         f"{episode.episode_id}: {sequence} and {twin} have one hash, but differ "
                         f"when followed by {tail}"

@@ -23,7 +23,15 @@ def load_environment(name: str) -> Environment:
     """
     for point in entry_points(group=GROUP):
         if point.name == name:
-            made = point.load()()
+            try:
+                made = point.load()()
+            except (ImportError, AttributeError) as error:
+                raise UnavailableError(
+                    f"environment {name!r} cannot be loaded",
+                    where=f"entry point {point.value!r} of group {GROUP!r}",
+                    found=f"{type(error).__name__}: {error}",
+                    remedy="mend or uninstall its package, or name other environments",
+                ) from error
             if not isinstance(made, Environment):
                 raise UnavailableError(
                     f"the plug-in for environment {name!r} is not an Environment",

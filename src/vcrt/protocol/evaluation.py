@@ -93,6 +93,13 @@ def evaluate(
     Raises :class:`RunError` if a planned run is not finished, and if the folds were opened and scored before and no
     ``reopen_reason`` is given. An evaluation that was interrupted is continued under its own opening.
     """
+    with experiment.sole_writer():
+        return _evaluate(experiment, jobs, reopen_reason, progress)
+
+
+def _evaluate(
+    experiment: Experiment, jobs: int, reopen_reason: str | None, progress: Progress
+) -> Scores:
     plan = experiment.plan
     for run in plan.runs:
         read_finished_run(experiment, run)
@@ -100,7 +107,7 @@ def evaluate(
     _record_opening(experiment, reopen_reason)
     work = [_ScoreJob(experiment.path, fold, None) for fold in plan.held_out]
     work += [_ScoreJob(experiment.path, run.held_out, run) for run in plan.runs]
-    task = progress.task("evaluate once, greedily", len(work), "runs")
+    task = progress.task("evaluate runs and the frozen backbone", len(work), "scored")
     frozen: dict[str, FoldPasses] = {}
     runs: dict[str, FoldPasses] = {}
     for job, passes in zip(
@@ -112,6 +119,7 @@ def evaluate(
             runs[job.run.name] = passes
         task.advance()
     scores = Scores(frozen=frozen, runs=runs)
+    _keep_earlier_scores(experiment)
     write_file(experiment.path / SCORES_FILE, scores.model_dump_json(indent=1).encode() + b"\n")
     experiment.ledger.append("scores", {"digest": scores.digest})
     return scores
@@ -151,6 +159,14 @@ def openings(experiment: Experiment) -> list[dict[str, Any]]:
 def _record_opening(experiment: Experiment, reason: str | None) -> None:
     entries = experiment.ledger.entries()
     kinds = [entry.kind for entry in entries if entry.kind in ("opening", "scores")]
+    if not kinds and (experiment.path / SCORES_FILE).exists():
+        raise RunError(
+            "there are scores, but the ledger records no opening",
+            where=str(experiment.path),
+            found=f"{SCORES_FILE} and a ledger of {len(entries)} rows",
+            expected="an opening in the ledger",
+            remedy="restore the original ledger; its experiment cannot be trusted otherwise",
+        )
     if kinds and kinds[-1] == "opening":
         return
     if kinds and not reason:
@@ -164,6 +180,14 @@ def _record_opening(experiment: Experiment, reason: str | None) -> None:
         )
     at = datetime.now(UTC).isoformat(timespec="seconds")
     experiment.ledger.append("opening", {"at": at, "reason": reason})
+
+
+def _keep_earlier_scores(experiment: Experiment) -> None:
+    """Keep the scores of an earlier opening beside those that replace them."""
+    path = experiment.path / SCORES_FILE
+    if path.exists():
+        number = len(experiment.ledger.entries("scores"))
+        path.replace(path.with_name(f"scores-of-opening-{number}.json"))
 
 
 def _score_job(job: _ScoreJob) -> FoldPasses:
@@ -184,7 +208,12 @@ def _score_job(job: _ScoreJob) -> FoldPasses:
             weight_decay=config.weight_decay,
         )
         finished = read_finished_run(experiment, job.run)
-        load_checkpoint(state, finished.checkpoint, expected_digest=finished.digest)
+        load_checkpoint(
+            state,
+            finished.checkpoint,
+            identity=plan.identity(job.run),
+            expected_digest=finished.digest,
+        )
     return FoldPasses(
         held_out=score_items(backbone, held_out, chosen, plan.seed),
         retention=score_items(backbone, retention, chosen, plan.seed),

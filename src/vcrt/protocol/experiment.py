@@ -5,20 +5,21 @@
     runs/METHOD/HELD-OUT/SEED/       checkpoints
     scores.json                      greedy passes of every run and of the frozen backbone
 
-Training loads the source environments of its fold and no other file of the audit view.
+A training run opens the files of its source environments; those of the environment that it holds out are not opened.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from vcrt.errors import RunError
-from vcrt.hashing import file_digest, json_digest
+from vcrt.hashing import json_digest
 from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.scoring import self_check
 from vcrt.policy.tokenizer import encode_record
@@ -30,15 +31,18 @@ from vcrt.protocol.splits import SourceSplit, source_split
 from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset, load_items, open_dataset, require_agreement
 from vcrt.storage import publish_directory
-from vcrt.training.checkpoint import HEAD, METRICS
+from vcrt.training.checkpoint import read_metrics
 from vcrt.training.methods import method
 from vcrt.training.run import (
     FinishedRun,
     checkpoint_path,
     episode_order,
+    latest_checkpoint,
     train_run,
     updates_logged,
 )
+
+LOCK_FILE = "lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,20 @@ class Experiment:
     def final_checkpoint(self, run: PlannedRun) -> Path:
         """The checkpoint of a run's last update."""
         return checkpoint_path(self.run_directory(run), self.plan.run_config.num_updates)
+
+    @contextmanager
+    def sole_writer(self) -> Iterator[None]:
+        """Hold the experiment's lock; raises :class:`RunError` if another process holds it."""
+        with (self.path / LOCK_FILE).open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RunError(
+                    "another process is at work on this experiment",
+                    where=str(self.path),
+                    remedy="wait for it, or end it",
+                ) from error
+            yield
 
     def finished_runs(self) -> dict[str, Entry]:
         """The ledger's entries of finished runs, by the run's name."""
@@ -93,9 +111,19 @@ def open_experiment(path: Path) -> Experiment:
     return experiment
 
 
-def planned_dataset(plan: Plan) -> Dataset:
-    """The plan's dataset, checked and with full agreement; raises if it is another one."""
-    dataset = open_dataset(Path(plan.dataset))
+def planned_dataset(plan: Plan, *, without: str | None = None) -> Dataset:
+    """The plan's dataset, checked and with full agreement; raises if it is another one.
+
+    The files of the environment ``without`` are not opened, not even to hash them.
+    """
+    if not Path(plan.dataset).exists():
+        raise RunError(
+            "the plan's dataset is not where it was",
+            where=plan.dataset,
+            expected=f"the dataset with root hash {plan.root_hash}",
+            remedy="move it back, or put a link to it there",
+        )
+    dataset = open_dataset(Path(plan.dataset), without=without)
     if dataset.manifest.root_hash != plan.root_hash:
         raise RunError(
             "the dataset is not the one that was planned",
@@ -123,7 +151,7 @@ def planned_backbone(plan: Plan) -> Backbone:
 
 
 def load_sources(plan: Plan, dataset: Dataset, held_out: str) -> SourceSplit:
-    """The source items of a fold; the held-out environment's audit file is not opened."""
+    """The source items of a fold; no file of the held-out environment is opened."""
     return source_split(
         [load_items(dataset, name) for name in plan.sources(held_out)],
         plan.retention_share,
@@ -135,7 +163,6 @@ def load_sources(plan: Plan, dataset: Dataset, held_out: str) -> SourceSplit:
 class _TrainJob:
     path: Path
     run: PlannedRun
-    resume: bool
 
 
 def train(
@@ -145,6 +172,11 @@ def train(
 
     Raises :class:`RunError` before any training if a run was interrupted and ``resume`` is not set.
     """
+    with experiment.sole_writer():
+        return _train(experiment, jobs, resume, progress)
+
+
+def _train(experiment: Experiment, jobs: int, resume: bool, progress: Progress) -> dict[str, str]:
     plan = experiment.plan
     planned_dataset(plan)
     planned_backbone(plan)
@@ -159,18 +191,21 @@ def train(
             expected="finished runs, or none begun",
             remedy="add --resume to go on to the same result, or make a new experiment with `vcrt plan`",
         )
-    total = len(pending) * plan.run_config.num_updates
-    names = ", ".join(plan.methods)
-    task = progress.task(f"train {names}", total, "updates")
-    shown = 0
+    if not pending:
+        return {name: entry.body["checkpoint"] for name, entry in finished.items()}
+    resumed = [latest_checkpoint(experiment.run_directory(run)) for run in pending]
+    shown = sum(int(path.name.removeprefix("update-")) for path in resumed if path is not None)
+    total = len(pending) * plan.run_config.num_updates - shown
+    task = progress.task(f"train {', '.join(plan.methods)}", total, "updates")
 
     def show_updates() -> None:
         nonlocal shown
         done = sum(updates_logged(experiment.run_directory(run)) for run in pending)
-        task.advance(done - shown)
-        shown = done
+        if done > shown:
+            task.advance(done - shown)
+            shown = done
 
-    arguments = [_TrainJob(experiment.path, run, resume) for run in pending]
+    arguments = [_TrainJob(experiment.path, run) for run in pending]
     results = in_fresh_processes(
         _train_job, arguments, jobs=jobs, error=RunError, on_wait=show_updates
     )
@@ -185,9 +220,10 @@ def _train_job(job: _TrainJob) -> str:
     torch.set_num_threads(1)
     experiment = open_experiment(job.path)
     plan, run, config = experiment.plan, job.run, experiment.plan.run_config
-    source = load_sources(plan, planned_dataset(plan), run.held_out)
+    source = load_sources(plan, planned_dataset(plan, without=run.held_out), run.held_out)
     identities = [item.episode_id for item in source.training]
-    order = episode_order(len(identities), config.num_updates * config.prompts_per_update, run.seed)
+    num_draws = config.num_updates * config.prompts_per_update
+    order = episode_order(len(identities), num_draws, plan.run_seed(run.seed))
     planned = plan.episode_order_hashes[f"{run.held_out}/{run.seed}"]
     found = json_digest([identities[i] for i in order])
     if found != planned:
@@ -217,27 +253,26 @@ def _train_job(job: _TrainJob) -> str:
         backbone,
         [item.supervised for item in source.training],
         experiment.run_directory(run),
-        seed=run.seed,
+        seed=plan.run_seed(run.seed),
         encode_seed=plan.seed,
-        resume=job.resume,
+        identity=plan.identity(run),
+        resume=True,
     )
     return finished.digest
 
 
 def read_finished_run(experiment: Experiment, run: PlannedRun) -> FinishedRun:
-    """A finished run, its checkpoint checked against the ledger; raises :class:`RunError` if it is another one."""
+    """A finished run, every file of its checkpoint checked; raises :class:`RunError` if one is not as recorded."""
     checkpoint = experiment.final_checkpoint(run)
     entry = experiment.finished_runs().get(run.name)
-    digest = file_digest(checkpoint / HEAD) if (checkpoint / HEAD).is_file() else "absent"
-    if entry is None or entry.body["checkpoint"] != digest:
+    if entry is None:
         raise RunError(
-            "a run is not finished, or its checkpoint is not the one that the ledger records",
+            "a run is not finished",
             where=str(checkpoint),
-            found=f"checkpoint digest {digest}",
-            expected=f"digest {entry.body['checkpoint']}"
-            if entry
-            else "a finished run in the ledger",
+            expected="a finished run in the ledger",
             remedy=f"run `vcrt train {experiment.path} --resume`",
         )
-    metrics: Sequence[dict[str, float]] = json.loads((checkpoint / METRICS).read_bytes())
+    digest = entry.body["checkpoint"]
+    identity = experiment.plan.identity(run)
+    metrics = read_metrics(checkpoint, identity=identity, expected_digest=digest)
     return FinishedRun(checkpoint=checkpoint, digest=digest, metrics=tuple(metrics))

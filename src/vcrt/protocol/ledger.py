@@ -1,7 +1,8 @@
 """The ledger of an experiment: an append-only SQLite table whose rows are chained by hash.
 
 It records the plan, each finished run, the opening of the held-out fold and the scores, in the order in which they
-happened. A row that is changed, removed or reordered breaks the chain.
+happened. A row that is changed, reordered or removed from among others breaks the chain. Rows removed from the end do
+not: what shows those is the file that the last of them recorded (a checkpoint, the scores).
 """
 
 from __future__ import annotations

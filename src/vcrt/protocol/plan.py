@@ -16,6 +16,7 @@ from vcrt.errors import RunError, UnknownNameError, VcrtError
 from vcrt.hashing import Json, json_digest
 from vcrt.objective.total import ObjectiveConfig
 from vcrt.protocol.splits import source_split
+from vcrt.randomness import derive_seed
 from vcrt.records.dataset import Dataset, load_items
 from vcrt.storage import write_file
 from vcrt.training.methods import method
@@ -86,6 +87,14 @@ class Plan(BaseModel):
         )
         return RunConfig(**values, update=update, objective=objective)
 
+    def identity(self, run: PlannedRun) -> str:
+        """What a run's checkpoints call it: the plan's hash and the run's name."""
+        return f"{self.plan_hash}/{run.name}"
+
+    def run_seed(self, seed: int) -> int:
+        """The seed of a planned run's draws, derived from the plan's; the same for all methods and folds."""
+        return derive_seed(self.seed, "run", seed)
+
     def sources(self, held_out: str) -> tuple[str, ...]:
         """The environments that are trained on when one is held out."""
         return tuple(name for name in self.environments if name != held_out)
@@ -111,6 +120,12 @@ def make_plan(
     for name in methods:
         method(name)
     environments = dataset.environments
+    for what, names in (("method", methods), ("environment", held_out), ("seed", seeds)):
+        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        if twice:
+            raise RunError(
+                f"a {what} is named twice", found=", ".join(twice), expected="each one once"
+            )
     for name in held_out:
         if name not in environments:
             raise UnknownNameError.of("environment of the dataset", name, environments)
@@ -138,15 +153,24 @@ def make_plan(
         how_chosen=how_chosen,
         episode_order_hashes={},
     )
-    items = {name: load_items(dataset, name) for name in environments}
+    needed = sorted({name for fold in folds for name in plan.sources(fold)})
+    items = {name: load_items(dataset, name) for name in needed}
     hashes = {}
     for fold in folds:
         source = source_split([items[name] for name in plan.sources(fold)], retention_share, seed)
+        if not source.training or not source.retention:
+            raise RunError(
+                "too few source items to train on some and set others aside",
+                where=f"{fold} held out",
+                found=f"{len(source.training)} to train on, {len(source.retention)} set aside",
+                expected="at least one of each",
+                remedy="certify more episodes",
+            )
         identities = [item.episode_id for item in source.training]
-        for run_seed in seeds:
+        for seed_of_run in seeds:
             num_draws = run.num_updates * run.prompts_per_update
-            order = episode_order(len(identities), num_draws, run_seed)
-            hashes[f"{fold}/{run_seed}"] = json_digest([identities[i] for i in order])
+            order = episode_order(len(identities), num_draws, plan.run_seed(seed_of_run))
+            hashes[f"{fold}/{seed_of_run}"] = json_digest([identities[i] for i in order])
     return plan.model_copy(update={"episode_order_hashes": hashes})
 
 

@@ -25,8 +25,8 @@ from vcrt.progress import SILENT, Progress
 from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import AUDIT_COLUMNS, audit_row, episode_from_json
 from vcrt.records.dataset import (
-    POLICY_FILE,
     Dataset,
+    policy_name,
     policy_row,
     read_audit,
     read_policy_records,
@@ -70,40 +70,42 @@ def verify_agreement(
     }
     for name, factory in made.items():
         _require_versions(dataset, name, factory)
-    records = read_policy_records(dataset)
+    records = {name: read_policy_records(dataset, name) for name in made}
     preset = Preset(
         num_operations=dataset.manifest.num_operations, orbit_size=dataset.manifest.orbit_size
     )
-    work: list[tuple[list[dict[str, str]], _Shard]] = []
+    work: list[tuple[str, list[dict[str, str]], _Shard]] = []
     for name, factory in made.items():
         rows = read_audit(dataset, name)
         for start in range(0, len(rows), SHARD_SIZE):
             part = rows[start : start + SHARD_SIZE]
             episodes = tuple(episode_from_json(json.loads(row["episode"])) for row in part)
-            work.append((part, _Shard(factory, episodes, preset, dataset.manifest.seed)))
+            work.append((name, part, _Shard(factory, episodes, preset, dataset.manifest.seed)))
 
-    num_episodes = sum(len(rows) for rows, _ in work)
+    num_episodes = sum(len(rows) for _, rows, _ in work)
     task = progress.task("verify: replay everything in fresh processes", num_episodes, "episodes")
     num_replays = 0
     results = in_fresh_processes(
-        _replay_again, [shard for _, shard in work], jobs=jobs, error=VerifierFailure
+        _replay_again, [shard for _, _, shard in work], jobs=jobs, error=VerifierFailure
     )
-    for (rows, _), again in zip(work, results, strict=True):
+    for (name, rows, _), again in zip(work, results, strict=True):
         for row, found in zip(rows, again, strict=True):
             _compare(dataset, row, found)
-            if policy_row(records[row["record_id"]]) != found.policy:
+            record = records[name].get(row["record_id"])
+            if record is None or policy_row(record) != found.policy:
                 raise DatasetError(
                     "a policy record is not the one that its evidence gives",
-                    where=f"{dataset.path / POLICY_FILE}, record {row['record_id']}",
+                    where=f"{dataset.path / policy_name(name)}, record {row['record_id']}",
                     remedy="make the dataset again with `vcrt certify`",
                 )
             num_replays += len(json.loads(row["replays"]))
         task.advance(len(rows))
-    if num_episodes != len(records):
+    num_records = sum(len(some) for some in records.values())
+    if num_episodes != num_records:
         raise DatasetError(
             "the policy view has records without evidence",
-            where=str(dataset.path / POLICY_FILE),
-            found=f"{len(records)} records",
+            where=str(dataset.path / "policy"),
+            found=f"{num_records} records",
             expected=f"{num_episodes}, one for each certified episode",
             remedy="make the dataset again with `vcrt certify`",
         )

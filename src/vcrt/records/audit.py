@@ -15,9 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vcrt.certification.certificates import Certificate, certificates
-from vcrt.certification.episodes import CertifiedEpisode
-from vcrt.certification.relations import OperationRelation
+from vcrt.certification.certificates import Certificate
+from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.replay import EpisodeReplays, replay_from_json, replay_to_json
 from vcrt.environments.contract import (
     CrossCheck,
@@ -87,21 +86,27 @@ def certificate_to_json(certified: CertifiedEpisode, certificate: Certificate) -
     }
 
 
-def certified_from_row(row: Mapping[str, str]) -> CertifiedEpisode:
-    """Read a row back. Certificates are derived again from the row's replays, never trusted as text."""
+def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpisode:
+    """Certify a row's replays again; raises :class:`DatasetError` if they give no certified episode.
+
+    Certificates, relations and orbit are derived, never taken from the row's text.
+    """
     episode = episode_from_json(json.loads(row["episode"]))
     replays = tuple(replay_from_json(value) for value in json.loads(row["replays"]))
-    return CertifiedEpisode(
-        episode=episode,
-        versions=Versions(**json.loads(row["versions"])),
-        replays=replays,
-        certificates=certificates(EpisodeReplays(episode, replays)),
-        relations=tuple(
-            OperationRelation(a, b, kind) for a, b, kind in json.loads(row["relations"])
-        ),
-        orbit=tuple(tuple(order) for order in json.loads(row["orbit"])),
-        cross_checks=tuple(CrossCheck(*values) for values in json.loads(row["cross_checks"])),
+    outcome = certify_episode(
+        EpisodeReplays(episode, replays),
+        Versions(**json.loads(row["versions"])),
+        preset,
+        tuple(CrossCheck(*values) for values in json.loads(row["cross_checks"])),
     )
+    if isinstance(outcome, Exclusion):
+        raise DatasetError(
+            "an episode's replays do not certify it",
+            where=f"episode {row['episode_id']}",
+            found=f"{outcome.kind}: {outcome.detail}",
+            remedy="make the dataset again with `vcrt certify`",
+        )
+    return outcome
 
 
 def episode_to_json(episode: Episode) -> dict[str, Json]:

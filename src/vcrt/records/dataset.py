@@ -2,7 +2,7 @@
 
     manifest.json             what was certified, counts, versions, conformance, digests, the root hash
     audit/ENVIRONMENT.parquet the sealed audit view, one file for each environment
-    policy/records.parquet    the anonymous policy view of all environments, in an order that says nothing
+    policy/ENVIRONMENT.parquet the anonymous policy view; what is in its records names no environment
     agreement.json            written by `vcrt verify`: every replay was repeated and agreed
 
 The root hash commits to the content (configuration, counts, versions, every row), not to the bytes of the files, so
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vcrt.certification.episodes import Preset
 from vcrt.certification.workers import CertificationConfig, CertifiedSchema
 from vcrt.errors import DatasetError
 from vcrt.hashing import canonical_json, file_digest, json_digest
@@ -43,7 +44,6 @@ from vcrt.records.policy_view import PolicyRecord, record_from_json
 from vcrt.records.supervision import SupervisedRecord
 from vcrt.storage import publish_directory, write_file
 
-POLICY_FILE = "policy/records.parquet"
 POLICY_COLUMNS = ("record_id", "record")
 
 
@@ -59,14 +59,15 @@ class Dataset:
         """The environments in it, sorted."""
         return tuple(sorted(self.manifest.counts))
 
-    def audit_path(self, environment: str) -> Path:
-        """The audit file of one environment."""
-        return self.path / audit_name(environment)
-
 
 def audit_name(environment: str) -> str:
     """The path of an environment's audit file within a dataset."""
     return f"audit/{environment}.parquet"
+
+
+def policy_name(environment: str) -> str:
+    """The path of an environment's policy file within a dataset."""
+    return f"policy/{environment}.parquet"
 
 
 def freeze(
@@ -81,17 +82,20 @@ def _fill(
     config: CertificationConfig, certified: Sequence[CertifiedSchema], directory: Path
 ) -> None:
     audit: dict[str, list[dict[str, str]]] = {}
-    policy: list[dict[str, str]] = []
+    policy: dict[str, list[dict[str, str]]] = {}
     for schema in certified:
         for episode in schema.episodes:
             anonymised = anonymise(episode, config.seed)
             audit.setdefault(schema.environment, []).append(audit_row(episode, anonymised))
-            policy.append(policy_row(anonymised.record))
-    policy.sort(key=lambda row: row["record_id"])
+            policy.setdefault(schema.environment, []).append(policy_row(anonymised.record))
     (directory / "audit").mkdir()
     (directory / "policy").mkdir()
-    content = {POLICY_FILE: rows_digest(policy)}
-    write_rows(policy, POLICY_COLUMNS, directory / POLICY_FILE)
+    content = {}
+    for environment, records in sorted(policy.items()):
+        # By digest, so that the order of the rows says nothing.
+        records.sort(key=lambda row: row["record_id"])
+        content[policy_name(environment)] = rows_digest(records)
+        write_rows(records, POLICY_COLUMNS, directory / policy_name(environment))
     for environment, rows in sorted(audit.items()):
         content[audit_name(environment)] = rows_digest(rows)
         write_rows(rows, AUDIT_COLUMNS, directory / audit_name(environment))
@@ -130,8 +134,8 @@ def rows_digest(rows: Iterable[dict[str, str]]) -> str:
     return json_digest([json_digest(row) for row in rows])
 
 
-def open_dataset(path: Path) -> Dataset:
-    """Open a dataset and check every file against the manifest.
+def open_dataset(path: Path, *, without: str | None = None) -> Dataset:
+    """Open a dataset and check every file against the manifest; those of ``without`` are left unopened and unchecked.
 
     Raises :class:`DatasetError` naming the file that is missing, altered or unexpected. Whether its replays agree is
     another question: see :func:`require_agreement`.
@@ -141,7 +145,7 @@ def open_dataset(path: Path) -> Dataset:
         raise DatasetError(
             "not a frozen dataset",
             where=str(path),
-            found="no manifest.json" if path.is_dir() else "no such directory",
+            found=_what_is_there(path),
             expected="a directory made by `vcrt certify`",
             remedy="make one with `vcrt certify --output DIRECTORY`",
         )
@@ -162,7 +166,10 @@ def open_dataset(path: Path) -> Dataset:
             found=", ".join(sorted(set(manifest.files) ^ set(manifest.content))),
             remedy="make the dataset again with `vcrt certify`",
         )
+    closed = () if without is None else (audit_name(without), policy_name(without))
     for name, entry in manifest.files.items():
+        if name in closed:
+            continue
         file = path / name
         if not file.is_file():
             raise DatasetError(
@@ -184,7 +191,10 @@ def open_dataset(path: Path) -> Dataset:
     foreign = sorted(
         str(file.relative_to(path))
         for file in path.rglob("*")
-        if file.is_file() and str(file.relative_to(path)) not in known
+        if file.is_file()
+        and str(file.relative_to(path)) not in known
+        # What a killed write left behind was never part of anything.
+        and not file.name.startswith((f".{AGREEMENT}.", f".{MANIFEST}."))
     )
     if foreign:
         raise DatasetError(
@@ -194,6 +204,12 @@ def open_dataset(path: Path) -> Dataset:
             remedy="move it away",
         )
     return Dataset(path, manifest)
+
+
+def _what_is_there(path: Path) -> str:
+    if path.is_dir():
+        return f"no {MANIFEST}"
+    return "a file, not a directory" if path.exists() else "no such directory"
 
 
 def _altered(path: Path, expected: str, found: str) -> DatasetError:
@@ -245,9 +261,9 @@ def read_audit(dataset: Dataset, environment: str) -> list[dict[str, str]]:
     return _read_sealed(dataset, audit_name(environment), AUDIT_COLUMNS)
 
 
-def read_policy_records(dataset: Dataset) -> dict[str, PolicyRecord]:
-    """All policy records by identity."""
-    rows = _read_sealed(dataset, POLICY_FILE, POLICY_COLUMNS)
+def read_policy_records(dataset: Dataset, environment: str) -> dict[str, PolicyRecord]:
+    """The policy records of one environment by identity."""
+    rows = _read_sealed(dataset, policy_name(environment), POLICY_COLUMNS)
     return {row["record_id"]: record_from_json(json.loads(row["record"])) for row in rows}
 
 
@@ -270,16 +286,22 @@ class Item:
 
 
 def load_items(dataset: Dataset, environment: str) -> list[Item]:
-    """The supervised records of one environment, in the dataset's order. Opens no other environment's audit file."""
-    records = read_policy_records(dataset)
+    """The supervised records of one environment, in the dataset's order. Opens no other environment's files.
+
+    Relations and orbits are derived again from the sealed replays, never taken as text.
+    """
+    records = read_policy_records(dataset, environment)
+    preset = Preset(
+        num_operations=dataset.manifest.num_operations, orbit_size=dataset.manifest.orbit_size
+    )
     items = []
     for row in read_audit(dataset, environment):
-        certified = certified_from_row(row)
+        certified = certified_from_row(row, preset)
         anonymised = anonymise(certified, dataset.manifest.seed)
         if records.get(anonymised.record.record_id) != anonymised.record:
             raise DatasetError(
                 "an episode's policy record is not the one that its evidence gives",
-                where=f"{dataset.path / POLICY_FILE}, record {anonymised.record.record_id}",
+                where=f"{dataset.path / policy_name(environment)}, record {anonymised.record.record_id}",
                 remedy="make the dataset again with `vcrt certify`",
             )
         items.append(

@@ -110,7 +110,9 @@ def conformance_counts(
     totals: dict[str, dict[str, tuple[int, int]]] = {}
     for schema in certified:
         checkers = totals.setdefault(schema.environment, {})
-        for check in (c for episode in schema.episodes for c in episode.cross_checks):
+        found = [c for episode in schema.episodes for c in episode.cross_checks]
+        found += [c for exclusion in schema.exclusions for c in exclusion.cross_checks]
+        for check in found:
             checked, agreed = checkers.get(check.checker, (0, 0))
             checkers[check.checker] = (checked + check.checked, agreed + check.agreed)
     return {

@@ -40,9 +40,15 @@ HYPERPARAMETERS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
 
 
 def save_checkpoint(
-    state: TrainerState, directory: Path, metrics: Sequence[Mapping[str, Json]]
+    state: TrainerState,
+    directory: Path,
+    metrics: Sequence[Mapping[str, Json]],
+    *,
+    identity: str = "",
 ) -> str:
     """Write ``state`` and the metrics so far to a new directory; return the checkpoint's digest.
+
+    ``identity`` names the run that the checkpoint belongs to; it is demanded again when the checkpoint is loaded.
 
     The digest is the SHA-256 of ``checkpoint.json`` and so covers every file; equal states and metrics have equal
     digests. Raises :class:`RunError` if the directory exists.
@@ -55,6 +61,7 @@ def save_checkpoint(
     head = canonical_json(
         {
             "format": FORMAT,
+            "identity": identity,
             "update_index": state.update_index,
             "duals": state.duals,
             "optimizer": _hyperparameters(state.optimizer),
@@ -71,20 +78,19 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    state: TrainerState, directory: Path, *, expected_digest: str | None = None
+    state: TrainerState,
+    directory: Path,
+    *,
+    identity: str = "",
+    expected_digest: str | None = None,
 ) -> list[dict[str, Json]]:
     """Put a checkpoint into ``state``, made by ``new_state`` on the same backbone; return its metrics.
 
     Everything is read and checked before ``state`` is touched. Raises :class:`RunError` if a file is missing or
-    altered, if the digest is not the expected one, or if the checkpoint belongs to another model or optimiser setting.
+    altered, if the digest is not the expected one, or if the checkpoint belongs to another run, model or optimiser
+    setting.
     """
-    head_bytes = _read(directory / HEAD)
-    if expected_digest is not None:
-        _require_digest(directory / HEAD, head_bytes, expected_digest)
-    head = _parse_head(directory / HEAD, head_bytes)
-    files = {name: _read(directory / name) for name in (WEIGHTS, TRAINER, METRICS)}
-    for name, data in files.items():
-        _require_digest(directory / name, data, head["files"][name])
+    head, files = _read_checked(directory, identity, expected_digest)
     weights, trainer = (
         _parse_tensors(directory / name, files[name]) for name in (WEIGHTS, TRAINER)
     )
@@ -100,6 +106,36 @@ def load_checkpoint(
     state.duals = {name: float(dual) for name, dual in head["duals"].items()}
     state.update_index = int(head["update_index"])
     return metrics
+
+
+def read_metrics(
+    directory: Path, *, identity: str = "", expected_digest: str | None = None
+) -> list[dict[str, Json]]:
+    """The metrics in a checkpoint, every file of which is checked; raises as :func:`load_checkpoint`."""
+    _, files = _read_checked(directory, identity, expected_digest)
+    metrics: list[dict[str, Json]] = json.loads(files[METRICS])
+    return metrics
+
+
+def _read_checked(
+    directory: Path, identity: str, expected_digest: str | None
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    head_bytes = _read(directory / HEAD)
+    if expected_digest is not None:
+        _require_digest(directory / HEAD, head_bytes, expected_digest)
+    head = _parse_head(directory / HEAD, head_bytes)
+    if head["identity"] != identity:
+        raise RunError(
+            "the checkpoint belongs to another run",
+            where=str(directory),
+            found=head["identity"],
+            expected=identity,
+            remedy="put the run's own checkpoint back, or remove this one and start the run again",
+        )
+    files = {name: _read(directory / name) for name in (WEIGHTS, TRAINER, METRICS)}
+    for name, data in files.items():
+        _require_digest(directory / name, data, head["files"][name])
+    return head, files
 
 
 def _weights(state: TrainerState) -> dict[str, Tensor]:
@@ -160,7 +196,7 @@ def _require_digest(path: Path, data: bytes, expected: str) -> None:
 def _parse_head(path: Path, data: bytes) -> dict[str, Any]:
     try:
         head: dict[str, Any] = json.loads(data)
-        fields = {"format", "update_index", "duals", "optimizer", "files"}
+        fields = {"format", "identity", "update_index", "duals", "optimizer", "files"}
         if set(head) != fields or set(head["files"]) != {WEIGHTS, TRAINER, METRICS}:
             raise ValueError("unexpected fields")
     except (ValueError, TypeError) as error:

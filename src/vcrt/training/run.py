@@ -8,6 +8,7 @@ log for people that is never read back.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,6 +52,20 @@ class RunConfig:
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     """The weights and caps of the objective."""
 
+    def __post_init__(self) -> None:
+        counts = ("num_updates", "prompts_per_update", "checkpoint_every")
+        for name in counts:
+            if getattr(self, name) < 1:
+                raise RunError(
+                    f"{name} is too small", found=str(getattr(self, name)), expected="1 or more"
+                )
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise RunError(
+                "not a learning rate",
+                found=str(self.learning_rate),
+                expected="a finite number above 0",
+            )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinishedRun:
@@ -66,6 +81,8 @@ def episode_order(num_items: int, num_draws: int, seed: int) -> list[int]:
 
     It depends on nothing else, so that all methods of a fold and seed see the same episodes in the same order.
     """
+    if num_items < 1:
+        raise RunError("there is no item to train on", expected="at least one item")
     order: list[int] = []
     epoch = 0
     while len(order) < num_draws:
@@ -84,11 +101,13 @@ def train_run(
     *,
     seed: int,
     encode_seed: int,
+    identity: str = "",
     resume: bool = False,
 ) -> FinishedRun:
     """Train one run in ``directory``; a finished run is only read.
 
-    ``encode_seed`` draws what the serialisation of a record leaves to chance. Raises :class:`RunError` if the
+    ``encode_seed`` draws what the serialisation of a record leaves to chance; ``identity`` names the run in its
+    checkpoints, so that another run's checkpoint is never taken for one of its own. Raises :class:`RunError` if the
     directory holds an interrupted run and ``resume`` is not set.
     """
     items = encode_items(
@@ -111,12 +130,12 @@ def train_run(
     metrics: list[dict[str, Json]] = []
     latest = latest_checkpoint(directory)
     if latest is not None:
-        metrics = load_checkpoint(state, latest)
+        metrics = load_checkpoint(state, latest, identity=identity)
     if state.update_index < config.num_updates:
         _refuse_interrupted(directory, state.update_index, config.num_updates, resume)
         directory.mkdir(parents=True, exist_ok=True)
         remove_partial(directory)
-        _train(config, method, items, frozen, state, metrics, directory, seed)
+        _train(config, method, items, frozen, state, metrics, directory, seed, identity)
     last = checkpoint_path(directory, config.num_updates)
     return FinishedRun(checkpoint=last, digest=file_digest(last / HEAD), metrics=tuple(metrics))
 
@@ -130,6 +149,7 @@ def _train(
     metrics: list[dict[str, Json]],
     directory: Path,
     seed: int,
+    identity: str,
 ) -> None:
     order = episode_order(len(items), config.num_updates * config.prompts_per_update, seed)
     with (directory / PROGRESS_LOG).open("w", encoding="utf-8") as log:
@@ -150,7 +170,8 @@ def _train(
             log.flush()
             at_end = state.update_index == config.num_updates
             if at_end or state.update_index % config.checkpoint_every == 0:
-                save_checkpoint(state, checkpoint_path(directory, state.update_index), metrics)
+                path = checkpoint_path(directory, state.update_index)
+                save_checkpoint(state, path, metrics, identity=identity)
 
 
 def checkpoint_path(directory: Path, update_index: int) -> Path:

@@ -1,0 +1,26 @@
+"""What a freshly frozen dataset holds, schema by schema."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from vcrt.records.manifest import Manifest
+
+
+def print_counts(console: Console, manifest: Manifest) -> None:
+    """Print candidates, episodes, legal orders, relations and exclusions of each schema."""
+    table = Table("schema", "candidates", "episodes", "legal orders", "relations", "left out")
+    for environment, schemas in sorted(manifest.counts.items()):
+        for name, counts in sorted(schemas.items()):
+            relations = ", ".join(f"{n} {kind}" for kind, n in counts.relations.items())
+            left_out = ", ".join(f"{n} {kind}" for kind, n in counts.exclusions.items())
+            table.add_row(
+                f"{environment}/{name}",
+                str(counts.candidates),
+                str(counts.episodes),
+                f"{counts.legal_orders} of {counts.orders}",
+                relations,
+                left_out or "none",
+            )
+    console.print(table)
