@@ -11,7 +11,10 @@ help:
 	@echo "make demo       certify, train and report with the embedded defaults"
 	@echo "make test       the test suite"
 	@echo "make test-slow  the tests that take long"
-	@echo "make lint types ruff and mypy"
+	@echo "make lint       ruff, lint and format"
+	@echo "make types      mypy, strict"
+	@echo "make format     let ruff mend what it can"
+	@echo "make clean      remove the environment and the caches"
 
 setup: $(DONE)
 

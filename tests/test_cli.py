@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from vcrt.cli import main
+from vcrt.protocol.experiment import _train_job, _TrainJob, open_experiment
 
 SCHEMAS = ("clrs", "proofwriter")
 METHODS = ("outcome-grpo", "canonical-grpo", "vcrt")
@@ -149,7 +153,7 @@ def test_training_refuses_another_dataset_than_the_planned_one(evaluated, capsys
     (data / "agreement.json").unlink()
     assert "was not verified" in refused(capsys, "train", experiment)
     shutil.rmtree(data)
-    assert "not a frozen dataset" in refused(capsys, "train", experiment)
+    assert "not where it was" in refused(capsys, "train", experiment)
 
 
 def test_nothing_is_overwritten(evaluated, capsys):
@@ -191,6 +195,141 @@ def test_evaluation_waits_for_every_run(evaluated, capsys, tmp_path):
     assert not (experiment / "scores.json").exists()
 
 
+def test_training_opens_no_file_of_the_environment_that_it_holds_out(evaluated, capsys, tmp_path):
+    """Without the held-out environment's files, training gives the same bits."""
+    data, experiment = tmp_path / "data", tmp_path / "experiment"
+    shutil.copytree(evaluated / "data", data)
+    code, *_ = run(capsys, "plan", data, "--output", experiment, "--held-out", "clrs", *SMALL_PLAN)
+    assert code == 0
+    for view in ("audit", "policy"):
+        (data / view / "clrs.parquet").unlink()
+    for run_of_plan in open_experiment(experiment).plan.runs:
+        _train_job(_TrainJob(experiment, run_of_plan))
+    assert len(list(experiment.glob("runs/*/clrs/0/update-000004"))) == len(METHODS)
+    message = refused(capsys, "evaluate", experiment)
+    assert "not finished" in message
+
+
+def test_a_ledger_cut_off_at_the_opening_is_found(evaluated, capsys, tmp_path):
+    experiment = tmp_path / "experiment"
+    shutil.copytree(evaluated / "experiment", experiment)
+    connection = sqlite3.connect(experiment / "ledger.sqlite")
+    connection.execute("DELETE FROM entries WHERE kind IN ('opening', 'scores')")
+    connection.commit()
+    connection.close()
+    assert "records no opening" in refused(capsys, "evaluate", experiment)
+
+
+def test_the_checkpoint_of_another_run_is_not_taken(evaluated, capsys, tmp_path):
+    experiment = tmp_path / "experiment"
+    shutil.copytree(evaluated / "experiment", experiment)
+    shutil.rmtree(experiment / "runs" / "vcrt" / "clrs" / "0")
+    shutil.copytree(
+        experiment / "runs" / "canonical-grpo" / "clrs" / "0",
+        experiment / "runs" / "vcrt" / "clrs" / "0",
+    )
+    connection = sqlite3.connect(experiment / "ledger.sqlite")
+    connection.execute("DELETE FROM entries WHERE kind != 'plan'")
+    connection.commit()
+    connection.close()
+    assert "belongs to another run" in refused(capsys, "train", experiment, "--resume", "--jobs", 1)
+
+
+def test_curves_are_read_from_checked_checkpoints_only(evaluated, capsys, tmp_path):
+    experiment = tmp_path / "experiment"
+    shutil.copytree(evaluated / "experiment", experiment)
+    metrics = experiment / "runs" / "vcrt" / "clrs" / "0" / "update-000004" / "metrics.json"
+    metrics.write_text(metrics.read_text().replace("0.", "1.", 1))
+    assert "metrics.json" in refused(capsys, "report", experiment)
+
+
+def test_a_report_does_not_write_into_what_is_there(evaluated, capsys, tmp_path):
+    for taken in (evaluated / "data", tmp_path):
+        before = sorted(taken.rglob("*"))
+        message = refused(capsys, "report", evaluated / "experiment", "--output", taken)
+        assert "not overwritten" in message
+        assert sorted(taken.rglob("*")) == before
+
+
+def test_an_experiment_has_one_writer(evaluated, capsys):
+    experiment = open_experiment(evaluated / "experiment")
+    with experiment.sole_writer():
+        for command in ("train", "evaluate"):
+            assert "another process" in refused(capsys, command, experiment.path)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_killed_training_leaves_no_worker_and_resumes_to_the_same_bits(evaluated, tmp_path, sent):
+    options = ["--runs", "1", "--updates", "120", "--methods", "vcrt", "--held-out", "clrs"]
+    vcrt = [sys.executable, "-c", "from vcrt.cli import main; main()"]
+
+    def call(*arguments):
+        done = subprocess.run(
+            [*vcrt, *map(str, arguments)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for experiment in (whole, cut):
+        call("plan", evaluated / "data", "--output", experiment, *options)
+    call("train", whole)
+    process = subprocess.Popen(
+        [*vcrt, "train", str(cut)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    log = cut / "runs" / "vcrt" / "clrs" / "0" / "progress.jsonl"
+    deadline = time.monotonic() + 100
+    while not (log.is_file() and log.read_bytes().count(b"\n") >= 103):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(sent)
+    process.wait(timeout=60)
+    time.sleep(2.5)
+    length = log.stat().st_size
+    time.sleep(0.7)
+    assert log.stat().st_size == length, "a worker is still writing"
+    if sent != signal.SIGKILL:
+        assert process.returncode == 130
+        assert "Traceback" not in process.stderr.read()
+    call("train", cut, "--resume")
+    paths = sorted(whole.glob("runs/*/*/*/update-*/*"))
+    assert len(paths) == 2 * 4
+    for path in paths:
+        assert (cut / path.relative_to(whole)).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--updates", 0, "1 or more"),
+        ("--learning-rate", "nan", "finite number"),
+        ("--learning-rate", -1, "finite number"),
+        ("--runs", 0, "at least two environments"),
+    ],
+)
+def test_a_plan_with_bad_numbers_is_refused(evaluated, capsys, tmp_path, option, value, expected):
+    message = refused(capsys, "plan", evaluated / "data", "--output", tmp_path / "e", option, value)
+    assert expected in message
+    assert not (tmp_path / "e").exists()
+
+
+def test_names_given_twice_are_refused(evaluated, capsys, tmp_path):
+    for options in (("--methods", "vcrt", "vcrt"), ("--held-out", "clrs", "clrs")):
+        message = refused(capsys, "plan", evaluated / "data", "--output", tmp_path / "e", *options)
+        assert "twice" in message
+
+
+def test_too_few_items_to_plan_on(capsys, tmp_path):
+    data = tmp_path / "data"
+    schemas = ("clrs/bellman_ford", "proofwriter/attribute_chain")
+    code, *_ = run(
+        capsys, "certify", "--output", data, "--schemas", *schemas, "--episodes", 1, "--jobs", 1
+    )
+    assert code == 0
+    assert run(capsys, "verify", data, "--jobs", 1)[0] == 0
+    assert "too few source items" in refused(capsys, "plan", data, "--output", tmp_path / "e")
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -230,6 +369,7 @@ def lookup(name):
     return version(name)
 importlib.metadata.version = lookup
 from vcrt.cli import main
+from vcrt.protocol.experiment import _train_job, _TrainJob, open_experiment
 main(sys.argv[1:])
 """
 
@@ -282,6 +422,8 @@ def test_the_environments_are_listed(capsys):
 
 def test_bad_numbers_are_refused(capsys, tmp_path):
     assert "at least 1" in refused(capsys, "certify", "--output", tmp_path / "d", "--episodes", "0")
+    assert "at least 1" in refused(capsys, "demo", "--output", tmp_path / "d", "--episodes", "0")
+    assert "at least one" in refused(capsys, "theories")
     assert "at least 1" in refused(
         capsys, "certify", "--output", tmp_path / "d", "--schemas", "clrs", "--jobs", "0"
     )

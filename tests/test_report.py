@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from html.parser import HTMLParser
@@ -22,11 +25,12 @@ from vcrt.report import paper
 from vcrt.report.analysis import FROZEN, analyse
 from vcrt.report.contents import FoldScore, ReportContents, RunReport
 from vcrt.report.curves import CURVE_TITLES, curve_points, quantities
-from vcrt.report.figures import curve_figures
+from vcrt.report.figures import curve_figures, pass_rate_figure
 from vcrt.report.page import write_report
 from vcrt.report.panels import COLORS
 from vcrt.report.provenance import provenance_tables
 from vcrt.report.tables import Table, report_tables, summary, to_csv, to_html, to_rich, to_text
+from vcrt.report.task import task_text
 
 FOLDS = ("lean", "proofwriter", "clrs")
 #: Pass rates of the synthetic methods on the three folds.
@@ -515,7 +519,7 @@ def test_summary_of_a_loss_and_a_broken_guardrail() -> None:
     lines = summary(contents)
     assert "both intervals lie below zero" in sentence(lines, "paired difference")
     assert "is not the paper's" in sentence(lines, "sign of")
-    assert "on Lean, ProofWriter and CLRS the sign differs" in sentence(lines, "sign of")
+    assert "it is not the paper's on Lean, ProofWriter and CLRS." in sentence(lines, "sign of")
     assert "is broken" in sentence(lines, "guardrail")
     retention = next(t for t in report_tables(contents) if t.name == "retention")
     assert [row[-1] for row in retention.rows] == ["held"] * 5 + ["broken"]
@@ -541,7 +545,253 @@ def test_summary_at_the_ceiling() -> None:
     perfect = {"canonical-grpo": (1.0, 1.0, 1.0), "vcrt": (1.0, 1.0, 1.0)}
     lines = summary(synthetic_contents(rates=perfect))
     assert "at the ceiling on every fold" in sentence(lines, "ceiling")
-    assert "both intervals include zero" in sentence(lines, "paired difference")
+    assert sentence(lines, "paired difference").endswith(": every item scored the same.")
+    assert "0.00 on Lean [0.00, 0.00] as every item scored the same" in sentence(lines, "By fold")
+    assert "macro difference is not determined here" in sentence(lines, "sign of")
+    assert "is not the paper's" not in sentence(lines, "sign of")
+
+
+def test_a_difference_that_cancels_out_is_not_called_the_same() -> None:
+    contents = synthetic_contents(
+        rates={"canonical-grpo": (0.5,), "vcrt": (0.5,)}, folds=("lean",), num_runs=2
+    )
+    odd = np.arange(200) % 2 == 1
+    runs = tuple(
+        replace(r, held_out_passes=odd ^ (r.method == "vcrt" and r.seed == 0))
+        for r in contents.runs
+    )
+    line = sentence(summary(replace(contents, runs=runs)), "paired difference")
+    assert "0.00 points" in line
+    assert "the same" not in line
+
+
+def passes(num_passes: int, num_items: int = 200) -> np.ndarray:
+    return np.arange(num_items) < num_passes
+
+
+def test_signs_are_compared_with_the_paper_only_where_there_is_one() -> None:
+    """Lean gains in every run, ProofWriter loses in every run, and CLRS gains on average but loses in one."""
+    contents = synthetic_contents(rates={"canonical-grpo": (0.5,) * 3, "vcrt": (0.5,) * 3})
+    ours = {"lean": (150, 155, 160), "proofwriter": (50, 55, 60), "clrs": (60, 150, 190)}
+    runs = tuple(
+        replace(
+            run,
+            held_out_passes=passes(ours[run.held_out][run.seed] if run.method == "vcrt" else 100),
+        )
+        for run in contents.runs
+    )
+    contents = replace(contents, runs=runs)
+    line = sentence(summary(contents), "sign of")
+    assert "by fold it is the paper's on Lean, is not the paper's on ProofWriter" in line
+    assert "and is not determined here on CLRS." in line
+    # With one run its interval over items decides: the gain on CLRS is then a sign.
+    one = replace(contents, runs=tuple(run for run in runs if run.seed == 2))
+    assert "by fold it is the paper's on Lean and CLRS" in sentence(summary(one), "sign of")
+
+
+@pytest.mark.parametrize(
+    ("folds", "same"),
+    [(FOLDS, True), (FOLDS[::-1], True), (FOLDS[:2], False), ((*FOLDS[:2], "sat"), False)],
+)
+def test_the_published_macro_stands_only_beside_its_own_folds(
+    folds: tuple[str, ...], same: bool
+) -> None:
+    contents = synthetic_contents(
+        rates=dict.fromkeys(("canonical-grpo", "vcrt", "no-anti"), (0.5,) * 3), folds=folds
+    )
+    contents = replace(
+        contents,
+        runs=tuple(
+            replace(r, held_out_passes=passes(150 if r.method == "vcrt" else 50))
+            for r in contents.runs
+        ),
+    )
+    tables = {table.name: table for table in report_tables(contents)}
+    main = {row[0]: row for row in tables["main"].rows}
+    mechanism = {row[0]: row for row in tables["mechanism"].rows}
+    published = (main["VCRT"][-1], tables["difference"].rows[-1][-1], mechanism["No-Anti"][-1])
+    expected = (77.60, "+13.06 [+12.58, +13.54]", "+12.09") if same else ("n/a",) * 3
+    assert published == expected
+    for name in ("main", "difference", "mechanism"):
+        note = "The published macro is over Lean, ProofWriter and CLRS."
+        assert (note in tables[name].note) is not same, name
+    line = sentence(summary(contents), "sign of")
+    assert ("+13.06" in line) is same
+    assert ("the sign of the macro difference is not compared" in line) is not same
+    # A fold's own value does not depend on which other folds there are.
+    assert tables["difference"].rows[folds.index("lean")][-1] == "+33.49"
+    assert "it is the paper's on" in line
+
+
+def with_retention(contents: ReportContents, sizes: Mapping[str, int], lost: int) -> ReportContents:
+    """Every retention item passes before training; each run loses ``lost`` of them."""
+    frozen = {
+        fold: replace(score, retention_passes=np.ones(sizes[fold], bool))
+        for fold, score in contents.frozen.items()
+    }
+    runs = tuple(
+        replace(run, retention_passes=~passes(lost, sizes[run.held_out])) for run in contents.runs
+    )
+    return replace(contents, frozen=frozen, runs=runs)
+
+
+@pytest.mark.parametrize(
+    ("num_items", "lost", "expected"),
+    [
+        (49, 0, "not resolvable (49 items)"),
+        (8, 8, "not resolvable (8 items)"),
+        (1, 1, "not resolvable (1 item)"),
+        (50, 1, "held"),
+        (50, 2, "broken"),
+    ],
+)
+def test_the_guardrail_needs_items_enough(num_items: int, lost: int, expected: str) -> None:
+    base = synthetic_contents(rates={"vcrt": (0.5,)}, folds=("lean",))
+    contents = with_retention(base, {"lean": num_items}, lost)
+    retention = next(t for t in report_tables(contents) if t.name == "retention")
+    assert [row[-1] for row in retention.rows] == [expected]
+    line = sentence(summary(contents), "guardrail")
+    assert f"is {expected}" in line
+    assert f"changes by {-100 * lost / num_items + 0.0:+.2f}".replace("+0.00", "0.00") in line
+    for other in {"held:", "broken"} - {f"{expected}:", expected}:
+        assert f"is {other}" not in line
+
+
+def test_the_guardrail_is_judged_on_the_folds_that_can_show_it() -> None:
+    base = synthetic_contents(rates={"vcrt": (0.5, 0.5)}, folds=("lean", "clrs"))
+    lines = summary(with_retention(base, {"lean": 100, "clrs": 8}, 2))
+    held, coarse = [line for line in lines if "guardrail" in line]
+    assert "with Lean held out is held: the lowest run changes by -2.00 points" in held
+    assert "with CLRS held out is not resolvable (8 items)," in coarse
+    assert "the lowest run changes by -25.00 points" in coarse
+
+
+def test_the_report_says_what_a_pass_is(html: str, contents: ReportContents) -> None:
+    expected = (
+        "An item is an episode of 4 steps from an environment that was not trained on. The policy is given only "
+        "anonymous pointers and the certified relations, no text, and writes one order greedily. It passes if the "
+        "verifier accepts that order and ends in the certified state; 12 of 24 orders do, so a random order passes "
+        "with 50%."
+    )
+    assert html.index('class="headline"') < html.index(expected) < html.index('id="results"')
+    assert "A random order passes with 50%." in report_tables(contents)[0].note
+    longer = replace(contents, dataset={**contents.dataset, "num_operations": 5, "orbit_size": 20})
+    assert "20 of 120 orders do, so a random order passes with 16.67%." in task_text(longer)
+    assert "5-step episode" in report_tables(longer)[0].note
+
+
+def test_the_pass_rate_figure_draws_chance(contents: ReportContents) -> None:
+    """The dotted line of 5 of 24 stands at that share of the axis; that of the frozen backbone is dashed."""
+    rare = replace(contents, dataset={**contents.dataset, "orbit_size": 5}, runs=contents.runs[:1])
+    figure = pass_rate_figure(rare, analyse(rare))
+    assert "Dotted: a random order (20.83%)." in figure.caption
+    root = ElementTree.fromstring(figure.panels[0])
+    places = {}
+    for line in root.iter("{http://www.w3.org/2000/svg}line"):
+        if "stroke-dasharray" in line.attrib:
+            x = float(re.findall(r"[-\d.]+", line.attrib["transform"])[0])
+            places[line.attrib["stroke-dasharray"].replace(" ", ",")] = x
+    frozen = float(np.mean(rare.frozen["lean"].held_out_passes))
+    assert set(places) == {"6,3", "1,3"}
+    assert places["1,3"] / places["6,3"] == pytest.approx(5 / 24 / frozen, rel=0.01)
+
+
+def test_notes_count_runs_and_items(contents: ReportContents) -> None:
+    assert "Mean over 3 runs and 200 items a fold;" in report_tables(contents)[0].note
+    small = synthetic_contents(rates={"vcrt": (0.5, 0.5)}, folds=("lean", "clrs"), num_runs=1)
+    assert "Mean over 1 run and 200 items a fold;" in report_tables(small)[0].note
+    small = replace(
+        small,
+        frozen={
+            **small.frozen,
+            "clrs": replace(small.frozen["clrs"], held_out_passes=passes(3, 40)),
+        },
+        runs=(small.runs[0], replace(small.runs[1], held_out_passes=passes(3, 40))),
+    )
+    note = report_tables(small)[0].note
+    assert "Mean over 1 run and 200 items on Lean and 40 items on CLRS;" in note
+
+
+def test_the_subtitle_says_the_size(html: str, tmp_path: Path) -> None:
+    assert "random partial orders; 600 episodes; 54 runs of 30 updates</p>" in html
+    one = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_runs=1, num_updates=1)
+    one = replace(one, runs=(replace(one.runs[0], curve=()),))
+    page = write_report(one, tmp_path)["report.html"].read_text(encoding="utf-8")
+    assert "; 600 episodes; 1 run</p>" in page
+
+
+def test_the_root_hash_stands_once_unless_the_plan_names_another(contents: ReportContents) -> None:
+    def hashes(root_hash: str) -> list[tuple[object, ...]]:
+        planned = replace(contents, plan={"root_hash": root_hash, "seed": 0})
+        table = next(t for t in provenance_tables(planned) if t.name == "plan")
+        return [row for row in table.rows if "root" in str(row[0])]
+
+    assert hashes("cd" * 32) == [("dataset root hash", "cd" * 32)]
+    assert hashes("ab" * 32)[1:] == [("root_hash", "ab" * 32)]
+
+
+def test_one_minus_sign_everywhere(contents: ReportContents, tmp_path: Path) -> None:
+    """The drawing library writes its own minus on axes: a loss puts some there."""
+    worse = replace(
+        contents,
+        runs=tuple(
+            replace(r, held_out_passes=passes(20 if r.method == "vcrt" else 160))
+            for r in contents.runs
+        ),
+    )
+    page = write_report(worse, tmp_path)["report.html"].read_text(encoding="utf-8")
+    assert re.search(r"<text[^>]*>-\d+</text>", page)
+    assert "\N{MINUS SIGN}" not in page
+
+
+CHROMIUM = shutil.which("chromium")
+MEASURE = """<pre id="measured"></pre><script>
+const box = document.querySelector("#table-main"), cell = box.querySelector("tbody th");
+const edge = () => cell.getBoundingClientRect().left - box.getBoundingClientRect().left;
+box.scrollLeft = 200;
+document.querySelector("#measured").textContent = JSON.stringify({
+  page: document.documentElement.scrollWidth, hidden: box.scrollWidth - box.clientWidth, scrolled: box.scrollLeft,
+  edge: edge(), share: cell.offsetWidth / box.clientWidth,
+  layers: getComputedStyle(box).backgroundAttachment});
+</script></body>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+def test_a_wide_table_on_a_phone_keeps_its_first_column(html: str, tmp_path: Path) -> None:
+    """At 390 px the page itself is not wider; a table scrolls under its first column, with a shade at its edges."""
+    assert CHROMIUM is not None
+    inner = tmp_path / "inner.html"
+    inner.write_text(html.replace("</body>", MEASURE), encoding="utf-8")
+    frame = "<body><iframe src='inner.html' style='width:390px;height:800px;border:0'></iframe>"
+    script = (
+        "<pre id='out'></pre><script>onload = () => { document.querySelector('#out').textContent ="
+        " frames[0].document.querySelector('#measured').textContent; }</script></body>"
+    )
+    outer = tmp_path / "outer.html"
+    outer.write_text(frame + script, encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
+    done = subprocess.run(
+        [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'user'}", "--dump-dom", outer.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    found = re.search(r'<pre id="out">(.+?)</pre>', done.stdout)
+    assert found is not None
+    measured = json.loads(found.group(1))
+    assert measured["page"] <= 390
+    assert measured["hidden"] >= 200
+    assert measured["scrolled"] == 200
+    assert measured["edge"] == 0
+    assert measured["share"] < 0.5
+    assert measured["layers"] == "local, local, scroll, scroll"
+
+
+def test_headings_say_what_they_hold(html: str) -> None:
+    assert '<a href="#opening">When it was evaluated</a>' in html
+    assert "<h3>How settings were chosen</h3>" in html
+    assert "Opening</" not in html
 
 
 @pytest.mark.parametrize(
