@@ -18,14 +18,15 @@ import numpy as np
 import pytest
 import rich.console
 
-from vcrt.protocol.statistics import hierarchical_bootstrap, paired_bootstrap
+from vcrt.protocol.statistics import Interval, hierarchical_bootstrap, paired_bootstrap
 from vcrt.randomness import generator
 from vcrt.records.manifest import CheckCounts, FileEntry, Manifest, SchemaCounts
 from vcrt.report import paper
-from vcrt.report.analysis import FROZEN, analyse
+from vcrt.report.analysis import FROZEN, Estimate, analyse
 from vcrt.report.contents import FoldScore, ReportContents, RunReport
 from vcrt.report.curves import CURVE_TITLES, curve_points, quantities
 from vcrt.report.figures import curve_figures, pass_rate_figure
+from vcrt.report.judgement import determined_sign
 from vcrt.report.page import write_report
 from vcrt.report.panels import COLORS
 from vcrt.report.provenance import provenance_tables
@@ -555,13 +556,13 @@ def test_a_difference_that_cancels_out_is_not_called_the_same() -> None:
     contents = synthetic_contents(
         rates={"canonical-grpo": (0.5,), "vcrt": (0.5,)}, folds=("lean",), num_runs=2
     )
-    odd = np.arange(200) % 2 == 1
+    # In each run all items differ, and the two runs by opposite signs: items alone show nothing.
     runs = tuple(
-        replace(r, held_out_passes=odd ^ (r.method == "vcrt" and r.seed == 0))
+        replace(r, held_out_passes=np.full(200, (r.method == "vcrt") == (r.seed == 0)))
         for r in contents.runs
     )
     line = sentence(summary(replace(contents, runs=runs)), "paired difference")
-    assert "0.00 points" in line
+    assert "0.00 points (95% interval over items [0.00, 0.00]" in line
     assert "the same" not in line
 
 
@@ -587,6 +588,17 @@ def test_signs_are_compared_with_the_paper_only_where_there_is_one() -> None:
     # With one run its interval over items decides: the gain on CLRS is then a sign.
     one = replace(contents, runs=tuple(run for run in runs if run.seed == 2))
     assert "by fold it is the paper's on Lean and CLRS" in sentence(summary(one), "sign of")
+
+
+def test_the_interval_over_runs_decides_a_sign_where_there_are_runs() -> None:
+    def interval(low: float) -> Interval:
+        return Interval(estimate=0.1, low=low, high=0.2, level=0.95, num_resamples=1)
+
+    clear, unclear = interval(0.05), interval(-0.05)
+    narrow, wide = ((clear, unclear), (unclear, clear))
+    for (items, both), signs in ((narrow, (1, 0)), (wide, (0, 1))):
+        estimate = Estimate(items=items, runs_and_items=both)
+        assert (determined_sign(estimate, 1), determined_sign(estimate, 3)) == signs
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from vcrt.report.page import write_report
 from vcrt.report.summary import sentences
 from vcrt.report.table import Table, only_aside, to_rich, without_aside
 from vcrt.report.tables import result_tables
+from vcrt.report.task import task_text
 
 NOT_MEASURED = (
     "Language models: all figures come from the embedded backbone of about 150,000 parameters.",
@@ -26,6 +27,8 @@ def print_report(console: Console, experiment: Experiment, directory: Path) -> N
     contents = gather(experiment, not_measured=NOT_MEASURED)
     written = write_report(contents, directory)
     analysis = analyse(contents)
+    console.print(task_text(contents), highlight=False, markup=False)
+    console.print()
     for table in result_tables(contents, analysis):
         _print_table(console, table)
     for sentence in sentences(contents, analysis):
@@ -40,10 +43,10 @@ def _print_table(console: Console, table: Table) -> None:
     parts = [drawn]
     unbounded = console.options.update(width=10_000)
     if table.aside and console.measure(drawn, options=unbounded).maximum > console.width:
-        parts = [
-            to_rich(replace(without_aside(table), note="")),
-            to_rich(replace(only_aside(table), title="The published values, for orientation")),
-        ]
+        published = replace(
+            only_aside(table), title="The published values, for orientation", note=""
+        )
+        parts = [to_rich(without_aside(table)), to_rich(published)]
     for part in parts:
         console.print(part)
         console.print()

@@ -1,12 +1,12 @@
 """The numbers of a report: rates, differences and retention with their intervals, computed once from the contents.
 
 Each interval has its own named generator, so that it does not depend on which other intervals are computed. Not
-covered: wording, rounding and drawing. Everything is a fraction of 1.
+covered: conclusions (:mod:`vcrt.report.judgement`), wording, rounding and drawing. Everything is a fraction of 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +62,8 @@ class Comparison:
     minus: str
     folds: Mapping[str, Estimate]
     macro: Estimate | None
+    #: How many pairs of runs each fold has.
+    num_runs: Mapping[str, int]
     num_negative: int
     num_comparisons: int
 
@@ -71,6 +73,9 @@ class Analysis:
     """Everything that tables, figures and sentences quote."""
 
     folds: tuple[str, ...]
+    #: Held-out items and retention items of each fold.
+    num_items: Mapping[str, int]
+    num_retention_items: Mapping[str, int]
     results: tuple[MethodResult, ...]
     frozen: Mapping[str, Estimate]
     frozen_macro: Estimate
@@ -88,13 +93,13 @@ class Analysis:
             return None
         return self.comparisons.get(self.strongest_baseline)
 
-    @property
-    def largest_decline(self) -> tuple[float, MethodResult, str, int]:
-        """The lowest source retention of a single run: its value, method, fold and seed."""
+    def largest_decline(self, folds: Collection[str]) -> tuple[float, MethodResult, str, int]:
+        """The lowest source retention of a single run on some folds: its value, method, fold and seed."""
         runs = (
             (value, index, fold, seed)
             for index, result in enumerate(self.results)
             for fold, by_seed in result.run_retention.items()
+            if fold in folds
             for seed, value in by_seed.items()
         )
         value, index, fold, seed = min(runs)
@@ -115,6 +120,8 @@ def analyse(contents: ReportContents) -> Analysis:
         comparisons = {other: _comparison(contents, method, other) for other in others}
     return Analysis(
         folds=contents.folds,
+        num_items={f: contents.frozen[f].held_out_passes.size for f in contents.folds},
+        num_retention_items={f: contents.frozen[f].retention_passes.size for f in contents.folds},
         results=results,
         frozen=_by_fold(contents, frozen, "pass rate", FROZEN),
         frozen_macro=_estimate(contents, frozen, "pass rate", FROZEN, "macro"),
@@ -181,6 +188,7 @@ def _comparison(contents: ReportContents, method: str, other: str) -> Comparison
         minus=other,
         folds=folds,
         macro=macro,
+        num_runs={fold: len(values) for fold, values in differences.items()},
         num_negative=num_negative,
         num_comparisons=num_comparisons,
     )
@@ -212,24 +220,3 @@ def _estimate(contents: ReportContents, scores: Mapping[str, FloatArray], *names
             scores, generator(contents.seed, "report", "runs", *names), contents.num_resamples
         ),
     )
-
-
-def contributions(comparison: Comparison) -> dict[str, float]:
-    """Each fold's share of the macro difference; empty if there is no macro difference."""
-    if comparison.macro is None or comparison.macro.value == 0:
-        return {}
-    total = comparison.macro.value * len(comparison.folds)
-    return {fold: estimate.value / total for fold, estimate in comparison.folds.items()}
-
-
-def at_bound(analysis: Analysis, fold: str, *, tolerance: float = 0.01) -> str | None:
-    """``ceiling`` or ``floor`` if every trained method is within ``tolerance`` of 1 or of 0 on a fold."""
-    rates = [r.folds[fold].value for r in analysis.results if fold in r.folds]
-    if min(rates) >= 1 - tolerance:
-        return "ceiling"
-    return "floor" if max(rates) <= tolerance else None
-
-
-def within_guardrail(change: float) -> bool:
-    """Whether a change of source retention, as a fraction, is within the paper's guardrail of two points."""
-    return 100 * change >= -paper.RETENTION_GUARDRAIL - 1e-9

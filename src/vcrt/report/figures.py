@@ -33,7 +33,11 @@ from vcrt.report.panels import (
     method_styles,
 )
 from vcrt.report.svg import Layers
+from vcrt.report.task import chance, chance_text
 from vcrt.report.wording import counted, interval_text, label, listed, percent, points
+
+#: The frozen backbone is dashed and chance dotted.
+REFERENCE_DASHES = ((6, 3), (1, 3))
 
 
 def difference_figure(analysis: Analysis) -> Figure | None:
@@ -89,7 +93,7 @@ def difference_figure(analysis: Analysis) -> Figure | None:
 
 
 def pass_rate_figure(contents: ReportContents, analysis: Analysis) -> Figure:
-    """Held-out pass rates: one dot for each run, mean and interval, and the frozen backbone as reference."""
+    """Held-out pass rates: a ring for each run, mean and interval, beside the frozen backbone and chance."""
     styles = method_styles(contents.methods)
     panels = []
     for index, fold in enumerate(analysis.folds):
@@ -108,10 +112,11 @@ def pass_rate_figure(contents: ReportContents, analysis: Analysis) -> Figure:
         parts = [f"{row['label']} {row['value']:.2f}%" for row in rows]
         panels.append(
             draw(
-                _rate_chart(rows, dots, frozen, styles),
+                _rate_chart(rows, dots, (frozen, percent(chance(contents))), styles),
                 f"pass-rates-{index}",
                 title,
-                f"Mean pass rates: {listed(parts)}; frozen backbone {frozen:.2f}%.",
+                f"Mean pass rates: {listed(parts)}; frozen backbone {frozen:.2f}%; "
+                f"chance {chance_text(contents)}.",
                 height=64 + 26 * len(analysis.results),
             )
         )
@@ -120,7 +125,7 @@ def pass_rate_figure(contents: ReportContents, analysis: Analysis) -> Figure:
         title="Held-out pass rate (%)",
         caption=(
             "Rings: single runs. Filled dot and line: mean and 95% interval over runs and items. "
-            "Dashed: frozen backbone."
+            f"Dashed: frozen backbone. Dotted: a random order ({chance_text(contents)})."
         ),
         panels=tuple(panels),
     )
@@ -129,7 +134,7 @@ def pass_rate_figure(contents: ReportContents, analysis: Analysis) -> Figure:
 def _rate_chart(
     rows: list[dict[str, Any]],
     dots: list[dict[str, Any]],
-    frozen: float,
+    references: tuple[float, float],
     styles: Mapping[str, Style],
 ) -> Layers:
     y = labels([label(method) for method in styles])
@@ -137,9 +142,12 @@ def _rate_chart(
     hue = color(styles)
     base = alt.Chart(data(rows))
     return alt.layer(
-        alt.Chart(data([{"frozen": frozen}]))
-        .mark_rule(color="currentColor", opacity=0.75, strokeDash=[4, 3])
-        .encode(x="frozen:Q"),
+        *(
+            alt.Chart(data([{"reference": value}]))
+            .mark_rule(color="currentColor", opacity=0.75, strokeDash=list(dash))
+            .encode(x="reference:Q")
+            for value, dash in zip(references, REFERENCE_DASHES, strict=True)
+        ),
         base.mark_rule(strokeWidth=2).encode(
             x=alt.X("both_low:Q", title="pass rate (%)", scale=x),
             x2="both_high:Q",

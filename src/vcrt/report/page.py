@@ -24,7 +24,8 @@ from vcrt.report.provenance import provenance_tables
 from vcrt.report.summary import bound_sentences, sentences, verdict
 from vcrt.report.table import Table, cell_text, to_csv, to_html, to_text
 from vcrt.report.tables import result_tables
-from vcrt.report.wording import interval_text, label, points
+from vcrt.report.task import task_text
+from vcrt.report.wording import counted, counted_range, interval_text, label, points
 from vcrt.storage import write_file
 
 #: Quantities whose curves are shown at once; the others are one click away.
@@ -59,6 +60,8 @@ def render_page(contents: ReportContents, analysis: Analysis, tables: tuple[Tabl
     curves = curve_figures(contents)
     return template.render(
         contents=contents,
+        subtitle=_subtitle(contents),
+        task=task_text(contents),
         sentences=sentences(contents, analysis),
         headline=_headline(analysis),
         difference=difference_figure(analysis),
@@ -71,6 +74,16 @@ def render_page(contents: ReportContents, analysis: Analysis, tables: tuple[Tabl
         ],
         tables={table.name: to_html(table) for table in tables},
     )
+
+
+def _subtitle(contents: ReportContents) -> str:
+    """The backbone and the size of the experiment: frozen episodes, runs, and updates of a run if any was logged."""
+    schemas = (s for by_schema in contents.dataset["counts"].values() for s in by_schema.values())
+    episodes = counted(sum(schema["episodes"] for schema in schemas), "episode")
+    runs = counted(len(contents.runs), "run")
+    last = {int(max(row["update"] for row in run.curve)) for run in contents.runs if run.curve}
+    updates = f" of {counted_range(last, 'update')}" if last else ""
+    return f"{contents.backbone}; {episodes}; {runs}{updates}"
 
 
 def _caveat(difference: Estimate) -> list[str]:

@@ -7,7 +7,7 @@ LoRA, three runs of 400 updates a fold: other backbones and scales cannot be com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 BACKBONE = "Qwen3.5-2B"
@@ -108,6 +108,11 @@ RETENTION_GUARDRAIL = 2.0
 def same_name(first: str, second: str) -> bool:
     """Whether two names are equal but for case, hyphens, underscores and spaces."""
     return _letters(first) == _letters(second)
+
+
+def same_folds(folds: Sequence[str]) -> bool:
+    """Whether the folds are the paper's three in any order, so that its macro averages stand for the same thing."""
+    return sorted(map(_letters, folds)) == sorted(map(_letters, ENVIRONMENTS))
 
 
 def display_name(name: str) -> str:

@@ -149,9 +149,14 @@ def _disagreement(checked: int, agreed: int) -> tuple[str, str]:
 
 
 def plan_table(contents: ReportContents) -> Table:
-    """The frozen plan, one row for each setting, and the hashes of plan and dataset."""
-    rows = [("plan hash", contents.plan_hash), ("dataset root hash", contents.dataset["root_hash"])]
-    rows += [(".".join(path), _text(value)) for path, value in _leaves(contents.plan)]
+    """The frozen plan, one row for each setting, and the hashes of plan and dataset, each once."""
+    root_hash = contents.dataset["root_hash"]
+    rows = [("plan hash", contents.plan_hash), ("dataset root hash", root_hash)]
+    rows += [
+        (".".join(path), _text(value))
+        for path, value in _leaves(contents.plan)
+        if (path, value) != (("root_hash",), root_hash)
+    ]
     return Table(
         name="plan",
         title="Plan",

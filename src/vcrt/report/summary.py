@@ -7,18 +7,28 @@ only if the interval that resamples runs too lies on one side of zero.
 from __future__ import annotations
 
 from vcrt.report import paper
-from vcrt.report.analysis import (
-    FROZEN,
-    Analysis,
-    Comparison,
-    Estimate,
-    analyse,
+from vcrt.report.agreement import against_paper
+from vcrt.report.analysis import FROZEN, Analysis, Comparison, Estimate, analyse
+from vcrt.report.contents import ReportContents
+from vcrt.report.judgement import (
     at_bound,
     contributions,
+    resolves_guardrail,
+    same_everywhere,
     within_guardrail,
 )
-from vcrt.report.contents import ReportContents
-from vcrt.report.wording import counted, interval_text, label, listed, percent, points, printable
+from vcrt.report.wording import (
+    counted,
+    counted_range,
+    interval_text,
+    label,
+    listed,
+    percent,
+    points,
+    printable,
+)
+
+SAME = "every item scored the same"
 
 
 def summary(contents: ReportContents) -> list[str]:
@@ -33,13 +43,15 @@ def sentences(contents: ReportContents, analysis: Analysis) -> list[str]:
         *_against_frozen(analysis),
         *bound_sentences(analysis),
         *_ablations(analysis),
-        _retention(analysis),
+        *_retention(analysis),
         *_scope(contents, analysis),
     ]
 
 
 def verdict(estimate: Estimate) -> str:
     """What both intervals of a difference say together."""
+    if same_everywhere(estimate):
+        return SAME
     items, both = estimate.items.sign, estimate.runs_and_items.sign
     if items == both == 1:
         return "both intervals lie above zero"
@@ -81,14 +93,13 @@ def _headline(analysis: Analysis) -> list[str]:
         f"over runs and items {interval_text(headline.macro.runs_and_items)}): {verdict(headline.macro)}."
     )
     lines.append(_by_fold(headline))
-    lines += _against_paper(headline)
+    lines += against_paper(headline)
     return lines
 
 
 def _by_fold(comparison: Comparison) -> str:
     parts = [
-        f"{points(e.value)} on {label(fold)} {interval_text(e.runs_and_items)}"
-        for fold, e in comparison.folds.items()
+        f"{points(e.value)} on {label(fold)} {_interval(e)}" for fold, e in comparison.folds.items()
     ]
     text = f"By fold, with intervals over runs and items: {listed(parts)}."
     num_negative, total = comparison.num_negative, comparison.num_comparisons
@@ -100,36 +111,14 @@ def _by_fold(comparison: Comparison) -> str:
     return text
 
 
+def _interval(difference: Estimate) -> str:
+    """The interval over runs and items of a difference, with a word where there is nothing to resample."""
+    words = f" as {SAME}" if same_everywhere(difference) else ""
+    return f"{interval_text(difference.runs_and_items)}{words}"
+
+
 def _be(number: int) -> str:
     return "is" if number == 1 else "are"
-
-
-def _against_paper(comparison: Comparison) -> list[str]:
-    """Where signs agree with the paper's: signs only, since sizes are not comparable."""
-    published = paper.published_difference(comparison.method, comparison.minus)
-    if published is None or comparison.macro is None:
-        return [
-            f"The paper's strongest baseline is {paper.HEADLINE.minus}; "
-            f"it prints no interval for a difference from {label(comparison.minus)}."
-        ]
-    same = _sign(comparison.macro.value) == _sign(published.macro)
-    other = [
-        label(fold)
-        for fold, e in comparison.folds.items()
-        if (value := paper.in_fold(published.folds, fold)) is not None
-        and _sign(e.value) != _sign(value)
-    ]
-    low, high = published.interval or (published.macro, published.macro)
-    text = (
-        f"The sign of the macro difference {'is' if same else 'is not'} the paper's "
-        f"({published.macro:+.2f} points [{low:+.2f}, {high:+.2f}] on {paper.BACKBONE}, not comparable in size)"
-    )
-    text += f"; on {listed(other)} the sign differs from the paper's." if other else "."
-    return [text]
-
-
-def _sign(value: float) -> int:
-    return (value > 0) - (value < 0)
 
 
 def _against_frozen(analysis: Analysis) -> list[str]:
@@ -140,7 +129,7 @@ def _against_frozen(analysis: Analysis) -> list[str]:
         f"The frozen backbone passes {percent(analysis.frozen_macro.value):.2f}% (95% interval over items "
         f"{interval_text(analysis.frozen_macro.items, signed=False)}); training with "
         f"{label(comparison.method)} changes that by {points(comparison.macro.value)} points "
-        f"(95% interval over runs and items {interval_text(comparison.macro.runs_and_items)})."
+        f"(95% interval over runs and items {_interval(comparison.macro)})."
     ]
 
 
@@ -174,15 +163,38 @@ def _ablations(analysis: Analysis) -> list[str]:
     ]
 
 
-def _retention(analysis: Analysis) -> str:
-    value, result, fold, seed = analysis.largest_decline
+def _retention(analysis: Analysis) -> list[str]:
+    """The guardrail where there are items enough to see it, and where there are not."""
+    items = analysis.num_retention_items
+    fine = [fold for fold in analysis.folds if resolves_guardrail(items[fold])]
+    coarse = [fold for fold in analysis.folds if fold not in fine]
+    lines = []
+    if fine:
+        value, lowest = _lowest_run(analysis, fine)
+        verdict = "held" if within_guardrail(value) else "broken"
+        lines.append(f"{_guardrail_on(fine if coarse else [])} is {verdict}: {lowest}.")
+    if coarse:
+        number = counted_range([items[fold] for fold in coarse], "item")
+        lines.append(
+            f"{_guardrail_on(coarse if fine else [])} is not resolvable ({number}), since one item is more than "
+            f"{paper.RETENTION_GUARDRAIL:.0f} points: {_lowest_run(analysis, coarse)[1]}."
+        )
+    return lines
+
+
+def _guardrail_on(folds: list[str]) -> str:
+    where = f" with {listed([label(fold) for fold in folds])} held out" if folds else ""
+    return f"The guardrail of {paper.RETENTION_GUARDRAIL:.0f} points on source decline{where}"
+
+
+def _lowest_run(analysis: Analysis, folds: list[str]) -> tuple[float, str]:
+    """The largest decline of a single run on some folds, and its words."""
+    value, result, fold, seed = analysis.largest_decline(folds)
     mean = result.retention[fold]
-    held = "held" if within_guardrail(value) else "broken"
-    return (
-        f"The guardrail of {paper.RETENTION_GUARDRAIL:.0f} points on source decline is {held}: the lowest run changes "
-        f"by {points(value)} points ({label(result.method)} with {label(fold)} held out, "
+    return value, (
+        f"the lowest run changes by {points(value)} points ({label(result.method)} with {label(fold)} held out, "
         f"seed {seed}; the mean of its runs on that fold is {points(mean.value)} points, 95% interval over runs and "
-        f"items {interval_text(mean.runs_and_items)})."
+        f"items {_interval(mean)})"
     )
 
 

@@ -39,6 +39,8 @@ THEME: Mapping[str, Any] = {
     },
     "title": {"color": _INK, "fontSize": 12, "anchor": "start", "offset": 6},
 }
+#: The drawing library's minus sign; tables and sentences write a hyphen, which CSV readers and terminals can parse.
+_MINUS = "\N{MINUS SIGN}"
 _DROPPED = re.compile(r"^(class|role|pointer-events|aria-.*)$")
 
 
@@ -59,8 +61,10 @@ def to_svg(chart: Layers, *, name: str, title: str, description: str) -> str:
 
 
 def _clean(element: ElementTree.Element) -> None:
-    """Drop what only an interactive chart needs, and decimals that no one can see."""
+    """Drop what only an interactive chart needs and decimals that no one can see; write minus as everywhere else."""
     element.tag = element.tag.removeprefix(f"{{{SVG_NAMESPACE}}}")
+    if element.text:
+        element.text = element.text.replace(_MINUS, "-")
     for key in list(element.attrib):
         if _DROPPED.match(key):
             del element.attrib[key]

@@ -16,13 +16,22 @@ from vcrt.report.analysis import (
     Estimate,
     MethodResult,
     analyse,
-    within_guardrail,
 )
 from vcrt.report.contents import ReportContents
+from vcrt.report.judgement import resolves_guardrail, within_guardrail
 from vcrt.report.provenance import provenance_tables
 from vcrt.report.summary import summary
 from vcrt.report.table import Cell, Table, cell_text, to_csv, to_html, to_rich, to_text
-from vcrt.report.wording import interval_text, label, percent, points
+from vcrt.report.task import task_note
+from vcrt.report.wording import (
+    counted,
+    counted_range,
+    interval_text,
+    label,
+    listed,
+    percent,
+    points,
+)
 
 __all__ = [
     "Table",
@@ -47,6 +56,7 @@ NOT_COMPARABLE = (
     f'Columns marked "(paper)" are published values for {paper.BACKBONE}: another backbone and another scale, '
     "not comparable in size."
 )
+OTHER_FOLDS = f"The published macro is over {listed(paper.ENVIRONMENTS)}."
 TWO_INTERVALS = (
     "Percentile bootstrap intervals: over items for exactly these runs, as in the paper; over runs and items when the "
     "runs are resampled too."
@@ -60,7 +70,7 @@ def report_tables(contents: ReportContents) -> tuple[Table, ...]:
 
 def result_tables(contents: ReportContents, analysis: Analysis) -> tuple[Table, ...]:
     """The tables of results. Differences are left out when there is nothing to compare."""
-    tables = [main_table(analysis)]
+    tables = [main_table(contents, analysis)]
     if analysis.headline is not None:
         tables.append(difference_table(analysis.headline, analysis.folds))
     if len(analysis.comparisons) > (2 if analysis.headline else 1):
@@ -68,7 +78,7 @@ def result_tables(contents: ReportContents, analysis: Analysis) -> tuple[Table, 
     return (*tables, run_table(analysis), retention_table(contents, analysis))
 
 
-def main_table(analysis: Analysis) -> Table:
+def main_table(contents: ReportContents, analysis: Analysis) -> Table:
     """Held-out pass rates in percent: the frozen backbone and each method, beside the paper's values."""
     folds = [label(fold) for fold in analysis.folds]
     frozen = [percent(analysis.frozen[fold].value) for fold in analysis.folds]
@@ -89,7 +99,10 @@ def main_table(analysis: Analysis) -> Table:
         title="Held-out pass rate (%), one greedy answer per item",
         columns=("Method", *folds, "Macro", f"Macro, {INTERVALS[1]}", *published),
         rows=tuple(rows),
-        note=f"Mean over {_range(num_runs)} run(s); macro is the mean over folds with equal weight. {NOT_COMPARABLE}",
+        note=(
+            f"{task_note(contents)} Mean over {counted_range(num_runs, 'run')} and {_items(analysis)}; macro is the "
+            f"mean over folds with equal weight. {_paper_note(analysis.folds)}"
+        ),
         aside=frozenset(published),
     )
 
@@ -110,7 +123,8 @@ def _published_rates(method: str, analysis: Analysis) -> list[Cell]:
     row = paper.published_scores(method)
     if row is None:
         return [MISSING] * (len(analysis.folds) + 1)
-    return [*_published_folds(row.folds, analysis.folds), row.macro]
+    macro = row.macro if paper.same_folds(analysis.folds) else MISSING
+    return [*_published_folds(row.folds, analysis.folds), macro]
 
 
 def _published_folds(values: Mapping[str, float], folds: tuple[str, ...]) -> list[Cell]:
@@ -127,8 +141,7 @@ def difference_table(comparison: Comparison, folds: tuple[str, ...]) -> Table:
         text = MISSING if value is None else f"{value:+.2f}"
         estimate = comparison.folds.get(fold)
         rows.append((label(fold), *_estimate_cells(estimate), text))
-    text = MISSING if published is None else _published_text(published)
-    rows.append(("Macro", *_estimate_cells(comparison.macro), text))
+    rows.append(("Macro", *_estimate_cells(comparison.macro), _published_macro(published, folds)))
     method, minus = label(comparison.method), label(comparison.minus)
     return Table(
         name="difference",
@@ -137,7 +150,7 @@ def difference_table(comparison: Comparison, folds: tuple[str, ...]) -> Table:
         rows=tuple(rows),
         note=(
             f"{comparison.num_negative} of {comparison.num_comparisons} fold-by-run comparisons are negative. "
-            f"{TWO_INTERVALS} {NOT_COMPARABLE}"
+            f"{TWO_INTERVALS} {_paper_note(folds)}"
         ),
         aside=frozenset({"Difference (paper)"}),
     )
@@ -156,7 +169,7 @@ def mechanism_table(analysis: Analysis) -> Table:
                     for f in analysis.folds
                 ),
                 *_estimate_cells(comparison.macro),
-                MISSING if published is None else _published_text(published),
+                _published_macro(published, analysis.folds),
             )
         )
     method = label(analysis.method or "")
@@ -166,7 +179,7 @@ def mechanism_table(analysis: Analysis) -> Table:
         title=f"{method} minus each other method (points); positive values favour {method}",
         columns=("Minus", *folds, "Macro", *INTERVALS, "Macro (paper)"),
         rows=tuple(rows),
-        note=f"Intervals belong to the macro difference. {TWO_INTERVALS} {NOT_COMPARABLE}",
+        note=f"Intervals belong to the macro difference. {TWO_INTERVALS} {_paper_note(analysis.folds)}",
         aside=frozenset({"Macro (paper)"}),
     )
 
@@ -200,11 +213,11 @@ def retention_table(contents: ReportContents, analysis: Analysis) -> Table:
         (
             label(result.method),
             label(fold),
-            contents.frozen[fold].retention_passes.size,
+            (items := analysis.num_retention_items[fold]),
             percent(float(contents.frozen[fold].retention_passes.mean())),
             *_estimate_cells(estimate),
             points(worst := min(result.run_retention[fold].values())),
-            "held" if within_guardrail(worst) else "broken",
+            _guardrail(worst, items),
         )
         for result in analysis.results
         for fold, estimate in result.retention.items()
@@ -224,7 +237,8 @@ def retention_table(contents: ReportContents, analysis: Analysis) -> Table:
         ),
         rows=rows,
         note=(
-            f"The guardrail is held if no run declines by more than {paper.RETENTION_GUARDRAIL:.0f} points. "
+            f"The guardrail is held if no run declines by more than {paper.RETENTION_GUARDRAIL:.0f} points; it is not "
+            "resolvable where a single item is more than that. "
             f"In the paper the largest decline is {paper.LARGEST_SOURCE_DECLINE} points. {TWO_INTERVALS}"
         ),
     )
@@ -240,13 +254,31 @@ def _estimate_cells(estimate: Estimate | None) -> tuple[str, str, str]:
     )
 
 
-def _published_text(published: paper.PublishedDifference) -> str:
+def _guardrail(worst: float, num_items: int) -> str:
+    if not resolves_guardrail(num_items):
+        return f"not resolvable ({counted(num_items, 'item')})"
+    return "held" if within_guardrail(worst) else "broken"
+
+
+def _items(analysis: Analysis) -> str:
+    """``40 items a fold``, or the number of each fold if they differ."""
+    numbers = set(analysis.num_items.values())
+    if len(numbers) == 1:
+        return f"{counted(numbers.pop(), 'item')} a fold"
+    return listed(
+        [f"{counted(n, 'item')} on {label(fold)}" for fold, n in analysis.num_items.items()]
+    )
+
+
+def _paper_note(folds: tuple[str, ...]) -> str:
+    return NOT_COMPARABLE if paper.same_folds(folds) else f"{NOT_COMPARABLE} {OTHER_FOLDS}"
+
+
+def _published_macro(published: paper.PublishedDifference | None, folds: tuple[str, ...]) -> str:
+    """The paper's macro difference with its interval, if it is over these folds."""
+    if published is None or not paper.same_folds(folds):
+        return MISSING
     if published.interval is None:
         return f"{published.macro:+.2f}"
     low, high = published.interval
     return f"{published.macro:+.2f} [{low:+.2f}, {high:+.2f}]"
-
-
-def _range(numbers: set[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"

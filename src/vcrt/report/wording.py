@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from vcrt.protocol.statistics import Interval
 from vcrt.report import paper
@@ -47,3 +47,9 @@ def listed(items: Sequence[str]) -> str:
 def counted(number: int, singular: str, plural: str | None = None) -> str:
     """``1 run``, ``3 runs``."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def counted_range(numbers: Collection[int], singular: str) -> str:
+    """``1 run``, ``3 runs`` or ``1 to 3 runs``."""
+    low, high = min(numbers), max(numbers)
+    return counted(low, singular) if low == high else f"{low:,} to {counted(high, singular)}"
