@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from vcrt.cli import main
+from vcrt.protocol.evaluation import read_scores
 from vcrt.protocol.experiment import _train_job, _TrainJob, open_experiment
+from vcrt.report.gather import gather
 
 SCHEMAS = ("clrs", "proofwriter")
 METHODS = ("outcome-grpo", "canonical-grpo", "vcrt")
@@ -63,6 +65,18 @@ def test_the_whole_way_gives_a_report(evaluated):
     assert root_hash in page
     for name in ("outcome-grpo", "canonical-grpo", "vcrt"):
         assert name.lower() in page.lower()
+
+
+def test_each_method_is_compared_with_the_frozen_backbone_in_its_own_view(evaluated):
+    experiment = open_experiment(evaluated / "experiment")
+    scores, contents = read_scores(experiment), gather(experiment)
+    assert set(scores.frozen) == {"pointers, sorted", "tokens, shuffled"}
+    for run_report in contents.runs:
+        view = "tokens, shuffled" if run_report.method == "outcome-grpo" else "pointers, sorted"
+        expected = scores.frozen[view][run_report.held_out].retention
+        found = "".join("1" if p else "0" for p in contents.frozen_retention(run_report))
+        assert found == expected
+    assert scores.frozen["pointers, sorted"] != scores.frozen["tokens, shuffled"]
 
 
 def test_a_finished_experiment_is_not_trained_or_opened_again(evaluated, capsys):

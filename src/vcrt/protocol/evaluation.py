@@ -42,7 +42,7 @@ from vcrt.training.methods import Method, method
 from vcrt.training.update import new_state
 
 SCORES_FILE = "scores.json"
-#: The frozen backbone is scored as this method would see the records.
+#: The frozen backbone's own row in a report is scored as this method sees the records.
 FROZEN_AS = "canonical-grpo"
 
 
@@ -56,11 +56,14 @@ class FoldPasses(BaseModel):
 
 
 class Scores(BaseModel):
-    """The passes of the frozen backbone by held-out environment, and of every run by its name."""
+    """The passes of the frozen backbone, by view and held-out environment, and of every run by its name.
+
+    A *view* is what a method's policy gets and gives: its interface and its serialisation (:func:`view_of`).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    frozen: dict[str, FoldPasses]
+    frozen: dict[str, dict[str, FoldPasses]]
     runs: dict[str, FoldPasses]
 
     @property
@@ -74,10 +77,18 @@ def passes_array(text: str) -> npt.NDArray[np.bool_]:
     return np.array([character == "1" for character in text])
 
 
+def view_of(chosen: Method) -> str:
+    """The name of a method's view of the records, in which the frozen backbone is its matched reference."""
+    return f"{chosen.interface}, {chosen.serialisation}"
+
+
 @dataclass(frozen=True, slots=True)
 class _ScoreJob:
+    """One run to score, or the frozen backbone as ``method`` sees the records."""
+
     path: Path
     held_out: str
+    method: str
     run: PlannedRun | None
 
 
@@ -105,16 +116,21 @@ def _evaluate(
         read_finished_run(experiment, run)
     planned_dataset(plan)
     _record_opening(experiment, reopen_reason)
-    work = [_ScoreJob(experiment.path, fold, None) for fold in plan.held_out]
-    work += [_ScoreJob(experiment.path, run.held_out, run) for run in plan.runs]
+    views = {view_of(method(name)): name for name in (*reversed(plan.methods), FROZEN_AS)}
+    work = [
+        _ScoreJob(experiment.path, fold, name, None)
+        for name in views.values()
+        for fold in plan.held_out
+    ]
+    work += [_ScoreJob(experiment.path, run.held_out, run.method, run) for run in plan.runs]
     task = progress.task("evaluate runs and the frozen backbone", len(work), "scored")
-    frozen: dict[str, FoldPasses] = {}
+    frozen: dict[str, dict[str, FoldPasses]] = {}
     runs: dict[str, FoldPasses] = {}
     for job, passes in zip(
         work, in_fresh_processes(_score_job, work, jobs=jobs, error=RunError), strict=True
     ):
         if job.run is None:
-            frozen[job.held_out] = passes
+            frozen.setdefault(view_of(method(job.method)), {})[job.held_out] = passes
         else:
             runs[job.run.name] = passes
         task.advance()
@@ -198,7 +214,7 @@ def _score_job(job: _ScoreJob) -> FoldPasses:
     held_out = load_items(dataset, job.held_out)
     retention = load_sources(plan, dataset, job.held_out).retention
     backbone = planned_backbone(plan)
-    chosen = method(FROZEN_AS if job.run is None else job.run.method)
+    chosen = method(job.method)
     if job.run is not None:
         config = plan.run_config
         state = new_state(

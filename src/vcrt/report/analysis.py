@@ -150,7 +150,7 @@ def _method_result(contents: ReportContents, method: str) -> MethodResult:
         passes[fold] = np.array([run.held_out_passes for run in runs.values()], dtype=np.float64)
         changes[fold] = paired_differences(
             [run.retention_passes for run in runs.values()],
-            [contents.frozen[fold].retention_passes] * len(runs),
+            [contents.frozen_retention(run) for run in runs.values()],
         )
         run_rates[fold] = dict(zip(runs, passes[fold].mean(axis=1).tolist(), strict=True))
         run_retention[fold] = dict(zip(runs, changes[fold].mean(axis=1).tolist(), strict=True))

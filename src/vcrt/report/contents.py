@@ -40,6 +40,9 @@ class RunReport:
     held_out_passes: BoolArray
     retention_passes: BoolArray
     curve: tuple[Mapping[str, float], ...] = ()
+    #: ``[retention items]``: the frozen backbone's passes as this run's method sees the records; None where that is how
+    #: ``ReportContents.frozen`` was scored.
+    frozen_retention_passes: BoolArray | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,6 +87,12 @@ class ReportContents:
     def methods(self) -> tuple[str, ...]:
         """The methods, in the order of the plan."""
         return _distinct(run.method for run in self.runs)
+
+    def frozen_retention(self, run: RunReport) -> BoolArray:
+        """``[retention items]``: the frozen backbone's passes that the run's are compared with."""
+        if run.frozen_retention_passes is not None:
+            return run.frozen_retention_passes
+        return self.frozen[run.held_out].retention_passes
 
     def runs_of(self, method: str, held_out: str) -> dict[int, RunReport]:
         """The runs of a method on a fold by seed; empty if there are none."""

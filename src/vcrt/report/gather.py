@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from vcrt.protocol.evaluation import openings, passes_array, read_metrics, read_scores
+from vcrt.protocol.evaluation import (
+    FROZEN_AS,
+    openings,
+    passes_array,
+    read_metrics,
+    read_scores,
+    view_of,
+)
 from vcrt.protocol.experiment import Experiment, planned_dataset
 from vcrt.records.dataset import require_agreement
 from vcrt.report.contents import FoldScore, ReportContents, RunReport
+from vcrt.training.methods import method
 
 TITLE = "Verifier-Certified Rule Transport"
 
@@ -34,7 +42,7 @@ def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> Rep
                 held_out_passes=passes_array(passes.held_out),
                 retention_passes=passes_array(passes.retention),
             )
-            for fold, passes in scores.frozen.items()
+            for fold, passes in scores.frozen[view_of(method(FROZEN_AS))].items()
         },
         runs=tuple(
             RunReport(
@@ -43,6 +51,9 @@ def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> Rep
                 seed=run.seed,
                 held_out_passes=passes_array(scores.runs[run.name].held_out),
                 retention_passes=passes_array(scores.runs[run.name].retention),
+                frozen_retention_passes=passes_array(
+                    scores.frozen[view_of(method(run.method))][run.held_out].retention
+                ),
                 curve=tuple(read_metrics(experiment, run)),
             )
             for run in plan.runs

@@ -207,6 +207,12 @@ def run_table(analysis: Analysis) -> Table:
     )
 
 
+def _frozen_retention(contents: ReportContents, method: str, fold: str) -> float:
+    """The frozen backbone's pass rate on the retention items, as the method sees the records."""
+    run, *_ = contents.runs_of(method, fold).values()
+    return float(contents.frozen_retention(run).mean())
+
+
 def retention_table(contents: ReportContents, analysis: Analysis) -> Table:
     """Pass rate on source items not trained on, minus the frozen backbone's, against the guardrail."""
     rows = tuple(
@@ -214,7 +220,7 @@ def retention_table(contents: ReportContents, analysis: Analysis) -> Table:
             label(result.method),
             label(fold),
             (items := analysis.num_retention_items[fold]),
-            percent(float(contents.frozen[fold].retention_passes.mean())),
+            percent(_frozen_retention(contents, result.method, fold)),
             *_estimate_cells(estimate),
             points(worst := min(result.run_retention[fold].values())),
             _guardrail(worst, items),
