@@ -25,7 +25,6 @@ from vcrt.protocol.statistics import (
     pass_rate,
     proportion_interval,
     run_means,
-    source_retention,
 )
 from vcrt.randomness import generator
 
@@ -229,18 +228,14 @@ def test_no_fold_and_no_resample_are_refused() -> None:
         paired_bootstrap(SMALL, generator(0, "d"), 0)
 
 
-def test_rates_retention_and_signs() -> None:
+def test_rates_and_signs() -> None:
     passes = np.array([[True, True, False, False], [True, True, True, False]])
     assert pass_rate(passes) == pytest.approx(0.625)
     assert run_means(passes).tolist() == [0.5, 0.75]
-    frozen = np.array([True, True, True, False])
-    assert source_retention(passes, frozen).tolist() == [-0.25, 0.0]
     assert negative_comparisons(SMALL) == (0, 4)
     assert negative_comparisons({"a": -SMALL["a"], "b": SMALL["b"]}) == (1, 4)
     with pytest.raises(ValueError, match="one shape"):
         paired_differences(passes, passes[:, :3])
-    with pytest.raises(ValueError):  # noqa: PT011 - NumPy's own message names the shapes
-        source_retention(passes, frozen[:2])
 
 
 def test_sign_of_an_interval() -> None:

@@ -89,17 +89,6 @@ def paired_differences(passes: npt.ArrayLike, baseline: npt.ArrayLike) -> FloatA
     return first - second
 
 
-def source_retention(trained: npt.ArrayLike, frozen: npt.ArrayLike) -> FloatArray:
-    """Pass rate of each run on source items minus the frozen backbone's.
-
-    ``trained [runs, items]`` and ``frozen [items]`` hold passes on the same items; returns ``[runs]``, negative for
-    a decline.
-    """
-    before = np.atleast_2d(np.asarray(frozen))
-    after = np.asarray(trained)
-    return run_means(paired_differences(after, np.broadcast_to(before, after.shape)))
-
-
 def negative_comparisons(differences_by_fold: Mapping[str, npt.ArrayLike]) -> tuple[int, int]:
     """How many fold-by-run mean differences are below zero, and how many there are."""
     means = [run_means(differences) for differences in differences_by_fold.values()]
