@@ -98,6 +98,16 @@ def test_a_second_opening_is_said_on_the_report(evaluated, capsys, tmp_path):
     code, *_ = run(capsys, "report", experiment)
     assert code == 0
     assert reason in (experiment / "report" / "report.html").read_text()
+    kept = experiment / "scores-of-opening-1.json"
+    first = kept.read_bytes()
+    # An evaluation that was killed before it recorded its scores goes on, and the first opening's scores stay.
+    connection = sqlite3.connect(experiment / "ledger.sqlite")
+    connection.execute("DELETE FROM entries WHERE position = (SELECT MAX(position) FROM entries)")
+    connection.commit()
+    connection.close()
+    kept.write_bytes(first + b"\n")
+    assert run(capsys, "evaluate", experiment, "--jobs", 1)[0] == 0
+    assert kept.read_bytes() == first + b"\n"
     # The same plan, the same checkpoints: the same scores.
     assert (experiment / "scores.json").read_bytes() == (
         evaluated / "experiment" / "scores.json"

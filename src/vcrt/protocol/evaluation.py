@@ -199,11 +199,13 @@ def _record_opening(experiment: Experiment, reason: str | None) -> None:
 
 
 def _keep_earlier_scores(experiment: Experiment) -> None:
-    """Keep the scores of an earlier opening beside those that replace them."""
+    """Keep the recorded scores of an earlier opening beside those that replace them."""
     path = experiment.path / SCORES_FILE
-    if path.exists():
-        number = len(experiment.ledger.entries("scores"))
-        path.replace(path.with_name(f"scores-of-opening-{number}.json"))
+    number = len(experiment.ledger.entries("scores"))
+    kept = path.with_name(f"scores-of-opening-{number}.json")
+    # If it is kept already, an interrupted evaluation wrote the file that is there now and recorded nothing.
+    if number and path.exists() and not kept.exists():
+        path.replace(kept)
 
 
 def _score_job(job: _ScoreJob) -> FoldPasses:
