@@ -256,7 +256,6 @@ def _train_job(job: _TrainJob) -> str:
         seed=plan.run_seed(run.seed),
         encode_seed=plan.seed,
         identity=plan.identity(run),
-        resume=True,
     )
     return finished.digest
 

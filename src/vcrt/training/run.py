@@ -102,13 +102,11 @@ def train_run(
     seed: int,
     encode_seed: int,
     identity: str = "",
-    resume: bool = False,
 ) -> FinishedRun:
-    """Train one run in ``directory``; a finished run is only read.
+    """Train one run in ``directory``, from its latest checkpoint on; a finished run is only read.
 
     ``encode_seed`` draws what the serialisation of a record leaves to chance; ``identity`` names the run in its
-    checkpoints, so that another run's checkpoint is never taken for one of its own. Raises :class:`RunError` if the
-    directory holds an interrupted run and ``resume`` is not set.
+    checkpoints. Raises :class:`RunError` if the latest checkpoint is damaged or another run's.
     """
     items = encode_items(
         records,
@@ -132,7 +130,6 @@ def train_run(
     if latest is not None:
         metrics = load_checkpoint(state, latest, identity=identity)
     if state.update_index < config.num_updates:
-        _refuse_interrupted(directory, state.update_index, config.num_updates, resume)
         directory.mkdir(parents=True, exist_ok=True)
         remove_partial(directory)
         _train(config, method, items, frozen, state, metrics, directory, seed, identity)
@@ -191,17 +188,3 @@ def updates_logged(directory: Path) -> int:
     """How many updates a run's log shows: how far it is, for people to see."""
     path = directory / PROGRESS_LOG
     return path.read_bytes().count(b"\n") if path.is_file() else 0
-
-
-def _refuse_interrupted(directory: Path, update_index: int, wanted: int, resume: bool) -> None:
-    if resume or not directory.exists():
-        return
-    raise RunError(
-        "the directory holds an interrupted run",
-        where=str(directory),
-        found=f"a checkpoint of update {update_index} of {wanted}"
-        if update_index
-        else "no checkpoint",
-        expected="a finished run, or no directory of that name",
-        remedy="add --resume to go on to the same result, or make a new experiment with `vcrt plan`",
-    )
