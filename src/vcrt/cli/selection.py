@@ -17,7 +17,9 @@ HOW_CHOSEN = (
 
 
 def select_schemas(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; everything for no names.
+    """Schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; all environments for no names.
+
+    An environment by itself stands for its default schemas.
 
     Raises :class:`vcrt.errors.UnknownNameError` for a name that is not registered.
     """
@@ -25,7 +27,7 @@ def select_schemas(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     for name in names or environment_names():
         environment_name, _, schema = name.partition("/")
         environment = load_environment(environment_name)
-        known = [s.name for s in environment.schemas]
+        known = [s.name for s in environment.schemas if s.default]
         wanted = [environment.schema(schema).name] if schema else known
         listed = chosen.setdefault(environment_name, [])
         listed += [one for one in wanted if one not in listed]

@@ -162,11 +162,16 @@ class CrossCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schema:
-    """One family of episodes. ``relation`` is the kind of its anti-diamond *as designed*; certification decides."""
+    """One family of episodes.
+
+    ``relation`` is the kind of its anti-diamond *as designed*; certification decides. ``default`` says whether it is
+    certified when no schema is named.
+    """
 
     name: str
     summary: str
     relation: RelationKind
+    default: bool = True
 
 
 class Environment(ABC):
