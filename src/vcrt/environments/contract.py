@@ -202,6 +202,15 @@ class Environment(ABC):
         """Second opinions on one episode from an engine other than the verifier. Default: none."""
         return ()
 
+    def cross_check_all(
+        self, episodes: Sequence[Episode], replays: Sequence[Sequence[Replay]] | None = None
+    ) -> list[tuple[CrossCheck, ...]]:
+        """Second opinions on each of ``episodes``; override it if many are cheaper together. Default: one by one.
+
+        ``replays`` are the replays of all orders of each episode, in lexicographic order, if they are at hand.
+        """
+        return [self.cross_check(episode) for episode in episodes]
+
     def describe(self, operation: Operation) -> str:
         """The native step as a person would read it."""
         return operation.signature

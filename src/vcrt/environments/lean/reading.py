@@ -1,0 +1,140 @@
+"""From Lean's answers to verdicts and canonical states, part by part; all routes to Lean read with this.
+
+A step is refused when Lean reports an error on its lines, or when what it declares depends on an axiom. States are made
+of what Lean printed, with the names of the replay undone. Whatever stands after a refused step is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vcrt.environments.contract import Rejected, Replay
+from vcrt.environments.lean.messages import Answers, Unreadable
+from vcrt.environments.lean.program import Declarations, Program
+from vcrt.hashing import Json, json_digest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reached:
+    """A canonical state: its content and its digest."""
+
+    content: dict[str, Json]
+    digest: str
+
+
+def read_replay(
+    program: Program, sequence: tuple[int, ...], answers: Iterator[Answers], *, complete: bool
+) -> Replay:
+    """The verdict on a sequence from the answers to its start, to each step and to the end.
+
+    Raises :class:`Unreadable`.
+    """
+    start = next(answers)
+    state = read_start(program, start)
+    hashes = [state.digest]
+    for _ in sequence:
+        reached = read_step(program, state, next(answers))
+        if isinstance(reached, Rejected):
+            return Replay(sequence, tuple(hashes), reached)
+        state = reached
+        hashes.append(state.digest)
+    ended = read_end(program, state, start, next(answers), complete=complete)
+    if isinstance(ended, Rejected):
+        return Replay(sequence, tuple(hashes), ended)
+    return Replay(sequence, (*hashes[:-1], ended.digest))
+
+
+def read_start(program: Program, answers: Answers) -> Reached:
+    """The initial state."""
+    if isinstance(program, Declarations):
+        error = answers.first_error("setup", "show")
+        if error is not None:
+            raise Unreadable(error, malformed=True)
+        return _declared(answers.printed("show"), answers.printed("synth"))
+    error = answers.first_error("opening")
+    goals = answers.trace()
+    if error is None and goals is None:
+        error = answers.first_error("setup", "trace")
+    if error is not None:
+        raise Unreadable(error, malformed=True)
+    return _open_goals(goals)
+
+
+def read_step(program: Program, state: Reached, answers: Answers) -> Reached | Rejected:
+    """The state after a step, or Lean's refusal of it."""
+    if isinstance(program, Declarations):
+        refusal = answers.first_error("step", "axioms") or _axiom(answers)
+        if refusal is not None:
+            return Rejected(refusal)
+        shown = state.content["declared"]
+        assert isinstance(shown, dict)
+        return _declared({**shown, **answers.printed("show")}, answers.printed("synth"))
+    # A refused step leaves Lean in recovery: the later steps may still print goals, which mean nothing.
+    error = answers.first_error("step", "trace")
+    return _open_goals(answers.trace()) if error is None else Rejected(error)
+
+
+def read_end(
+    program: Program, state: Reached, start: Answers, end: Answers, *, complete: bool
+) -> Reached | Rejected:
+    """The state after the whole of a sequence, or Lean's refusal of the whole; of a prefix it is the last state.
+
+    ``start`` holds the answers to the start of this very sequence: Lean reports open goals where a proof begins.
+    """
+    if isinstance(program, Declarations):
+        return state
+    refusal = start.first_error("setup")
+    if not complete:
+        if refusal is not None:
+            raise Unreadable(refusal, malformed=True)
+        if not end.reached_cut():
+            raise Unreadable("Lean did not report the mark where the proof is cut off")
+        return state
+    refusal = refusal or end.first_error("closing", "show", "axioms") or _axiom(end)
+    if refusal is not None:
+        return Rejected(refusal)
+    return _reached({**state.content, "theorem": end.printed("show")})
+
+
+def _reached(content: dict[str, Json]) -> Reached:
+    return Reached(content=content, digest=json_digest(content))
+
+
+def _declared(shown: dict[str, str], instances: dict[str, str]) -> Reached:
+    return _reached({"declared": shown, "instances": instances})
+
+
+def _axiom(answers: Answers) -> str | None:
+    """Lean's words about the first declaration that depends on an axiom, or None."""
+    for name, text in answers.printed("axioms").items():
+        if text != f"'{name}' does not depend on any axioms":
+            return text
+    return None
+
+
+def _open_goals(printed: str | None) -> Reached:
+    if printed is None:
+        raise Unreadable("the goals were not printed whole")
+    goals = [_goal(text) for text in printed.split("\n\n") if text]
+    return _reached({"goals": sorted(goals)})
+
+
+def _goal(text: str) -> list[str]:
+    """The tag of a goal, its target and its hypotheses, one a name, sorted."""
+    entries: list[str] = []
+    for line in text.split("\n"):
+        if line.startswith(" ") and entries:
+            entries[-1] += line
+        else:
+            entries.append(line)
+    tag = entries.pop(0) if entries[0].startswith("case ") else ""
+    *hypotheses, target = (" ".join(entry.split()) for entry in entries)
+    if not target.startswith("⊢ ") or not all(" : " in entry for entry in hypotheses):
+        raise Unreadable(f"a goal that cannot be read: {text}")
+    parts = (entry.split(" : ", 1) for entry in hypotheses)
+    return [
+        tag,
+        target,
+        *sorted(f"{name} : {kind}" for names, kind in parts for name in names.split()),
+    ]
