@@ -6,7 +6,6 @@ prelude replaces by a few propositions, data types and tactics.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import islice
 from typing import ClassVar
@@ -144,7 +143,11 @@ class LeanEnvironment(BatchEnvironment):
         """The worker's side of the in-process route, if ``toolchain`` allows it."""
         if toolchain.libraries is None or not runs_in_process(toolchain):
             return None
-        return shared_elaborators(toolchain.libraries, self.limits.max_heartbeats, os.getpid())
+        return shared_elaborators(
+            toolchain.libraries,
+            max_heartbeats=self.limits.max_heartbeats,
+            max_memory_mb=self.limits.max_memory_mb,
+        )
 
     def _toolchain(self) -> Toolchain:
         toolchain = find_toolchain()

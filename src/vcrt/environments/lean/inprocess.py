@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 import vcrt
+from vcrt.environments.lean.process import SECONDS_BETWEEN_LOOKS, over_limit
 from vcrt.environments.lean.rendering import PRELUDE
 
 #: Nothing of the user's Python set-up gets into the worker; our package comes last, after the standard library.
@@ -27,6 +27,7 @@ _START = "import sys; sys.path.append(sys.argv.pop()); from vcrt.environments.le
 #: A worker is replaced after so many states: what Lean keeps for good stays small.
 STATES_PER_WORKER = 20_000
 _SECONDS_TO_START = 120.0
+_SECONDS_TO_DIE = 10.0
 _CHUNK = 1 << 16
 
 
@@ -40,15 +41,22 @@ class WorkerBroken(Exception):
 class Elaborators:
     """Answers requests by a worker process, one at a time.
 
-    ``folder`` holds Lean's libraries; ``max_heartbeats`` is Lean's limit on the work for one command. The worker is
-    started when it is first needed, ends with this process, and is replaced after about ``budget`` states.
+    ``folder`` holds Lean's libraries; ``max_heartbeats`` is Lean's limit on the work for one command, and
+    ``max_memory_mb`` what the worker may have in use. The worker is started when it is first needed, ends with this
+    process, and is replaced after about ``budget`` states.
     """
 
     def __init__(
-        self, folder: Path, *, max_heartbeats: int, budget: int = STATES_PER_WORKER
+        self,
+        folder: Path,
+        *,
+        max_heartbeats: int,
+        max_memory_mb: float,
+        budget: int = STATES_PER_WORKER,
     ) -> None:
         self._folder = folder
         self._max_heartbeats = max_heartbeats
+        self._max_memory_mb = max_memory_mb
         self._budget = budget
         self._worker: _Worker | None = None
         self._spent = 0
@@ -66,6 +74,11 @@ class Elaborators:
             return self._attempt(request, read, cost, seconds)
         except WorkerBroken:
             return self._attempt(request, read, cost, seconds)
+
+    @property
+    def process(self) -> int | None:
+        """The number of the worker's process, if there is one."""
+        return None if self._worker is None else self._worker.number
 
     def close(self) -> None:
         """End the worker, if there is one."""
@@ -93,12 +106,12 @@ class Elaborators:
             raise
 
     def _started(self) -> _Worker:
-        worker = _Worker(self._folder)
+        worker = _Worker(self._folder, self._max_memory_mb)
         try:
             # The header of a file is not a command; the line stays, so that positions do.
             prelude = PRELUDE.removeprefix("prelude")
             limit = f"set_option maxHeartbeats {self._max_heartbeats}\n"
-            said = worker.ask(prelude + limit, _SECONDS_TO_START)
+            said = worker.ask([prelude, limit], _SECONDS_TO_START)
             if said != []:
                 raise WorkerBroken(f"the prelude is not accepted: {said}")
         except BaseException:
@@ -110,7 +123,8 @@ class Elaborators:
 class _Worker:
     """One worker process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, max_memory_mb: float) -> None:
+        self._max_memory_mb = max_memory_mb
         self._errors = TemporaryFile()  # noqa: SIM115 - closed by end()
         self._process = subprocess.Popen(
             _command(folder),
@@ -124,25 +138,27 @@ class _Worker:
         self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._input, False)
 
+    @property
+    def number(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
     def ask(self, request: Any, seconds: float) -> Any:
         """The answer to one request."""
         unsent = memoryview(json.dumps(request).encode() + b"\n")
         answer = bytearray()
         deadline = time.monotonic() + seconds
         while not answer.endswith(b"\n"):
-            left = deadline - time.monotonic()
+            patience = min(max(0.0, deadline - time.monotonic()), SECONDS_BETWEEN_LOOKS)
             wanted = [self._input] if unsent else []
-            readable, writable, _ = select.select([self._output], wanted, [], max(left, 0.0))
+            readable, writable, _ = select.select([self._output], wanted, [], patience)
             if not readable and not writable:
-                raise WorkerBroken(f"no answer after {seconds:g} s")
+                self._check(seconds, deadline)
             try:
                 if writable:
                     unsent = unsent[os.write(self._input, unsent[:_CHUNK]) :]
                 if readable:
-                    chunk = os.read(self._output, _CHUNK)
-                    if not chunk:
-                        raise BrokenPipeError
-                    answer += chunk
+                    answer += self._received()
             except BrokenPipeError:
                 raise WorkerBroken(self._death()) from None
         try:
@@ -152,24 +168,43 @@ class _Worker:
 
     def end(self) -> None:
         """Kill the process, if it is not dead yet."""
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            self._process.kill()
+        self._process.kill()
         self._process.communicate()
         self._errors.close()
 
+    def _check(self, seconds: float, deadline: float) -> None:
+        """The worker is silent: see that it keeps its limits."""
+        problem = over_limit(self._process.pid, self._max_memory_mb)
+        if problem is None and time.monotonic() >= deadline:
+            problem = f"no answer after {seconds:g} s"
+        if problem is not None:
+            raise WorkerBroken(problem)
+
+    def _received(self) -> bytes:
+        chunk = os.read(self._output, _CHUNK)
+        if not chunk:
+            raise BrokenPipeError
+        return chunk
+
     def _death(self) -> str:
-        status = self._process.wait()
+        try:
+            status = self._process.wait(_SECONDS_TO_DIE)
+        except subprocess.TimeoutExpired:
+            return "it closed its pipes and did not end"
         self._errors.seek(0)
         noise = self._errors.read().decode(errors="replace").strip()[-300:]
         return f"exit status {status}{': ' if noise else ''}{noise}"
 
 
 @cache
-def shared_elaborators(folder: Path, max_heartbeats: int, process: int) -> Elaborators:
-    """The elaborators of this ``process`` (its number: a forked child must not use its parent's worker)."""
-    return Elaborators(folder, max_heartbeats=max_heartbeats)
+def _shared(folder: Path, max_heartbeats: int, max_memory_mb: float, process: int) -> Elaborators:
+    return Elaborators(folder, max_heartbeats=max_heartbeats, max_memory_mb=max_memory_mb)
+
+
+def shared_elaborators(folder: Path, *, max_heartbeats: int, max_memory_mb: float) -> Elaborators:
+    """The elaborators that all of this process shares, for equal arguments."""
+    # A forked child must not use its parent's worker.
+    return _shared(folder, max_heartbeats, max_memory_mb, os.getpid())
 
 
 def _command(folder: Path) -> list[str]:

@@ -35,14 +35,15 @@ class Limits:
     """What a replay may use.
 
     ``max_step_chars`` is the longest text of a step; ``max_heartbeats`` Lean's limit on the work for one declaration
-    (thousands of allocations); ``batch_seconds`` and ``lone_seconds`` are wall-clock limits on the process of a batch
-    and of a replay that is run by itself.
+    (thousands of allocations); ``batch_seconds`` and ``lone_seconds`` are wall-clock limits on the process of a batch,
+    and on a replay or an episode that is run by itself; ``max_memory_mb`` is what a Lean process may have in use.
     """
 
     max_step_chars: int = 2000
     max_heartbeats: int = 20_000
     batch_seconds: float = 300.0
     lone_seconds: float = 60.0
+    max_memory_mb: float = 1500.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +82,11 @@ def _run(
         return []
     batch = render_batch([(job.program, job.sequence) for job in jobs])
     output = run_lean(
-        toolchain.command, batch.source, seconds=seconds, max_heartbeats=limits.max_heartbeats
+        toolchain.command,
+        batch.source,
+        seconds=seconds,
+        max_heartbeats=limits.max_heartbeats,
+        max_memory_mb=limits.max_memory_mb,
     )
     try:
         messages = read_messages(output.text, complete=output.failure is None)

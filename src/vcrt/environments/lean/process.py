@@ -1,6 +1,7 @@
-"""Running one Lean process on one source text, within a wall-clock limit.
+"""Running one Lean process on one source text, within limits on wall-clock time and memory.
 
-Promises that no process outlives the call. Not covered: which ``lean`` it is, and what its output means.
+Promises that no process outlives the call. Not covered: which ``lean`` it is, what its output means, and the memory of
+a process where the system does not tell it (anywhere but Linux) or that a wrapper script started.
 """
 
 from __future__ import annotations
@@ -8,12 +9,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 #: Prints one JSON message a line, as soon as it is known. Without a limit on errors Lean drops those after the
 #: hundredth, which would turn refusals into acceptances; with one thread it prints nothing before the end.
 _OPTIONS = ("--json", "--stdin", "-j2", "-DmaxErrors=100000000")
+
+#: How often the memory of a process is looked at.
+SECONDS_BETWEEN_LOOKS = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,8 +30,15 @@ class Output:
     failure: str | None = None
 
 
-def run_lean(command: Sequence[str], source: str, *, seconds: float, max_heartbeats: int) -> Output:
-    """Feed ``source`` to ``lean`` and read its messages; kills it after ``seconds`` of wall-clock time.
+def run_lean(
+    command: Sequence[str],
+    source: str,
+    *,
+    seconds: float,
+    max_heartbeats: int,
+    max_memory_mb: float,
+) -> Output:
+    """Feed ``source`` to ``lean`` and read its messages; kills it after ``seconds``, or above ``max_memory_mb``.
 
     ``max_heartbeats`` is Lean's own limit on the work for one declaration, in thousands of allocations.
     """
@@ -36,13 +49,8 @@ def run_lean(command: Sequence[str], source: str, *, seconds: float, max_heartbe
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as process:
-        failure = None
         try:
-            out, err = process.communicate(source.encode(), timeout=seconds)
-        except subprocess.TimeoutExpired:
-            failure = f"no end after {seconds:g} s"
-            _kill(process)
-            out, err = process.communicate()
+            out, err, failure = _communicate(process, source, seconds, max_memory_mb)
         except BaseException:
             _kill(process)
             raise
@@ -51,6 +59,44 @@ def run_lean(command: Sequence[str], source: str, *, seconds: float, max_heartbe
         noise = err.decode(errors="replace").strip()[-300:]
         failure = f"exit status {process.returncode}{': ' if noise else ''}{noise}"
     return Output(text=out.decode(errors="replace"), failure=failure)
+
+
+def resident_mb(process: int) -> float:
+    """The memory that a process has in use, in megabytes; 0 if the system does not tell."""
+    try:
+        pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0.0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def over_limit(process: int, max_memory_mb: float) -> str | None:
+    """What to say of a process that has too much memory in use, or None."""
+    used = resident_mb(process)
+    return f"{used:.0f} MB in use, over the limit" if used > max_memory_mb else None
+
+
+def _communicate(
+    process: subprocess.Popen[bytes], source: str, seconds: float, max_memory_mb: float
+) -> tuple[bytes, bytes, str | None]:
+    """What the process printed, and why it was killed, if it was."""
+    deadline = time.monotonic() + seconds
+    data: bytes | None = source.encode()
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            out, err = process.communicate(data, timeout=max(0.0, min(left, SECONDS_BETWEEN_LOOKS)))
+        except subprocess.TimeoutExpired:
+            data = None
+        else:
+            return out, err, None
+        failure = over_limit(process.pid, max_memory_mb)
+        if failure is None and time.monotonic() >= deadline:
+            failure = f"no end after {seconds:g} s"
+        if failure is not None:
+            _kill(process)
+            out, err = process.communicate()
+            return out, err, failure
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -72,6 +72,16 @@ class Stage:
             self._proofs.put(cell, content)
         self._proofs.set_heartbeats(moment.heartbeats)
 
+    def take_messages(self) -> Value:
+        """What Lean has said in the proof so far, or since this was called last."""
+        messages = self._core().field(_CORE_MESSAGES)
+        self.put_messages(self._elaborator.no_messages)
+        return messages
+
+    def put_messages(self, messages: Value) -> None:
+        """Make these what Lean has said in the proof so far."""
+        self._proofs.put(self._cells[-1], self._core().replaced(_CORE_MESSAGES, messages))
+
     def attempt(self, tactic: Value) -> Value:
         """Run a tactic: Lean's own record of whether it failed."""
         return self._proofs.run_tactic(tactic, self._surroundings)
@@ -79,11 +89,7 @@ class Stage:
     def run(self, tactic: Value, line: int) -> list[Said]:
         """Run a tactic: what Lean said, an exception included, as of ``line`` if Lean does not tell."""
         result = self.attempt(tactic)
-        core = self._core()
-        said = self._elaborator.read(core.field(_CORE_MESSAGES))
-        self._proofs.put(
-            self._cells[-1], core.replaced(_CORE_MESSAGES, self._elaborator.no_messages)
-        )
+        said = self._elaborator.read(self.take_messages())
         if result.tag != 0:
             failure = result.field(0)
             if failure.tag == _ERROR:
@@ -140,7 +146,10 @@ class Proofs:
         """Elaborate a theorem and call ``visit`` at its hook: what Lean said besides."""
 
         def hook(stage: Stage) -> Value:
+            start = stage.moment()
+            stage.take_messages()
             visit(stage)
+            stage.restore(start)
             return _success()
 
         return self._run(state, theorem, hook, brief=False)[1]
@@ -151,7 +160,9 @@ class Proofs:
         """Elaborate a theorem from ``moment`` at its hook on, by ``closing``, if any: the state, and the errors."""
 
         def hook(stage: Stage) -> Value:
+            messages = stage.take_messages()
             stage.restore(moment)
+            stage.put_messages(messages)
             return _success() if closing is None else stage.attempt(closing)
 
         return self._run(state, theorem, hook, brief=True)

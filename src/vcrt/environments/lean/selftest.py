@@ -7,7 +7,6 @@ driven in a worker instead of by its command line.
 
 from __future__ import annotations
 
-import os
 from functools import cache
 
 from vcrt.environments.contract import Episode, Operation, Provenance, Replay
@@ -99,7 +98,11 @@ def runs_in_process(toolchain: Toolchain) -> bool:
     if toolchain.libraries is None or toolchain.commit != COMMIT:
         return False
     limits = Limits()
-    elaborators = shared_elaborators(toolchain.libraries, limits.max_heartbeats, os.getpid())
+    elaborators = shared_elaborators(
+        toolchain.libraries,
+        max_heartbeats=limits.max_heartbeats,
+        max_memory_mb=limits.max_memory_mb,
+    )
     try:
         return _difference(judge_shared(toolchain, elaborators, _jobs(), limits)) is None
     except VcrtError:

@@ -155,6 +155,8 @@ class Prefixes:
         messages: list[list[Message]] = [[] for _ in part]
         for line, severity, text in said:
             message = Message(line=line, severity=severity, text=text)
+            if not (isinstance(severity, str) and isinstance(text, str)):
+                raise TypeError(f"not a message: {message}")
             if not 1 <= line <= len(part):
                 raise Unreadable(f"a message at line {line} of {len(part)}: {text}")
             messages[line - 1].append(message)

@@ -1,7 +1,7 @@
 """A process that runs the steps of programs in Lean, each prefix once, and says what Lean said to it.
 
 Started by :mod:`vcrt.environments.lean.inprocess`; uses nothing but the standard library. It reads one JSON value a
-line and answers each with one line. The first is the text of the prelude; the answer is what Lean said to it. Each
+line and answers each with one line. The first is a prelude and a text of options; the answer is what Lean said. Each
 further one is ``{"declarations": tree}``, ``{"proof": {...}}``, or ``{"texts": [text, ...]}``, answered by what Lean
 said to each. What Lean said is a list of line, severity and text.
 
@@ -11,10 +11,10 @@ only ask about the constant that the first declares; where that is the very cons
 before, what Lean said then is the answer.
 
 A proof has its ``start``, its ``steps`` and its ``closing`` (which may be empty) as texts, the ``questions`` that
-follow it, and a ``tree`` of ``[step, ended, [tree, ...]]`` for each first step. A step is a line for the tactic and one that
-traces the goals. The answer is ``{"said": said, "tree": answers}``, where each answer is ``[said, end, [answer, ...]]``
-and ``end``, where it was asked for, what Lean said to the start and to the rest; or it is null, if Lean does not parse
-the lines one by one.
+follow it, and a ``tree``: a list of ``[step, ended, [...]]``. A step is a line for the tactic and one that traces the
+goals. The answer is ``{"said": said, "tree": answers}``, where each answer is ``[said, end, [...]]`` and ``end``, where
+it was asked for, what Lean said to the start and to the rest; or it is null, if Lean's parser does not take the lines
+one by one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def serve(folder: Path, requests: IO[str], answers: IO[str]) -> None:
     """Answer requests until there are no more."""
     elaborator = Elaborator(Library(folder))
     proofs = Proofs(elaborator)
-    prelude = json.loads(requests.readline())
-    state, said = elaborator.run(elaborator.empty_state(), prelude + HOOK_SYNTAX)
+    prelude, options = json.loads(requests.readline())
+    state, said = elaborator.run(elaborator.empty_state(), prelude + HOOK_SYNTAX + options)
     _send(answers, said)
     for line in requests:
         request = json.loads(line)
