@@ -68,11 +68,15 @@ def demo(
 def certify(
     output: Path,
     schemas: tuple[str, ...] = (),
-    episodes: int = 40,
+    episodes: int = 500,
     seed: int = 0,
     jobs: int | None = None,
+    backend: Literal["loky", "ray", "dask"] = "loky",
 ) -> None:
     """Replay every order of sampled episodes and freeze the certified ones as a new dataset.
+
+    Without options it is the paper's: 500 episodes of each of five schemas in each of the three environments. A call
+    that was interrupted goes on where it was when it is given again.
 
     Example: vcrt certify --output runs/data --schemas clrs lean/cite --episodes 100
 
@@ -83,26 +87,20 @@ def certify(
         episodes: Certified episodes for each schema.
         seed: Seed of everything.
         jobs: Worker processes; as many as there are cores by default. The result does not depend on it.
+        backend: Where the workers are: local processes, or a Ray or Dask cluster (that of RAY_ADDRESS or
+            DASK_SCHEDULER_ADDRESS, else a local one).
     """
-    from vcrt.certification.workers import CertificationConfig
-    from vcrt.certification.workers import certify as run_certification
+    from vcrt.certification.config import sampled
     from vcrt.cli.counts import print_counts
     from vcrt.cli.selection import select_schemas
-    from vcrt.errors import DatasetError
-    from vcrt.records.dataset import freeze
-    from vcrt.storage import require_new
+    from vcrt.records.freezing import make_dataset
 
-    require_new(output, DatasetError)
     if episodes < 1:
         raise VcrtError("too few episodes", found=f"--episodes {episodes}", expected="at least 1")
     console = _console()
-    selected = select_schemas(schemas)
-    config = CertificationConfig(
-        schemas=selected, episodes_per_schema=dict.fromkeys(selected, episodes), seed=seed
-    )
+    config = sampled(select_schemas(schemas), episodes, seed=seed)
     with showing_progress(console) as progress:
-        certified = run_certification(config, jobs=_jobs(jobs), progress=progress)
-    dataset = freeze(config, certified, output)
+        dataset = make_dataset(config, output, jobs=_jobs(jobs), backend=backend, progress=progress)
     print_counts(console, dataset.manifest)
     console.print(
         f"dataset   {output}\nroot hash {dataset.manifest.root_hash}",

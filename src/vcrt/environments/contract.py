@@ -202,6 +202,10 @@ class Environment(ABC):
         """Second opinions on one episode from an engine other than the verifier. Default: none."""
         return ()
 
+    def cross_check_all(self, episodes: Sequence[Episode]) -> list[tuple[CrossCheck, ...]]:
+        """Second opinions on each episode; for engines that are best driven in batches."""
+        return [self.cross_check(episode) for episode in episodes]
+
     def describe(self, operation: Operation) -> str:
         """The native step as a person would read it."""
         return operation.signature
