@@ -3,6 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
+CLUSTERS := $(VENV)/.installed-clusters
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow lint format types clean
@@ -28,13 +29,18 @@ $(DONE): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3
 	@touch $@
 
+# Ray and Dask, for the tests of certification on a cluster.
+$(CLUSTERS): $(DONE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,dask]'
+	@touch $@
+
 demo: $(DONE)
 	$(BIN)/vcrt demo
 
 test: $(DONE)
 	$(BIN)/python -m pytest -m "not slow" -n 2
 
-test-slow: $(DONE)
+test-slow: $(CLUSTERS)
 	$(BIN)/python -m pytest -m slow
 
 lint: $(DONE)
