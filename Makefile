@@ -6,12 +6,13 @@ DONE := $(VENV)/.installed
 CLUSTERS := $(VENV)/.installed-clusters
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format types clean
+.PHONY: help setup demo test test-slow bench-certify lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
 	@echo "make test       the test suite"
 	@echo "make test-slow  the tests that take long"
+	@echo "make bench-certify  orders per second of every schema, as JSON in benchmarks/results"
 	@echo "make lint       ruff, lint and format"
 	@echo "make types      mypy, strict"
 	@echo "make format     let ruff mend what it can"
@@ -42,6 +43,9 @@ test: $(DONE)
 
 test-slow: $(CLUSTERS)
 	$(BIN)/python -m pytest -m slow
+
+bench-certify: $(DONE)
+	$(BIN)/python benchmarks/certify.py --output benchmarks/results/certify.json
 
 lint: $(DONE)
 	$(BIN)/ruff check .

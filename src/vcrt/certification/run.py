@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from vcrt.certification.config import SHARD_SIZE, CertificationConfig, Series
@@ -26,7 +25,7 @@ from vcrt.certification.shards import (
 )
 from vcrt.certification.store import ShardStore, open_store
 from vcrt.environments.contract import CrossCheck, Versions
-from vcrt.environments.registry import load_environment
+from vcrt.environments.registry import Registered
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.processes import Backend, in_fresh_processes
 from vcrt.progress import SILENT, Progress
@@ -96,10 +95,7 @@ def certify(
     the directory belongs to another certification, and whatever the environments raise for missing parts (before any
     work is done).
     """
-    made = {
-        name: (factories or {}).get(name, partial(load_environment, name))
-        for name in config.environments
-    }
+    made = {name: (factories or {}).get(name, Registered(name)) for name in config.environments}
     environments = {name: factory() for name, factory in made.items()}
     versions = {name: environment.versions() for name, environment in environments.items()}
     for series in config.series:

@@ -11,6 +11,7 @@ import os
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias, TypeVar, cast
 
 from vcrt.certification.episodes import (
@@ -32,6 +33,7 @@ from vcrt.errors import VerifierFailure
 from vcrt.hashing import Json
 from vcrt.processes import in_fresh_processes
 
+#: Makes an environment. Equal ones must make equal environments: one is made in a process and kept.
 EnvironmentFactory: TypeAlias = Callable[[], Environment]
 Result = TypeVar("Result")
 _IMPORTED = uuid.uuid4().hex
@@ -109,9 +111,15 @@ class SecondReplay:
         )
 
 
+@cache
+def _environment(factory: EnvironmentFactory) -> Environment:
+    """One environment a process: some have a verifier to start."""
+    return factory()
+
+
 def replay_first(shard: Shard) -> FirstReplay:
     """Sample (or take), replay and judge the candidates of a shard."""
-    environment = shard.factory()
+    environment = _environment(shard.factory)
     before = environment.versions()
     episodes = shard.episodes or [environment.sample(shard.schema, seed) for seed in shard.seeds]
     outcomes = _judged(environment, episodes, before, shard.preset)
@@ -136,7 +144,7 @@ def replay_again(work: tuple[EnvironmentFactory, FirstReplay]) -> SecondReplay:
     if first.process == _this_process():
         (second,) = in_fresh_processes(replay_again, [work], jobs=1, error=VerifierFailure)
         return second
-    environment = factory()
+    environment = _environment(factory)
     evidence = first.evidence()
     before = environment.versions()
     again = _retried_once(lambda: replay_exhaustively(environment, [e.episode for e in evidence]))
@@ -160,7 +168,7 @@ def certify_again(
     factory: EnvironmentFactory, episodes: Sequence[Episode], preset: Preset
 ) -> list[CertifiedEpisode | Exclusion]:
     """Certify given episodes anew in this process, second opinions included."""
-    environment = factory()
+    environment = _environment(factory)
     return _judged(environment, episodes, environment.versions(), preset)
 
 

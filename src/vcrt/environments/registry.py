@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 
 from vcrt.environments.contract import Environment
@@ -41,3 +42,14 @@ def load_environment(name: str) -> Environment:
                 )
             return made
     raise UnknownNameError.of("environment", name, environment_names())
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """Makes the registered environment of a name; two of one name are equal, also in another process."""
+
+    name: str
+
+    def __call__(self) -> Environment:
+        """Make it; raises what :func:`load_environment` raises."""
+        return load_environment(self.name)

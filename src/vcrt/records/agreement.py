@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from vcrt.certification.config import SHARD_SIZE
 from vcrt.certification.episodes import Exclusion, Preset
 from vcrt.certification.evidence import episode_from_json
 from vcrt.certification.shards import EnvironmentFactory, certify_again
 from vcrt.environments.contract import Episode
-from vcrt.environments.registry import load_environment
+from vcrt.environments.registry import Registered
 from vcrt.errors import DatasetError, VerifierFailure
 from vcrt.processes import Backend, in_fresh_processes
 from vcrt.progress import SILENT, Progress
@@ -63,10 +62,7 @@ def verify_agreement(
     Raises :class:`DatasetError` naming the first episode and column that do not agree, or the versions that differ
     from those that certified the dataset.
     """
-    made = {
-        name: (factories or {}).get(name, partial(load_environment, name))
-        for name in dataset.environments
-    }
+    made = {name: (factories or {}).get(name, Registered(name)) for name in dataset.environments}
     for name, factory in made.items():
         _require_versions(dataset, name, factory)
     records = {name: read_policy_records(dataset, name) for name in made}
