@@ -28,7 +28,7 @@ from vcrt.environments.contract import CrossCheck, Versions
 from vcrt.environments.registry import Registered
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.processes import Backend, in_fresh_processes
-from vcrt.progress import SILENT, Progress
+from vcrt.progress import SILENT, Progress, Task
 
 #: Certification of a schema gives up when fewer than one candidate in this many is certified.
 MAX_CANDIDATES_PER_EPISODE = 10
@@ -161,19 +161,8 @@ def _first_stage(
     pieces: Sequence[_Piece], store: ShardStore, jobs: int, backend: Backend, progress: Progress
 ) -> None:
     missing = [piece for piece in pieces if store.read(piece.first_name) is None]
-    sizes: Counter[str] = Counter()
-    done: Counter[str] = Counter()
-    for piece in pieces:
-        sizes[piece.selection.series.environment] += piece.num_candidates
-        done[piece.selection.series.environment] += piece.num_candidates
-    for piece in missing:
-        done[piece.selection.series.environment] -= piece.num_candidates
-    tasks = {
-        name: progress.task(f"certify {name}: every order of each", size, "candidates")
-        for name, size in sizes.items()
-    }
-    for name, count in done.items():
-        tasks[name].advance(count)
+    sizes, to_do = _sizes(pieces), _sizes(missing)
+    tasks: dict[str, Task] = {}
     results = in_fresh_processes(
         replay_first,
         [piece.shard for piece in missing],
@@ -181,18 +170,34 @@ def _first_stage(
         backend=backend,
         error=VerifierFailure,
     )
-    for piece, first in zip(missing, results, strict=True):
-        store.write(piece.first_name, first.to_json())
-        tasks[piece.selection.series.environment].advance(piece.num_candidates)
+    for piece in missing:
+        name = piece.selection.series.environment
+        if name not in tasks:
+            what = f"certify {name}: every order of each{_before(sizes[name] - to_do[name])}"
+            tasks[name] = progress.task(what, to_do[name], "candidates")
+        store.write(piece.first_name, next(results).to_json())
+        tasks[name].advance(piece.num_candidates)
+
+
+def _before(num_done: int) -> str:
+    return f" ({num_done} were done before)" if num_done else ""
+
+
+def _sizes(pieces: Sequence[_Piece]) -> Counter[str]:
+    """Candidates by environment."""
+    sizes: Counter[str] = Counter()
+    for piece in pieces:
+        sizes[piece.selection.series.environment] += piece.num_candidates
+    return sizes
 
 
 def _second_stage(
     pieces: Sequence[_Piece], store: ShardStore, jobs: int, backend: Backend, progress: Progress
 ) -> None:
     missing = [piece for piece in pieces if store.read(piece.second_name) is None]
-    total = sum(piece.num_candidates for piece in pieces)
-    task = progress.task("replay again in fresh processes", total, "candidates")
-    task.advance(total - sum(piece.num_candidates for piece in missing))
+    total, to_do = _sizes(pieces).total(), _sizes(missing).total()
+    what = f"replay again in fresh processes{_before(total - to_do)}"
+    task = progress.task(what, to_do, "candidates")
     work = (
         (piece.shard.factory, FirstReplay.from_json(store.read(piece.first_name)))
         for piece in missing
