@@ -18,7 +18,10 @@ VOCABULARY = frozenset(
     ("fun", "Prop", "Type", "True", "False", "Not", "And", "Or", "Iff", "Exists", "Eq", "Bool", "N")
 )
 _FIELDS = frozenset(
-    ("left", "right", "mp", "mpr", "intro", "inl", "inr", "refl", "true", "false", "z", "s", "mk")
+    (
+        *("left", "right", "mp", "mpr", "intro", "inl", "inr", "refl", "rec"),
+        *("true", "false", "z", "s", "mk"),
+    )
 )
 _KEYWORDS = frozenset(
     (
