@@ -103,7 +103,9 @@ def certify(schema: str, seeds: range) -> None:
     environment = LeanEnvironment()
     versions = environment.versions()
     wanted = environment.schema(schema).relation
-    for evidence in replay_exhaustively(environment, [environment.sample(schema, s) for s in seeds]):
+    for evidence in replay_exhaustively(
+        environment, [environment.sample(schema, s) for s in seeds]
+    ):
         outcome = certify_episode(evidence, versions, PAPER_PRESET)
         assert isinstance(outcome, CertifiedEpisode), outcome
         kinds = [relation.kind for relation in outcome.relations]

@@ -40,6 +40,8 @@ class PairReport:
     before: int | None
     reason: str
     """The verifier's own message where it refused one of the two, else what was seen."""
+    always_first: int | None
+    """Which of the two stands first in every legal order, be it through other steps; ``None`` if it may vary."""
     contexts: Mapping[Verdict, int]
     """In how many contexts each verdict was found."""
     examples: tuple[Certificate, ...]
@@ -91,7 +93,7 @@ def report_orders(evidence: EpisodeReplays) -> OrdersReport:
     reference = min(evidence.replays, key=lambda replay: replay.sequence)
     return OrdersReport(
         episode=episode,
-        pairs=tuple(_pair(episode, pair, found) for pair, found in by_pair.items()),
+        pairs=tuple(_pair(episode, pair, found, legal) for pair, found in by_pair.items()),
         num_orders=len(evidence.replays),
         legal=legal,
         num_other_state=sum(replay.accepted for replay in evidence.replays) - len(legal),
@@ -100,7 +102,9 @@ def report_orders(evidence: EpisodeReplays) -> OrdersReport:
     )
 
 
-def _pair(episode: Episode, pair: tuple[int, int], found: Sequence[Certificate]) -> PairReport:
+def _pair(
+    episode: Episode, pair: tuple[int, int], found: Sequence[Certificate], legal: Sequence[Order]
+) -> PairReport:
     examples: dict[tuple[PairRelation, int | None], Certificate] = {}
     for certificate in found:
         if certificate.verdict != "vacuous":
@@ -121,9 +125,19 @@ def _pair(episode: Episode, pair: tuple[int, int], found: Sequence[Certificate])
         relation=relation,
         before=before,
         reason=reason,
+        always_first=_always_first(pair, legal),
         contexts=Counter(certificate.verdict for certificate in found),
         examples=tuple(examples.values()),
     )
+
+
+def _always_first(pair: tuple[int, int], legal: Sequence[Order]) -> int | None:
+    seen: set[int] = set()
+    for order in legal:
+        seen.add(min(pair, key=order.index))
+        if len(seen) == 2:
+            return None
+    return seen.pop() if seen else None
 
 
 def _relation(certificate: Certificate) -> tuple[PairRelation, int | None]:

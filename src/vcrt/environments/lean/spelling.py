@@ -37,6 +37,8 @@ _BINDERS = frozenset(("fun", "∀", "∃"))
 _SYMBOLS = frozenset("↔∨∧=≠¬∃")
 _CLOSING = {"(": ")", "⟨": "⟩"}
 _NAMING = frozenset(("theorem", "def", "instance", "inductive", "class", "have", "case"))
+_BEFORE_MEMBERS = frozenset(("|", "where"))
+_BEFORE_NAMES = _NAMING | _BINDERS | _BEFORE_MEMBERS | {"("}
 #: Words that begin or part terms and tactics in Lean, so that they name nothing.
 _RESERVED = frozenset(
     (
@@ -127,6 +129,10 @@ class _Binders:
     def note(self, tokens: Sequence[str]) -> None:
         """Add what ``tokens`` bind."""
         for index, token in enumerate(tokens):
+            if token[0] == "?" and len(token) > 1:
+                self.names.append(token[1:])
+            if token not in _BEFORE_NAMES:
+                continue
             run = _run_of_words(tokens, index + 1)
             after = tokens[index + 1 + len(run) : index + 2 + len(run)]
             if token in _NAMING:
@@ -134,11 +140,9 @@ class _Binders:
                 self.types += run[:1] if token in ("inductive", "class") else []
             elif token in _BINDERS or (token == "(" and after == [":"]):
                 self.names += run
-            elif token in ("|", "where"):
+            elif token in _BEFORE_MEMBERS:
                 self.names += run[:1]
                 self.members += run[:1]
-            elif token[0] == "?" and len(token) > 1:
-                self.names.append(token[1:])
 
 
 def _run_of_words(tokens: Sequence[str], start: int) -> list[str]:
