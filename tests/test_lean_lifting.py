@@ -318,7 +318,7 @@ theorem forged : False := by
         assert all(refusal.found and refusal.allowed for refusal in result.refused)
         by_line = {refusal.line: refusal for refusal in result.refused}
         assert by_line[3].found == "axiom ax : False"
-        assert "have NAME : TYPE := TERM" in by_line[3].allowed
+        assert "theorem NAME ... := by" in by_line[3].allowed
         assert by_line[16].theorem == "sorry1"
         assert by_line[16].found.startswith("the word 'sorry'")
         assert result.refused[-1].found == "a comment that never ends"
@@ -330,6 +330,8 @@ theorem forged : False := by
             ("  intro h\n  have a : p := x\n", 2, "intro"),
             ("  have a : p := x\n  simp at a\n  have b : p := x\n", 3, "simp"),
             ("  have a := x\n  have b : p := x\n", 2, "have a := x"),
+            ("  intro h x\n  exact x\n", 2, "intro"),
+            ("  have a' := x\n  have b : p := x\n", 2, "have a' := x"),
             ("  have : p := x\n  have b : p := x\n", 2, "have :"),
             ("  have a : p := x; have c : p := x\n  have b : p := x\n", 2, "';'"),
             ("  have a : p := x\n  · exact x\n", 3, "'·'"),

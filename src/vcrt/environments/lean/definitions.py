@@ -58,23 +58,19 @@ def inductive_type(name: str, constructors: Sequence[str]) -> str:
 def definition_on(rng: np.random.Generator, kind: str, constructors: Sequence[str]) -> Definition:
     """A value of an inductive type, or a function or a property on it."""
     value = f"{kind}.{pick(rng, constructors)}"
+    source = pick(rng, ("N", "Bool", "Prop", kind))
     cases = [numeral(rng) for _ in constructors]
     images = [f"{kind}.{pick(rng, constructors)}" for _ in constructors]
-    body = proposition(rng, 1)
-    binder = f"({' '.join(atoms)} : Prop) " if (atoms := atoms_of(body)) else ""
+    body = proposition(rng)
+    on_kind, with_atoms = f"(n : {kind})", f"({' '.join(atoms_of(body))} : Prop) (n : {kind})"
     shapes = (
         Definition(type=kind, value=value),
-        Definition(type=f"N → {kind}", value=f"fun n => {value}"),
-        Definition(binders=f"(n : {kind})", type="N", value=applied(f"{kind}.rec", *cases, "n")),
-        Definition(binders=f"(n : {kind})", type=kind, value=applied(f"{kind}.rec", *images, "n")),
-        Definition(
-            binders=f"{binder}(n : {kind})",
-            type="Prop",
-            value=f"And {grouped(body)} (Eq n {value})",
-        ),
-        Definition(
-            binders=f"{binder}(n : {kind})", type="Prop", value=f"Or (Eq n {value}) {grouped(body)}"
-        ),
+        Definition(type=f"{source} → {kind}", value=f"fun n => {value}"),
+        Definition(binders=on_kind, type="N", value=applied(f"{kind}.rec", *cases, "n")),
+        Definition(binders=on_kind, type=kind, value=applied(f"{kind}.rec", *images, "n")),
+        Definition(binders=with_atoms, type="Prop", value=f"And {grouped(body)} (Eq n {value})"),
+        Definition(binders=with_atoms, type="Prop", value=f"Or (Eq n {value}) {grouped(body)}"),
+        Definition(binders=with_atoms, type="Prop", value=f"{grouped(body)} → Eq {value} n"),
     )
     return pick(rng, shapes)
 

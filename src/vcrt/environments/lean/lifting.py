@@ -43,12 +43,12 @@ GENERATOR = "lean.lift"
 _NAMED = re.compile(r"(?:noncomputable )?\w+ ([^\s:({\[]+)")
 _DECLARING = ("theorem", "def", "inductive", "instance", "noncomputable", "class")
 _PROOF = (
-    "a theorem whose proof is `:= by` and a first refine or none, "
-    f"{MIN_STEPS} to {MAX_STEPS} steps (have NAME : TYPE := TERM, or case NAME => exact TERM), and a last exact or none"
+    f"{MIN_STEPS} to {MAX_STEPS} steps have NAME : TYPE := TERM, or case NAME => exact TERM, "
+    "behind at most one refine and before at most one exact"
 )
 _ALLOWED = (
-    f"a file of nothing but {MIN_STEPS} to {MAX_STEPS} declarations "
-    "(theorem, def, inductive or instance, behind any classes), or " + _PROOF
+    f"theorem NAME ... := by and a proof of such steps (have, case), or {MIN_STEPS} to {MAX_STEPS} "
+    "declarations (theorem, def, inductive, instance, behind any classes) that have the file to themselves"
 )
 
 Cause: TypeAlias = Literal["grammar", "lean", "no verdict"]
@@ -160,7 +160,9 @@ class _File:
             text = spelling.spelt(piece.text, where=where)
             read(text, where=where, max_chars=self.cap)
         except MalformedInputError as error:
-            found = f"{error.found} in: {piece.text}"
+            found = spelling.restored(str(error.found))
+            if found[:100] != piece.text[:100]:
+                found = f"{found} in: {piece.text}"
             return self.refusal(piece.line, found, str(error.expected), theorem)
         return text
 
@@ -225,8 +227,6 @@ def _theorem(file: _File, proof: TacticProof) -> list[Lifted | Refusal]:
     steps = list(proof.tactics)
     opening = [steps.pop(0)] if steps and steps[0].text.startswith("refine ") else []
     closing = [steps.pop()] if steps and steps[-1].text.startswith("exact ") else []
-    if not MIN_STEPS <= len(steps) <= MAX_STEPS:
-        return [file.refusal(head.line, f"a proof of {len(steps)} steps", _PROOF, name)]
     spelling = spelling_of([head.text, *(piece.text for piece in proof.tactics)])
     readings: list[tuple[Piece, Callable[..., object]]] = [
         (head, grammar.read_statement),
@@ -236,6 +236,8 @@ def _theorem(file: _File, proof: TacticProof) -> list[Lifted | Refusal]:
     ]
     texts = {piece: file.checked(piece, read, spelling, name) for piece, read in readings}
     refused = [text for text in texts.values() if isinstance(text, Refusal)]
+    if not refused and not MIN_STEPS <= len(steps) <= MAX_STEPS:
+        refused = [file.refusal(head.line, f"a proof of {len(steps)} steps", _PROOF, name)]
     if refused:
         return [*refused]
     initial: Json = {

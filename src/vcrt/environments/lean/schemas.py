@@ -140,7 +140,7 @@ def _inductive(rng: np.random.Generator, num_operations: int) -> _Draft:
     pair = (_named(kind, inductive_type(kind, constructors)), _named(using, use))
     others = [
         _named(name, inductive_type(name, constructors_from(rng, spare)))
-        if rng.random() < 0.3
+        if rng.random() < 0.2
         else _declaration(rng, name)
         for name in rest
     ]
