@@ -376,6 +376,7 @@ theorem forged : False := by
             "theorem a (p : Prop) (x : p) : p := x\nexample : True := True.intro\n",
             "theorem a (p : Prop) (x : p) : p := x\ntheorem a (p : Prop) (x : p) : p := x\n",
             "def a : N := N.z\nclass K (α : Type) where v : α\ndef b : N := N.z\n",
+            "class K (α : Type) where v : α\n",
             "instance a : Inhabited N := ⟨N.z⟩\ndef b : N := N.z\n",
             "def a : N := 0\ndef b : N := N.z\n",
             "".join(f"def a{i} : N := N.z\n" for i in range(9)),

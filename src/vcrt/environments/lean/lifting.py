@@ -268,7 +268,7 @@ def _declarations(file: _File, pieces: Sequence[Piece]) -> list[Lifted | Refusal
     steps = pieces[len(classes) :]
     if not MIN_STEPS <= len(steps) <= MAX_STEPS:
         counted = f"{len(steps)} declarations"
-        return [file.refusal(piece.line, counted, _ALLOWED) for piece in steps[:1]]
+        return [file.refusal(piece.line, counted, _ALLOWED) for piece in pieces[:1]]
     spelling = spelling_of([piece.text for piece in pieces])
     setup = [file.checked(piece, grammar.read_class, spelling, file.name) for piece in classes]
     known = frozenset(_name_in(text) for text in setup if isinstance(text, str))
