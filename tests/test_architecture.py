@@ -19,7 +19,14 @@ FLOW = (
 )
 FOUNDATIONS = {"errors", "hashing", "orders", "processes", "progress", "randomness", "storage"}
 #: Pure rooms: functions on values and arrays, without files, processes or clocks.
-PURE = ("orders.py", "objective", "protocol/statistics.py", "certification/certificates.py", "certification/pairs.py", "certification/futures.py")
+PURE = (
+    "orders.py",
+    "objective",
+    "protocol/statistics.py",
+    "certification/certificates.py",
+    "certification/futures.py",
+    "certification/pairs.py",
+)
 EFFECTS = {"os", "subprocess", "pathlib", "shutil", "tempfile", "time", "random", "socket"}
 
 

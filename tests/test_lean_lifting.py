@@ -27,7 +27,7 @@ from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.judging import Limits
 from vcrt.environments.lean.lifting import Lifted, LiftedFile, lift_file
 from vcrt.environments.lean.program import read_program
-from vcrt.environments.lean.reading import read_commands
+from vcrt.environments.lean.source import read_commands
 from vcrt.environments.lean.spelling import spelling_of, with_explicit_binders
 from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
 from vcrt.hashing import sha256_hex

@@ -176,7 +176,8 @@ def _judged(
     environment: Environment, episodes: Sequence[Episode], versions: Versions, preset: Preset
 ) -> list[CertifiedEpisode | Exclusion]:
     evidence = _retried_once(lambda: replay_exhaustively(environment, episodes))
-    opinions = _retried_once(lambda: environment.cross_check_all(episodes))
+    replays = [item.replays for item in evidence]
+    opinions = _retried_once(lambda: environment.cross_check_all(episodes, replays))
     return [
         certify_episode(item, versions, preset, checks)
         for item, checks in zip(evidence, opinions, strict=True)

@@ -293,6 +293,66 @@ def theories(files: Annotated[tuple[Path, ...], tyro.conf.Positional]) -> None:
     check_theories(_console(), files)
 
 
+def lift(
+    source: Annotated[Literal["proofwriter", "lean", "clrs"], tyro.conf.Positional],
+    inputs: Annotated[tuple[str, ...], tyro.conf.Positional],
+    output: Path | None = None,
+    limit: int | None = None,
+    runs: int = 20,
+    length: int = 8,
+    steps: int = 4,
+    seed: int = 0,
+    json: bool = False,
+    jobs: int | None = None,
+    backend: Literal["loky", "ray", "dask"] = "loky",
+) -> None:
+    """Find episodes in your own theories, Lean files or runs of an algorithm, and certify what commutes.
+
+    Example: vcrt lift lean Proofs.lean
+
+    Args:
+        source: The kind of material.
+        inputs: ProofWriter files (structured or English rows), Lean files, or names of CLRS algorithms.
+        output: A new dataset of the certified four-step episodes (proofwriter, clrs); nothing is written without it.
+        limit: The most episodes of a schema from one theory (proofwriter); all by default.
+        runs: Genuine runs whose windows are lifted (clrs).
+        length: Length of those runs' inputs (clrs).
+        steps: Steps of a window (clrs); others than 4 are reported, not frozen.
+        seed: Seed of the first run (clrs).
+        json: Print the report for machines (lean).
+        jobs: Worker processes; as many as there are cores by default.
+        backend: Where the workers are.
+    """
+    from vcrt.cli.lifting import lift_clrs, lift_lean_files, lift_proofwriter
+
+    if not inputs:
+        raise VcrtError("lift what?", expected="at least one input", remedy="vcrt lift --help")
+    console = _console()
+    if source == "lean":
+        lift_lean_files(console, [Path(name) for name in inputs], as_json=json)
+    elif source == "proofwriter":
+        lift_proofwriter(
+            console,
+            [Path(name) for name in inputs],
+            limit=limit,
+            output=output,
+            jobs=_jobs(jobs),
+            backend=backend,
+        )
+    else:
+        lift_clrs(
+            console,
+            inputs,
+            num_runs=runs,
+            length=length,
+            num_steps=steps,
+            seed=seed,
+            output=output,
+            jobs=_jobs(jobs),
+            backend=backend,
+        )
+
+
 def backbone(
     action: Annotated[Literal["check", "pretrain"], tyro.conf.Positional] = "check",
     output: Path | None = None,

@@ -23,6 +23,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": commands.evaluate,
     "report": commands.report,
     "environments": commands.environments,
+    "lift": commands.lift,
     "theories": commands.theories,
     "backbone": commands.backbone,
 }

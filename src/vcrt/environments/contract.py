@@ -202,8 +202,13 @@ class Environment(ABC):
         """Second opinions on one episode from an engine other than the verifier. Default: none."""
         return ()
 
-    def cross_check_all(self, episodes: Sequence[Episode]) -> list[tuple[CrossCheck, ...]]:
-        """Second opinions on each episode; for engines that are best driven in batches."""
+    def cross_check_all(
+        self, episodes: Sequence[Episode], replays: Sequence[Sequence[Replay]] | None = None
+    ) -> list[tuple[CrossCheck, ...]]:
+        """Second opinions on each of ``episodes``; override it if many are cheaper together. Default: one by one.
+
+        ``replays`` are the replays of all orders of each episode, in lexicographic order, if they are at hand.
+        """
         return [self.cross_check(episode) for episode in episodes]
 
     def describe(self, operation: Operation) -> str:

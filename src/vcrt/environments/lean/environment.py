@@ -6,25 +6,31 @@ prelude replaces by a few propositions, data types and tactics.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from itertools import islice
 from typing import ClassVar
 
 from vcrt.environments.contract import (
     BatchEnvironment,
+    CrossCheck,
     Episode,
     Operation,
     Replay,
     ReplayRequest,
     Versions,
 )
+from vcrt.environments.lean.inprocess import Elaborators, shared_elaborators
 from vcrt.environments.lean.judging import Job, Limits, judge
 from vcrt.environments.lean.program import Program, read_program
 from vcrt.environments.lean.rendering import PRELUDE
 from vcrt.environments.lean.schemas import SCHEMAS, sample_episode
-from vcrt.environments.lean.selftest import check_toolchain
+from vcrt.environments.lean.selftest import check_toolchain, runs_in_process
+from vcrt.environments.lean.sharing import judge_shared
 from vcrt.environments.lean.toolchain import Toolchain, find_toolchain
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import sha256_hex
+from vcrt.orders import all_orders
 
 
 class LeanEnvironment(BatchEnvironment):
@@ -47,11 +53,12 @@ class LeanEnvironment(BatchEnvironment):
     def versions(self) -> Versions:
         """Which Lean judges, by version, commit and SHA-256; raises :class:`UnavailableError` without a fit one."""
         toolchain = self._toolchain()
+        route = ", elaborator in process" if runs_in_process(toolchain) else ""
         return Versions(
             environment=self.name,
             adapter=self.adapter,
             canonicalizer=self.canonicalizer,
-            verifier=toolchain.label,
+            verifier=toolchain.label + route,
             libraries={**dict(toolchain.digests), "prelude.lean": sha256_hex(PRELUDE.encode())},
         )
 
@@ -60,18 +67,46 @@ class LeanEnvironment(BatchEnvironment):
         return sample_episode(self.schema(schema).name, seed, num_operations=self.num_operations)
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
-        """Lean's answers, from one process per ``preferred_batch`` requests.
+        """Lean's answers, from its elaborator in a worker, or else from ``lean`` commands.
 
         Raises :class:`MalformedInputError` for an episode that may not reach Lean or whose start Lean refuses, and
         :class:`vcrt.errors.VerifierFailure` where Lean gives no verdict.
         """
         jobs = self._jobs(requests)
-        toolchain = self._toolchain() if jobs else None
-        replays: list[Replay] = []
-        for start in range(0, len(jobs), self.preferred_batch):
-            assert toolchain is not None
-            replays += judge(toolchain, jobs[start : start + self.preferred_batch], self.limits)
-        return replays
+        if not jobs:
+            return []
+        toolchain = self._toolchain()
+        elaborators = self._elaborators(toolchain)
+        if elaborators is None:
+            return self._replay_by_command(toolchain, jobs)
+        return judge_shared(toolchain, elaborators, jobs, self.limits)
+
+    def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
+        """The ``lean`` command's opinion on every order, each replayed by itself; none if it is the verifier."""
+        (checks,) = self.cross_check_all([episode])
+        return checks
+
+    def cross_check_all(
+        self,
+        episodes: Sequence[Episode],
+        replays: Sequence[Sequence[Replay]] | None = None,
+    ) -> list[tuple[CrossCheck, ...]]:
+        """The ``lean`` command's opinion on every order of each episode, from one process per batch."""
+        toolchain = self._toolchain()
+        if self._elaborators(toolchain) is None:
+            return [() for _ in episodes]
+        requests = [
+            [ReplayRequest(episode, order) for order in all_orders(episode.num_operations)]
+            for episode in episodes
+        ]
+        if replays is None:
+            replays = [self.replay(group) for group in requests]
+        flat = [request for group in requests for request in group]
+        opinions = iter(self._replay_by_command(toolchain, self._jobs(flat)))
+        return [
+            (_compared(list(islice(opinions, len(group))), found),)
+            for group, found in zip(requests, replays, strict=True)
+        ]
 
     def describe(self, operation: Operation) -> str:
         """The text that Lean gets for the step."""
@@ -100,7 +135,23 @@ class LeanEnvironment(BatchEnvironment):
             )
         return jobs
 
+    def _replay_by_command(self, toolchain: Toolchain, jobs: Sequence[Job]) -> list[Replay]:
+        starts = range(0, len(jobs), self.preferred_batch)
+        batches = [jobs[start : start + self.preferred_batch] for start in starts]
+        return [replay for batch in batches for replay in judge(toolchain, batch, self.limits)]
+
+    def _elaborators(self, toolchain: Toolchain) -> Elaborators | None:
+        """The worker's side of the in-process route, if ``toolchain`` allows it."""
+        if toolchain.libraries is None or not runs_in_process(toolchain):
+            return None
+        return shared_elaborators(toolchain.libraries, self.limits.max_heartbeats, os.getpid())
+
     def _toolchain(self) -> Toolchain:
         toolchain = find_toolchain()
         check_toolchain(toolchain)
         return toolchain
+
+
+def _compared(opinions: Sequence[Replay], replays: Sequence[Replay]) -> CrossCheck:
+    agreed = sum(one == other for one, other in zip(opinions, replays, strict=True))
+    return CrossCheck("lean command line", checked=len(opinions), agreed=agreed)

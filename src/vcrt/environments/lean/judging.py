@@ -1,18 +1,31 @@
-"""Replays judged by Lean processes: in one batch, and by themselves where a batch gave no verdict.
+"""Replays judged by ``lean`` commands: in one batch, and by themselves where a batch gave no verdict.
 
 Promises a verdict for every replay or an error; never a verdict that Lean did not give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vcrt.environments.contract import Replay
-from vcrt.environments.lean.messages import NoVerdict, judge_batch, read_messages
+from vcrt.environments.lean.messages import (
+    Answers,
+    Language,
+    Message,
+    Unreadable,
+    read_messages,
+)
 from vcrt.environments.lean.process import run_lean
 from vcrt.environments.lean.program import Program
-from vcrt.environments.lean.rendering import render_batch
+from vcrt.environments.lean.reading import read_replay
+from vcrt.environments.lean.rendering import (
+    BatchText,
+    ReplayText,
+    end_mark,
+    is_complete,
+    render_batch,
+)
 from vcrt.environments.lean.toolchain import Toolchain
 from vcrt.errors import MalformedInputError, VerifierFailure
 
@@ -48,12 +61,12 @@ def judge(toolchain: Toolchain, jobs: Sequence[Job], limits: Limits) -> list[Rep
     batch. Raises :class:`VerifierFailure` if a job has no verdict even by itself, and :class:`MalformedInputError` if
     Lean refuses what stands before the steps.
     """
-    verdicts: list[Replay | NoVerdict] = _run(toolchain, jobs, limits, limits.batch_seconds)
-    while pending := [i for i, verdict in enumerate(verdicts) if isinstance(verdict, NoVerdict)]:
+    verdicts: list[Replay | Unreadable] = _run(toolchain, jobs, limits, limits.batch_seconds)
+    while pending := [i for i, verdict in enumerate(verdicts) if isinstance(verdict, Unreadable)]:
         suspect, *rest = pending
         (alone,) = _run(toolchain, [jobs[suspect]], limits, limits.lone_seconds)
-        if isinstance(alone, NoVerdict):
-            raise _failure(jobs[suspect], alone, toolchain)
+        if isinstance(alone, Unreadable):
+            raise no_verdict(jobs[suspect], alone, toolchain)
         verdicts[suspect] = alone
         others = _run(toolchain, [jobs[i] for i in rest], limits, limits.batch_seconds)
         for index, verdict in zip(rest, others, strict=True):
@@ -63,26 +76,65 @@ def judge(toolchain: Toolchain, jobs: Sequence[Job], limits: Limits) -> list[Rep
 
 def _run(
     toolchain: Toolchain, jobs: Sequence[Job], limits: Limits, seconds: float
-) -> list[Replay | NoVerdict]:
+) -> list[Replay | Unreadable]:
     if not jobs:
         return []
     batch = render_batch([(job.program, job.sequence) for job in jobs])
     output = run_lean(
         toolchain.command, batch.source, seconds=seconds, max_heartbeats=limits.max_heartbeats
     )
-    messages = read_messages(output.text, complete=output.failure is None)
-    if isinstance(messages, NoVerdict):
-        return [messages] * len(jobs)
-    verdicts = judge_batch(batch, messages)
+    try:
+        messages = read_messages(output.text, complete=output.failure is None)
+        verdicts = _judge_batch(batch, messages)
+    except Unreadable as problem:
+        return [problem] * len(jobs)
     if output.failure is None:
         return verdicts
-    broken = NoVerdict(reason=f"the Lean process broke: {output.failure}")
-    return [broken if isinstance(verdict, NoVerdict) else verdict for verdict in verdicts]
+    broken = Unreadable(f"the Lean process broke: {output.failure}")
+    return [broken if isinstance(verdict, Unreadable) else verdict for verdict in verdicts]
 
 
-def _failure(
-    job: Job, problem: NoVerdict, toolchain: Toolchain
+def _judge_batch(batch: BatchText, messages: Sequence[Message]) -> list[Replay | Unreadable]:
+    """The verdict on each replay of a batch, in order."""
+    last_replay = batch.replays[-1]
+    first, end = batch.replays[0].first_line, last_replay.first_line + last_replay.num_lines
+    by_line: dict[int, list[Message]] = {}
+    for message in messages:
+        if not first <= message.line < end:
+            where = "in the prelude" if message.line < first else "after the end"
+            raise Unreadable(f"a message {where}, line {message.line}: {message.text}")
+        by_line.setdefault(message.line, []).append(message)
+    return [_judge_replay(replay, by_line) for replay in batch.replays]
+
+
+def _judge_replay(replay: ReplayText, by_line: Mapping[int, list[Message]]) -> Replay | Unreadable:
+    rendered = replay.rendered
+    mark = by_line.get(replay.first_line + replay.num_lines - 1, [])
+    if [m.is_error and end_mark(rendered.index) in m.text for m in mark] != [True]:
+        return Unreadable("Lean did not report the mark at the end of the replay")
+    try:
+        return read_replay(
+            rendered.program,
+            replay.sequence,
+            _answers(replay, by_line),
+            complete=is_complete(rendered.program, replay.sequence),
+        )
+    except Unreadable as problem:
+        return problem
+
+
+def _answers(replay: ReplayText, by_line: Mapping[int, list[Message]]) -> Iterator[Answers]:
+    language = Language(replay.rendered)
+    line = replay.first_line
+    for part in replay.parts:
+        yield Answers(language, part, [by_line.get(line + k, []) for k in range(len(part))])
+        line += len(part)
+
+
+def no_verdict(
+    job: Job, problem: Unreadable, toolchain: Toolchain
 ) -> VerifierFailure | MalformedInputError:
+    """The error for a job that has no verdict."""
     where = f"{job.label}, steps {', '.join(map(str, job.sequence)) or 'none'}"
     if problem.malformed:
         return MalformedInputError(

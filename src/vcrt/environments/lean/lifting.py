@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.lean import grammar
 from vcrt.environments.lean.judging import Limits
-from vcrt.environments.lean.reading import (
+from vcrt.environments.lean.source import (
     Command,
     Flaw,
     Piece,

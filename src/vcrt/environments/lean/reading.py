@@ -1,175 +1,140 @@
-"""A Lean file taken apart: comments out, commands at the left margin, and the tactics in the proof of a theorem.
+"""From Lean's answers to verdicts and canonical states, part by part; all routes to Lean read with this.
 
-Promises the number of the line on which everything begins. Only the layout is looked at: whether a text may reach Lean
-is for :mod:`vcrt.environments.lean.grammar` to say.
+A step is refused when Lean reports an error on its lines, or when what it declares depends on an axiom. States are made
+of what Lean printed, with the names of the replay undone. Whatever stands after a refused step is not looked at.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-_OPENING = re.compile(r'--|/-|"')
-_COMMENT_MARK = re.compile(r"/-|-/")
-_STRING_END = re.compile(r'(?<!\\)(?:\\\\)*"')
-_BY = re.compile(r"by(?!\w)")
+from vcrt.environments.contract import Rejected, Replay
+from vcrt.environments.lean.messages import Answers, Unreadable
+from vcrt.environments.lean.program import Declarations, Program
+from vcrt.hashing import Json, json_digest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
-    """A text on one line, as joined from one or more, and the number of the first of them."""
+class Reached:
+    """A canonical state: its content and its digest."""
 
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Flaw:
-    """A place in a file that cannot be taken apart."""
-
-    line: int
-    found: str
-    expected: str
+    content: dict[str, Json]
+    digest: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
-    """A line that is not blank: its number, the column at which it begins, and its text from there on."""
+def read_replay(
+    program: Program, sequence: tuple[int, ...], answers: Iterator[Answers], *, complete: bool
+) -> Replay:
+    """The verdict on a sequence from the answers to its start, to each step and to the end.
 
-    number: int
-    column: int
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
-    """A line at the left margin and the indented ones below it."""
-
-    lines: tuple[Line, ...]
-
-    @property
-    def line(self) -> int:
-        """The number of its first line."""
-        return self.lines[0].number
-
-    @property
-    def text(self) -> str:
-        """All of it on one line."""
-        return _joined(self.lines)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TacticProof:
-    """A theorem that ends in ``:= by`` and tactics, each joined to one line."""
-
-    statement: Piece
-    tactics: tuple[Piece, ...]
-
-
-def read_commands(source: str) -> tuple[tuple[Command, ...], Flaw | None]:
-    """The commands of a file, and the comment or quotation that never ends, if there is one.
-
-    Such a flaw takes what follows it, and the command in the midst of which it stands, out of the file.
+    Raises :class:`Unreadable`.
     """
-    source = source.removeprefix("\ufeff").replace("\r\n", "\n")
-    text, flaw = _without_comments(source)
-    groups: list[list[Line]] = []
-    for number, raw in enumerate(text.split("\n"), start=1):
-        stripped = raw.strip(" ")
-        if not stripped:
-            continue
-        line = Line(number=number, column=len(raw) - len(raw.lstrip(" ")), text=stripped)
-        if line.column == 0 or not groups:
-            groups.append([])
-        groups[-1].append(line)
-    commands = tuple(Command(lines=tuple(lines)) for lines in groups)
-    at_margin = len(text) == 0 or text.endswith("\n")
-    return (commands if flaw is None or at_margin else commands[:-1]), flaw
+    start = next(answers)
+    state = read_start(program, start)
+    hashes = [state.digest]
+    for _ in sequence:
+        reached = read_step(program, state, next(answers))
+        if isinstance(reached, Rejected):
+            return Replay(sequence, tuple(hashes), reached)
+        state = reached
+        hashes.append(state.digest)
+    ended = read_end(program, state, start, next(answers), complete=complete)
+    if isinstance(ended, Rejected):
+        return Replay(sequence, tuple(hashes), ended)
+    return Replay(sequence, (*hashes[:-1], ended.digest))
 
 
-def read_proof(command: Command) -> TacticProof | Flaw | None:
-    """The tactics of a theorem; None if its proof is a term."""
-    for index, line in enumerate(command.lines):
-        before, mark, after = line.text.partition(":=")
-        if not mark:
-            continue
-        start = len(line.text) - len(after.lstrip(" "))
-        rest = [_from(line, start)] if after.strip(" ") else []
-        rest += command.lines[index + 1 :]
-        if not rest or not _BY.match(rest[0].text):
-            return None
-        body = rest[0].text[2:]
-        first = [_from(rest[0], len(rest[0].text) - len(body.lstrip(" ")))] if body.strip() else []
-        statement = " ".join([*(line.text for line in command.lines[:index]), before.strip(" ")])
-        tactics = _blocks([*first, *rest[1:]])
-        if isinstance(tactics, Flaw):
-            return tactics
-        return TacticProof(
-            statement=Piece(line=command.line, text=statement.strip(" ")), tactics=tactics
-        )
+def read_start(program: Program, answers: Answers) -> Reached:
+    """The initial state."""
+    if isinstance(program, Declarations):
+        error = answers.first_error("setup", "show")
+        if error is not None:
+            raise Unreadable(error, malformed=True)
+        return _declared(answers.printed("show"), answers.printed("synth"))
+    error = answers.first_error("opening")
+    goals = answers.trace()
+    if error is None and goals is None:
+        error = answers.first_error("setup", "trace")
+    if error is not None:
+        raise Unreadable(error, malformed=True)
+    return _open_goals(goals)
+
+
+def read_step(program: Program, state: Reached, answers: Answers) -> Reached | Rejected:
+    """The state after a step, or Lean's refusal of it."""
+    if isinstance(program, Declarations):
+        refusal = answers.first_error("step", "axioms") or _axiom(answers)
+        if refusal is not None:
+            return Rejected(refusal)
+        shown = state.content["declared"]
+        assert isinstance(shown, dict)
+        return _declared({**shown, **answers.printed("show")}, answers.printed("synth"))
+    # A refused step leaves Lean in recovery: the later steps may still print goals, which mean nothing.
+    error = answers.first_error("step", "trace")
+    return _open_goals(answers.trace()) if error is None else Rejected(error)
+
+
+def read_end(
+    program: Program, state: Reached, start: Answers, end: Answers, *, complete: bool
+) -> Reached | Rejected:
+    """The state after the whole of a sequence, or Lean's refusal of the whole; of a prefix it is the last state.
+
+    ``start`` holds the answers to the start of this very sequence: Lean reports open goals where a proof begins.
+    """
+    if isinstance(program, Declarations):
+        return state
+    refusal = start.first_error("setup")
+    if not complete:
+        if refusal is not None:
+            raise Unreadable(refusal, malformed=True)
+        if not end.reached_cut():
+            raise Unreadable("Lean did not report the mark where the proof is cut off")
+        return state
+    refusal = refusal or end.first_error("closing", "show", "axioms") or _axiom(end)
+    if refusal is not None:
+        return Rejected(refusal)
+    return _reached({**state.content, "theorem": end.printed("show")})
+
+
+def _reached(content: dict[str, Json]) -> Reached:
+    return Reached(content=content, digest=json_digest(content))
+
+
+def _declared(shown: dict[str, str], instances: dict[str, str]) -> Reached:
+    return _reached({"declared": shown, "instances": instances})
+
+
+def _axiom(answers: Answers) -> str | None:
+    """Lean's words about the first declaration that depends on an axiom, or None."""
+    for name, text in answers.printed("axioms").items():
+        if text != f"'{name}' does not depend on any axioms":
+            return text
     return None
 
 
-def _from(line: Line, start: int) -> Line:
-    """The part of a line from character ``start`` on."""
-    return Line(number=line.number, column=line.column + start, text=line.text[start:])
+def _open_goals(printed: str | None) -> Reached:
+    if printed is None:
+        raise Unreadable("the goals were not printed whole")
+    goals = [_goal(text) for text in printed.split("\n\n") if text]
+    return _reached({"goals": sorted(goals)})
 
 
-def _blocks(lines: Sequence[Line]) -> tuple[Piece, ...] | Flaw:
-    """Tactics that begin in one column; deeper lines go on with the tactic above them."""
-    groups: list[list[Line]] = []
-    for line in lines:
-        column = lines[0].column
-        if line.column < column:
-            return Flaw(
-                line=line.number,
-                found=f"a tactic in column {line.column}: {line.text}",
-                expected=f"tactics in column {column}, as the first one, or deeper to go on with one",
-            )
-        if line.column == column:
-            groups.append([])
-        groups[-1].append(line)
-    return tuple(Piece(line=group[0].number, text=_joined(group)) for group in groups)
-
-
-def _joined(lines: Sequence[Line]) -> str:
-    return " ".join(line.text for line in lines)
-
-
-def _without_comments(source: str) -> tuple[str, Flaw | None]:
-    """The text with spaces in place of its comments, cut off where a comment or a quotation never ends."""
-    parts: list[str] = []
-    position = 0
-    while (match := _OPENING.search(source, position)) is not None:
-        parts.append(source[position : match.start()])
-        end = _end(source, match)
-        if end is None:
-            what = "a quotation" if match[0] == '"' else "a comment"
-            number = source.count("\n", 0, match.start()) + 1
-            flaw = Flaw(
-                line=number, found=f"{what} that never ends", expected="an end before the file's"
-            )
-            return "".join(parts), flaw
-        skipped = source[match.start() : end]
-        parts.append(skipped if match[0] == '"' else re.sub(r"[^\n]", " ", skipped))
-        position = end
-    return "".join(parts) + source[position:], None
-
-
-def _end(source: str, opening: re.Match[str]) -> int | None:
-    """Where the comment or the quotation ends that begins with ``opening``; comments in ``/- -/`` may be nested."""
-    if opening[0] == "--":
-        end = source.find("\n", opening.end())
-        return len(source) if end < 0 else end
-    if opening[0] == '"':
-        closing = _STRING_END.search(source, opening.end())
-        return None if closing is None else closing.end()
-    depth, position = 1, opening.end()
-    while depth:
-        mark = _COMMENT_MARK.search(source, position)
-        if mark is None:
-            return None
-        depth += 1 if mark[0] == "/-" else -1
-        position = mark.end()
-    return position
+def _goal(text: str) -> list[str]:
+    """The tag of a goal, its target and its hypotheses, one a name, sorted."""
+    entries: list[str] = []
+    for line in text.split("\n"):
+        if line.startswith(" ") and entries:
+            entries[-1] += line
+        else:
+            entries.append(line)
+    tag = entries.pop(0) if entries[0].startswith("case ") else ""
+    *hypotheses, target = (" ".join(entry.split()) for entry in entries)
+    if not target.startswith("⊢ ") or not all(" : " in entry for entry in hypotheses):
+        raise Unreadable(f"a goal that cannot be read: {text}")
+    parts = (entry.split(" : ", 1) for entry in hypotheses)
+    return [
+        tag,
+        target,
+        *sorted(f"{name} : {kind}" for names, kind in parts for name in names.split()),
+    ]

