@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,14 +28,13 @@ from vcrt.environments.clrs.reading import (
     read_reals,
 )
 from vcrt.environments.clrs.rows import byte_rows, masks
-from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Placing, Rows
+from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BellmanFordState:
+class BellmanFordState(NamedTuple):
     """Distances and predecessors (as bytes) by node, and the set of reached nodes (bit ``v`` for node v).
 
     An unreached node has distance 0 and itself as predecessor.
@@ -101,7 +100,7 @@ class BellmanFord(AlgorithmSchema[BellmanFordState]):
     )
     lengths = range(12, 21)
     edge_probabilities = (0.35, 0.4, 0.45)
-    placing: Placing = "later"
+    placing = "later"
 
     def lift(
         self, trace: Trace, num_operations: int, rng: np.random.Generator

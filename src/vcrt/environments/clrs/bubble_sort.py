@@ -11,8 +11,8 @@ have no place in the loops. So a run that goes on from a state has to be told ho
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,14 +20,13 @@ from vcrt.environments.clrs.choosing import linear_extension, shuffled
 from vcrt.environments.clrs.keys import Keys, keys_of, read_keys
 from vcrt.environments.clrs.reading import read_int, read_member, read_payload, read_permutation
 from vcrt.environments.clrs.rows import byte_rows, chain_pointers, mask_one
-from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Placing, Rows
+from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BubbleSortState:
+class BubbleSortState(NamedTuple):
     """The order of the elements, as bytes."""
 
     keys: Keys
@@ -66,7 +65,7 @@ class BubbleSort(AlgorithmSchema[BubbleSortState]):
         relation="precedes",
     )
     lengths = range(10, 21)
-    placing: Placing = "next"
+    placing = "next"
 
     def lift(
         self, trace: Trace, num_operations: int, rng: np.random.Generator

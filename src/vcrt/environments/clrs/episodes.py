@@ -98,10 +98,13 @@ def completion(
 ) -> CrossCheck:
     """Whether the run of ``trace``, gone on from ``state`` after ``done`` steps, ends as the genuine one.
 
-    Compared are all outputs and the last hint rows that the algorithm's ``finish`` names. Nothing agrees if there is no
-    state, because the reference order was refused, or no ``done``, because the initial state is none of the run's.
+    Compared are all outputs and the last hint rows that the algorithm's ``finish`` names. There is nothing to compare
+    without a state, because the reference order was refused; nothing agrees without ``done``, because the initial state
+    is none of the run's.
     """
-    if state is None or done is None:
+    if state is None:
+        return CrossCheck("dm-clrs outputs", 0, 0)
+    if done is None:
         return CrossCheck("dm-clrs outputs", len(trace.outputs), 0)
     finished = algorithm.finish(state, done)
     names = finished.keys() | trace.outputs.keys()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
 from typing import TypeAlias
 
 from vcrt.environments.clrs.reading import read_input, read_member, read_reals
@@ -33,12 +34,14 @@ class WeightedGraph:
     def of(cls, weights: tuple[tuple[float, ...], ...]) -> WeightedGraph:
         """The graph of a square matrix of plain floats."""
         size = len(weights)
-        packed = struct.pack(f"<H{size * size}d", size, *(w for row in weights for w in row))
+        packed = struct.pack(f"<H{size * size}d", size, *chain.from_iterable(weights))
         return cls(weights=weights, digest=sha256(packed).digest())
 
     def edges(self) -> list[Edge]:
         """The directed edges, row by row."""
-        return [(u, v) for u, row in enumerate(self.weights) for v, weight in enumerate(row) if weight]
+        return [
+            (u, v) for u, row in enumerate(self.weights) for v, weight in enumerate(row) if weight
+        ]
 
     def to_json(self) -> Json:
         """The member ``adjacency`` of an initial state."""
@@ -50,7 +53,7 @@ def read_graph(initial: Json) -> WeightedGraph:
     rows = read_input(read_member(initial, "adjacency"), "initial.adjacency")
     size = len(rows)
     return WeightedGraph.of(
-        tuple(read_reals(row, f"initial.adjacency[{i}]", size) for i, row in enumerate(rows))
+        tuple([read_reals(row, f"initial.adjacency[{i}]", size) for i, row in enumerate(rows)])
     )
 
 

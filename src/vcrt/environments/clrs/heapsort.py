@@ -4,10 +4,10 @@ An operation either max-heapifies a node (its key sinks until no child is larger
 the largest key (it changes places with the last node, and the heap is one node shorter). The dependent pair is a child
 and then its parent; the reversal is accepted, but leaves another array, in which the child may hold a larger key.
 
-A state keeps the set of nodes that were heapified beside the array. dm-clrs heapifies every node, and one whose key is in
-its place already leaves the array as it is; that is a step all the same, as the algorithm may go on to the extractions
-only when every node has had its turn, and no node has two. The set grows the same way in any order, so it alone never
-sets two orders apart.
+A state keeps the set of nodes that were heapified beside the array. dm-clrs heapifies every node, and one whose key is
+in its place already leaves the array as it is; that is a step all the same, as the algorithm may go on to the
+extractions only when every node has had its turn, and no node has two. The set grows the same way in any order, so it
+alone never sets two orders apart: the reversal differs by its array.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,14 +25,13 @@ from vcrt.environments.clrs.keys import Keys, keys_of, read_keys
 from vcrt.environments.clrs.reading import (
     malformed,
     read_int,
-    read_ints,
-    read_list,
     read_member,
     read_payload_pair,
     read_permutation,
+    read_set,
 )
 from vcrt.environments.clrs.rows import byte_rows, chain_pointers
-from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Placing, Rows
+from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
@@ -52,8 +52,7 @@ class Extract:
     last: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeapsortState:
+class HeapsortState(NamedTuple):
     """The order of the elements (bytes), the size of the heap, and the nodes heapified (bit ``i`` for node i)."""
 
     keys: Keys
@@ -148,7 +147,7 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
         relation="conflicts",
     )
     lengths = range(12, 28)
-    placing: Placing = "later"
+    placing = "later"
 
     def lift(
         self, trace: Trace, num_operations: int, rng: np.random.Generator
@@ -177,16 +176,11 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
         """Members ``keys``, ``order`` (a permutation), ``heap_size`` and ``heapified`` (a list of nodes)."""
         keys = read_keys(initial)
         size = keys.num_elements
-        heapified = read_list(read_member(initial, "heapified"), "initial.heapified")
-        nodes = read_ints(heapified, "initial.heapified", len(heapified), size)
-        for i, node in enumerate(nodes):
-            if node in nodes[:i]:
-                raise malformed(f"initial.heapified[{i}]", node, "each node once")
         return HeapsortState(
             keys=keys,
             order=read_permutation(read_member(initial, "order"), "initial.order", size),
             heap_size=read_int(read_member(initial, "heap_size"), "initial.heap_size", 1, size),
-            heapified=sum(1 << node for node in nodes),
+            heapified=read_set(read_member(initial, "heapified"), "initial.heapified", size),
         )
 
     def write_state(self, state: HeapsortState) -> Json:

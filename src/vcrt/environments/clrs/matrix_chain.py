@@ -1,9 +1,9 @@
 """Schema ``matrix_chain_order``: cells filled by matrix-chain multiplication (CLRS 3e, section 15.2).
 
 An operation fills one cell (i, j), the product of the matrices i to j, from the splits of which both sides are filled
-already. It is accepted exactly if it writes: the cell was empty, or a split is cheaper than what it holds. The dependent
-pair is a subcell and then the cell, where the subcell gives the best split; the reversal is accepted, with the best of
-the other splits. What a cell holds says whether it was filled, so a state needs no other record of its steps.
+already. It is accepted exactly if it writes: the cell was empty, or a split is cheaper than what it holds. The
+dependent pair is a subcell and then the cell, where the subcell gives the best split; the reversal is accepted, with
+the best of the other splits. What a cell holds says whether it was filled, so a state needs no other record of steps.
 
 dm-clrs fills all cells in synchronous rounds, in which every subcell is read as it was before the round. :func:`fill`
 takes the state that it reads subcells from as a parameter, so one transition serves the episode (in place) and the
@@ -13,12 +13,12 @@ comparison with dm-clrs's hint rows (in rounds).
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from struct import Struct
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,22 +26,20 @@ from vcrt.environments.clrs.choosing import linear_extension, shuffled
 from vcrt.environments.clrs.keys import Keys, keys_of, read_keys
 from vcrt.environments.clrs.reading import (
     malformed,
-    read_int,
     read_ints,
-    read_list,
     read_member,
-    read_payload,
-    read_real,
+    read_payload_pair,
+    read_reals,
 )
 from vcrt.environments.clrs.rows import byte_rows
-from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Placing, Rows
+from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
 
 #: (i, j), i < j: the product of the matrices i to j, which are counted from 1.
 Cell: TypeAlias = tuple[int, int]
-_COST = Struct("<d")
+_COST = struct.Struct("<d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +51,7 @@ class Fill:
     splits: tuple[tuple[int, int, int, float], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatrixChainState:
+class MatrixChainState(NamedTuple):
     """The table by place: costs (packed doubles) and best splits (bytes; 0 for an empty cell, which costs 0).
 
     Place 0 stands for every single matrix: it costs nothing and counts as filled. The cells follow row by row.
@@ -67,10 +64,9 @@ class MatrixChainState:
     def read(self, payload: Json) -> Fill:
         """The cell of a payload ``{"cell": [i, j]}``."""
         length = self.dimensions.num_elements
-        pair = read_payload(payload, "cell")
-        i, j = read_ints(pair, "operation.payload.cell", 2, length)
+        i, j = read_payload_pair(payload, "cell", length)
         if not 1 <= i < j:
-            raise malformed("operation.payload.cell", pair, f"1 <= i < j < {length}")
+            raise malformed("operation.payload.cell", [i, j], f"1 <= i < j < {length}")
         return fill_of(self.dimensions, (i, j))
 
     def take(self, step: Fill) -> Transition[MatrixChainState]:
@@ -98,9 +94,7 @@ def fill_of(dimensions: Keys, cell: Cell) -> Fill:
     """What there is to know of a cell before it is filled."""
     places, p = _places(dimensions.num_elements), dimensions.values
     i, j = cell
-    splits = tuple(
-        (places[i, k], places[k + 1, j], k, p[i - 1] * p[k] * p[j]) for k in range(i, j)
-    )
+    splits = tuple((places[i, k], places[k + 1, j], k, p[i - 1] * p[k] * p[j]) for k in range(i, j))
     return Fill(cell, places[cell], splits)
 
 
@@ -144,7 +138,7 @@ class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
         relation="conflicts",
     )
     lengths = range(7, 13)
-    placing: Placing = "later"
+    placing = "later"
 
     def lift(
         self, trace: Trace, num_operations: int, rng: np.random.Generator
@@ -164,39 +158,37 @@ class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
         return None
 
     def read_state(self, initial: Json) -> MatrixChainState:
-        """Members ``p`` (the dimensions) and ``cells``: ``[i, j, split, cost]`` of each filled cell, row by row."""
+        """Members ``p`` (the dimensions) and, by cell and row by row, ``m`` (costs) and ``s`` (splits; 0: empty)."""
         dimensions = read_keys(initial, "p")
         length = dimensions.num_elements
-        state = _empty(dimensions)
-        costs, splits = bytearray(state.costs), bytearray(state.splits)
-        last = (0, 0)
-        for n, entry in enumerate(read_list(read_member(initial, "cells"), "initial.cells")):
-            field = f"initial.cells[{n}]"
-            *numbers, cost = read_list(entry, field, 4)
-            i, j, split = read_ints(numbers, field, 3, length)
-            if not 1 <= i < j or (i, j) <= last:
-                raise malformed(field, entry, "a cell after the one before it, i < j")
-            last = (i, j)
-            place = _places(length)[last]
-            splits[place] = read_int(split, f"{field}[2]", i, j - 1)
-            _COST.pack_into(costs, 8 * place, read_real(cost, f"{field}[3]"))
-        return MatrixChainState(dimensions=dimensions, costs=bytes(costs), splits=bytes(splits))
+        cells = cells_of(length)
+        costs = read_reals(read_member(initial, "m"), "initial.m", len(cells))
+        splits = read_ints(read_member(initial, "s"), "initial.s", len(cells), length)
+        for place, ((i, j), cost, split) in enumerate(zip(cells, costs, splits, strict=True)):
+            if split and not i <= split < j:
+                raise malformed(f"initial.s[{place}]", split, f"0 or a split of cell ({i},{j})")
+            if cost and not split:
+                raise malformed(f"initial.s[{place}]", split, "a split, as the cell has a cost")
+        return MatrixChainState(
+            dimensions=dimensions,
+            costs=struct.pack(f"<d{len(cells)}d", 0, *costs),
+            splits=b"\x01" + bytes(splits),
+        )
 
     def write_state(self, state: MatrixChainState) -> Json:
         """The members that :meth:`read_state` reads."""
-        cells = enumerate(cells_of(state.dimensions.num_elements), start=1)
-        return {
-            "p": list(state.dimensions.values),
-            "cells": [
-                [i, j, state.splits[place], _COST.unpack_from(state.costs, 8 * place)[0]]
-                for place, (i, j) in cells
-                if state.splits[place]
-            ],
-        }
+        _, *costs = struct.unpack(f"<{len(state.splits)}d", state.costs)
+        return {"p": list(state.dimensions.values), "m": costs, "s": list(state.splits[1:])}
 
     def start(self, trace: Trace) -> MatrixChainState:
         """No cell is filled."""
-        return _empty(keys_of(trace, "p"))
+        dimensions = keys_of(trace, "p")
+        num_cells = len(cells_of(dimensions.num_elements))
+        return MatrixChainState(
+            dimensions=dimensions,
+            costs=bytes(8 * (1 + num_cells)),
+            splits=b"\x01" + bytes(num_cells),
+        )
 
     def steps(self, trace: Trace) -> Iterator[GenuineStep[MatrixChainState]]:
         """The fills that write, row by row in each round."""
@@ -220,15 +212,6 @@ class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
             state = each.after
         rows = _rows([state])
         return {"s": rows["s_h"][0], "m": rows["m"], "msk": rows["msk"]}
-
-
-def _empty(dimensions: Keys) -> MatrixChainState:
-    num_places = 1 + len(cells_of(dimensions.num_elements))
-    return MatrixChainState(
-        dimensions=dimensions,
-        costs=bytes(8 * num_places),
-        splits=b"\x01" + bytes(num_places - 1),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ row can be compared. The canonical state has roots instead of pointers: two fore
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,14 +28,13 @@ from vcrt.environments.clrs.reading import (
     read_payload_pair,
 )
 from vcrt.environments.clrs.rows import edge_matrices
-from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Placing, Rows
+from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KruskalState:
+class KruskalState(NamedTuple):
     """Union-find pointers and their roots by node (bytes), and two sets of edges (u, v), u < v.
 
     A set of edges has bit ``u * num_nodes + v`` for each.
@@ -131,7 +130,7 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
     )
     lengths = range(9, 15)
     edge_probabilities = (0.6, 0.65, 0.7)
-    placing: Placing = "next in order"
+    placing = "next in order"
 
     def lift(
         self, trace: Trace, num_operations: int, rng: np.random.Generator
@@ -165,17 +164,16 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
                 raise malformed(f"initial.pi[{node}]", parent, f"a node from {node} up")
         considered = read_edges(read_member(initial, "considered"), "initial.considered", size)
         tree = read_edges(read_member(initial, "in_mst"), "initial.in_mst", size)
-        for u, v in considered:
-            if graph.weights[u][v] == 0:
-                raise malformed("initial.considered", [u, v], "edges of the graph")
-        if not set(tree) <= set(considered):
-            raise malformed("initial.in_mst", tree, "considered edges only")
+        if considered & ~_bits(graph):
+            raise malformed("initial.considered", _edges(considered, size), "edges of the graph")
+        if tree & ~considered:
+            raise malformed("initial.in_mst", _edges(tree, size), "considered edges only")
         return KruskalState(
             graph=graph,
             pointers=bytes(pointers),
-            roots=bytes(root_of(pointers, node) for node in range(size)),
-            tree=_bits(tree, size),
-            considered=_bits(considered, size),
+            roots=bytes([root_of(pointers, node) for node in range(size)]),
+            tree=tree,
+            considered=considered,
         )
 
     def write_state(self, state: KruskalState) -> Json:
@@ -271,8 +269,10 @@ def _refuse_asymmetry(graph: WeightedGraph) -> None:
             )
 
 
-def _bits(edges: Iterable[Edge], num_nodes: int) -> int:
-    return sum(1 << (u * num_nodes + v) for u, v in edges)
+def _bits(graph: WeightedGraph) -> int:
+    """The set of all edges."""
+    size = graph.num_nodes
+    return sum([1 << (u * size + v) for u, v in graph.edges()])
 
 
 def _edges(bits: int, num_nodes: int) -> list[Json]:

@@ -72,7 +72,7 @@ def read_reals(value: Json, field: str, length: int) -> tuple[float, ...]:
         floats: list[float] = numbers  # type: ignore[assignment]
         if min(floats) >= 0 and math.isfinite(sum(floats)):
             return tuple([number + 0.0 for number in floats])
-    return tuple(read_real(number, f"{field}[{i}]") for i, number in enumerate(numbers))
+    return tuple([read_real(number, f"{field}[{i}]") for i, number in enumerate(numbers)])
 
 
 def read_int(value: Json, field: str, low: int, high: int) -> int:
@@ -85,27 +85,39 @@ def read_int(value: Json, field: str, low: int, high: int) -> int:
 def read_ints(value: Json, field: str, length: int, limit: int) -> tuple[int, ...]:
     """``length`` integers, each at least 0 and below ``limit``."""
     numbers = read_list(value, field, length)
-    return tuple(read_int(n, f"{field}[{i}]", 0, limit - 1) for i, n in enumerate(numbers))
+    if set(map(type, numbers)) == {int}:
+        ints: list[int] = numbers  # type: ignore[assignment]
+        if min(ints) >= 0 and max(ints) < limit:
+            return tuple(ints)
+    return tuple([read_int(n, f"{field}[{i}]", 0, limit - 1) for i, n in enumerate(numbers)])
+
+
+def read_set(value: Json, field: str, limit: int) -> int:
+    """A list of distinct integers below ``limit``, as a bit set."""
+    bits = 0
+    for i, member in enumerate(read_ints(value, field, len(read_list(value, field)), limit)):
+        if bits >> member & 1:
+            raise malformed(f"{field}[{i}]", member, "each member once")
+        bits |= 1 << member
+    return bits
 
 
 def read_permutation(value: Json, field: str, length: int) -> bytes:
     """A permutation of the integers below ``length``, as bytes."""
-    places = read_ints(value, field, length, length)
-    for i, place in enumerate(places):
-        if place in places[:i]:
-            raise malformed(f"{field}[{i}]", place, "each element once")
-    return bytes(places)
+    read_set(value, field, length)
+    return bytes(read_ints(value, field, length, length))
 
 
-def read_edges(value: Json, field: str, num_nodes: int) -> tuple[tuple[int, int], ...]:
-    """A list of distinct undirected edges, the smaller node first."""
-    edges: dict[tuple[int, int], None] = {}
+def read_edges(value: Json, field: str, num_nodes: int) -> int:
+    """A list of distinct undirected edges, the smaller node first: bit ``u * num_nodes + v`` for each."""
+    bits = 0
     for i, pair in enumerate(read_list(value, field)):
         u, v = read_ints(pair, f"{field}[{i}]", 2, num_nodes)
-        if u >= v or (u, v) in edges:
+        bit = 1 << (u * num_nodes + v)
+        if u >= v or bits & bit:
             raise malformed(f"{field}[{i}]", pair, "a new edge, the smaller node first")
-        edges[u, v] = None
-    return tuple(edges)
+        bits |= bit
+    return bits
 
 
 def read_payload(payload: Json, name: str) -> Json:

@@ -42,11 +42,14 @@ def chain_pointers(orders: Array) -> Array:
     return _pointers(orders, np.concatenate([orders[:, :1], orders[:, :-1]], axis=1))
 
 
-def heap_pointers(orders: Array, heap_sizes: Sequence[int]) -> Array:
-    """``[R, N]``: each element of the heap points to its parent, all others to themselves (``heap`` probe)."""
+def heap_pointers(orders: Array, heap_sizes: Array) -> Array:
+    """``[R, N]``: each element of the heap points to its parent, all others to themselves (``heap`` probe).
+
+    ``heap_sizes`` has shape ``[R]``.
+    """
     places = np.arange(orders.shape[1])
     parents = orders[:, np.maximum(places - 1, 0) // 2]
-    in_heap = places < np.asarray(heap_sizes)[:, None]
+    in_heap = places < heap_sizes[:, None]
     return _pointers(orders, np.where(in_heap, parents, orders))
 
 

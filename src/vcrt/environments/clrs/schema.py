@@ -30,7 +30,10 @@ DIGEST_BYTES = 32
 
 
 class AlgorithmState(Protocol):
-    """An immutable state of an algorithm on one input."""
+    """An immutable state of an algorithm on one input.
+
+    One is made for each replayed step, so the states here are named tuples, which are made faster than data classes.
+    """
 
     def read(self, payload: Json) -> Any:
         """The checked form of an operation's payload: the same for all states of an episode.
