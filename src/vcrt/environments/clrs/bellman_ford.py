@@ -80,13 +80,10 @@ def relax(
     if state.reached >> head & 1 and distance >= distances[head]:
         return Rejected(f"edge {tail}->{head} does not shorten the way to node {head}")
     after = head + 1
+    distances = (*distances[:head], distance, *distances[after:])
+    predecessors = b"%b%c%b" % (predecessors[:head], tail, predecessors[after:])
     return Accepted(
-        BellmanFordState(
-            graph=state.graph,
-            distances=(*distances[:head], distance, *distances[after:]),
-            predecessors=b"%b%c%b" % (predecessors[:head], tail, predecessors[after:]),
-            reached=state.reached | 1 << head,
-        )
+        BellmanFordState(state.graph, distances, predecessors, state.reached | 1 << head)
     )
 
 
@@ -188,7 +185,10 @@ class BellmanFord(AlgorithmSchema[BellmanFordState]):
         return _rows(states)
 
     def finish(self, state: BellmanFordState, done: int) -> Rows:
-        """The predecessors, distances and reached nodes after synchronous rounds until none changes anything."""
+        """The predecessors, distances and reached nodes after synchronous rounds until none changes anything.
+
+        The rounds mend a distance that is too long, but none that is too short or has a wrong predecessor.
+        """
         edges = state.graph.edges()
         # Shortest ways have fewer edges than the graph has nodes: the bound is for a broken transition.
         for _ in range(state.graph.num_nodes):

@@ -53,7 +53,7 @@ def exchange(state: BubbleSortState, position: int) -> Transition[BubbleSortStat
     if not keys[upper] < keys[lower]:
         return Rejected(f"positions {position - 1} and {position} are not out of order")
     exchanged = b"%b%c%c%b" % (order[: position - 1], upper, lower, order[position + 1 :])
-    return Accepted(BubbleSortState(keys=state.keys, order=exchanged))
+    return Accepted(BubbleSortState(state.keys, exchanged))
 
 
 class BubbleSort(AlgorithmSchema[BubbleSortState]):

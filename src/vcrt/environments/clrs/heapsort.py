@@ -111,14 +111,8 @@ def heapify(state: HeapsortState, step: Heapify) -> Transition[HeapsortState]:
         return Rejected(f"node {node} has been heapified")
     keys, order = state.keys.values, bytearray(state.order)
     sift(keys, order, node, heap_size)
-    return Accepted(
-        HeapsortState(
-            keys=state.keys,
-            order=bytes(order),
-            heap_size=heap_size,
-            heapified=state.heapified | 1 << node,
-        )
-    )
+    heapified = state.heapified | 1 << node
+    return Accepted(HeapsortState(state.keys, bytes(order), heap_size, heapified))
 
 
 def extract(state: HeapsortState, step: Extract) -> Transition[HeapsortState]:
@@ -131,11 +125,7 @@ def extract(state: HeapsortState, step: Extract) -> Transition[HeapsortState]:
         return Rejected("a node of the heap has not been heapified")
     order = bytearray(state.order)
     order[0], order[last] = order[last], order[0]
-    return Accepted(
-        HeapsortState(
-            keys=state.keys, order=bytes(order), heap_size=last, heapified=state.heapified & ~1
-        )
-    )
+    return Accepted(HeapsortState(state.keys, bytes(order), last, state.heapified & ~1))
 
 
 class Heapsort(AlgorithmSchema[HeapsortState]):

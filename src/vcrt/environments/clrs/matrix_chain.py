@@ -120,13 +120,9 @@ def fill(
         return Rejected(f"no split makes cell ({i},{j}) cheaper")
     after = place + 1
     costs, splits = state.costs, state.splits
-    return Accepted(
-        MatrixChainState(
-            dimensions=state.dimensions,
-            costs=costs[: 8 * place] + _COST.pack(cheapest) + costs[8 * after :],
-            splits=b"%b%c%b" % (splits[:place], best, splits[after:]),
-        )
-    )
+    costs = costs[: 8 * place] + _COST.pack(cheapest) + costs[8 * after :]
+    splits = b"%b%c%b" % (splits[:place], best, splits[after:])
+    return Accepted(MatrixChainState(state.dimensions, costs, splits))
 
 
 class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
@@ -206,7 +202,10 @@ class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
         return _rows([start, *(each.after for each in _rounds(start, trace.num_rows))])
 
     def finish(self, state: MatrixChainState, done: int) -> Rows:
-        """Splits, costs and filled cells after synchronous rounds until none changes anything."""
+        """Splits, costs and filled cells after synchronous rounds until none changes anything.
+
+        The rounds mend a cell that was filled from too few splits, but no cell that is too cheap or has a wrong split.
+        """
         # A cell is final one round after its subcells, so this many rounds are enough.
         for each in _rounds(state, state.dimensions.num_elements):
             state = each.after

@@ -79,14 +79,6 @@ def follow(pointers: bytearray, path: list[int]) -> bool:
     return True
 
 
-def find_set(pointers: bytearray, node: int) -> int:
-    """The root of ``node``; points all nodes on the way to it there, in place."""
-    root = root_of(pointers, node)
-    while node != root:
-        pointers[node], node = root, pointers[node]
-    return root
-
-
 def root_of(pointers: Sequence[int], node: int) -> int:
     """The root of the component of ``node``."""
     while pointers[node] != node:
@@ -103,21 +95,17 @@ def consider(state: KruskalState, edge: Edge) -> Transition[KruskalState]:
     if state.considered & bit:
         return Rejected(f"edge {{{u},{v}}} has been considered")
     pointers, roots, tree = bytearray(state.pointers), state.roots, state.tree
-    root_u, root_v = find_set(pointers, u), find_set(pointers, v)
+    root_u, root_v = roots[u], roots[v]
+    for node, root in ((u, root_u), (v, root_v)):
+        while node != root:
+            pointers[node], node = root, pointers[node]
     if root_u != root_v:
         low, high = (root_u, root_v) if root_u < root_v else (root_v, root_u)
         pointers[low] = high
         roots = roots.replace(b"%c" % low, b"%c" % high)
         tree |= bit
-    return Accepted(
-        KruskalState(
-            graph=state.graph,
-            pointers=bytes(pointers),
-            roots=roots,
-            tree=tree,
-            considered=state.considered | bit,
-        )
-    )
+    considered = state.considered | bit
+    return Accepted(KruskalState(state.graph, bytes(pointers), roots, tree, considered))
 
 
 class MstKruskal(AlgorithmSchema[KruskalState]):
@@ -164,16 +152,17 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
                 raise malformed(f"initial.pi[{node}]", parent, f"a node from {node} up")
         considered = read_edges(read_member(initial, "considered"), "initial.considered", size)
         tree = read_edges(read_member(initial, "in_mst"), "initial.in_mst", size)
-        if considered & ~_bits(graph):
-            raise malformed("initial.considered", _edges(considered, size), "edges of the graph")
-        if tree & ~considered:
-            raise malformed("initial.in_mst", _edges(tree, size), "considered edges only")
+        for u, v in considered:
+            if graph.weights[u][v] == 0:
+                raise malformed("initial.considered", [u, v], "edges of the graph")
+        if not set(tree) <= set(considered):
+            raise malformed("initial.in_mst", tree, "considered edges only")
         return KruskalState(
             graph=graph,
             pointers=bytes(pointers),
             roots=bytes([root_of(pointers, node) for node in range(size)]),
-            tree=tree,
-            considered=considered,
+            tree=_bits(tree, size),
+            considered=_bits(considered, size),
         )
 
     def write_state(self, state: KruskalState) -> Json:
@@ -269,10 +258,8 @@ def _refuse_asymmetry(graph: WeightedGraph) -> None:
             )
 
 
-def _bits(graph: WeightedGraph) -> int:
-    """The set of all edges."""
-    size = graph.num_nodes
-    return sum([1 << (u * size + v) for u, v in graph.edges()])
+def _bits(edges: Sequence[Edge], num_nodes: int) -> int:
+    return sum([1 << (u * num_nodes + v) for u, v in edges])
 
 
 def _edges(bits: int, num_nodes: int) -> list[Json]:

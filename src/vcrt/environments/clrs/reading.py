@@ -108,16 +108,19 @@ def read_permutation(value: Json, field: str, length: int) -> bytes:
     return bytes(read_ints(value, field, length, length))
 
 
-def read_edges(value: Json, field: str, num_nodes: int) -> int:
-    """A list of distinct undirected edges, the smaller node first: bit ``u * num_nodes + v`` for each."""
-    bits = 0
+def read_edges(value: Json, field: str, num_nodes: int) -> tuple[tuple[int, int], ...]:
+    """A list of distinct undirected edges, the smaller node first."""
+    edges: dict[tuple[int, int], None] = {}
     for i, pair in enumerate(read_list(value, field)):
-        u, v = read_ints(pair, f"{field}[{i}]", 2, num_nodes)
-        bit = 1 << (u * num_nodes + v)
-        if u >= v or bits & bit:
-            raise malformed(f"{field}[{i}]", pair, "a new edge, the smaller node first")
-        bits |= bit
-    return bits
+        match pair:
+            case [u, v] if (
+                type(u) is type(v) is int and 0 <= u < v < num_nodes and (u, v) not in edges
+            ):
+                edges[u, v] = None
+            case _:
+                read_ints(pair, f"{field}[{i}]", 2, num_nodes)
+                raise malformed(f"{field}[{i}]", pair, "a new edge, the smaller node first")
+    return tuple(edges)
 
 
 def read_payload(payload: Json, name: str) -> Json:
