@@ -8,7 +8,7 @@ of ProofWriter texts. Not covered: proofs and their depth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Literal, NamedTuple, TypeAlias

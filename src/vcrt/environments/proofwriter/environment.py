@@ -15,7 +15,6 @@ from vcrt.environments.contract import (
     CrossCheck,
     Episode,
     Operation,
-    Rejected,
     Replay,
     ReplayRequest,
     Schema,
@@ -71,9 +70,9 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
         """The engine's versions and clingo's; raises :class:`UnavailableError` without a supported clingo."""
         return Versions(
             environment=self.name,
-            adapter="1",
+            adapter="2",
             canonicalizer="1",
-            verifier="vcrt forward chaining 1",
+            verifier="vcrt forward chaining 2",
             libraries={"clingo": clingo_version()},
         )
 
@@ -148,9 +147,7 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
         ours = grounding.texts(engine.model(grounding))
         atoms = theirs.model.union(grounding.atoms)
         forwards, backwards = (self._run(state, run) for run in runs)
-        steps = list(
-            zip((*forwards, *backwards), (*theirs.runs[0], *theirs.runs[1]), strict=True)
-        )
+        steps = list(zip((*forwards, *backwards), (*theirs.runs[0], *theirs.runs[1]), strict=True))
         sound = [
             before < after and after - before <= theirs.model
             for before, after in pairwise([state.facts, *forwards])

@@ -35,7 +35,9 @@ from vcrt.environments.proofwriter.vocabulary import (
 GENERATOR = "vcrt theories 2"
 #: Draws of one rule beside the pair before it is given up.
 _TRIES = 20
+#: How often a rule of the pair is about a named entity, and one of its two conclusions a negative one.
 _NAMED = 0.15
+_NEGATIVE = 0.15
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +114,9 @@ def _ground_steps(
     else:
         link, *extra, effect = _properties(draws, words, 2 + num_extra, relations=False)
     if words.negation and words.assumption == "OWA":
-        link, effect = (a.with_polarity(draws.one("+++++-")) for a in (link, effect))
+        link, effect = (
+            atom.with_polarity("-") if draws.chance(_NEGATIVE) else atom for atom in (link, effect)
+        )
     causes = _causes(draws, words, [link, *extra, effect])
     first = Rule(conditions=tuple(causes), conclusion=link)
     second = Rule(conditions=tuple(draws.shuffled([link, *extra])), conclusion=effect)
@@ -151,9 +155,7 @@ def _sweeps(
     return plot, (SWEEP, None, None)
 
 
-def _properties(
-    draws: Draws, words: Words, number: int, *, relations: bool = True
-) -> list[Atom]:
+def _properties(draws: Draws, words: Words, number: int, *, relations: bool = True) -> list[Atom]:
     """Different atoms about the variable, by rank."""
     draw = draw_atom if relations else draw_quality
     found: set[Atom] = set()

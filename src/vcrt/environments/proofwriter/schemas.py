@@ -7,13 +7,19 @@ from collections.abc import Sequence
 from vcrt.environments.contract import Episode, Operation, Provenance, Schema
 from vcrt.environments.proofwriter.draws import Draws
 from vcrt.environments.proofwriter.generator import GENERATOR, plant
-from vcrt.environments.proofwriter.operations import SWEEP, ActionKey, ground_operation, sweep_operation
+from vcrt.environments.proofwriter.operations import (
+    SWEEP,
+    ActionKey,
+    ground_operation,
+    sweep_operation,
+)
 from vcrt.environments.proofwriter.search import (
     Field,
     Pair,
     companions,
     field_of,
     is_pair,
+    live_operations,
     only_pair_matters,
     some_legal_order,
 )
@@ -47,7 +53,7 @@ def _with_others(
     """The pair and operations that do not care, if there are enough of them."""
     if not is_pair(schema, field, pair):
         return None
-    others = companions(schema, field, pair)
+    others = companions(field, pair, live_operations(schema, field))
     if len(others) < num_operations - 2:
         return None
     for _ in range(_TRIES):

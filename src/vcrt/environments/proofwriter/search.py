@@ -8,7 +8,7 @@ anew, by replay. Not covered: where theories come from (``generator``, ``files``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import factorial
@@ -103,8 +103,7 @@ def pairs(schema: Schema, field: Field) -> list[Pair]:
     candidates = operations_of(schema, field)
     return [
         (first, second)
-        for first in candidates
-        if field.after(first)
+        for first in live_operations(schema, field)
         for second in candidates
         if first != second and is_pair(schema, field, (first, second))
     ]
@@ -128,7 +127,10 @@ def is_pair(schema: Schema, field: Field, pair: Pair) -> bool:
 
 
 def _wording(theory: Theory, key: ActionKey) -> Schema | None:
-    """The schema of the ground operation that depends, by its conditions and its conclusion."""
+    """The schema that a dependent ground operation belongs to, by its conditions and its conclusion.
+
+    None for one that relates an entity to itself and is about no other: it joins nothing.
+    """
     _, number, binding = key
     rule = theory.rules[number - 1]
     atoms = [atom if binding is None else atom.bind(binding) for atom in rule.atoms()]
@@ -137,12 +139,12 @@ def _wording(theory: Theory, key: ActionKey) -> Schema | None:
     return RELATIONAL_JOIN if len({e for atom in atoms for e in atom.entities()}) > 1 else None
 
 
-def companions(schema: Schema, field: Field, pair: Pair) -> list[ActionKey]:
-    """The operations that can run from the start and whose order with both of a pair does not show."""
+def companions(field: Field, pair: Pair, live: Iterable[ActionKey]) -> list[ActionKey]:
+    """Those of the live operations whose order with both of a pair does not show."""
     first, second = pair
     return [
         key
-        for key in live_operations(schema, field)
+        for key in live
         if key not in pair
         and _same(field.after(key, first), field.after(first, key))
         and field.after(key, second) == field.after(second, key)

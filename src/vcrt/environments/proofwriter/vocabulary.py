@@ -127,9 +127,7 @@ def draw_rule(draws: Draws, words: Words) -> Rule:
     return with_negation(draws, words, conditions, conclusion)
 
 
-def with_negation(
-    draws: Draws, words: Words, conditions: Sequence[Atom], conclusion: Atom
-) -> Rule:
+def with_negation(draws: Draws, words: Words, conditions: Sequence[Atom], conclusion: Atom) -> Rule:
     """The rule, negated here and there where the theory has negation; the first condition stays as it is."""
     if not words.negation:
         return Rule(conditions=tuple(conditions), conclusion=conclusion)
