@@ -28,7 +28,7 @@ from vcrt.environments.clrs.lifting import lift_windows
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.lean.lifting import Refusal
 from vcrt.environments.proofwriter.lifting import lift_theories
-from vcrt.environments.proofwriter.rows import Refused
+from vcrt.environments.proofwriter.files import Refused
 from vcrt.environments.registry import load_environment
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
@@ -60,7 +60,8 @@ def lift_proofwriter(
             num_theories += 1
             episodes += found.episodes
     for refusal in refusals[:SHOWN_REFUSALS]:
-        console.print(f"refused: {refusal}", highlight=False, markup=False, soft_wrap=True)
+        found = f": {refusal.error.found}" if refusal.error.found else ""
+        console.print(f"refused: {refusal.where}: {refusal.error.what}{found}", **_PLAIN)
     console.print(
         f"{num_theories} theories read, {len(refusals)} refused, {len(episodes)} candidates",
         highlight=False,
@@ -203,7 +204,7 @@ def _print_orders(console: Console, report: OrdersReport, labels: Sequence[str])
         console.print(f"the order as it stands is refused at {step}: {refusal.reason}", **_PLAIN)
     table = Table("first", "second", "relation", "why")
     for pair in report.pairs:
-        relation = pair.relation
+        relation: str = pair.relation
         if pair.before is not None:
             relation = f"{labels[pair.before]} {pair.relation}"
         why = pair.reason
