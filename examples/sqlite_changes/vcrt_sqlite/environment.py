@@ -1,0 +1,129 @@
+"""SQLite schema and data changes: which statements commute, and which must not be swapped.
+
+A state is a whole database as bytes; a step runs one statement on a copy of it; a rejection is SQLite's own message.
+Not covered: which SQL may run, and which errors are no verdict; see :mod:`vcrt_sqlite.database`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from itertools import permutations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ClassVar
+
+from vcrt.environments.contract import (
+    Accepted,
+    CrossCheck,
+    Episode,
+    Operation,
+    Provenance,
+    Rejected,
+    ReplayRequest,
+    Schema,
+    StepEnvironment,
+    Transition,
+    Versions,
+)
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import sha256_hex
+from vcrt.randomness import generator
+from vcrt_sqlite.database import opened, run
+from vcrt_sqlite.statements import PAIRS, draw
+
+#: What SQL can see of the catalogue: texts as SQLite keeps them; what belongs to one table in the order it was made.
+CATALOGUE = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY tbl_name, rowid"
+TABLES = "SELECT name, wr FROM pragma_table_list WHERE schema = 'main' AND name <> 'sqlite_schema' ORDER BY name"
+
+
+class SqliteChanges(StepEnvironment[bytes]):
+    """Episodes of four statements on a small shop database, judged by the SQLite that Python has."""
+
+    name: ClassVar[str] = "sqlite_changes"
+    schemas: ClassVar[tuple[Schema, ...]] = tuple(PAIRS)
+
+    def versions(self) -> Versions:
+        """SQLite's version, the exact source it was built from, and the options of the build."""
+        with opened() as database:
+            ((source,),) = database.execute("SELECT sqlite_source_id()")
+            options = database.execute("PRAGMA compile_options").fetchall()
+        return Versions(
+            environment=self.name,
+            adapter="1",
+            canonicalizer="1",
+            verifier=f"SQLite {sqlite3.sqlite_version}",
+            libraries={"source": source, "compile_options": sha256_hex(repr(options).encode())},
+        )
+
+    def sample(self, schema: str, seed: int) -> Episode:
+        """The schema's pair among two other statements; whether they commute is for certification to say."""
+        setup, statements = draw(self.schema(schema), generator(seed, self.name, schema))
+        return Episode(
+            environment=self.name,
+            schema=schema,
+            initial=setup,
+            operations=tuple(Operation(signature=s, payload=s) for s in statements),
+            provenance=Provenance(
+                source=f"{schema}/{seed}", generator="vcrt-sqlite 0.1", seed=seed
+            ),
+        )
+
+    def initial_state(self, episode: Episode) -> bytes:
+        """The database that the episode's setup makes."""
+        with opened() as database:
+            for statement in episode.initial:
+                if refusal := run(database, statement):
+                    raise MalformedInputError(
+                        "SQLite refuses the setup", where=str(statement), found=refusal
+                    )
+            return database.serialize()
+
+    def step(self, state: bytes, operation: Operation) -> Transition[bytes]:
+        """Run the statement on a copy: bytes cannot be changed in place."""
+        with opened(state) as database:
+            refusal = run(database, operation.payload)
+            return Rejected(refusal) if refusal else Accepted(database.serialize())
+
+    def canonical(self, state: bytes) -> bytes:
+        """All that a statement can see, and nothing of how the file is laid out."""
+        with opened(state) as database:
+            rows = {}
+            for table, without_rowid in database.execute(TABLES).fetchall():
+                columns = "*" if without_rowid else "rowid, _rowid_, oid, *"
+                name = table.replace('"', '""')
+                rows[table] = sorted(map(repr, database.execute(f'SELECT {columns} FROM "{name}"')))
+            return repr((database.execute(CATALOGUE).fetchall(), rows)).encode()
+
+    def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
+        """Every order again, as one transaction in a file; states compared by the dump that Python makes of it.
+
+        The same SQLite by another route: it would show a step that leaks or loses something between statements, or a
+        canonical state that is too coarse or too fine. It cannot show a fault in SQLite itself.
+        """
+        orders = list(permutations(range(episode.num_operations)))
+        replays = self.replay([ReplayRequest(episode, order) for order in orders])
+        files = [_in_a_file(self.initial_state(episode), episode, order) for order in orders]
+        agreed = sum(
+            reason == (replay.rejection and replay.rejection.reason)
+            and (dump == files[0][1]) == (replay.terminal_hash == replays[0].terminal_hash)
+            for replay, (reason, dump) in zip(replays, files, strict=True)
+        )
+        return (CrossCheck("one transaction in a file", len(orders), agreed),)
+
+
+def _in_a_file(
+    setup: bytes, episode: Episode, order: tuple[int, ...]
+) -> tuple[str | None, list[str] | None]:
+    """SQLite's message if it refuses a statement of that order, otherwise the sorted dump of the reopened file."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "shop.db"
+        file.write_bytes(setup)
+        with opened(path=str(file)) as database:
+            database.execute("PRAGMA synchronous = OFF")
+            database.execute("BEGIN")
+            for index in order:
+                if refusal := run(database, episode.operations[index].payload):
+                    return refusal, None
+            database.execute("COMMIT")
+        with opened(path=str(file)) as database:
+            return None, sorted(database.iterdump())
