@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from vcrt.errors import MalformedInputError, VerifierFailure
 
@@ -101,6 +103,24 @@ def run(database: sqlite3.Connection, statement: object) -> str | None:
     if denied:
         raise _not_run(statement, denied[0])
     return refusal
+
+
+def run_in_a_file(
+    content: bytes, statements: Iterable[object]
+) -> tuple[str | None, list[str] | None]:
+    """Run statements as one transaction in a file: SQLite's refusal of one, or the sorted dump of the file."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "database"
+        file.write_bytes(content)
+        with opened(path=str(file)) as database:
+            database.execute("PRAGMA synchronous = OFF")
+            database.execute("BEGIN")
+            for statement in statements:
+                if refusal := run(database, statement):
+                    return refusal, None
+            database.execute("COMMIT")
+        with opened(path=str(file)) as database:
+            return None, sorted(database.iterdump())
 
 
 def _not_run(statement: object, found: str) -> MalformedInputError:

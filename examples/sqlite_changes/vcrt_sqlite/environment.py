@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 from itertools import permutations
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 from vcrt.environments.contract import (
@@ -28,7 +26,7 @@ from vcrt.environments.contract import (
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import sha256_hex
 from vcrt.randomness import generator
-from vcrt_sqlite.database import opened, run
+from vcrt_sqlite.database import opened, run, run_in_a_file
 from vcrt_sqlite.statements import PAIRS, draw
 
 #: What SQL can see of the catalogue: texts as SQLite keeps them; what belongs to one table in the order it was made.
@@ -71,11 +69,10 @@ class SqliteChanges(StepEnvironment[bytes]):
     def initial_state(self, episode: Episode) -> bytes:
         """The database that the episode's setup makes."""
         with opened() as database:
-            for statement in episode.initial:
+            setup = episode.initial
+            for statement in setup if isinstance(setup, list) else [setup]:
                 if refusal := run(database, statement):
-                    raise MalformedInputError(
-                        "SQLite refuses the setup", where=str(statement), found=refusal
-                    )
+                    raise MalformedInputError("SQLite refuses the setup", found=refusal)
             return database.serialize()
 
     def step(self, state: bytes, operation: Operation) -> Transition[bytes]:
@@ -102,28 +99,14 @@ class SqliteChanges(StepEnvironment[bytes]):
         """
         orders = list(permutations(range(episode.num_operations)))
         replays = self.replay([ReplayRequest(episode, order) for order in orders])
-        files = [_in_a_file(self.initial_state(episode), episode, order) for order in orders]
+        setup = self.initial_state(episode)
+        files = [
+            run_in_a_file(setup, [episode.operations[index].payload for index in order])
+            for order in orders
+        ]
         agreed = sum(
             reason == (replay.rejection and replay.rejection.reason)
             and (dump == files[0][1]) == (replay.terminal_hash == replays[0].terminal_hash)
             for replay, (reason, dump) in zip(replays, files, strict=True)
         )
         return (CrossCheck("one transaction in a file", len(orders), agreed),)
-
-
-def _in_a_file(
-    setup: bytes, episode: Episode, order: tuple[int, ...]
-) -> tuple[str | None, list[str] | None]:
-    """SQLite's message if it refuses a statement of that order, otherwise the sorted dump of the reopened file."""
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "shop.db"
-        file.write_bytes(setup)
-        with opened(path=str(file)) as database:
-            database.execute("PRAGMA synchronous = OFF")
-            database.execute("BEGIN")
-            for index in order:
-                if refusal := run(database, episode.operations[index].payload):
-                    return refusal, None
-            database.execute("COMMIT")
-        with opened(path=str(file)) as database:
-            return None, sorted(database.iterdump())

@@ -49,13 +49,15 @@ SETUP = (
     ),
     *(f"INSERT INTO people VALUES ({row}, '{{people[{row}]}}', '{{city}}')" for row in (1, 2, 3)),
 )
-WORDS = """amber basil cedar clover copper coral ember fennel flint garnet hazel ivory jasper juniper
-laurel linen maple nutmeg olive onyx opal pearl pepper poppy quartz raven saffron sage thyme walnut""".split()
+WORDS = (
+    "amber basil cedar clover copper coral ember fennel flint garnet hazel ivory jasper juniper laurel linen "
+    "maple nutmeg olive onyx opal pearl pepper poppy quartz raven saffron sage thyme walnut"
+)
 
 
 def draw(schema: Schema, rng: np.random.Generator) -> tuple[list[str], list[str]]:
     """The statements of a setup, and four statements whose reference order has the schema's pair in its order."""
-    words = [WORDS[i] for i in rng.permutation(len(WORDS))]
+    words = [str(word) for word in rng.permutation(WORDS.split())]
     row, other_row = (int(i) for i in rng.permutation([2, 3]))
     price, stock, number, factor = (int(i) for i in rng.integers(2, 1000, 4))
     values = {
