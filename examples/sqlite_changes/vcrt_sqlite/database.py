@@ -12,6 +12,7 @@ import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -82,7 +83,9 @@ def run(database: sqlite3.Connection, statement: object) -> str | None:
     def authorizer(action: int, *names: str | None) -> int:
         if action in may:
             return sqlite3.SQLITE_OK
-        denied.append(f"SQLite's action {action} ({names[1] or names[0] or 'SELECT'})")
+        denied.append(
+            f"{names[1] or names[0] or 'SELECT'} (action {action} of SQLite's authorizer)"
+        )
         return sqlite3.SQLITE_DENY
 
     database.set_authorizer(authorizer)
@@ -99,10 +102,22 @@ def run(database: sqlite3.Connection, statement: object) -> str | None:
     finally:
         database.set_authorizer(None)
         database.set_progress_handler(None, 0)
-    denied += [f"DEFAULT {d}" for (d,) in database.execute(DEFAULTS) if not LITERAL.fullmatch(d)]
+    if text.startswith(("CREATE", "ALTER")):
+        defaults = [default for (default,) in database.execute(DEFAULTS)]
+        denied += [f"DEFAULT {d}" for d in defaults if not LITERAL.fullmatch(d)]
     if denied:
         raise _not_run(statement, denied[0])
     return refusal
+
+
+@lru_cache(maxsize=16)
+def made(statements: tuple[str, ...]) -> bytes:
+    """The database that statements make; bytes are immutable, so all orders of an episode may share it."""
+    with opened() as database:
+        for statement in statements:
+            if refusal := run(database, statement):
+                raise MalformedInputError("SQLite refuses a setup", where=statement, found=refusal)
+        return database.serialize()
 
 
 def run_in_a_file(

@@ -23,10 +23,10 @@ from vcrt.environments.contract import (
     Transition,
     Versions,
 )
-from vcrt.errors import MalformedInputError
+from vcrt.errors import MalformedInputError, UnavailableError
 from vcrt.hashing import sha256_hex
 from vcrt.randomness import generator
-from vcrt_sqlite.database import opened, run, run_in_a_file
+from vcrt_sqlite.database import made, opened, run, run_in_a_file
 from vcrt_sqlite.statements import PAIRS, draw
 
 #: What SQL can see of the catalogue: texts as SQLite keeps them; what belongs to one table in the order it was made.
@@ -42,6 +42,10 @@ class SqliteChanges(StepEnvironment[bytes]):
 
     def versions(self) -> Versions:
         """SQLite's version, the exact source it was built from, and the options of the build."""
+        if sqlite3.sqlite_version_info < (3, 37):
+            raise UnavailableError(
+                "this SQLite is too old", found=sqlite3.sqlite_version, expected="3.37 or later"
+            )
         with opened() as database:
             ((source,),) = database.execute("SELECT sqlite_source_id()")
             options = database.execute("PRAGMA compile_options").fetchall()
@@ -68,12 +72,10 @@ class SqliteChanges(StepEnvironment[bytes]):
 
     def initial_state(self, episode: Episode) -> bytes:
         """The database that the episode's setup makes."""
-        with opened() as database:
-            setup = episode.initial
-            for statement in setup if isinstance(setup, list) else [setup]:
-                if refusal := run(database, statement):
-                    raise MalformedInputError("SQLite refuses the setup", found=refusal)
-            return database.serialize()
+        setup = episode.initial
+        if not (isinstance(setup, list) and setup and all(isinstance(s, str) for s in setup)):
+            raise MalformedInputError("the setup is not a list of statements", found=repr(setup))
+        return made(tuple(setup))
 
     def step(self, state: bytes, operation: Operation) -> Transition[bytes]:
         """Run the statement on a copy: bytes cannot be changed in place."""
@@ -92,10 +94,11 @@ class SqliteChanges(StepEnvironment[bytes]):
             return repr((database.execute(CATALOGUE).fetchall(), rows)).encode()
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        """Every order again, as one transaction in a file; states compared by the dump that Python makes of it.
+        """Every order again, as one transaction in a file; states compared by Python's dump of it, sorted.
 
-        The same SQLite by another route: it would show a step that leaks or loses something between statements, or a
-        canonical state that is too coarse or too fine. It cannot show a fault in SQLite itself.
+        The same SQLite by another route: it shows what a step loses or leaks between statements, and a canonical state
+        that is too coarse or too fine. It cannot show a fault of SQLite. A sorted dump has neither row numbers nor an
+        order of indexes: episodes that differ in these alone are left out.
         """
         orders = list(permutations(range(episode.num_operations)))
         replays = self.replay([ReplayRequest(episode, order) for order in orders])
