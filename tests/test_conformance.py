@@ -251,7 +251,10 @@ def test_the_command_explains_each_failure(monkeypatch):
     text, error = printed(monkeypatch, toy.ToyEnvironment())
     assert (error, "to mend" in text, "0 of" in text) == (None, False, False)
     text, error = printed(monkeypatch, toy.Idle())
-    assert "every step changes the state (toy/needs)\n  found: [step 2] changes nothing" in text
+    assert (
+        "every step changes the state (toy/needs)\n  found: [step 2] changes nothing, run first"
+        in text
+    )
     assert "  to mend: either the operation does nothing here" in text
     assert "no_effect: step" in text
     assert "│ every step changes the state             │ 0 of 2 │ toy/needs, toy/overwrite" in text

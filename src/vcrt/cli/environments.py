@@ -55,6 +55,7 @@ def validate_environment(console: Console, name: str, num_episodes: int = 3) -> 
             f"  found: {finding.problem}\n  to mend: {finding.remedy}",
             highlight=False,
             markup=False,
+            soft_wrap=True,
         )
     if failed:
         raise VcrtError(

@@ -98,10 +98,8 @@ def _every_step_has_an_effect(environment: Environment, sample: Sample) -> str |
             hashes = replay.state_hashes
             for k in range(1, len(hashes)):
                 if hashes[k] == hashes[k - 1]:
-                    return (
-                        f"{_native(episode, sequence[k - 1 : k])} changes nothing "
-                        f"after {_native(episode, sequence[: k - 1])}"
-                    )
+                    when = f"after {_native(episode, sequence[: k - 1])}" if k > 1 else "run first"
+                    return f"{_native(episode, sequence[k - 1 : k])} changes nothing, {when}"
     return None
 
 
