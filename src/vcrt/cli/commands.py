@@ -82,8 +82,8 @@ def certify(
 
     Args:
         output: The new dataset's directory.
-        schemas: Environments, or single schemas as environment/schema, separated by spaces; everything that is
-            registered if none is given.
+        schemas: Environments, or single schemas as environment/schema, separated by spaces; all that come
+            with vcrt if none is given.
         episodes: Certified episodes for each schema.
         seed: Seed of everything.
         jobs: Worker processes; as many as there are cores by default. The result does not depend on it.

@@ -27,8 +27,8 @@ from vcrt.cli.progress import showing_progress
 from vcrt.environments.clrs.lifting import lift_windows
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.lean.lifting import Refusal
-from vcrt.environments.proofwriter.lifting import lift_theories
 from vcrt.environments.proofwriter.files import Refused
+from vcrt.environments.proofwriter.lifting import lift_theories
 from vcrt.environments.registry import load_environment
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
@@ -60,8 +60,8 @@ def lift_proofwriter(
             num_theories += 1
             episodes += found.episodes
     for refusal in refusals[:SHOWN_REFUSALS]:
-        found = f": {refusal.error.found}" if refusal.error.found else ""
-        console.print(f"refused: {refusal.where}: {refusal.error.what}{found}", **_PLAIN)
+        detail = f": {refusal.error.found}" if refusal.error.found else ""
+        console.print(f"refused: {refusal.where}: {refusal.error.what}{detail}", **_PLAIN)
     console.print(
         f"{num_theories} theories read, {len(refusals)} refused, {len(episodes)} candidates",
         highlight=False,

@@ -16,6 +16,12 @@ def environment_names() -> tuple[str, ...]:
     return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
 
 
+def own_environment_names() -> tuple[str, ...]:
+    """The names of the environments that come with vcrt itself, sorted."""
+    points = entry_points(group=GROUP)
+    return tuple(sorted({p.name for p in points if p.dist is not None and p.dist.name == "vcrt"}))
+
+
 def load_environment(name: str) -> Environment:
     """Make the environment of that name.
 
