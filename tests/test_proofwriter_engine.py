@@ -5,13 +5,17 @@ from hypothesis import given, settings
 
 from proofwriter_support import negates_itself, rule, small_theories, stable_models, theory
 from vcrt.environments.proofwriter.clingo_engine import clingo_model
-from vcrt.environments.proofwriter.engine import answer, holding
+from vcrt.environments.proofwriter.engine import Answer, holding, truth
 from vcrt.environments.proofwriter.theory import Atom, Theory
 from vcrt.errors import MalformedInputError
 
 
 def is_(who: str, what: str, polarity: str = "+") -> Atom:
     return Atom(who, "is", what, polarity)
+
+
+def answer(world: Theory, question: Atom) -> Answer:
+    return truth(question, holding(world), world.assumption)
 
 
 def texts(atoms) -> frozenset[str]:

@@ -19,6 +19,7 @@ from vcrt.environments.contract import (
     Provenance,
     Rejected,
     ReplayRequest,
+    StepEnvironment,
 )
 from vcrt.environments.proofwriter import engine, operations
 from vcrt.environments.proofwriter.clingo_engine import clingo_model
@@ -329,6 +330,27 @@ def test_unstratified_theory_is_refused_not_replayed(env) -> None:
     world = theory("CWA", [Q], [rule(P.with_polarity("~"), P)])
     with pytest.raises(MalformedInputError, match="not stratified"):
         env.replay([ReplayRequest(toy_episode(world, []), ())])
+
+
+# --- replay ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_replay_answers_as_single_steps_do(env, schema) -> None:
+    for seed in range(20):
+        episode = sampled(schema, seed)
+        requests = [
+            ReplayRequest(episode, order[:length]) for order in ORDERS for length in range(5)
+        ]
+        assert env.replay(requests) == StepEnvironment.replay(env, requests)
+
+
+def test_operations_that_are_not_of_the_theory_are_refused_before_any_step(env) -> None:
+    episode = toy_episode(
+        WORLD, [ground_operation(WORLD, 1, "Ann"), Operation(signature="foreign", payload={})]
+    )
+    with pytest.raises(MalformedInputError, match="field payload"):
+        env.replay([ReplayRequest(episode, (0,))])
 
 
 # --- cache ----------------------------------------------------------------------------------------

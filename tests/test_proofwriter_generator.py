@@ -20,6 +20,20 @@ def planted(schema, seed):
     return plant(schema, Draws(generator(seed, "test")))
 
 
+def test_draws_are_uniform_and_repeatable() -> None:
+    draws, again = (Draws(generator(0, "draws")) for _ in range(2))
+    orders = Counter(tuple(draws.shuffled("abc")) for _ in range(6000))
+    assert orders == Counter(tuple(again.shuffled("abc")) for _ in range(6000))
+    assert len(orders) == 6
+    assert all(850 < number < 1150 for number in orders.values())
+    pairs = Counter(tuple(draws.some(range(4), 2)) for _ in range(6000))
+    assert len(pairs) == 12
+    assert all(400 < number < 600 for number in pairs.values())
+    assert sorted(draws.some("ab", 5)) == ["a", "b"]
+    assert Counter(draws.between(2, 4) for _ in range(3000)).keys() == {2, 3, 4}
+    assert 2300 < sum(draws.chance(0.25) for _ in range(10000)) < 2700
+
+
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
 def test_planting_is_deterministic_distinct_and_mostly_left_alone(schema) -> None:
     drawn = [planted(schema, seed) for seed in range(150)]

@@ -26,10 +26,11 @@ from vcrt.environments.proofwriter.search import (
 )
 from vcrt.environments.proofwriter.sentences import theory_text
 from vcrt.environments.proofwriter.theory import Theory, theory_from_json
+from vcrt.errors import UnknownNameError
 
 ENGLISH = "proofwriter_owa_d5_english.jsonl"
 STRUCTURED = "proofwriter_meta_sample.jsonl"
-GROUND_SCHEMAS = SCHEMAS[:3]
+GROUND_SCHEMAS = [schema.name for schema in SCHEMAS[:3]]
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +139,7 @@ def test_all_binding_sweeps_are_found_and_no_other(env) -> None:
         theory = sampled_theory(env, "binding_sweep", seed)
         if theory.assumption == "CWA":
             continue
-        (item,) = lifted([labelled(theory)], schemas=[BINDING_SWEEP])
+        (item,) = lifted([labelled(theory)], schemas=[BINDING_SWEEP.name])
         found = [steps(episode) for episode in item.episodes]
         assert len(set(found)) == len(found)
         assert set(found) == all_by_replay(env, theory, BINDING_SWEEP, "conflicts")
@@ -151,7 +152,7 @@ def test_lifting_finds_again_what_was_sampled(env, schema) -> None:
     for seed in range(25):
         episode = env.sample(schema.name, seed)
         theory = theory_from_json(episode.initial)
-        (item,) = lifted([labelled(theory)], schemas=[schema])
+        (item,) = lifted([labelled(theory)], schemas=[schema.name])
         assert steps(episode) in {steps(found) for found in item.episodes}
 
 
@@ -174,7 +175,7 @@ def test_open_worlds_hold_no_naf_sweep(env) -> None:
         for seed in range(20)
         if (theory := sampled_theory(env, "binding_sweep", seed)).assumption == "OWA"
     ]
-    assert not any(item.episodes for item in lifted(worlds, schemas=[NAF_SWEEP]))
+    assert not any(item.episodes for item in lifted(worlds, schemas=[NAF_SWEEP.name]))
 
 
 def test_a_rule_that_stands_twice_gives_no_episode_twice(env) -> None:
@@ -190,7 +191,7 @@ def test_the_pair_stands_anywhere(env) -> None:
     theories = [labelled(sampled_theory(env, "naf_sweep", s), str(s)) for s in range(40)]
     places: Counter = Counter()
     for evidence in replay_exhaustively(
-        env, [e for t in lifted(theories, schemas=[NAF_SWEEP]) for e in t.episodes]
+        env, [e for t in lifted(theories, schemas=[NAF_SWEEP.name]) for e in t.episodes]
     ):
         outcome = certify_episode(evidence, env.versions(), PAPER_PRESET)
         (pair,) = [(r.first, r.second) for r in outcome.relations if r.kind != "commutes"]
@@ -244,10 +245,17 @@ def test_a_limit_takes_the_first_of_all(env) -> None:
 def test_episodes_whose_hashes_collide_get_other_seeds(env, monkeypatch) -> None:
     monkeypatch.setattr(lifting, "_SEEDS", 50)
     theories = [labelled(sampled_theory(env, "naf_sweep", s), str(s)) for s in range(25)]
-    episodes = [e for item in lifted(theories, schemas=[NAF_SWEEP], limit=1) for e in item.episodes]
+    episodes = [
+        e for item in lifted(theories, schemas=[NAF_SWEEP.name], limit=1) for e in item.episodes
+    ]
     assert len(episodes) == 25
     assert len({e.episode_id for e in episodes}) == 25
     assert max(e.provenance.seed for e in episodes) < 50
+
+
+def test_an_unknown_schema_is_refused_at_once() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'naf_sweep'"):
+        lift_theories([], schemas=["naf_swep"])
 
 
 @pytest.mark.parametrize("num_operations", [2, 3, 5])

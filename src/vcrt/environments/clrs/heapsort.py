@@ -203,10 +203,17 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
         return stack(rows)
 
     def finish(self, state: HeapsortState, done: int) -> Rows:
-        """The sorted array after the nodes that are left have been heapified and all keys extracted."""
-        for _, _, after in _run(state):
+        """The sorted array after the nodes that are left have been heapified, and all rows of the extractions.
+
+        The sorted array alone would prove little: a key that is too deep in the heap may reach the root in time.
+        """
+        rows: list[HeapRow] = []
+        for before, step, after in _run(state):
+            if not _builds(before, step):
+                rows += _rows_of(before, step, after)
             state = after
-        return {"pred": chain_pointers(byte_rows([state.order]))[0]}
+        sorted_order = chain_pointers(byte_rows([state.order]))[0]
+        return {"pred": sorted_order, **(stack(rows) if rows else {})}
 
 
 def _run(
@@ -232,17 +239,21 @@ def _next(state: HeapsortState) -> Heapify | Extract | None:
     return Extract(size - 1) if size > 1 else None
 
 
+def _builds(state: HeapsortState, step: Heapify | Extract) -> bool:
+    """Whether a step belongs to the building of the heap."""
+    return isinstance(step, Heapify) and step.heap_size == state.keys.num_elements
+
+
 def _rows_of(
     state: HeapsortState, step: Heapify | Extract, after: HeapsortState
 ) -> Iterator[HeapRow]:
     """The rows of one step; the last of them shows the state that the transition left."""
-    size = state.keys.num_elements
     if isinstance(step, Extract):
         order = after.order
         yield HeapRow(order, order[0], order[step.last], 0, step.last, EXTRACT)
         return
     # dm-clrs's counter `i` stands at the node while the heap is built, and at the extracted place afterwards.
-    building = step.heap_size == size
+    building = _builds(state, step)
     counter = step.node if building else step.heap_size
     levels, node = bytearray(state.order), step.node
     while True:

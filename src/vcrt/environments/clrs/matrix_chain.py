@@ -2,8 +2,8 @@
 
 An operation fills one cell (i, j), the product of the matrices i to j, from the splits of which both sides are filled
 already. It is accepted exactly if it writes: the cell was empty, or a split is cheaper than what it holds. The
-dependent pair is a subcell and then the cell, where the subcell gives the best split; the reversal is accepted, with
-the best of the other splits. What a cell holds says whether it was filled, so a state needs no other record of steps.
+dependent pair is a subcell and then the cell, which the subcell makes cheaper; the reversal is accepted, with the best
+that is possible without it. What a cell holds says whether it was filled, so a state needs no other record of steps.
 
 dm-clrs fills all cells in synchronous rounds, in which every subcell is read as it was before the round. :func:`fill`
 takes the state that it reads subcells from as a parameter, so one transition serves the episode (in place) and the
@@ -126,11 +126,11 @@ def fill(
 
 
 class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
-    """Cells out of one round of a run, one of which is a subcell of another and gives it a better split."""
+    """Cells out of one round of a run, one of which is a subcell of another and makes it cheaper."""
 
     schema = Schema(
         name="matrix_chain_order",
-        summary="fill a subcell, then the cell: the reversal leaves the cell with a worse split",
+        summary="fill a subcell, then the cell: the reversal leaves the cell at a higher cost",
         relation="conflicts",
     )
     lengths = range(7, 13)

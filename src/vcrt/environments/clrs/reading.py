@@ -104,8 +104,9 @@ def read_set(value: Json, field: str, limit: int) -> int:
 
 def read_permutation(value: Json, field: str, length: int) -> bytes:
     """A permutation of the integers below ``length``, as bytes."""
+    places = read_ints(value, field, length, length)
     read_set(value, field, length)
-    return bytes(read_ints(value, field, length, length))
+    return bytes(places)
 
 
 def read_edges(value: Json, field: str, num_nodes: int) -> tuple[tuple[int, int], ...]:

@@ -243,8 +243,3 @@ def truth(question: Atom, facts: Facts, assumption: Assumption) -> Answer:
     if not positive and not negative:
         return "Unknown"
     return "True" if positive == asks_positive else "False"
-
-
-def answer(theory: Theory, question: Atom) -> Answer:
-    """``True``, ``False`` or ``Unknown`` (OWA only); raises as :func:`model` does."""
-    return truth(question, holding(theory), theory.assumption)

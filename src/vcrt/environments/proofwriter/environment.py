@@ -1,7 +1,7 @@
 """ProofWriter as an environment: deduction steps, judged by forward chaining, with clingo as second opinion.
 
 Promised: a state is an immutable set of facts; its canonical form is their sorted ProofWriter text. Not covered:
-lifting episodes from data files (``schemas.lift`` does it for any theory that ``structured`` or ``english`` reads).
+episodes from files of theories (``lifting`` finds them).
 """
 
 from __future__ import annotations

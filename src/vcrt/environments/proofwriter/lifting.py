@@ -31,7 +31,7 @@ from vcrt.environments.proofwriter.search import (
     some_legal_order,
 )
 from vcrt.environments.proofwriter.theory import Assumption, Theory
-from vcrt.errors import MalformedInputError
+from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.randomness import derive_seed, generator
 
 #: Seeds stay below this, which even a reader that takes JSON numbers for doubles holds exactly.
@@ -59,7 +59,7 @@ class _Seen:
 def lift_theories(
     sources: Iterable[Path | LabelledTheory],
     *,
-    schemas: Sequence[Schema] = SCHEMAS,
+    schemas: Sequence[str] | None = None,
     limit: int | None = None,
     num_operations: int = 4,
     assumption: Assumption | None = None,
@@ -68,11 +68,26 @@ def lift_theories(
 
     Refused are lines that cannot be read, theories without a single model and theories that stood before (the same
     facts and rules). ``assumption`` replaces what the ids in the files say. An episode's ``provenance.source`` is the
-    file's name and the theory's id, so that a split never divides a theory; its seed is the first 53 bits of a hash of
-    its content, or of the next hash where another episode of its schema has that seed already.
+    file's name and the theory's id, so that a split never divides a theory; its seed is 53 bits of a hash of its
+    content, or of a further hash where another episode of its schema has that seed already. All schemas are lifted if
+    none is named; raises :class:`UnknownNameError` for a name that is none.
     """
+    known = {schema.name: schema for schema in SCHEMAS}
+    for name in schemas or ():
+        if name not in known:
+            raise UnknownNameError.of("proofwriter schema", name, known)
+    chosen = [known[name] for name in (known if schemas is None else schemas)]
+    return _lift_rows(_rows(sources, assumption), chosen, limit, num_operations)
+
+
+def _lift_rows(
+    rows: Iterable[tuple[str, Row]],
+    schemas: Sequence[Schema],
+    limit: int | None,
+    num_operations: int,
+) -> Iterator[LiftedTheory | Refused]:
     seen = _Seen()
-    for dataset, row in _rows(sources, assumption):
+    for dataset, row in rows:
         if isinstance(row, Refused):
             yield row
             continue
