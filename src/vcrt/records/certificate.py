@@ -212,8 +212,8 @@ def first_difference(
 
 
 def in_words(context: Iterable[int]) -> str:
-    """``nothing``, ``0`` or ``0, 2``: the steps that ran before."""
-    return ", ".join(map(str, context)) or "nothing"
+    """``nothing``, ``0`` or ``0 2``: the steps that ran before, in their order."""
+    return " ".join(map(str, context)) or "nothing"
 
 
 def _children(value: Json) -> dict[str | int, Json] | None:
