@@ -33,7 +33,7 @@ from vcrt.records.examination import Examined
 from vcrt.report.wording import counted, listed, printable
 
 #: Digits of a hash that are printed.
-HASH_DIGITS = 12
+HASH_DIGITS = 10
 #: Characters of the initial state that are printed.
 INITIAL_CHARS = 300
 
@@ -91,7 +91,10 @@ def print_view(console: Console, view: View) -> None:
         for title, orders in order_groups(replays):
             console.print(_indented(title, 2))
             console.print(_indented(" ".join(map(order_text, orders)), 4))
-    _heading(console, "Pairs, each in every context that an accepted sequence reaches")
+    certifies = (
+        "" if isinstance(examined.outcome, CertifiedEpisode) else "; all this certifies nothing"
+    )
+    _heading(console, f"Pairs, each in every context that an accepted sequence reaches{certifies}")
     _print_pairs(console, view)
 
 
@@ -272,7 +275,8 @@ def _print_pair(console: Console, pair: tuple[int, int], local: Sequence[Certifi
     for line in explanations(local):
         console.print(_indented(line, 2))
     messages: dict[tuple[int, str], int] = {}
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    # Narrow enough for 80 columns.
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for name in ("after", "order", "first", "second", "verdict"):
         table.add_column(name, overflow="fold")
     for certificate in local:

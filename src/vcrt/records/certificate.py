@@ -138,8 +138,8 @@ def exclusion_document(
 
 
 def document_text(document: Mapping[str, Json]) -> str:
-    """Indented JSON in ASCII; white space does not enter the digest."""
-    return json.dumps(document, indent=2)
+    """Indented JSON in ASCII, the same for the same content; white space does not enter the digest."""
+    return json.dumps(document, indent=2, sort_keys=True)
 
 
 def read_certificate(path: Path) -> SealedCertificate:

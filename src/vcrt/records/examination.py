@@ -11,12 +11,18 @@ from functools import partial
 from pathlib import Path
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
-from vcrt.certification.evidence import Evidence, cross_checks_to_json
-from vcrt.certification.replay import EpisodeReplays, replay_to_json
+from vcrt.certification.evidence import Evidence
+from vcrt.certification.replay import EpisodeReplays
 from vcrt.certification.shards import EnvironmentFactory, evidence_again
-from vcrt.environments.contract import Episode, Replay, Versions
+from vcrt.environments.contract import Episode, Versions
 from vcrt.environments.registry import load_environment
-from vcrt.errors import DatasetError, UnavailableError, VcrtError, VerifierFailure
+from vcrt.errors import (
+    DatasetError,
+    MalformedInputError,
+    UnavailableError,
+    VcrtError,
+    VerifierFailure,
+)
 from vcrt.hashing import Json
 from vcrt.processes import in_fresh_processes
 from vcrt.records.certificate import (
@@ -87,10 +93,13 @@ def examine(factory: EnvironmentFactory, episode: Episode, preset: Preset) -> Ex
         outcome = Exclusion(
             episode.episode_id, "version_disagreement", detail, evidence.cross_checks
         )
-    if isinstance(outcome, CertifiedEpisode) and again != evidence:
-        outcome = Exclusion(
-            episode.episode_id, "nondeterministic", _changed(evidence, again), evidence.cross_checks
+    difference = first_difference(evidence.to_json(), again.to_json())
+    if isinstance(outcome, CertifiedEpisode) and difference is not None:
+        detail = (
+            f"{difference.name}{_which(difference, evidence)}: "
+            f"{difference.found}, then {difference.expected}"
         )
+        outcome = Exclusion(episode.episode_id, "nondeterministic", detail, evidence.cross_checks)
     return Examined(evidence=evidence, versions=versions, preset=preset, outcome=outcome)
 
 
@@ -130,6 +139,13 @@ def _replayed_untrusted(
 ) -> tuple[Versions, Evidence]:
     try:
         return _replayed(factory, episode)
+    except MalformedInputError as error:
+        raise DatasetError(
+            f"the environment refuses the certificate's episode: {error.what}",
+            where=": ".join(filter(None, (f"{path}, field episode", error.where))),
+            found=error.found,
+            expected=error.expected,
+        ) from error
     except VcrtError:
         raise
     except Exception as error:
@@ -140,13 +156,6 @@ def _replayed_untrusted(
             found=f"{type(error).__name__}: {str(error)[:200]}",
             expected=f"an episode of environment {episode.environment!r}",
         ) from error
-
-
-def _changed(evidence: Evidence, again: Evidence) -> str:
-    pairs = zip(evidence.replays.replays, again.replays.replays, strict=True)
-    differing = [f"{one}, then {other}" for one, other in pairs if one != other]
-    opinions = f"second opinions {evidence.cross_checks}, then {again.cross_checks}"
-    return next(iter(differing), opinions)
 
 
 def _versions_here(factory: EnvironmentFactory, certified: CertifiedEpisode) -> Versions:
@@ -183,19 +192,12 @@ def _checked_so_far(certified: CertifiedEpisode) -> str:
 
 
 def _require_equal(path: Path, certified: CertifiedEpisode, again: Evidence) -> None:
-    sealed: dict[str, Json] = {
-        "replays": [replay_to_json(replay) for replay in certified.replays],
-        "cross_checks": cross_checks_to_json(certified.cross_checks),
-    }
-    answered: dict[str, Json] = {
-        "replays": [replay_to_json(replay) for replay in again.replays.replays],
-        "cross_checks": cross_checks_to_json(again.cross_checks),
-    }
-    difference = first_difference(sealed, answered)
+    sealed = Evidence(EpisodeReplays(certified.episode, certified.replays), certified.cross_checks)
+    difference = first_difference(sealed.to_json(), again.to_json())
     if difference is not None:
         raise DatasetError(
             "a certificate does not replay as it says",
-            where=f"{path}, field {difference.name}{_which(difference, certified.replays)}",
+            where=f"{path}, field {difference.name}{_which(difference, sealed)}",
             found=difference.found,
             expected=f"{difference.expected}, as the verifier answers here",
             remedy="if the verifier is deterministic, the certificate is forged: "
@@ -203,13 +205,13 @@ def _require_equal(path: Path, certified: CertifiedEpisode, again: Evidence) -> 
         )
 
 
-def _which(difference: Difference, replays: tuple[Replay, ...]) -> str:
+def _which(difference: Difference, evidence: Evidence) -> str:
     """Which pair in which context a difference between replays is about, in words."""
     match difference.field:
         case ("replays", int(index), "state_hashes", int(0)):
             return " (the initial state)"
         case ("replays", int(index), *rest):
-            replay = replays[index]
+            replay = evidence.replays.replays[index]
             reached = rest[1] if rest[0] == "state_hashes" else len(replay.state_hashes)
             assert isinstance(reached, int)
             start = min(reached - 1, len(replay.sequence) - 2)
