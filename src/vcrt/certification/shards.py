@@ -172,16 +172,29 @@ def certify_again(
     return _judged(environment, episodes, environment.versions(), preset)
 
 
+def evidence_again(
+    work: tuple[EnvironmentFactory, Sequence[Episode]],
+) -> tuple[Versions, list[Evidence]]:
+    """Replay given episodes anew in this process, second opinions included, and say which versions answered."""
+    factory, episodes = work
+    environment = factory()
+    return environment.versions(), _evidence(environment, episodes)
+
+
 def _judged(
     environment: Environment, episodes: Sequence[Episode], versions: Versions, preset: Preset
 ) -> list[CertifiedEpisode | Exclusion]:
-    evidence = _retried_once(lambda: replay_exhaustively(environment, episodes))
-    replays = [item.replays for item in evidence]
-    opinions = _retried_once(lambda: environment.cross_check_all(episodes, replays))
     return [
-        certify_episode(item, versions, preset, checks)
-        for item, checks in zip(evidence, opinions, strict=True)
+        certify_episode(item.replays, versions, preset, item.cross_checks)
+        for item in _evidence(environment, episodes)
     ]
+
+
+def _evidence(environment: Environment, episodes: Sequence[Episode]) -> list[Evidence]:
+    found = _retried_once(lambda: replay_exhaustively(environment, episodes))
+    replays = [item.replays for item in found]
+    opinions = _retried_once(lambda: environment.cross_check_all(episodes, replays))
+    return [Evidence(item, checks) for item, checks in zip(found, opinions, strict=True)]
 
 
 def _retried_once(work: Callable[[], Result]) -> Result:

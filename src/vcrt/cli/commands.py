@@ -110,28 +110,70 @@ def certify(
     console.print(f"next: vcrt verify {output}", highlight=False, soft_wrap=True)
 
 
-def verify(dataset: DatasetPath, jobs: int | None = None) -> None:
-    """Replay a whole dataset again in fresh processes and demand that everything agrees.
+def verify(
+    dataset: Annotated[Path | None, tyro.conf.Positional] = None,
+    certificate: Path | None = None,
+    jobs: int | None = None,
+) -> None:
+    """Replay a whole dataset, or one certificate, again in fresh processes and demand that everything agrees.
 
     Example: vcrt verify runs/data
 
     Args:
         dataset: A directory made by `vcrt certify`.
-        jobs: Worker processes; as many as there are cores by default.
+        certificate: A file made by `vcrt show EPISODE --json`, checked alone, from its own bytes.
+        jobs: Worker processes for a dataset; as many as there are cores by default.
     """
+    if (dataset is None) == (certificate is None):
+        raise VcrtError(
+            "verify what?",
+            found="neither a dataset nor a certificate" if dataset is None else "both",
+            expected="a dataset, or a certificate",
+            remedy="vcrt verify DATASET, or vcrt verify --certificate FILE",
+        )
+    console = _console()
+    if certificate is not None:
+        from vcrt.cli.show import check_certificate
+
+        check_certificate(console, certificate)
+    if dataset is not None:
+        _verify_dataset(console, dataset, _jobs(jobs))
+
+
+def _verify_dataset(console: Console, dataset: Path, jobs: int) -> None:
     from vcrt.records.agreement import verify_agreement
     from vcrt.records.dataset import open_dataset
 
-    console = _console()
     opened = open_dataset(dataset)
     with showing_progress(console) as progress:
-        agreement = verify_agreement(opened, jobs=_jobs(jobs), progress=progress)
+        agreement = verify_agreement(opened, jobs=jobs, progress=progress)
     console.print(
         f"{agreement.agreed} of {agreement.replays} replays agree "
         f"({agreement.episodes} episodes), root hash {agreement.root_hash}",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def show(
+    episode: Annotated[str, tyro.conf.Positional],
+    dataset: Path | None = None,
+    json: bool = False,
+    pair: tuple[int, int] | None = None,
+) -> None:
+    """Show one episode: its steps, which of them commute and which do not, and the verifier's own evidence for it.
+
+    Example: vcrt show clrs/bellman_ford/7
+
+    Args:
+        episode: An episode as environment/schema/seed, or a certificate's file.
+        dataset: Take the sealed evidence of this dataset; without it, the episode is replayed on the spot.
+        json: Print one self-contained document, which `vcrt verify --certificate` checks.
+        pair: Show only these two steps, by their numbers.
+    """
+    from vcrt.cli.show import show_episode
+
+    show_episode(_console(), episode, dataset=dataset, as_json=json, pair=pair)
 
 
 def plan(

@@ -51,33 +51,38 @@ AUDIT_COLUMNS = (
 
 def audit_row(certified: CertifiedEpisode, anonymised: Anonymised) -> dict[str, str]:
     """One row of the audit view."""
-    episode = certified.episode
-    content_hash = episode.content_hash()
-    context: dict[str, Json] = {
-        "episode": content_hash,
-        "provenance": provenance_to_json(episode.provenance),
-        "versions": json_digest(certified.versions.to_json()),
-    }
     documents: dict[str, Json] = {
         "slot_of_operation": list(anonymised.slot_of_operation),
-        "episode": episode_to_json(episode),
+        **certified_documents(certified),
+    }
+    return {
+        "episode_id": certified.episode.episode_id,
+        "schema": certified.episode.schema,
+        "source": certified.episode.provenance.source,
+        "content_hash": certified.episode.content_hash(),
+        "record_id": anonymised.record.record_id,
+        **{name: canonical_json(value).decode() for name, value in documents.items()},
+    }
+
+
+def certified_documents(certified: CertifiedEpisode) -> dict[str, Json]:
+    """What was executed and what it certifies, by the name of its audit column; it says nothing of policy records."""
+    context: dict[str, Json] = {
+        "episode": certified.episode.content_hash(),
+        "provenance": provenance_to_json(certified.episode.provenance),
+        "versions": json_digest(certified.versions.to_json()),
+    }
+    return {
+        "episode": episode_to_json(certified.episode),
         "versions": certified.versions.to_json(),
         "replays": [replay_to_json(replay) for replay in certified.replays],
-        # Each certificate says what its verdict rests on; episode and versions stand in full in the same row.
+        # Each certificate says what its verdict rests on; episode and versions stand in full beside it.
         "certificates": [
             {**certificate.to_json(), **context} for certificate in certified.certificates
         ],
         "relations": [relation.to_json() for relation in certified.relations],
         "orbit": [list(order) for order in certified.orbit],
         "cross_checks": cross_checks_to_json(certified.cross_checks),
-    }
-    return {
-        "episode_id": episode.episode_id,
-        "schema": episode.schema,
-        "source": episode.provenance.source,
-        "content_hash": content_hash,
-        "record_id": anonymised.record.record_id,
-        **{name: canonical_json(value).decode() for name, value in documents.items()},
     }
 
 
