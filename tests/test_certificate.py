@@ -22,9 +22,9 @@ from vcrt.records import certificate as module
 from vcrt.records.certificate import (
     certificate_document,
     document_text,
-    first_difference,
     read_certificate,
 )
+from vcrt.records.differences import first_difference
 from vcrt.records.examination import examine, verify_certificate
 
 TOY = {"toy": toy.ToyEnvironment}

@@ -22,6 +22,7 @@ from vcrt.errors import DatasetError
 from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.orders import all_orders
 from vcrt.records.audit import certified_documents
+from vcrt.records.differences import Difference, children, first_difference, short
 
 FORMAT = "vcrt-certificate/1"
 EXCLUSION_FORMAT = "vcrt-exclusion/1"
@@ -99,21 +100,6 @@ class SealedCertificate:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The first field in which two JSON values differ, and both values as short text."""
-
-    field: tuple[str | int, ...]
-    found: str
-    expected: str
-
-    @property
-    def name(self) -> str:
-        """The field as ``replays[3].rejection``."""
-        text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.field)
-        return text.removeprefix(".")
-
-
 def certificate_document(certified: CertifiedEpisode, preset: Preset) -> dict[str, Json]:
     """The document of a certified episode; ``sha256`` is that of the canonical JSON of all its other fields."""
     return _sealed(
@@ -155,7 +141,7 @@ def read_certificate(path: Path) -> SealedCertificate:
         raise DatasetError(
             "the certificate was changed after it was made",
             where=f"{path}, field sha256",
-            found=_short(found),
+            found=short(found),
             expected=f"{expected}, the digest of its other fields",
             remedy=_REMEDY,
         )
@@ -185,48 +171,9 @@ def read_certificate(path: Path) -> SealedCertificate:
     return SealedCertificate(certified=outcome, preset=preset, sha256=found)
 
 
-def first_difference(
-    found: Json, expected: Json, field: tuple[str | int, ...] = ()
-) -> Difference | None:
-    """The first field, in the order of ``expected``, in which two JSON values differ; None if they are equal."""
-    ours, theirs = _children(found), _children(expected)
-    if (
-        ours is None
-        or theirs is None
-        or isinstance(found, Mapping) != isinstance(expected, Mapping)
-    ):
-        # By their bytes: in Python, True and 1.0 are equal to 1.
-        if canonical_json(found) == canonical_json(expected):
-            return None
-        return Difference(field, _short(found), _short(expected))
-    for name in dict.fromkeys((*theirs, *ours)):
-        inner = (*field, name)
-        if name not in ours:
-            return Difference(inner, "nothing", _short(theirs[name]))
-        if name not in theirs:
-            return Difference(inner, _short(ours[name]), "nothing")
-        difference = first_difference(ours[name], theirs[name], inner)
-        if difference is not None:
-            return difference
-    return None
-
-
 def in_words(context: Iterable[int]) -> str:
     """``nothing``, ``0`` or ``0 2``: the steps that ran before, in their order."""
     return " ".join(map(str, context)) or "nothing"
-
-
-def _children(value: Json) -> dict[str | int, Json] | None:
-    if not isinstance(value, (Mapping, list, tuple)):
-        return None
-    items: Iterable[tuple[str | int, Json]]
-    items = value.items() if isinstance(value, Mapping) else enumerate(value)
-    return dict(items)
-
-
-def _short(value: Json) -> str:
-    text = canonical_json(value).decode()
-    return text if len(text) <= 160 else f"{text[:160]}..."
 
 
 def _which(difference: Difference, derived: Mapping[str, Any]) -> str:
@@ -282,8 +229,8 @@ def _no_number(text: str) -> None:
 def _deeper_than(value: Any, depth: int) -> bool:
     level = [value]
     for _ in range(depth):
-        nested = [_children(item) for item in level]
-        level = [child for children in nested if children for child in children.values()]
+        nested = [children(item) for item in level]
+        level = [child for inner in nested if inner for child in inner.values()]
     return bool(level)
 
 
@@ -303,7 +250,7 @@ def _require_form(value: dict[str, Any], path: Path) -> None:
         name = ".".join(str(part) for part in first["loc"]) or "(root)"
         raise _malformed(path, name, first["msg"]) from error
     if value["format"] != FORMAT:
-        raise _malformed(path, "format", _short(value["format"]), FORMAT)
+        raise _malformed(path, "format", short(value["format"]), FORMAT)
 
 
 def _require_all_orders(value: dict[str, Any], path: Path) -> None:
@@ -315,7 +262,7 @@ def _require_all_orders(value: dict[str, Any], path: Path) -> None:
     for index, (replay, order) in enumerate(zip(value["replays"], orders, strict=True)):
         if canonical_json(replay["order"]) != canonical_json(list(order)):
             raise _malformed(
-                path, f"replays[{index}].order", _short(replay["order"]), str(list(order))
+                path, f"replays[{index}].order", short(replay["order"]), str(list(order))
             )
         num_hashes, complete = len(replay["state_hashes"]), len(order) + 1
         if num_hashes > complete or (num_hashes < complete and replay["rejection"] is None):

@@ -26,14 +26,13 @@ from vcrt.errors import (
 from vcrt.hashing import Json
 from vcrt.processes import in_fresh_processes
 from vcrt.records.certificate import (
-    Difference,
     SealedCertificate,
     certificate_document,
     exclusion_document,
-    first_difference,
     in_words,
     read_certificate,
 )
+from vcrt.records.differences import Difference, first_difference
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
