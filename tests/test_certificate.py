@@ -207,8 +207,12 @@ def containers(value, path=()):
             yield from containers(child, (*path, name))
 
 
+#: Second opinions are not derived from the replays: that one is missing shows when they are repeated.
+DERIVED = [path for path in containers(DOCUMENT) if path[:1] != ("cross_checks",)]
+
+
 @quickly
-@given(path=st.sampled_from(list(containers(DOCUMENT))), data=st.data())
+@given(path=st.sampled_from(DERIVED), data=st.data())
 def test_any_part_that_is_added_removed_or_repeated_is_found(path, data, write):
     document = deepcopy(DOCUMENT)
     part = at(document, path)

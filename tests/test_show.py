@@ -370,7 +370,8 @@ def test_what_was_checked_is_printed_with_counts(tmp_path):
 def test_the_command_shows_and_verifies(certificate):
     done = vcrt("show", "clrs/bellman_ford/7")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "relax 7->10" in done.stdout
+    for operation in json.loads(certificate.read_text())["episode"]["operations"]:
+        assert f"relax {operation['signature'].split()[-1]}" in done.stdout
     assert "12 of 24 orders are legal" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 120
     from_file = vcrt("show", certificate)
@@ -385,7 +386,7 @@ def test_the_command_shows_and_verifies(certificate):
 def test_the_command_finds_a_forgery_and_says_where(certificate, tmp_path):
     text = certificate.read_text()
     changed = tmp_path / "changed.json"
-    changed.write_text(text.replace("node 7 is not reached yet", "no", 1))
+    changed.write_text(text.replace(" is not reached yet", " no", 1))
     done = vcrt("verify", "--certificate", changed)
     assert (done.returncode, done.stdout) == (2, "")
     assert "sha256" in done.stderr
