@@ -1,4 +1,4 @@
-"""Lean's elaborator in this process: texts run in persistent states, so that what follows one state never sees another.
+"""Lean's elaborator in this process: commands run in persistent states, so what follows one state never sees another.
 
 Promises for Lean 4.35.0 (commit :data:`COMMIT`) only: which functions there are, which references they consume and how
 their objects are laid out belongs to a commit. A wrong layout ends the process; hence it runs in one of its own.
@@ -8,7 +8,8 @@ Not covered: limits on time and memory (see :mod:`vcrt.environments.lean.inproce
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from vcrt.environments.lean.values import Library, Value, construct, empty_array, number
 
@@ -20,117 +21,219 @@ State = Value
 
 _SEVERITIES = ("information", "warning", "error")
 # The fields of Lean's structures that are used here.
-_STATE_FIELDS, _ENVIRONMENT, _MESSAGES, _SCOPES = 13, 0, 1, 2
+_STATE_FIELDS, _ENVIRONMENT, _MESSAGES, _SCOPES, _INFO = 13, 0, 1, 2, 8
 _SCOPE_OPTIONS, _SCOPE_NAMESPACE, _SCOPE_OPEN = 1, 2, 3
 _MESSAGE_FIELDS, _POSITION, _DATA, _SEVERITY, _SILENT = 5, 1, 4, 1, 2
+_INFO_FIELDS = 3
 _INPUT_MAP = 2
+_DEFINITION, _THEOREM = 1, 2
+_COMMON, _BODY = 0, 1
+_LEVELS, _TYPE = 1, 2
 
 
 class ElaboratorError(Exception):
     """Lean did something that this module does not expect of it."""
 
 
-class Elaborator:
-    """Runs texts of commands; ``folder`` holds Lean's shared libraries."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text as Lean's parser takes it, and its size in bytes."""
 
-    def __init__(self, folder: Path) -> None:
-        library = Library(folder)
-        self._library = library
-        objects = library.on_objects
+    context: Value
+    size: Value
+
+    @property
+    def map(self) -> Value:
+        """What turns positions into lines."""
+        return self.context.field(_INPUT_MAP)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command as Lean parsed it, where it stands, how the parser goes on after it, and what the parser said.
+
+    The last one of a text has no ``syntax``: it is the end.
+    """
+
+    syntax: Value | None
+    source: Source
+    start: Value
+    end: Value
+    said: list[Said]
+
+
+class Elaborator:
+    """Parses and runs commands with the Lean of ``library``."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        objects, pointer = library.on_objects, ctypes.c_void_p
         self._input = library.function(
-            "l_Lean_Parser_mkInputContext___redArg",
-            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint8, ctypes.c_void_p),
+            "l_Lean_Parser_mkInputContext___redArg", pointer, pointer, ctypes.c_uint8, pointer
         )
         self._parse = objects("l_Lean_Parser_parseCommand", 4)
         self._elaborate = objects("l_Lean_Elab_Command_elabCommandTopLevel", 4)
-        self._is_terminal = library.function("l_Lean_Parser_isTerminalCommand", ctypes.c_void_p)
+        self._is_terminal = objects("l_Lean_Parser_isTerminalCommand", 1)
         self._new_cell = objects("lean_st_mk_ref", 1)
         self._cell_content = objects("lean_st_ref_get", 1)
         self._log_array = objects("l_Lean_MessageLog_toArray", 1)
         self._data_text = objects("l_Lean_MessageData_toString", 1)
+        self._find = library.function(
+            "l_Lean_Environment_find_x3f", pointer, pointer, ctypes.c_uint8
+        )
+        self._equal = objects("lean_expr_equal", 2)
+        self._equal_names = objects("lean_name_eq", 2)
         self._file = library.string("<stdin>")
-        self._no_messages = library.variable("l_Lean_MessageLog_empty")
+        self.no_messages = library.variable("l_Lean_MessageLog_empty")
         self._macro_scope = library.variable("l_Lean_firstFrontendMacroScope")
 
     def empty_state(self) -> State:
-        """The state before any text: an environment with nothing in it, and the default options."""
-        objects = self._library.on_objects
-        made = _result(objects("l_Lean_mkEmptyEnvironment", 1)(0))
-        module = objects("lean_name_mk_string", 2)(1, self._library.string("_stdin").give())
-        environment = objects("l_Lean_Environment_setMainModule", 2)(made.give(), module)
-        state = Value(
-            objects("l_Lean_Elab_Command_mkState", 3)(
-                environment,
-                self._no_messages.give(),
-                self._library.variable("l_Lean_Options_empty").give(),
-            )
+        """The state before any command: nothing in the environment, the default options, no record for editors."""
+        objects = self.library.on_objects
+        made = action_result(objects("l_Lean_mkEmptyEnvironment", 1)(0))
+        environment = objects("l_Lean_Environment_setMainModule", 2)(
+            made.give(), self.library.name("_stdin").give()
         )
-        if state.num_fields != _STATE_FIELDS:
+        options = self.library.variable("l_Lean_Options_empty")
+        make = objects("l_Lean_Elab_Command_mkState", 3)
+        state = Value(make(environment, self.no_messages.give(), options.give()))
+        info = state.field(_INFO)
+        if (state.num_fields, info.num_fields) != (_STATE_FIELDS, _INFO_FIELDS):
             raise ElaboratorError(f"a state of {state.num_fields} fields")
-        return state
+        # The small value that says whether to record is left at zero.
+        return state.replaced(_INFO, construct(0, *map(info.field, range(_INFO_FIELDS)), small=1))
 
     def run(self, state: State, text: str) -> tuple[State, list[Said]]:
-        """Run the commands in ``text`` after ``state``, which stays as it is: the new state, and what Lean said."""
+        """Run the commands in ``text`` after ``state``, which stays as it is: the new state, and what Lean said.
+
+        Raises :class:`ElaboratorError` if Lean does not read the text to its end.
+        """
         said: list[Said] = []
-        size = number(len(text.encode()))
-        source = Value(
-            self._input(self._library.string(text).give(), self._file.give(), 0, size.address)
-        )
+        source = self._source(text)
         position = construct(0, number(0), small=1)
         while True:
-            parsed = Value(
-                self._parse(
-                    source.give(),
-                    self._scope(state).give(),
-                    position.give(),
-                    self._no_messages.give(),
-                )
-            )
-            syntax, rest = parsed.field(0), parsed.field(1)
-            start, position = position.field(0), rest.field(0)
-            del parsed
-            self._read(rest.field(1), said)
-            if self._is_terminal(syntax.give()) & 1:
-                break
-            state = self._command(state, syntax, source, start)
-            self._read(state.field(_MESSAGES), said)
-            state = state.replaced(_MESSAGES, self._no_messages)
-        if position.field(0).address != size.address:
-            raise ElaboratorError("Lean did not read the text to its end")
-        return state, said
+            command = self._next(state, source, position)
+            state, more = self.run_command(state, command)
+            said += more
+            if command.syntax is None:
+                return state, said
+            position = command.end
 
-    def _scope(self, state: State) -> Value:
-        """What the parser must know of a state."""
-        scope = state.field(_SCOPES).field(0)
-        known = [scope.field(i) for i in (_SCOPE_OPTIONS, _SCOPE_NAMESPACE, _SCOPE_OPEN)]
-        return construct(0, state.field(_ENVIRONMENT), *known)
+    def parse(self, state: State, text: str) -> list[Command]:
+        """The commands in ``text``, none of which may change the syntax that is known in ``state``.
 
-    def _command(self, state: State, syntax: Value, source: Value, start: Value) -> State:
+        Raises :class:`ElaboratorError` if Lean does not read the text to its end.
+        """
+        source = self._source(text)
+        commands = [self._next(state, source, construct(0, number(0), small=1))]
+        while commands[-1].syntax is not None:
+            commands.append(self._next(state, source, commands[-1].end))
+        return commands
+
+    def run_command(
+        self, state: State, command: Command, *, brief: bool = False
+    ) -> tuple[State, list[Said]]:
+        """The state after a command, and what the parser and the elaborator said (only errors, if ``brief``)."""
+        if command.syntax is None:
+            return state, command.said
         nothing = number(0)
         context = construct(
             0,
-            *(self._file, source.field(_INPUT_MAP), nothing, start, nothing),
+            *(self._file, command.source.map, nothing, command.start, nothing),
             *(nothing, self._macro_scope, nothing, nothing, nothing),
             small=1,
         )
-        cell = Value(self._new_cell(state.give()))
-        _result(self._elaborate(syntax.give(), empty_array().give(), context.address, cell.address))
+        cell = self.cell(state)
+        action_result(
+            self._elaborate(
+                command.syntax.give(), empty_array().give(), context.address, cell.address
+            )
+        )
+        after = self.content(cell)
+        said = command.said + self.read(after.field(_MESSAGES), brief=brief)
+        return after.replaced(_MESSAGES, self.no_messages), said
+
+    def constant(self, state: State, name: str) -> Value | None:
+        """What ``name`` stands for in a state, or None."""
+        found = Value(
+            self._find(state.field(_ENVIRONMENT).give(), self.library.name(name).give(), 0)
+        )
+        return found.field(0) if found.num_fields else None
+
+    def same_declaration(self, one: Value, other: Value) -> bool:
+        """Whether two constants are theorems or definitions of one statement and body, to the last name in them."""
+        if one.tag != other.tag or one.tag not in (_DEFINITION, _THEOREM):
+            return False
+        bodies = [constant.field(0) for constant in (one, other)]
+        common = [body.field(_COMMON) for body in bodies]
+        levels = [list(_elements(part.field(_LEVELS))) for part in common]
+        return (
+            len(levels[0]) == len(levels[1])
+            and all(self._agree(self._equal_names, *pair) for pair in zip(*levels, strict=True))
+            and self._agree(self._equal, *(part.field(_TYPE) for part in common))
+            and self._agree(self._equal, *(body.field(_BODY) for body in bodies))
+        )
+
+    def cell(self, content: Value) -> Value:
+        """A mutable cell."""
+        return Value(self._new_cell(content.give()))
+
+    def content(self, cell: Value) -> Value:
+        """What is in a mutable cell."""
         return Value(self._cell_content(cell.address))
 
-    def _read(self, log: Value, said: list[Said]) -> None:
+    def read(self, log: Value, *, brief: bool = False) -> list[Said]:
+        """The messages in one of Lean's logs (only errors, if ``brief``: texts are what takes time)."""
+        said = []
         for message in Value(self._log_array(log.address)).items():
             if message.num_fields != _MESSAGE_FIELDS:
                 raise ElaboratorError(f"a message of {message.num_fields} fields")
-            if message.byte(_SILENT):
-                continue
-            line = message.field(_POSITION).field(0).number()
-            text = Value(self._data_text(message.field(_DATA).give())).text()
-            said.append((line, _SEVERITIES[message.byte(_SEVERITY)], text))
+            severity = _SEVERITIES[message.byte(_SEVERITY)]
+            if not message.byte(_SILENT) and not (brief and severity != "error"):
+                line = message.field(_POSITION).field(0).number()
+                said.append((line, severity, self.text(message.field(_DATA))))
+        return said
+
+    def text(self, data: Value) -> str:
+        """The text of a message."""
+        return Value(self._data_text(data.give())).text()
+
+    def _agree(self, compare: Callable[..., int], one: Value, other: Value) -> bool:
+        return one.address == other.address or bool(compare(one.address, other.address) & 1)
+
+    def _source(self, text: str) -> Source:
+        size = number(len(text.encode()))
+        context = self._input(self.library.string(text).give(), self._file.give(), 0, size.address)
+        return Source(Value(context), size)
+
+    def _next(self, state: State, source: Source, position: Value) -> Command:
+        scope = state.field(_SCOPES).field(0)
+        known = [scope.field(i) for i in (_SCOPE_OPTIONS, _SCOPE_NAMESPACE, _SCOPE_OPEN)]
+        context = construct(0, state.field(_ENVIRONMENT), *known)
+        parsed = Value(
+            self._parse(
+                source.context.give(), context.give(), position.give(), self.no_messages.give()
+            )
+        )
+        syntax, rest = parsed.field(0), parsed.field(1)
+        end, said = rest.field(0), self.read(rest.field(1))
+        if not self._is_terminal(syntax.give()) & 1:
+            return Command(syntax, source, position.field(0), end, said)
+        if end.field(0).address != source.size.address:
+            raise ElaboratorError("Lean did not read the text to its end")
+        return Command(None, source, position.field(0), end, said)
 
 
-def _result(address: int) -> Value:
+def action_result(address: int) -> Value:
     """The value of an action that succeeded."""
     result = Value(address)
     if result.tag != 0:
         raise ElaboratorError("an action of Lean failed")
     return result.field(0)
+
+
+def _elements(items: Value) -> Iterator[Value]:
+    """The elements of a list."""
+    while items.num_fields:
+        yield items.field(0)
+        items = items.field(1)

@@ -1,8 +1,7 @@
-"""The client of the worker that elaborates trees of texts: starting it, limits, replacing one that broke or grew.
+"""The client of the worker in which Lean runs: starting it, limits, replacing one that broke or has worked enough.
 
 Promises an answer to each request from a worker that stayed alive while it worked on it, or :class:`WorkerBroken`;
-a death is never an answer. Not covered: what the texts and answers mean (see
-:mod:`vcrt.environments.lean.sharing`).
+a death is never an answer. Not covered: what requests and answers mean (see :mod:`vcrt.environments.lean.sharing`).
 """
 
 from __future__ import annotations
@@ -14,80 +13,59 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, TypeVar
 
 import vcrt
-from vcrt.environments.lean.messages import Message
 from vcrt.environments.lean.rendering import PRELUDE
 
 #: Nothing of the user's Python set-up gets into the worker; our package comes last, after the standard library.
 _START = "import sys; sys.path.append(sys.argv.pop()); from vcrt.environments.lean.worker import main; main()"
-#: A worker is replaced after so many texts: what it keeps for good stays far below its limit on memory.
-TEXTS_PER_WORKER = 20_000
+#: A worker is replaced after so many states: what Lean keeps for good stays small.
+STATES_PER_WORKER = 20_000
 _SECONDS_TO_START = 120.0
 _CHUNK = 1 << 16
+
+
+Result = TypeVar("Result")
 
 
 class WorkerBroken(Exception):
     """A worker died, or was killed for taking too long, or said what is not an answer; the text says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text to run, and those to run after it; these are left out if its first ``guarded`` lines hold an error."""
-
-    text: str
-    guarded: int
-    longer: list[Text]
-
-    def count(self) -> int:
-        """How many texts there are."""
-        return 1 + sum(text.count() for text in self.longer)
-
-    def to_json(self) -> list[Any]:
-        """The form in which the worker gets it."""
-        return [self.text, self.guarded, [text.to_json() for text in self.longer]]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What Lean said to a text, and the answers to those after it (none if they were left out)."""
-
-    said: list[Message]
-    longer: list[Answer]
-
-
 class Elaborators:
-    """Elaborates trees of texts in a worker process, one worker at a time.
+    """Answers requests by a worker process, one at a time.
 
     ``folder`` holds Lean's libraries; ``max_heartbeats`` is Lean's limit on the work for one command. The worker is
-    started when it is first needed, ends with this process, and is replaced after ``texts_per_worker`` texts.
+    started when it is first needed, ends with this process, and is replaced after about ``budget`` states.
     """
 
     def __init__(
-        self, folder: Path, *, max_heartbeats: int, texts_per_worker: int = TEXTS_PER_WORKER
+        self, folder: Path, *, max_heartbeats: int, budget: int = STATES_PER_WORKER
     ) -> None:
         self._folder = folder
         self._max_heartbeats = max_heartbeats
-        self._texts_per_worker = texts_per_worker
+        self._budget = budget
         self._worker: _Worker | None = None
-        self._texts = 0
+        self._spent = 0
 
-    def run(self, texts: Sequence[Text], *, seconds: float) -> list[Answer]:
-        """The answers to ``texts``.
+    def run(
+        self, request: dict[str, Any], read: Callable[[Any], Result], *, cost: int, seconds: float
+    ) -> Result:
+        """The answer to a request (see :mod:`vcrt.environments.lean.worker`) as ``read`` understands it.
 
-        A worker that breaks is replaced and the request made once more. Raises :class:`WorkerBroken` if that breaks
-        too. ``seconds`` is the wall-clock limit on each attempt.
+        A worker that breaks is replaced and the request made once more; an answer at which ``read`` raises
+        ``TypeError`` or ``ValueError`` counts as broken too. Raises :class:`WorkerBroken` if that breaks as well.
+        ``cost`` is about how many states the request makes; ``seconds`` limits the time of each attempt.
         """
         try:
-            return self._attempt(texts, seconds)
+            return self._attempt(request, read, cost, seconds)
         except WorkerBroken:
-            return self._attempt(texts, seconds)
+            return self._attempt(request, read, cost, seconds)
 
     def close(self) -> None:
         """End the worker, if there is one."""
@@ -95,17 +73,21 @@ class Elaborators:
             self._worker.end()
             self._worker = None
 
-    def _attempt(self, texts: Sequence[Text], seconds: float) -> list[Answer]:
-        count = sum(text.count() for text in texts)
-        if self._texts + count > self._texts_per_worker:
+    def _attempt(
+        self, request: dict[str, Any], read: Callable[[Any], Result], cost: int, seconds: float
+    ) -> Result:
+        if self._spent + cost > self._budget:
             self.close()
         if self._worker is None:
             self._worker = self._started()
-            self._texts = 0
-        self._texts += count
+            self._spent = 0
+        self._spent += cost
         try:
-            answers = self._worker.ask([text.to_json() for text in texts], seconds)
-            return _read_answers(texts, answers)
+            answer = self._worker.ask(request, seconds)
+            try:
+                return read(answer)
+            except (TypeError, ValueError) as error:
+                raise WorkerBroken(f"not an answer to what was asked: {error}") from None
         except BaseException:
             self.close()
             raise
@@ -116,7 +98,7 @@ class Elaborators:
             # The header of a file is not a command; the line stays, so that positions do.
             prelude = PRELUDE.removeprefix("prelude")
             limit = f"set_option maxHeartbeats {self._max_heartbeats}\n"
-            said = worker.ask({"prelude": prelude + limit}, _SECONDS_TO_START)
+            said = worker.ask(prelude + limit, _SECONDS_TO_START)
             if said != []:
                 raise WorkerBroken(f"the prelude is not accepted: {said}")
         except BaseException:
@@ -129,7 +111,7 @@ class _Worker:
     """One worker process."""
 
     def __init__(self, folder: Path) -> None:
-        self._errors = TemporaryFile()
+        self._errors = TemporaryFile()  # noqa: SIM115 - closed by end()
         self._process = subprocess.Popen(
             _command(folder),
             stdin=subprocess.PIPE,
@@ -188,24 +170,6 @@ class _Worker:
 def shared_elaborators(folder: Path, max_heartbeats: int, process: int) -> Elaborators:
     """The elaborators of this ``process`` (its number: a forked child must not use its parent's worker)."""
     return Elaborators(folder, max_heartbeats=max_heartbeats)
-
-
-def _read_answers(texts: Sequence[Text], value: Any) -> list[Answer]:
-    try:
-        return [_answer(text, answer) for text, answer in zip(texts, value, strict=True)]
-    except (TypeError, ValueError) as error:
-        raise WorkerBroken(f"not an answer to what was asked: {error}") from None
-
-
-def _answer(text: Text, value: Any) -> Answer:
-    said, longer = value
-    messages = [
-        Message(line=int(line), severity=str(severity), text=str(words))
-        for line, severity, words in said
-    ]
-    left_out = any(m.is_error and m.line <= text.guarded for m in messages)
-    expected = [] if left_out else text.longer
-    return Answer(messages, [_answer(*pair) for pair in zip(expected, longer, strict=True)])
 
 
 def _command(folder: Path) -> list[str]:

@@ -1,27 +1,27 @@
 """Replays judged by a worker: the sequences of an episode as a tree, so that a prefix that they share is judged once.
 
-Reads Lean's answers in the same way as the command-line route. In the ``declarations`` form every prefix is a state of
-its own, and whatever follows goes on from there. In the ``tactics`` form the whole proof of each sequence is run by
-itself, and Lean prints the goals after a prefix in the first of them.
+Reads Lean's answers in the same way as the command-line route. Every prefix is a state of Lean's own, from which all
+that begins with it goes on. Only where Lean's parser does not take the steps of a proof one by one is the whole proof
+of each sequence run by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from vcrt.environments.contract import Rejected, Replay
-from vcrt.environments.lean.inprocess import Answer, Elaborators, Text, WorkerBroken
+from vcrt.environments.lean.inprocess import Elaborators, WorkerBroken
 from vcrt.environments.lean.judging import Job, Limits, no_verdict
 from vcrt.environments.lean.messages import Answers, Language, Message, Unreadable
-from vcrt.environments.lean.program import Declarations, Program
+from vcrt.environments.lean.program import Declarations, Program, Tactics
 from vcrt.environments.lean.reading import Reached, read_end, read_start, read_step
-from vcrt.environments.lean.rendering import Line, Part, Rendered, is_complete, part_text
+from vcrt.environments.lean.rendering import Part, Rendered, is_complete, part_text
 from vcrt.environments.lean.toolchain import Toolchain
 
 _Sequence = tuple[int, ...]
 _Outcome = Reached | Rejected | Unreadable
-_BLANK = Line(role="trace", text="")
 
 
 def judge_shared(
@@ -60,6 +60,10 @@ class _Prefix:
     longer: dict[int, _Prefix] = field(default_factory=dict)
     outcome: _Outcome | None = None
 
+    def count(self) -> int:
+        """How many prefixes begin with it."""
+        return 1 + sum(prefix.count() for prefix in self.longer.values())
+
 
 class Prefixes:
     """All prefixes of ``sequences`` of steps of ``program``, and what comes of each."""
@@ -80,19 +84,22 @@ class Prefixes:
     def judge(self, elaborators: Elaborators, *, seconds: float) -> None:
         """Run everything in the worker. Raises :class:`WorkerBroken`."""
         if isinstance(self._program, Declarations):
-            (answer,) = elaborators.run([_text(self._root)], seconds=seconds)
-            self._read_declarations(self._root, None, answer)
+            request: dict[str, Any] = {"declarations": _declarations(self._root)}
+            self._run(elaborators, request, self._read_declarations, seconds)
             return
-        texts = []
-        asked: set[int] = set()
-        for sequence in self._sequences:
-            parts = [_asking_once(prefix, asked) for prefix in self._path(sequence)]
-            parts.append(self._end(sequence))
-            texts.append(Text("".join(map(part_text, parts)), 0, []))
-        for sequence, answer in zip(
-            self._sequences, elaborators.run(texts, seconds=seconds), strict=True
-        ):
-            self._read_proof(sequence, answer.said)
+        request = {"proof": self._proof(self._program)}
+        if not self._run(elaborators, request, self._read_proof, seconds):
+            texts = ["".join(map(part_text, self._parts(s))) for s in self._sequences]
+            self._run(elaborators, {"texts": texts}, self._read_texts, seconds)
+
+    def _run(
+        self,
+        elaborators: Elaborators,
+        request: dict[str, Any],
+        read: Callable[[Any], bool],
+        seconds: float,
+    ) -> bool:
+        return elaborators.run(request, read, cost=self._root.count(), seconds=seconds)
 
     def replay(self, sequence: _Sequence) -> Replay:
         """The verdict on a sequence. Raises :class:`Unreadable` if there is none."""
@@ -114,69 +121,133 @@ class Prefixes:
             prefixes.append(prefixes[-1].longer[operation])
         return prefixes
 
-    def _end(self, sequence: _Sequence) -> Part:
-        return self._rendered.end(complete=is_complete(self._program, sequence))
+    def _parts(self, sequence: _Sequence) -> list[Part]:
+        complete = is_complete(self._program, sequence)
+        return [
+            *(prefix.part for prefix in self._path(sequence)),
+            self._rendered.end(complete=complete),
+        ]
 
-    def _outcome(self, before: _Outcome | None, answers: Answers) -> _Outcome:
-        """What comes of a prefix, from that of the prefix that is one step shorter."""
-        if before is None:
-            return read_start(self._program, answers)
-        return read_step(self._program, _known(before), answers)
+    def _proof(self, program: Tactics) -> dict[str, Any]:
+        """The request for a proof."""
+        end = self._rendered.end(complete=True)
+        closing = tuple(line for line in end if line.role == "closing")
+        steps = [self._rendered.step(k) for k in range(len(program.steps))]
+        return {
+            "start": part_text(self._root.part),
+            "steps": [part_text(step) for step in steps],
+            "closing": part_text(closing),
+            "questions": part_text(end[len(closing) :]),
+            "tree": self._branches(self._root, ()),
+        }
 
-    def _read_declarations(self, prefix: _Prefix, before: _Outcome | None, answer: Answer) -> None:
+    def _branches(self, prefix: _Prefix, sequence: _Sequence) -> list[Any]:
+        return [
+            [k, self._ends_at((*sequence, k)), self._branches(longer, (*sequence, k))]
+            for k, longer in prefix.longer.items()
+        ]
+
+    def _ends_at(self, sequence: _Sequence) -> bool:
+        return sequence in self._sequences and is_complete(self._program, sequence)
+
+    def _answers(self, part: Part, said: Any) -> Answers:
+        """What the worker says that Lean said to the lines of a part."""
+        messages: list[list[Message]] = [[] for _ in part]
+        for line, severity, text in said:
+            message = Message(line=line, severity=severity, text=text)
+            if not 1 <= line <= len(part):
+                raise Unreadable(f"a message at line {line} of {len(part)}: {text}")
+            messages[line - 1].append(message)
+        return Answers(self._language, part, messages)
+
+    def _read(self, prefix: _Prefix, before: Reached | None, said: Any) -> Reached | None:
+        """Note what comes of a prefix, from that of the prefix that is one step shorter; its state, if it has one."""
         try:
-            (messages,) = _by_part([prefix.part], answer.said)
-            prefix.outcome = self._outcome(before, Answers(self._language, prefix.part, messages))
+            answers = self._answers(prefix.part, said)
+            if before is None:
+                prefix.outcome = read_start(self._program, answers)
+            else:
+                prefix.outcome = read_step(self._program, before, answers)
         except Unreadable as problem:
             prefix.outcome = problem
-        if isinstance(prefix.outcome, Reached) and answer.longer:
-            for longer, found in zip(prefix.longer.values(), answer.longer, strict=True):
-                self._read_declarations(longer, prefix.outcome, found)
+        return prefix.outcome if isinstance(prefix.outcome, Reached) else None
 
-    def _read_proof(self, sequence: _Sequence, said: Sequence[Message]) -> None:
-        prefixes, end = self._path(sequence), self._end(sequence)
-        before: _Outcome | None = None
-        try:
-            parts = [*(prefix.part for prefix in prefixes), end]
-            messages = _by_part(parts, said)
-        except Unreadable as problem:
-            self._ends[sequence] = problem
-            return
-        for prefix, found in zip(prefixes, messages, strict=False):
-            if prefix.outcome is None:
-                try:
-                    prefix.outcome = self._outcome(
-                        before, Answers(self._language, prefix.part, found)
-                    )
-                except Unreadable as problem:
-                    prefix.outcome = problem
-            if not isinstance(prefix.outcome, Reached):
-                return
-            before = prefix.outcome
+    def _read_end(self, sequence: _Sequence, state: Reached, start: Any, end: Any) -> None:
+        complete = is_complete(self._program, sequence)
         try:
             self._ends[sequence] = read_end(
                 self._program,
-                _known(before),
-                Answers(self._language, self._root.part, messages[0]),
-                Answers(self._language, end, messages[-1]),
-                complete=is_complete(self._program, sequence),
+                state,
+                self._answers(self._root.part, start),
+                self._answers(self._rendered.end(complete=complete), end),
+                complete=complete,
             )
         except Unreadable as problem:
             self._ends[sequence] = problem
 
+    def _read_declarations(self, answer: Any) -> bool:
+        def read(prefix: _Prefix, before: Reached | None, answer: Any) -> None:
+            said, answers = answer
+            state = self._read(prefix, before, said)
+            if state is not None:
+                for longer, found in zip(prefix.longer.values(), answers, strict=True):
+                    read(longer, state, found)
 
-def _text(prefix: _Prefix) -> Text:
-    """A prefix as a tree of texts; where there is no instance, Lean says so by an error that refuses nothing."""
+        read(self._root, None, answer)
+        return True
+
+    def _read_proof(self, answer: Any) -> bool:
+        """False if the worker could not run the proof step by step."""
+
+        def read(prefix: _Prefix, state: Reached, sequence: _Sequence, answers: Any) -> None:
+            for (k, longer), answer in zip(prefix.longer.items(), answers, strict=True):
+                said, end, more = answer
+                reached = self._read(longer, state, said)
+                if reached is not None:
+                    if self._ends_at((*sequence, k)):
+                        self._read_end((*sequence, k), reached, *end)
+                    read(longer, reached, (*sequence, k), more)
+
+        if answer is None:
+            return False
+        state = self._read(self._root, None, answer["said"])
+        if state is not None:
+            read(self._root, state, (), answer["tree"])
+        return True
+
+    def _read_texts(self, answer: Any) -> bool:
+        """One proof a sequence, each by itself."""
+        for sequence, said in zip(self._sequences, answer, strict=True):
+            state: Reached | None = None
+            found = []
+            for part in self._parts(sequence):
+                size = len(part)
+                found.append([each for each in said if each[0] <= size])
+                said = [[line - size, *rest] for line, *rest in said if line > size]
+            if said:
+                raise ValueError("messages after the end")
+            for prefix, lines in zip(self._path(sequence), found, strict=False):
+                state = self._read(prefix, state, lines)
+                if state is None:
+                    break
+            else:
+                assert state is not None
+                self._read_end(sequence, state, found[0], found[-1])
+        return True
+
+
+def _declarations(prefix: _Prefix) -> list[Any]:
+    """The request for declarations; where there is no instance, Lean says so by an error that refuses nothing."""
     guarded = sum(line.role != "synth" for line in prefix.part)
-    return Text(part_text(prefix.part), guarded, [_text(p) for p in prefix.longer.values()])
-
-
-def _asking_once(prefix: _Prefix, asked: set[int]) -> Part:
-    """The part of a prefix, without the request for its goals if they were asked for before."""
-    if id(prefix) in asked:
-        return tuple(_BLANK if line.role == "trace" else line for line in prefix.part)
-    asked.add(id(prefix))
-    return prefix.part
+    first = prefix.part[0] if prefix.part else None
+    known = first is not None and first.role == "step" and not first.text.startswith("inductive")
+    longer = [_declarations(each) for each in prefix.longer.values()]
+    return [
+        part_text(prefix.part),
+        guarded,
+        prefix.part[1].text.split()[-1] if known else "",
+        longer,
+    ]
 
 
 def _known(outcome: _Outcome | None) -> Reached:
@@ -184,17 +255,3 @@ def _known(outcome: _Outcome | None) -> Reached:
         raise outcome
     assert isinstance(outcome, Reached), "what follows a refused step is not judged"
     return outcome
-
-
-def _by_part(parts: Sequence[Part], said: Sequence[Message]) -> list[list[list[Message]]]:
-    """The messages at each line of each part of a text."""
-    lines: list[list[Message]] = [[] for part in parts for _ in part]
-    for message in said:
-        if not 1 <= message.line <= len(lines):
-            raise Unreadable(f"a message at line {message.line} of {len(lines)}: {message.text}")
-        lines[message.line - 1].append(message)
-    split = []
-    for part in parts:
-        split.append(lines[: len(part)])
-        lines = lines[len(part) :]
-    return split

@@ -18,6 +18,7 @@ _Address = Callable[..., int]
 #: An object starts with its count (4 bytes), its size (2), its number of fields (1) and its tag (1).
 _HEADER = 8
 _WORD = 8
+_CLOSURE_TAG = 245
 _ARRAY_TAG = 246
 _LARGEST_CONSTRUCTOR_TAG = 244
 
@@ -137,6 +138,13 @@ def _fill(address: int, words: list[int]) -> None:
     ctypes.memmove(address + _HEADER, struct.pack(f"={len(words)}Q", *words), _WORD * len(words))
 
 
+def closure(function: int, arity: int) -> Value:
+    """A Lean function of ``arity`` arguments, all consumed, from the address of a C function on objects."""
+    address = _object(_HEADER + 2 * _WORD, fields=0, tag=_CLOSURE_TAG)
+    _fill(address, [function, arity])
+    return Value(address)
+
+
 class Library:
     """Lean's shared libraries, loaded into this process and initialised."""
 
@@ -147,6 +155,7 @@ class Library:
         Value.release = self.procedure("lean_dec_ref_cold", ctypes.c_void_p)
         Value.allocate = self.function("lean_alloc_object", ctypes.c_size_t)
         self._string = self.function("lean_mk_string", ctypes.c_char_p)
+        self._name = self.on_objects("lean_name_mk_string", 2)
         self.procedure("lean_initialize")()
         self.procedure("lean_io_mark_end_initialization")()
         # Promises need the task manager; one thread is enough, as no task is ever started.
@@ -175,3 +184,10 @@ class Library:
     def string(self, text: str) -> Value:
         """A Lean string."""
         return Value(self._string(text.encode()))
+
+    def name(self, *parts: str) -> Value:
+        """A Lean name."""
+        made = number(0)
+        for part in parts:
+            made = Value(self._name(made.give(), self.string(part).give()))
+        return made

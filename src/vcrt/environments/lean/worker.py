@@ -1,10 +1,20 @@
-"""A process that elaborates trees of texts: each text in the state that its parent left, so prefixes are run once.
+"""A process that runs the steps of programs in Lean, each prefix once, and says what Lean said to it.
 
-Started by :mod:`vcrt.environments.lean.inprocess` with nothing but the standard library. It reads one JSON value a line
-and answers each with one line. The first line is ``{"prelude": text}``, answered by what Lean said to it. Every
-further one is a list of trees ``[text, guarded, [tree, ...]]``; the answer to a tree is ``[said, [answer, ...]]``, where
-``said`` lists line, severity and text of Lean's messages. Below a text with an error in its first ``guarded`` lines
-nothing is run, and its list of answers is empty.
+Started by :mod:`vcrt.environments.lean.inprocess`; uses nothing but the standard library. It reads one JSON value a
+line and answers each with one line. The first is the text of the prelude; the answer is what Lean said to it. Each
+further one is ``{"declarations": tree}``, ``{"proof": {...}}``, or ``{"texts": [text, ...]}``, answered by what Lean
+said to each. What Lean said is a list of line, severity and text.
+
+A tree of declarations is ``[text, guarded, name, [tree, ...]]``, and its answer ``[said, [answer, ...]]``. Below a text
+with an error in its first ``guarded`` lines nothing is run. If there is a ``name``, the guarded lines after the first
+only ask about the constant that the first declares; where that is the very constant that the same text declared
+before, what Lean said then is the answer.
+
+A proof has its ``start``, its ``steps`` and its ``closing`` (which may be empty) as texts, the ``questions`` that
+follow it, and a ``tree`` of ``[step, ended, [tree, ...]]`` for each first step. A step is a line for the tactic and one that
+traces the goals. The answer is ``{"said": said, "tree": answers}``, where each answer is ``[said, end, [answer, ...]]``
+and ``end``, where it was asked for, what Lean said to the start and to the rest; or it is null, if Lean does not parse
+the lines one by one.
 """
 
 from __future__ import annotations
@@ -12,31 +22,155 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from vcrt.environments.lean.elaborator import Elaborator, State
-
-Tree = tuple[str, int, list["Tree"]]
+from vcrt.environments.lean.elaborator import Command, Elaborator, ElaboratorError, Said, State
+from vcrt.environments.lean.proofs import HOOK, HOOK_SYNTAX, Moment, Proofs, Stage, tactics
+from vcrt.environments.lean.values import Library, Value
 
 
 def serve(folder: Path, requests: IO[str], answers: IO[str]) -> None:
     """Answer requests until there are no more."""
-    elaborator = Elaborator(folder)
-    state, said = elaborator.run(
-        elaborator.empty_state(), json.loads(requests.readline())["prelude"]
-    )
+    elaborator = Elaborator(Library(folder))
+    proofs = Proofs(elaborator)
+    prelude = json.loads(requests.readline())
+    state, said = elaborator.run(elaborator.empty_state(), prelude + HOOK_SYNTAX)
     _send(answers, said)
-    for request in requests:
-        _send(answers, [_run(elaborator, state, tree) for tree in json.loads(request)])
+    for line in requests:
+        request = json.loads(line)
+        if "proof" in request:
+            proof = _Proof(proofs, state, request["proof"])
+            _send(answers, proof.answer() if proof.readable else None)
+        elif "texts" in request:
+            _send(answers, [elaborator.run(state, text)[1] for text in request["texts"]])
+        else:
+            _send(answers, _Declarations(elaborator, state).run(state, request["declarations"]))
 
 
-def _run(elaborator: Elaborator, state: State, tree: Tree) -> list[Any]:
-    text, guarded, children = tree
-    state, said = elaborator.run(state, text)
-    if any(severity == "error" and line <= guarded for line, severity, _ in said):
-        return [said, []]
-    return [said, [_run(elaborator, state, child) for child in children]]
+class _Declarations:
+    """One tree of declarations."""
+
+    def __init__(self, elaborator: Elaborator, start: State) -> None:
+        self._elaborator = elaborator
+        self._start = start
+        self._parsed: dict[str, list[Command]] = {}
+        self._known: dict[str, tuple[Value, list[Said]]] = {}
+
+    def run(self, state: State, tree: list[Any]) -> list[Any]:
+        """The answer to a tree."""
+        text, guarded, name, longer = tree
+        if text not in self._parsed:
+            self._parsed[text] = self._elaborator.parse(self._start, text)
+        first, *rest = self._parsed[text]
+        state, said = self._elaborator.run_command(state, first)
+        if name and not said and len(rest) == text.count("\n"):
+            said = self._questions(state, text, name, rest[: guarded - 1])
+            rest = rest[guarded - 1 :]
+        for command in rest:
+            state, more = self._elaborator.run_command(state, command)
+            said += more
+        if any(severity == "error" and line <= guarded for line, severity, _ in said):
+            return [said, []]
+        return [said, [self.run(state, each) for each in longer]]
+
+    def _questions(
+        self, state: State, text: str, name: str, questions: list[Command]
+    ) -> list[Said]:
+        """What Lean says about the constant that was just declared."""
+        constant = self._elaborator.constant(state, name)
+        known = self._known.get(text)
+        if constant is None:
+            raise ElaboratorError(f"{name} was declared without a word, and is not there")
+        if known is not None and self._elaborator.same_declaration(known[0], constant):
+            return list(known[1])
+        said: list[Said] = []
+        for question in questions:
+            said += self._elaborator.run_command(state, question)[1]
+        self._known[text] = constant, said
+        return list(said)
+
+
+class _Proof:
+    """One proof: the tactics of its steps as branches from the hook."""
+
+    def __init__(self, proofs: Proofs, state: State, request: dict[str, Any]) -> None:
+        self._proofs = proofs
+        self._state = state
+        self._tree = request["tree"]
+        start, steps, closing = request["start"], request["steps"], request["closing"]
+        begun = f"{start}  {HOOK}\n"
+        parse = proofs.elaborator.parse
+        hooked, whole = parse(state, begun), parse(state, "".join([begun, *steps, closing]))
+        self._questions = parse(state, request["questions"])
+        listed = tactics(whole[0])
+        self.readable = (
+            (len(hooked), len(whole)) == (2, 2)
+            and not any(command.said for command in (*hooked, *whole))
+            and len(listed) == sum(text.count("\n") for text in (start, *steps, closing))
+        )
+        # Lean is to tell lines as they are in the whole text, of which the hooked one is the beginning.
+        self._theorem = replace(hooked[0], source=whole[0].source)
+        self._num_start_lines = start.count("\n")
+        self._num_end_lines = closing.count("\n")
+        after_hook = listed[self._num_start_lines :]
+        self._steps = [after_hook[2 * k : 2 * k + 2] for k in range(len(steps))]
+        self._closing = after_hook[-1] if closing else None
+        self._ends: list[tuple[list[Any], Moment]] = []
+
+    def answer(self) -> dict[str, Any]:
+        """The answer to the request."""
+        answers: list[Any] = []
+
+        def visit(stage: Stage) -> None:
+            answers.extend(self._branches(stage, self._tree))
+
+        said = self._proofs.explore(self._state, self._theorem, visit)
+        for answer, moment in self._ends:
+            answer[1] = self._end(moment)
+        return {"said": said, "tree": answers}
+
+    def _branches(self, stage: Stage, trees: list[Any]) -> list[Any]:
+        here = stage.moment()
+        answers = []
+        for step, ended, longer in trees:
+            stage.restore(here)
+            answers.append(self._branch(stage, step, ended, longer))
+        return answers
+
+    def _branch(self, stage: Stage, step: int, ended: bool, longer: list[Any]) -> list[Any]:
+        tactic, trace = self._steps[step]
+        line = self._num_start_lines + 2 + 2 * step
+        said = stage.run(tactic, line)
+        if not _failed(said):
+            said += stage.run_trace(trace, line + 1)
+        answer: list[Any] = [_moved(said, 1 - line), None, []]
+        if not _failed(said):
+            if ended:
+                self._ends.append((answer, stage.moment()))
+            answer[2] = self._branches(stage, longer)
+        return answer
+
+    def _end(self, moment: Moment) -> list[list[Said]]:
+        """What Lean says to the start and to the rest of a proof whose steps have led to ``moment``."""
+        # The goals at the start were printed before.
+        state, said = self._proofs.finish(self._state, self._theorem, moment, self._closing)
+        first = self._num_start_lines + 2 + 2 * len(self._steps)
+        start = [each for each in said if each[0] < first]
+        end = _moved([each for each in said if each[0] >= first], 1 - first)
+        for question in self._questions:
+            state, more = self._proofs.elaborator.run_command(state, question)
+            end += _moved(more, self._num_end_lines)
+        return [start, end]
+
+
+def _failed(said: list[Said]) -> bool:
+    return any(severity == "error" for _, severity, _ in said)
+
+
+def _moved(said: list[Said], lines: int) -> list[Said]:
+    return [(line + lines, severity, text) for line, severity, text in said]
 
 
 def _send(answers: IO[str], value: object) -> None:
@@ -51,9 +185,5 @@ def main() -> None:
     with open(own, "w", encoding="utf-8") as answers, open(0, encoding="utf-8") as requests:
         serve(Path(sys.argv[1]), requests, answers)
         answers.flush()
-        # Lean's own threads and static values are not made to be taken down one by one.
+        # Lean's threads and static values are not made to be taken down one by one.
         os._exit(0)
-
-
-if __name__ == "__main__":
-    main()
