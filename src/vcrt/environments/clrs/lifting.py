@@ -32,7 +32,7 @@ def lift_windows(
 
     ``edge_probability`` is the sampler's ``p`` for graphs; without it, one that the schema's own episodes use. The
     provenance names the input, which all windows of one run share, and the window's offset; its seed is derived from
-    both, so that every window has an ``episode_id`` of its own. The same seeds of a run that was sampled give another.
+    both and from ``num_operations``, so that every window has an ``episode_id`` of its own.
 
     Raises :class:`vcrt.errors.UnknownNameError` for an unknown algorithm and :class:`vcrt.errors.VcrtError` for a
     number out of range.
