@@ -308,6 +308,9 @@ def test_lines_that_cannot_be_used_are_reported_and_stop_nothing(env, tmp_path) 
         at[8]: (None, "empty line"),
         str(tmp_path / "absent.jsonl"): (None, "cannot read the file"),
     }
+    assert all(
+        str(item.error.where).startswith(item.where) for item in found if isinstance(item, Refused)
+    )
     lifted_items = [item for item in found if isinstance(item, LiftedTheory)]
     assert [item.id for item in lifted_items] == ["A-CWA-1", "A-CWA-7"]
     assert all(item.episodes for item in lifted_items)

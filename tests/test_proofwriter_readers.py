@@ -102,6 +102,15 @@ def test_command_finds_a_wrong_label(tmp_path) -> None:
         checked(path)
 
 
+def test_command_names_the_line_of_a_theory_without_a_model(tmp_path) -> None:
+    path = tmp_path / "rows.jsonl"
+    broken = changed(GOOD_ENGLISH, ("theory",), "Bob is red. Bob is not red.")
+    path.write_text(json.dumps(GOOD_ENGLISH) + "\n" + json.dumps(broken))
+    with pytest.raises(MalformedInputError, match="contradicts itself") as caught:
+        checked(path)
+    assert caught.value.where == f"{path}, line 2"
+
+
 def test_command_finds_a_model_that_is_not_clingos(tmp_path, monkeypatch) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(GOOD_ENGLISH))

@@ -10,8 +10,8 @@ from rich.table import Table
 from vcrt.environments.proofwriter.clingo_engine import clingo_model
 from vcrt.environments.proofwriter.engine import Facts, holding, truth
 from vcrt.environments.proofwriter.files import read_theories
-from vcrt.environments.proofwriter.rows import LabelledTheory
-from vcrt.errors import VcrtError
+from vcrt.environments.proofwriter.rows import LabelledTheory, placed
+from vcrt.errors import MalformedInputError, VcrtError
 
 
 def check_theories(console: Console, files: tuple[Path, ...]) -> None:
@@ -23,7 +23,11 @@ def check_theories(console: Console, files: tuple[Path, ...]) -> None:
     for file in files:
         theories = questions = ours_right = theirs_right = equal = 0
         for item in read_theories(file):
-            ours, theirs = holding(item.theory), clingo_model(item.theory)
+            try:
+                ours = holding(item.theory)
+            except MalformedInputError as error:
+                raise placed(error, item.where) from error
+            theirs = clingo_model(item.theory)
             theories += 1
             equal += ours == theirs
             questions += len(item.questions)

@@ -17,7 +17,7 @@ from vcrt.environments.contract import Episode, Provenance, Schema
 from vcrt.environments.proofwriter.draws import Draws
 from vcrt.environments.proofwriter.files import Refused, Row, read_rows
 from vcrt.environments.proofwriter.operations import ActionKey
-from vcrt.environments.proofwriter.rows import LabelledTheory
+from vcrt.environments.proofwriter.rows import LabelledTheory, placed
 from vcrt.environments.proofwriter.schemas import episode_of
 from vcrt.environments.proofwriter.search import (
     SCHEMAS,
@@ -94,7 +94,7 @@ def _lift_rows(
         try:
             yield _lift(row, f"{dataset}#{row.id}", schemas, limit, num_operations, seen)
         except MalformedInputError as error:
-            yield Refused(where=row.where, id=row.id, error=error)
+            yield Refused(where=row.where, id=row.id, error=placed(error, row.where))
 
 
 def _rows(
@@ -120,7 +120,6 @@ def _lift(
     if content in seen.theories:
         raise MalformedInputError(
             "the same theory stood before",
-            where=row.where,
             found=f"the facts and rules of {seen.theories[content]}",
             expected="each theory once: a copy gives the same episodes under another source",
         )
