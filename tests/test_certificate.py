@@ -187,6 +187,8 @@ def test_any_changed_leaf_is_found_even_with_a_digest_that_fits(change, write):
     if path == ("sha256",):
         assert document == DOCUMENT
         return
+    # Second opinions are not derived from the replays: they are compared when they are repeated.
+    assume(path[0] != "cross_checks")
     with pytest.raises(DatasetError):
         read_certificate(write(document))
 
