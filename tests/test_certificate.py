@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import toy_environment as toy
