@@ -501,7 +501,7 @@ def test_versions_name_the_judge(env):
     versions = env.versions()
     assert versions.verifier.startswith("Lean 4.")
     assert "commit" in versions.verifier
-    assert (versions.adapter, versions.canonicalizer) == ("1", "1")
+    assert (versions.adapter, versions.canonicalizer) == ("1", "2")
     assert {len(digest) for digest in versions.libraries.values()} == {64}
     assert "prelude.lean" in versions.libraries
     assert len(versions.libraries) >= 2

@@ -44,7 +44,7 @@ class LeanEnvironment(BatchEnvironment):
     preferred_batch: ClassVar[int] = 240
     #: Versions of this adapter and of its canonical states.
     adapter: ClassVar[str] = "1"
-    canonicalizer: ClassVar[str] = "1"
+    canonicalizer: ClassVar[str] = "2"
 
     def __init__(self, *, limits: Limits | None = None, num_operations: int = 4) -> None:
         self.limits = Limits() if limits is None else limits
