@@ -3,14 +3,17 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
+CLUSTERS := $(VENV)/.installed-clusters
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint format types clean
+.PHONY: help setup demo test test-slow test-example bench-certify lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
 	@echo "make test       the test suite"
 	@echo "make test-slow  the tests that take long"
+	@echo "make bench-certify  orders per second of every schema, as JSON in benchmarks/results"
+	@echo "make test-example  the tests of the example package"
 	@echo "make lint       ruff, lint and format"
 	@echo "make types      mypy, strict"
 	@echo "make format     let ruff mend what it can"
@@ -28,14 +31,27 @@ $(DONE): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3
 	@touch $@
 
+# Ray and Dask, for the tests of certification on a cluster.
+$(CLUSTERS): $(DONE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,dask]'
+	@touch $@
+
 demo: $(DONE)
 	$(BIN)/vcrt demo
 
 test: $(DONE)
 	$(BIN)/python -m pytest -m "not slow" -n 2
 
-test-slow: $(DONE)
+test-slow: $(CLUSTERS)
 	$(BIN)/python -m pytest -m slow
+
+# Apart from the environment of everything else, so that it is not registered there.
+test-example: $(DONE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/examples examples/sqlite_changes
+	PYTHONPATH=build/examples $(BIN)/python -m pytest examples/sqlite_changes
+
+bench-certify: $(DONE)
+	$(BIN)/python benchmarks/certify.py --output benchmarks/results/certify.json
 
 lint: $(DONE)
 	$(BIN)/ruff check .
@@ -47,6 +63,7 @@ format: $(DONE)
 
 types: $(DONE)
 	$(BIN)/mypy
+	MYPYPATH=src:examples/sqlite_changes $(BIN)/mypy examples/sqlite_changes/vcrt_sqlite
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

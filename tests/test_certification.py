@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import count, permutations
 
 import pytest
 
 import toy_environment as toy
 from vcrt.certification.certificates import certificates
+from vcrt.certification.config import given, sampled
 from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
+from vcrt.certification.merged import replay_merged
 from vcrt.certification.replay import replay_exhaustively, replay_from_json, replay_to_json
-from vcrt.certification.workers import CertificationConfig, certify
+from vcrt.certification.run import certify
 from vcrt.environments.contract import Rejected, Replay
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 
@@ -21,14 +23,23 @@ def certified(environment, schema="needs", seed=0):
     return certify_episode(evidence, environment.versions(), PAPER_PRESET)
 
 
-def config(schemas=("needs", "overwrite"), count=5, seed=0):
-    return CertificationConfig(
-        schemas={"toy": schemas}, episodes_per_schema={"toy": count}, seed=seed
-    )
+@pytest.fixture
+def run(tmp_path):
+    """Certify toy episodes, each call from nothing."""
+    calls = count()
+
+    def certified_schemas(kind, jobs=2, schemas=("needs", "overwrite"), count=5, seed=0):
+        config = sampled({"toy": schemas}, count, seed=seed)
+        directory = tmp_path / f"shards-{next(calls)}"
+        return certify(config, directory, jobs=jobs, factories={"toy": kind})[0]
+
+    return certified_schemas
 
 
-def run(kind, jobs=2, **options):
-    return certify(config(**options), jobs=jobs, factories={"toy": kind})
+def results(schemas):
+    return [
+        (list(s.episodes()), s.exclusions, s.num_candidates, s.second_opinions) for s in schemas
+    ]
 
 
 @pytest.mark.parametrize("schema", ["needs", "overwrite"])
@@ -109,47 +120,48 @@ MUTANTS = [
     (toy.ReplayDependent, "nondeterministic"),
     (toy.ChangingVersions, "version_disagreement"),
     (toy.DisagreeingSecondOpinion, "second_opinion"),
+    (toy.Forgetful, "unequal_futures"),
+    (toy.Aliasing, "nondeterministic"),
 ]
 
 
 @pytest.mark.parametrize(("mutant", "kind"), MUTANTS)
-def test_mutants_are_excluded_by_name_and_yield_no_certificate(mutant, kind):
+def test_mutants_are_excluded_by_name_and_yield_no_certificate(mutant, kind, run):
     with pytest.raises(MalformedInputError, match="too few episodes") as caught:
-        run(mutant, schemas=("needs",), count=1)
+        run(mutant, schemas=("overwrite",) if mutant is toy.Forgetful else ("needs",), count=1)
     assert f"left out as {kind}:" in str(caught.value)
 
 
-def test_duplicates_are_counted_and_left_out():
+def test_duplicates_are_counted_and_left_out(run):
     with pytest.raises(MalformedInputError, match="left out as duplicate"):
         run(toy.SameContent, schemas=("needs",), count=2)
 
 
 @pytest.mark.parametrize("mutant", [toy.DyingVerifier, toy.KilledProcess, toy.SkipsAnswers])
-def test_a_broken_verifier_is_an_error_and_never_a_verdict(mutant):
+def test_a_broken_verifier_is_an_error_and_never_a_verdict(mutant, run):
     with pytest.raises(VerifierFailure):
         run(mutant, schemas=("needs",), count=1)
 
 
-def test_the_result_does_not_depend_on_the_number_of_workers():
-    one = run(toy.ToyEnvironment, jobs=1, count=13)
-    three = run(toy.ToyEnvironment, jobs=3, count=13)
+def test_the_result_does_not_depend_on_the_number_of_workers(run):
+    one = results(run(toy.ToyEnvironment, jobs=1, count=13))
+    three = results(run(toy.ToyEnvironment, jobs=3, count=13))
     assert one == three
-    assert [len(schema.episodes) for schema in one] == [13, 13]
-    assert run(toy.ToyEnvironment, jobs=1, count=13, seed=1) != one
+    assert [len(episodes) for episodes, *_ in one] == [13, 13]
+    assert results(run(toy.ToyEnvironment, jobs=1, count=13, seed=1)) != one
 
 
-def test_a_longer_run_begins_with_the_shorter_one():
+def test_a_longer_run_begins_with_the_shorter_one(run):
     short, long = run(toy.ToyEnvironment, count=5), run(toy.ToyEnvironment, count=12)
-    assert [s.episodes for s in short] == [s.episodes[:5] for s in long]
+    assert [list(s.episodes()) for s in short] == [list(s.episodes())[:5] for s in long]
 
 
-def test_unknown_names_are_refused_before_any_work():
+def test_unknown_names_are_refused_before_any_work(run, tmp_path):
     with pytest.raises(UnknownNameError, match="did you mean 'needs'"):
         run(toy.ToyEnvironment, schemas=("need",))
     with pytest.raises(UnknownNameError, match="unknown environment 'tyo'"):
-        certify(
-            CertificationConfig(schemas={"tyo": ("needs",)}, episodes_per_schema={"tyo": 1}), jobs=1
-        )
+        certify(sampled({"tyo": ("needs",)}, 1), tmp_path / "shards", jobs=1)
+    assert not (tmp_path / "shards").exists()
 
 
 def test_replays_round_trip_through_json():
@@ -159,3 +171,53 @@ def test_replays_round_trip_through_json():
         assert replay_from_json(replay_to_json(replay)) == replay
     with pytest.raises(MalformedInputError, match="not a replay"):
         replay_from_json({"order": "0123"})
+
+
+@pytest.mark.parametrize("schema", ["needs", "overwrite"])
+def test_merged_replay_gives_what_exhaustive_replay_gives_with_a_third_of_the_transitions(schema):
+    episodes = [toy.ToyEnvironment().sample(schema, seed) for seed in range(5)]
+    for environment in (toy.ToyEnvironment(), toy.InBatches()):
+        exhaustive = replay_exhaustively(environment, episodes)
+        merged = replay_merged(environment, episodes)
+        assert [m.evidence for m in merged] == exhaustive
+        # The lattice of subsets has 32 edges, the tree of orders 64; conflicts split a context in two.
+        assert all(m.num_transitions <= 32 + 12 * (schema == "overwrite") for m in merged)
+
+
+def test_merged_replay_of_a_forgetful_canonical_form_differs_from_exhaustive_replay():
+    environment = toy.Forgetful()
+    episode = environment.sample("overwrite", 0)
+    (merged,) = replay_merged(environment, [episode])
+    assert [merged.evidence] != replay_exhaustively(environment, [episode])
+
+
+def test_merged_replay_notices_a_verifier_that_changes_its_mind():
+    with pytest.raises(VerifierFailure, match="answered differently"):
+        replay_merged(toy.Fickle(), [toy.ToyEnvironment().sample("needs", 0)])
+
+
+def test_given_episodes_are_certified_and_all_of_them_accounted_for(tmp_path):
+    environment = toy.ToyEnvironment()
+    episodes = [environment.sample("needs", seed) for seed in range(13)]
+    broken = toy.SameSignatures().sample("needs", 99)
+    (schema,), _ = certify(
+        given([*episodes, broken, episodes[0]]),
+        tmp_path / "shards",
+        jobs=2,
+        factories={"toy": toy.ToyEnvironment},
+    )
+    assert [e.episode for e in schema.episodes()] == episodes
+    assert [e.kind for e in schema.exclusions] == ["ambiguous_correspondence", "duplicate"]
+    assert schema.num_candidates == 15
+
+
+def test_second_opinions_are_counted_over_all_candidates(run):
+    with pytest.raises(MalformedInputError):
+        run(toy.DisagreeingSecondOpinion, schemas=("needs",), count=1)
+    (schema,) = run(toy.SometimesDisagreeing, schemas=("needs",), count=6)
+    opinion = schema.second_opinions["oracle"]
+    left_out = [e for e in schema.exclusions if e.kind == "second_opinion"]
+    assert left_out
+    assert opinion.disagreeing_episodes == len(left_out)
+    assert opinion.episodes == schema.num_candidates
+    assert opinion.checked - opinion.agreed == len(left_out)

@@ -228,13 +228,15 @@ def test_source_digests_are_those_of_the_published_distribution() -> None:
     }
     versions = ClrsEnvironment().versions()
     assert set(versions.libraries) == {
+        "clrs/_src/algorithms/dynamic_programming.py",
         "clrs/_src/algorithms/graphs.py",
+        "clrs/_src/algorithms/sorting.py",
         "clrs/_src/probing.py",
         "clrs/_src/samplers.py",
         "clrs/_src/specs.py",
     }
     assert versions.libraries == {name: record[name] for name in versions.libraries}
-    assert (versions.adapter, versions.canonicalizer) == ("1", "1")
+    assert (versions.adapter, versions.canonicalizer) == ("2", "2")
     assert versions.verifier == "dm-clrs 2.0.3"
 
 
@@ -256,6 +258,18 @@ def digest(trace: Trace) -> str:
         (
             "clrs.mst_kruskal/length=12/p=0.65/seed=7",
             "bb2cc1b37d6fe39e6531ad1142134eeeec7079486d80cf08c1bccd66a027e020",
+        ),
+        (
+            "clrs.matrix_chain_order/length=9/seed=7",
+            "20988e478b31fdd26b4eaac48fc13d0337508ca229350c05679d1315856aa863",
+        ),
+        (
+            "clrs.heapsort/length=16/seed=7",
+            "b62cfa04fa870e413cdc1e57d3fd5db1ad17967ac8d9339b23ffbfdcb22f8936",
+        ),
+        (
+            "clrs.bubble_sort/length=12/seed=7",
+            "c17ef0e6e5eeaff95e2d40ce6b0956015f40c5e40bf00dea136e3ce0a4fffe11",
         ),
     ],
 )
@@ -279,13 +293,19 @@ def test_an_instance_is_the_name_of_its_source() -> None:
     instance = Instance(algorithm="mst_kruskal", length=12, edge_probability=0.65, seed=2**32 - 1)
     assert instance.source == "clrs.mst_kruskal/length=12/p=0.65/seed=4294967295"
     assert Instance.parse(instance.source) == instance
+    instance = Instance(algorithm="heapsort", length=2, seed=0)
+    assert instance.source == "clrs.heapsort/length=2/seed=0"
+    assert Instance.parse(instance.source) == instance
 
 
 @pytest.mark.parametrize(
     "source",
     [
         "",
-        "clrs.mst_kruskal/length=12/seed=3",
+        "clrs.mst_kruskal/length=12/p=/seed=3",
+        "clrs.mst_kruskal/length=12/p=None/seed=3",
+        "clrs.mst_kruskal/length=1/p=0.65/seed=3",
+        "clrs.mst_kruskal/length=257/p=0.65/seed=3",
         "clrs.mst_kruskal/length=12/p=0.65/seed=4294967296",
         "clrs.mst_kruskal/length=9999/p=0.65/seed=3",
         "clrs.mst_kruskal/length=012/p=0.65/seed=3",

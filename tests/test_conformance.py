@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 import toy_environment as toy
+import vcrt.cli.environments
+from vcrt.cli.environments import validate_environment
 from vcrt.environments.conformance import validate
+from vcrt.environments.contract import Accepted, Operation, Rejected
 from vcrt.environments.registry import environment_names, load_environment
-from vcrt.errors import UnknownNameError
-from vcrt.hashing import canonical_json
+from vcrt.errors import UnknownNameError, VcrtError, VerifierFailure
+from vcrt.hashing import canonical_json, sha256_hex
 
 
 class CoarseHash(toy.ToyEnvironment):
@@ -24,8 +30,6 @@ class UnstableVersions(toy.ToyEnvironment):
     counter = itertools.count()
 
     def versions(self):
-        from dataclasses import replace
-
         return replace(super().versions(), adapter=str(next(self.counter)))
 
 
@@ -40,10 +44,6 @@ class ForgetfulReplay(toy.ToyEnvironment):
     """Looks at the length of the whole sequence, so that a prefix and its continuation disagree."""
 
     def _replay_one(self, request):
-        from dataclasses import replace
-
-        from vcrt.hashing import sha256_hex
-
         answer = super()._replay_one(request)
         salt = str(len(request.sequence))
         return replace(
@@ -86,6 +86,92 @@ class StepDisagrees(toy.ToyEnvironment):
         return toy.ToyEnvironment()._replay_one(request)
 
 
+class ChangesInPlace(toy.ToyEnvironment):
+    """Each replay begins with a fresh state, so that only stepping twice from one state shows it."""
+
+    def step(self, state, operation):
+        answer = super().step(state, operation)
+        if isinstance(answer, Accepted):
+            state.update(answer.state)
+            return Accepted(state)
+        return answer
+
+
+class ChangesWhatItShares(toy.ToyEnvironment):
+    """A new outer state around one inner dictionary, which a later step changes."""
+
+    def initial_state(self, episode):
+        return ({"start": episode.initial["start"]},)
+
+    def step(self, state, operation):
+        answer = super().step(state[0], operation)
+        if isinstance(answer, Rejected):
+            return answer
+        state[0].update(answer.state)
+        return Accepted((state[0],))
+
+    def canonical(self, state):
+        return super().canonical(state[0])
+
+
+class NotJson(toy.ToyEnvironment):
+    """A set is no JSON, and a number as a key becomes a text."""
+
+    def sample(self, schema, seed):
+        return replace(super().sample(schema, seed), initial={"start": {seed}})
+
+    def initial_state(self, episode):
+        return {"start": sorted(episode.initial["start"])}
+
+
+class NumbersAsKeys(toy.ToyEnvironment):
+    """JSON makes texts of its keys, so that the episode that is read back starts elsewhere."""
+
+    def sample(self, schema, seed):
+        return replace(super().sample(schema, seed), initial={seed: "start"})
+
+    def initial_state(self, episode):
+        return {"start": sum(key for key in episode.initial if isinstance(key, int))}
+
+
+class WithoutReason(toy.ToyEnvironment):
+    def step(self, state, operation):
+        answer = super().step(state, operation)
+        return Rejected("") if isinstance(answer, Rejected) else answer
+
+
+class OtherHashes(toy.ToyEnvironment):
+    """A replay of its own that accepts what the steps accept, but hashes another canonical form."""
+
+    def _replay_one(self, request):
+        answer = super()._replay_one(request)
+        hashes = tuple(sha256_hex(h.encode()) for h in answer.state_hashes)
+        return replace(answer, state_hashes=hashes)
+
+
+class OneSeedForAll(toy.ToyEnvironment):
+    def sample(self, schema, seed):
+        episode = super().sample(schema, seed)
+        return replace(episode, provenance=replace(episode.provenance, seed=7))
+
+
+class Undeclared(toy.ToyEnvironment):
+    """Says ``precedes`` of the schema that certification finds to be ``conflicts``."""
+
+    schemas = (replace(toy.ToyEnvironment.schemas[1], relation="precedes"),)
+
+
+class TwoDependentPairs(toy.ToyEnvironment):
+    def sample(self, schema, seed):
+        episode = super().sample(schema, seed)
+        pairs = [("a", []), ("b", ["a"]), ("c", []), ("d", ["c"])]
+        operations = tuple(
+            Operation(signature=n, payload={"needs": needs, "writes": n, "value": seed})
+            for n, needs in pairs
+        )
+        return replace(episode, operations=operations)
+
+
 def problems(environment):
     return {finding.check for finding in validate(environment) if not finding.passed}
 
@@ -114,10 +200,80 @@ def test_a_sound_environment_passes():
         (toy.ReplayDependent, "replay is deterministic"),
         (toy.AlwaysAccepts, "some order is refused or ends elsewhere"),
         (toy.AlwaysRejects, "the reference order is accepted"),
+        (ChangesInPlace, "a step leaves its state as it was"),
+        (ChangesWhatItShares, "a step leaves its state as it was"),
+        (NotJson, "an episode's JSON is enough to replay it"),
+        (NumbersAsKeys, "an episode's JSON is enough to replay it"),
+        (WithoutReason, "refusals give a reason"),
+        (OtherHashes, "single steps agree with replays"),
+        (OneSeedForAll, "sampling is a function of the seed"),
     ],
 )
 def test_each_mutant_is_named(mutant, check):
     assert check in problems(mutant())
+
+
+def test_a_step_in_place_is_found_by_nothing_else():
+    """Why the check is there: replays alone, which start afresh each time, cannot tell."""
+    assert problems(ChangesInPlace()) == {"a step leaves its state as it was"}
+
+
+def test_an_environment_that_skips_answers_is_an_error():
+    with pytest.raises(VerifierFailure, match="did not answer each replay request"):
+        validate(toy.SkipsAnswers())
+
+
+def test_what_is_found_is_said_in_steps_and_answers():
+    (finding,) = (
+        f
+        for f in validate(CoarseHash())
+        if not f.passed and f.check == "equal states have equal futures"
+    )
+    assert finding.problem.startswith("[step ")
+    assert "end in states of one hash; then [step " in finding.problem
+    assert "accepted in state" in finding.problem
+    assert finding.remedy.startswith("canonical() leaves out something")
+
+
+def printed(monkeypatch, environment, name="toy"):
+    """What the command prints about an environment, and the error it ends with."""
+    monkeypatch.setattr(vcrt.cli.environments, "load_environment", lambda _: environment)
+    text = io.StringIO()
+    error = None
+    try:
+        validate_environment(Console(file=text, width=120), name)
+    except VcrtError as raised:
+        error = str(raised)
+    return text.getvalue(), error
+
+
+def test_the_command_explains_each_failure(monkeypatch):
+    text, error = printed(monkeypatch, toy.ToyEnvironment())
+    assert (error, "to mend" in text, "0 of" in text) == (None, False, False)
+    text, error = printed(monkeypatch, toy.Idle())
+    assert (
+        "every step changes the state (toy/needs)\n  found: [step 2] changes nothing, run first"
+        in text
+    )
+    assert "  to mend: either the operation does nothing here" in text
+    assert "no_effect: step" in text
+    assert "│ every step changes the state             │ 0 of 2 │ toy/needs, toy/overwrite" in text
+    assert f"{text.count('to mend:')} of 30 checks failed" in error
+
+
+@pytest.mark.parametrize(
+    ("mutant", "name", "found"),
+    [
+        (Undeclared, "toy", "found: ['conflicts'], not 'precedes'"),
+        (TwoDependentPairs, "toy", "found: outside_schema: 6 legal orders"),
+        (toy.ContextDependent, "toy", "found: context_dependent: operations (0, 1)"),
+        (toy.ToyEnvironment, "other", "found: its class says 'toy'"),
+    ],
+)
+def test_what_only_the_command_finds(monkeypatch, mutant, name, found):
+    text, error = printed(monkeypatch, mutant(), name)
+    assert found in text
+    assert "does not conform" in error
 
 
 def test_the_three_environments_are_registered():

@@ -10,14 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import toy_environment as toy
-from vcrt.certification.workers import CertificationConfig, certify
+from vcrt.certification.config import sampled
 from vcrt.errors import DatasetError
 from vcrt.orders import all_orders
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.audit import AUDIT_COLUMNS, write_rows
 from vcrt.records.dataset import (
     POLICY_COLUMNS,
-    freeze,
     load_items,
     open_dataset,
     read_audit,
@@ -25,20 +24,19 @@ from vcrt.records.dataset import (
     require_agreement,
     rows_digest,
 )
+from vcrt.records.freezing import freeze, make_dataset
 from vcrt.records.policy_view import render
 
-CONFIG = CertificationConfig(
-    schemas={"toy": ("needs", "overwrite")}, episodes_per_schema={"toy": 4}, seed=7
-)
+CONFIG = sampled({"toy": ("needs", "overwrite")}, 4, seed=7)
 TOY = {"toy": toy.ToyEnvironment}
 #: The root hash of CONFIG under the toy environment. It changes only when the content of a dataset changes.
-GOLDEN_ROOT_HASH = "6beedb9860845ffdc652296394f103e0dbaa5a468915754437be81b313a5ea94"
+GOLDEN_ROOT_HASH = "33a2a5117d72c94e8f2d4ac72294db69ac301b19335f4a0767e482d7ab340a49"
 
 
 @pytest.fixture(scope="module")
 def frozen(tmp_path_factory):
     path = tmp_path_factory.mktemp("dataset") / "toy"
-    dataset = freeze(CONFIG, certify(CONFIG, jobs=1, factories=TOY), path)
+    dataset = make_dataset(CONFIG, path, jobs=1, factories=TOY)
     verify_agreement(dataset, jobs=1, factories=TOY)
     return dataset
 
@@ -54,7 +52,7 @@ def test_golden_root_hash(frozen):
 
 
 def test_the_same_seed_gives_the_same_root_hash_in_any_number_of_processes(frozen, tmp_path):
-    again = freeze(CONFIG, certify(CONFIG, jobs=3, factories=TOY), tmp_path / "again")
+    again = make_dataset(CONFIG, tmp_path / "again", jobs=3, factories=TOY)
     assert again.manifest == frozen.manifest
 
 

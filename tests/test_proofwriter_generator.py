@@ -1,50 +1,94 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from vcrt.environments.proofwriter.engine import ground, model
+from vcrt.environments.proofwriter.draws import Draws
 from vcrt.environments.proofwriter.english import parse_theory
-from vcrt.environments.proofwriter.generator import sample_theory
+from vcrt.environments.proofwriter.environment import ProofWriterEnvironment
+from vcrt.environments.proofwriter.generator import plant
+from vcrt.environments.proofwriter.search import SCHEMAS, field_of, is_pair
 from vcrt.environments.proofwriter.sentences import theory_text
-
-WORLDS = ("CWA", "OWA")
-
-
-@pytest.mark.parametrize("assumption", WORLDS)
-def test_theories_are_deterministic_distinct_and_have_a_model(assumption) -> None:
-    theories = [sample_theory(seed, assumption=assumption) for seed in range(150)]
-    assert theories == [sample_theory(seed, assumption=assumption) for seed in range(150)]
-    assert len({t.content_hash() for t in theories}) == 150
-    assert sum(len(model(ground(t))) > len(t.facts) for t in theories) > 100
+from vcrt.environments.proofwriter.theory import theory_from_json
+from vcrt.environments.proofwriter.vocabulary import ANIMALS, ATTRIBUTES, PEOPLE, VERBS
+from vcrt.errors import MalformedInputError
+from vcrt.randomness import generator
 
 
-@pytest.mark.parametrize("assumption", WORLDS)
-def test_theories_vary(assumption) -> None:
-    theories = [sample_theory(seed, assumption=assumption) for seed in range(150)]
-    rules = [r for t in theories for r in t.rules]
-    negation = "~" if assumption == "CWA" else "-"
-    assert {len(r.conditions) for r in rules} == {1, 2, 3}
-    assert {r.variable for r in rules} == {None, "someone"}
-    assert {c.polarity for r in rules for c in r.conditions} == {"+", negation}
-    assert len({len(t.facts) for t in theories}) > 8
-    assert len({len(t.rules) for t in theories}) == 5
-    assert len({len(t.entities()) for t in theories}) >= 4
-    assert any(r.conclusion.predicate != "is" for r in rules)
-    assert any(c.predicate != "is" for r in rules for c in r.conditions)
+def planted(schema, seed):
+    return plant(schema, Draws(generator(seed, "test")))
 
 
-def test_names_separate_theories() -> None:
-    assert sample_theory(1, "a", assumption="CWA") != sample_theory(1, "b", assumption="CWA")
+def test_draws_are_uniform_and_repeatable() -> None:
+    draws, again = (Draws(generator(0, "draws")) for _ in range(2))
+    orders = Counter(tuple(draws.shuffled("abc")) for _ in range(6000))
+    assert orders == Counter(tuple(again.shuffled("abc")) for _ in range(6000))
+    assert len(orders) == 6
+    assert all(850 < number < 1150 for number in orders.values())
+    pairs = Counter(tuple(draws.some(range(4), 2)) for _ in range(6000))
+    assert len(pairs) == 12
+    assert all(400 < number < 600 for number in pairs.values())
+    assert sorted(draws.some("ab", 5)) == ["a", "b"]
+    assert Counter(draws.between(2, 4) for _ in range(3000)).keys() == {2, 3, 4}
+    assert 2300 < sum(draws.chance(0.25) for _ in range(10000)) < 2700
 
 
-@pytest.mark.parametrize("assumption", WORLDS)
-def test_generated_theories_read_as_english(assumption) -> None:
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
+def test_planting_is_deterministic_distinct_and_mostly_left_alone(schema) -> None:
+    drawn = [planted(schema, seed) for seed in range(150)]
+    assert drawn == [planted(schema, seed) for seed in range(150)]
+    assert len({p.theory.content_hash() for p in drawn}) == 150
+    whole = 0
+    for item in drawn:
+        try:
+            field = field_of(item.theory)
+        except MalformedInputError:
+            continue
+        whole += is_pair(schema, field, item.pair)
+    assert whole > 60
+
+
+def test_theories_vary_as_those_of_proofwriter_do() -> None:
+    """The ranges that are asserted are those of the open-world depth-5 theories, or a little wider."""
+    env = ProofWriterEnvironment()
+    for schema in SCHEMAS:
+        theories = [theory_from_json(env.sample(schema.name, seed).initial) for seed in range(150)]
+        rules = [r for t in theories for r in t.rules]
+        assert {len(r.conditions) for r in rules} == {1, 2}
+        assert {r.variable for r in rules} == {None, "someone", "something"}
+        assert all(len({r.variable for r in t.rules} - {None}) == 1 for t in theories)
+        assert {len(t.rules) for t in theories} == set(range(5, 10))
+        assert len({len(t.facts) for t in theories}) > 8
+        assert all(4 <= len(t.facts) <= 25 for t in theories)
+        assert {len(t.entities()) for t in theories} >= {4, 5, 6}
+        entities = Counter(entity for t in theories for entity in t.entities())
+        attributes = {a.object for t in theories for a in t.facts if a.predicate == "is"}
+        verbs = {a.predicate for t in theories for a in t.facts} - {"is"}
+        assert set(entities) == {*ANIMALS, *(PEOPLE if schema.name != "relational_join" else ())}
+        assert attributes == {*ATTRIBUTES} or schema.name == "relational_join"
+        assert verbs == {*VERBS}
+        assert any(c.predicate != "is" for r in rules for c in r.conditions)
+        assert {c.polarity for r in rules for c in r.conditions} == (
+            {"+", "~"} if schema.name == "naf_sweep" else {"+", "-", "~"}
+        )
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
+def test_generated_theories_read_as_english(schema) -> None:
     for seed in range(60):
-        theory = sample_theory(seed, assumption=assumption)
-        assert parse_theory(theory_text(theory), assumption=assumption) == theory
+        theory = planted(schema, seed).theory
+        assert parse_theory(theory_text(theory), assumption=theory.assumption) == theory
 
 
 def test_golden_hash() -> None:
     """A change here changes every dataset made from generated theories: give the generator a new name."""
-    hashes = [sample_theory(0, assumption=world).content_hash()[:16] for world in WORLDS]
-    assert hashes == ["78aca883749d00a3", "7d69bc53ee47778b"]
+    env = ProofWriterEnvironment()
+    hashes = [env.sample(schema.name, 0).content_hash()[:16] for schema in SCHEMAS]
+    assert hashes == [
+        "f9c273c6ad11688c",
+        "5fc2b747d11e6d0a",
+        "97b24cccaec9b529",
+        "4663e5c1fbf842cc",
+        "37a1d88022f9d924",
+    ]

@@ -3,19 +3,19 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
+from io import StringIO
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from proofwriter_support import data_file
-from vcrt.environments.proofwriter.engine import ground, model, truth
-from vcrt.environments.proofwriter.english import (
-    parse_english_row,
-    parse_question,
-    parse_theory,
-    read_english,
-)
+from vcrt.cli import theories
+from vcrt.cli.theories import check_theories
+from vcrt.environments.proofwriter.engine import holding, truth
+from vcrt.environments.proofwriter.english import parse_question, parse_theory
+from vcrt.environments.proofwriter.files import Refused, read_row, read_rows, read_theories
 from vcrt.environments.proofwriter.rows import LabelledTheory
 from vcrt.environments.proofwriter.sentences import theory_text
 from vcrt.environments.proofwriter.structured import (
@@ -23,33 +23,40 @@ from vcrt.environments.proofwriter.structured import (
     parse_atom,
     parse_rule,
     parse_s_expression,
-    parse_structured,
-    read_structured,
 )
 from vcrt.environments.proofwriter.theory import Atom, Rule, Theory
-from vcrt.errors import MalformedInputError
+from vcrt.errors import MalformedInputError, VcrtError
 
 ENGLISH = "proofwriter_owa_d5_english.jsonl"
 STRUCTURED = "proofwriter_meta_sample.jsonl"
 
 
-def num_right(labelled: LabelledTheory) -> int:
-    facts = model(ground(labelled.theory))
+def num_right(labelled: LabelledTheory, facts: frozenset[str]) -> int:
     return sum(
         truth(q.atom, facts, labelled.theory.assumption) == q.answer for q in labelled.questions
     )
+
+
+def parsed(row: dict, where: str = "text", assumption=None) -> LabelledTheory:
+    read = read_row(json.dumps(row), where, assumption=assumption)
+    if isinstance(read, Refused):
+        assert read.where == where
+        assert read.id == (row.get("id") if isinstance(row.get("id"), str) else None)
+        raise read.error
+    assert read.where == where
+    return read
 
 
 # --- real data ------------------------------------------------------------------------------------
 
 
 def test_structured_sample_is_read_and_answered() -> None:
-    rows = list(read_structured(data_file(STRUCTURED)))
+    rows = list(read_theories(data_file(STRUCTURED)))
     assert [row.theory.assumption for row in rows] == ["CWA", "CWA", "OWA"]
     assert [len(row.theory.facts) for row in rows] == [4, 12, 7]
     assert [len(row.theory.rules) for row in rows] == [2, 6, 3]
     assert [len(row.questions) for row in rows] == [12, 7, 7]
-    assert [num_right(row) for row in rows] == [12, 7, 7]
+    assert [num_right(row, holding(row.theory)) for row in rows] == [12, 7, 7]
     assert {q.answer for q in rows[2].questions} == {"True", "False", "Unknown"}
     assert [q.depth for q in rows[2].questions] == [0, 0, 1, 2, 1, 1, 0]
     assert [q.length for q in rows[2].questions] == [1, 1, 2, 4, None, None, None]
@@ -57,19 +64,59 @@ def test_structured_sample_is_read_and_answered() -> None:
 
 def test_structured_and_english_agree() -> None:
     path = data_file(STRUCTURED)
-    for line, row in zip(path.read_text().splitlines(), read_structured(path), strict=True):
+    for line, row in zip(path.read_text().splitlines(), read_theories(path), strict=True):
         text = json.loads(line)["theory"]
         assert parse_theory(text, assumption=row.theory.assumption) == row.theory
         for question in row.questions:
             assert parse_question(question.text) == question.atom
 
 
-def test_all_english_rows_are_read_answered_and_written_again() -> None:
-    rows = list(read_english(data_file(ENGLISH)))
+def test_all_english_rows_are_read_and_written_again() -> None:
+    rows = list(read_theories(data_file(ENGLISH)))
     assert len(rows) == 2500
-    assert sum(map(num_right, rows)) == sum(len(row.questions) for row in rows) == 3731
+    assert sum(len(row.questions) for row in rows) == 3731
+    assert {q.answer for row in rows for q in row.questions} == {"True", "False", "Unknown"}
     for row in rows:
         assert parse_theory(theory_text(row.theory), assumption="OWA") == row.theory
+
+
+def checked(*paths) -> str:
+    output = StringIO()
+    check_theories(Console(file=output, width=200), paths)
+    return output.getvalue()
+
+
+def test_command_answers_all_real_questions_as_labelled() -> None:
+    output = checked(data_file(ENGLISH), data_file(STRUCTURED))
+    assert output.count("3731/3731") == output.count("26/26") == 2
+    assert "2500/2500" in output
+    assert "3/3" in output
+
+
+def test_command_finds_a_wrong_label(tmp_path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(GOOD_ENGLISH))
+    assert checked(path).count("1/1") == 3
+    path.write_text(json.dumps(changed(GOOD_ENGLISH, ("questions", 0, "answer"), "Unknown")))
+    with pytest.raises(VcrtError, match="2 differ"):
+        checked(path)
+
+
+def test_command_names_the_line_of_a_theory_without_a_model(tmp_path) -> None:
+    path = tmp_path / "rows.jsonl"
+    broken = changed(GOOD_ENGLISH, ("theory",), "Bob is red. Bob is not red.")
+    path.write_text(json.dumps(GOOD_ENGLISH) + "\n" + json.dumps(broken))
+    with pytest.raises(MalformedInputError, match="contradicts itself") as caught:
+        checked(path)
+    assert caught.value.where == f"{path}, line 2"
+
+
+def test_command_finds_a_model_that_is_not_clingos(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(GOOD_ENGLISH))
+    monkeypatch.setattr(theories, "holding", lambda theory: frozenset())
+    with pytest.raises(VcrtError, match="2 differ"):
+        checked(path)
 
 
 # --- English --------------------------------------------------------------------------------------
@@ -214,9 +261,9 @@ def changed(row: dict, path: tuple, value: object) -> dict:
     ],
 )
 def test_malformed_english_row(path, value, says) -> None:
-    parse_english_row(json.dumps(GOOD_ENGLISH))
+    parsed(GOOD_ENGLISH)
     with pytest.raises(MalformedInputError) as caught:
-        parse_english_row(json.dumps(changed(GOOD_ENGLISH, path, value)), where="f, line 7")
+        parsed(changed(GOOD_ENGLISH, path, value), "f, line 7")
     assert says in str(caught.value)
     assert (caught.value.where or "").startswith("f, line 7")
 
@@ -242,15 +289,15 @@ def test_malformed_english_row(path, value, says) -> None:
     ],
 )
 def test_malformed_structured_row(path, value, says) -> None:
-    parse_structured(json.dumps(GOOD_STRUCTURED))
+    parsed(GOOD_STRUCTURED)
     with pytest.raises(MalformedInputError) as caught:
-        parse_structured(json.dumps(changed(GOOD_STRUCTURED, path, value)), where="f, line 7")
+        parsed(changed(GOOD_STRUCTURED, path, value), "f, line 7")
     assert says in str(caught.value)
     assert (caught.value.where or "").startswith("f, line 7")
 
 
 def test_given_assumption_replaces_the_id() -> None:
-    row = parse_structured(json.dumps(GOOD_STRUCTURED), assumption="OWA")
+    row = parsed(GOOD_STRUCTURED, assumption="OWA")
     assert row.theory.assumption == "OWA"
     assert row.theory.rules[0].conditions[0].polarity == "-"
 
@@ -268,35 +315,52 @@ def test_given_assumption_replaces_the_id() -> None:
         ("1" * 5000, "not a JSON"),
     ],
 )
-@pytest.mark.parametrize("read", [read_english, read_structured])
-def test_malformed_line_names_file_and_line(tmp_path, read, line, says) -> None:
-    good = json.dumps(GOOD_ENGLISH if read is read_english else GOOD_STRUCTURED)
+@pytest.mark.parametrize("good", [GOOD_ENGLISH, GOOD_STRUCTURED])
+def test_malformed_line_names_file_and_line(tmp_path, good, line, says) -> None:
+    text = json.dumps(good)
     path = tmp_path / "rows.jsonl"
-    path.write_text(f"{good}\n{good}\n{line}\n{good}\n")
-    rows = read(path)
-    assert next(rows) == next(rows)
+    path.write_text(f"{text}\n{text}\n{line}\n{text}\n")
+    rows = read_theories(path)
+    assert next(rows).theory == next(rows).theory
     with pytest.raises(MalformedInputError, match=says) as caught:
         next(rows)
     assert caught.value.where == f"{path}, line 3"
     assert caught.value.found
     assert caught.value.expected
+    kinds = [(type(row), row.where) for row in read_rows(path)]
+    assert kinds == [
+        (Refused if number == 3 else LabelledTheory, f"{path}, line {number}")
+        for number in (1, 2, 3, 4)
+    ]
 
 
 def test_unicode_line_separators_do_not_split_rows(tmp_path) -> None:
     row = changed(GOOD_STRUCTURED, ("questions", "Q1", "question"), "Bob\u2028is red.")
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row, ensure_ascii=False), encoding="utf-8")
-    assert len(list(read_structured(path))) == 1
+    assert len(list(read_theories(path))) == 1
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"])
-@pytest.mark.parametrize("read", [read_english, read_structured])
-def test_unreadable_file(tmp_path, read, content) -> None:
+def test_unreadable_file(tmp_path, content) -> None:
     path = tmp_path / "rows.jsonl"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(MalformedInputError, match=str(path)):
-        list(read(path))
+        list(read_theories(path))
+    (row,) = read_rows(path)
+    assert isinstance(row, Refused)
+
+
+def test_what_stands_before_bytes_that_are_no_text_is_read(tmp_path) -> None:
+    path = tmp_path / "rows.jsonl"
+    good = (json.dumps(GOOD_ENGLISH) + "\n").encode()
+    path.write_bytes(good * 3000 + b"\xff\n" + good)
+    *read, last = read_rows(path)
+    assert len(read) > 100
+    assert not any(isinstance(row, Refused) for row in read)
+    assert isinstance(last, Refused)
+    assert "cannot read" in str(last.error)
 
 
 # --- s-expressions --------------------------------------------------------------------------------
@@ -388,9 +452,8 @@ def test_any_text_is_a_theory_or_malformed(text: str, assumption) -> None:
     )
 )
 def test_any_json_is_a_row_or_malformed(value) -> None:
-    for parse in (parse_structured, parse_english_row):
-        with suppress(MalformedInputError):
-            assert isinstance(parse(json.dumps(value), assumption="OWA"), LabelledTheory)
+    read = read_row(json.dumps(value), "text", assumption="OWA")
+    assert isinstance(read, (LabelledTheory, Refused))
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,15 @@ import sqlite3
 import pytest
 
 import toy_environment as toy
-from vcrt.certification.workers import CertificationConfig, certify
+from vcrt.certification.config import sampled
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.protocol.experiment import create_experiment, open_experiment
 from vcrt.protocol.ledger import LEDGER_FILE, Ledger
 from vcrt.protocol.plan import PLAN_FILE, make_plan, read_plan
 from vcrt.protocol.splits import source_split
 from vcrt.records.agreement import verify_agreement
-from vcrt.records.dataset import Item, freeze, load_items
+from vcrt.records.dataset import Item, load_items
+from vcrt.records.freezing import make_dataset
 from vcrt.training.run import RunConfig, episode_order
 
 TOYS = toy.THREE_TOYS
@@ -23,12 +24,9 @@ TOYS = toy.THREE_TOYS
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    config = CertificationConfig(
-        schemas=dict.fromkeys(TOYS, ("needs", "overwrite")),
-        episodes_per_schema=dict.fromkeys(TOYS, 10),
-    )
-    certified = certify(config, jobs=2, factories=TOYS)
-    frozen = freeze(config, certified, tmp_path_factory.mktemp("protocol") / "data")
+    config = sampled(dict.fromkeys(TOYS, ("needs", "overwrite")), 10)
+    path = tmp_path_factory.mktemp("protocol") / "data"
+    frozen = make_dataset(config, path, jobs=2, factories=TOYS)
     verify_agreement(frozen, jobs=2, factories=TOYS)
     return frozen
 

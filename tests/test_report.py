@@ -91,15 +91,31 @@ def synthetic_dataset(schema: str = "cite", exclusion: str = "duplicate") -> dic
         for fold in FOLDS
     }
     manifest = Manifest(
-        format="vcrt-dataset/1",
+        format="vcrt-dataset/2",
         seed=0,
         num_operations=4,
         orbit_size=12,
-        episodes_per_schema={"lean": 100},
+        series=[{"environment": "lean", "schema": "cite", "sampled": 100}],
         counts=counts,
         conformance={
-            "lean": {"command line": CheckCounts(checked=480, agreed=480)},
-            "proofwriter": {"clingo": CheckCounts(checked=9600, agreed=9599)},
+            "lean": {
+                "command line": CheckCounts(
+                    episodes=20,
+                    disagreeing_episodes=0,
+                    checked=480,
+                    agreed=480,
+                    disagreement_rate=0.0,
+                )
+            },
+            "proofwriter": {
+                "clingo": CheckCounts(
+                    episodes=400,
+                    disagreeing_episodes=1,
+                    checked=9600,
+                    agreed=9599,
+                    disagreement_rate=1 / 9600,
+                )
+            },
         },
         versions=versions,
         content={"policy/records.parquet": "00" * 32},

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from vcrt.environments.contract import (
     Accepted,
+    BatchEnvironment,
     CrossCheck,
     Episode,
     Operation,
@@ -143,6 +144,73 @@ class SameContent(ToyEnvironment):
 class DisagreeingSecondOpinion(ToyEnvironment):
     def cross_check(self, episode):
         return (CrossCheck("oracle", 2, 1),)
+
+
+class SometimesDisagreeing(ToyEnvironment):
+    def cross_check(self, episode):
+        return (CrossCheck("oracle", 2, 2 - (episode.provenance.seed % 3 == 0)),)
+
+
+class Forgetful(ToyEnvironment):
+    """Its canonical state leaves out the values, which show only when all steps have run."""
+
+    def step(self, state, operation):
+        answer = super().step(state, operation)
+        answer.state["steps"] = state.get("steps", 0) + 1
+        return answer
+
+    def canonical(self, state):
+        steps = state.get("steps", 0)
+        return canonical_json(state if steps == 4 else [steps, sorted(state)])
+
+
+class Aliasing(ToyEnvironment):
+    """Changes the state in place, and gives every replay the same one to start with."""
+
+    def __init__(self):
+        self.shared = {}
+
+    def initial_state(self, episode):
+        self.shared.setdefault("steps", 0)
+        return self.shared
+
+    def step(self, state, operation):
+        state["steps"] += 1
+        state[operation.payload["writes"]] = state["steps"]
+        return Accepted(state)
+
+
+class InBatches(BatchEnvironment):
+    """The toy environment in the batch form."""
+
+    name = "toy"
+    schemas = ToyEnvironment.schemas
+    preferred_batch = 7
+
+    def __init__(self):
+        self.steps = ToyEnvironment()
+
+    def versions(self):
+        return self.steps.versions()
+
+    def sample(self, schema, seed):
+        return self.steps.sample(schema, seed)
+
+    def replay(self, requests):
+        return self.steps.replay(requests)
+
+
+class Fickle(InBatches):
+    """Its hashes change with every call."""
+
+    calls = 0
+
+    def replay(self, requests):
+        self.calls += 1
+        return [
+            replace(r, state_hashes=tuple(f"{h} {self.calls}" for h in r.state_hashes))
+            for r in super().replay(requests)
+        ]
 
 
 class DyingVerifier(ToyEnvironment):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vcrt.errors import VcrtError
@@ -56,6 +58,28 @@ def remove_partial(directory: Path) -> None:
     """Remove what killed calls of :func:`publish_directory` left in a directory that has no other writer now."""
     for partial in directory.glob(".*.partial-*"):
         shutil.rmtree(partial)
+
+
+def remove_unfinished_files(directory: Path) -> None:
+    """Remove what killed calls of :func:`write_file` left below a directory that has no other writer now."""
+    for file in directory.rglob(".*"):
+        if file.is_file():
+            file.unlink()
+
+
+@contextmanager
+def sole_user(path: Path, what: str, error: type[VcrtError]) -> Iterator[None]:
+    """Hold the lock file ``path``; raises ``error`` if another process holds it. The system frees it on any death."""
+    with path.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as failure:
+            raise error(
+                f"another process is at work on {what}",
+                where=str(path.parent),
+                remedy="wait for it, or end it",
+            ) from failure
+        yield
 
 
 def require_new(path: Path, error: type[VcrtError]) -> None:

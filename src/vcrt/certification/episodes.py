@@ -15,6 +15,7 @@ from vcrt.certification.certificates import (
     InconsistentReplayError,
     certificates,
 )
+from vcrt.certification.futures import unequal_futures
 from vcrt.certification.relations import (
     ContextDependentError,
     OperationRelation,
@@ -32,6 +33,7 @@ ExclusionKind: TypeAlias = Literal[
     "version_disagreement",
     "context_dependent",
     "no_effect",
+    "unequal_futures",
     "outside_schema",
     "second_opinion",
     "duplicate",
@@ -82,13 +84,13 @@ def certify_episode(
 ) -> CertifiedEpisode | Exclusion:
     """Certify one episode from its exhaustive replays; every reason not to is a typed :class:`Exclusion`."""
     episode = evidence.episode
-    flaw = _flaw_of_episode(episode, preset)
-    if flaw is not None:
-        return flaw
 
     def excluded(kind: ExclusionKind, detail: str) -> Exclusion:
         return Exclusion(episode.episode_id, kind, detail, tuple(cross_checks))
 
+    flaw = _flaw_of_episode(episode, preset)
+    if flaw is not None:
+        return excluded(*flaw)
     disagreeing = [check for check in cross_checks if check.agreed != check.checked]
     if disagreeing:
         found = "; ".join(f"{c.checker} agrees {c.agreed}/{c.checked}" for c in disagreeing)
@@ -99,9 +101,17 @@ def certify_episode(
             return excluded("no_effect", f"step {idle} of order {list(replay.sequence)}")
     try:
         local = certificates(evidence)
-        relations = relation_graph(episode.num_operations, local)
     except InconsistentReplayError as error:
         return excluded("nondeterministic", str(error))
+    coarse = unequal_futures(evidence)
+    if coarse is not None:
+        one, other, tail = map(list, coarse)
+        return excluded(
+            "unequal_futures",
+            f"{one} and {other} have one hash, but differ when followed by {tail}",
+        )
+    try:
+        relations = relation_graph(episode.num_operations, local)
     except ContextDependentError as error:
         return excluded("context_dependent", str(error))
     except UncertifiedPairError as error:
@@ -139,16 +149,14 @@ def legal_orders(replays: Sequence[Replay]) -> list[Order]:
     return [r.sequence for r in replays if r.accepted and r.terminal_hash == terminal]
 
 
-def _flaw_of_episode(episode: Episode, preset: Preset) -> Exclusion | None:
-    identity = episode.episode_id
+def _flaw_of_episode(episode: Episode, preset: Preset) -> tuple[ExclusionKind, str] | None:
     signatures = [operation.signature for operation in episode.operations]
     if len(set(signatures)) != len(signatures) or not all(signatures):
-        return Exclusion(identity, "ambiguous_correspondence", f"signatures {signatures}")
+        return "ambiguous_correspondence", f"signatures {signatures}"
     if not episode.provenance.source or not episode.provenance.generator:
-        return Exclusion(identity, "missing_provenance", "source or generator is empty")
+        return "missing_provenance", "source or generator is empty"
     if episode.num_operations != preset.num_operations:
-        return Exclusion(
-            identity,
+        return (
             "outside_schema",
             f"{episode.num_operations} operations, not {preset.num_operations}",
         )

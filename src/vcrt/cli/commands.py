@@ -68,41 +68,39 @@ def demo(
 def certify(
     output: Path,
     schemas: tuple[str, ...] = (),
-    episodes: int = 40,
+    episodes: int = 500,
     seed: int = 0,
     jobs: int | None = None,
+    backend: Literal["loky", "ray", "dask"] = "loky",
 ) -> None:
     """Replay every order of sampled episodes and freeze the certified ones as a new dataset.
+
+    Without options it is the paper's: 500 episodes of each of five schemas in each of the three environments. A call
+    that was interrupted goes on where it was when it is given again.
 
     Example: vcrt certify --output runs/data --schemas clrs lean/cite --episodes 100
 
     Args:
         output: The new dataset's directory.
-        schemas: Environments, or single schemas as environment/schema, separated by spaces; everything that is
-            registered if none is given.
+        schemas: Environments, or single schemas as environment/schema, separated by spaces; all that come
+            with vcrt if none is given.
         episodes: Certified episodes for each schema.
         seed: Seed of everything.
         jobs: Worker processes; as many as there are cores by default. The result does not depend on it.
+        backend: Where the workers are: local processes, or a Ray or Dask cluster (that of RAY_ADDRESS or
+            DASK_SCHEDULER_ADDRESS, else a local one).
     """
-    from vcrt.certification.workers import CertificationConfig
-    from vcrt.certification.workers import certify as run_certification
+    from vcrt.certification.config import sampled
     from vcrt.cli.counts import print_counts
     from vcrt.cli.selection import select_schemas
-    from vcrt.errors import DatasetError
-    from vcrt.records.dataset import freeze
-    from vcrt.storage import require_new
+    from vcrt.records.freezing import make_dataset
 
-    require_new(output, DatasetError)
     if episodes < 1:
         raise VcrtError("too few episodes", found=f"--episodes {episodes}", expected="at least 1")
     console = _console()
-    selected = select_schemas(schemas)
-    config = CertificationConfig(
-        schemas=selected, episodes_per_schema=dict.fromkeys(selected, episodes), seed=seed
-    )
+    config = sampled(select_schemas(schemas), episodes, seed=seed)
     with showing_progress(console) as progress:
-        certified = run_certification(config, jobs=_jobs(jobs), progress=progress)
-    dataset = freeze(config, certified, output)
+        dataset = make_dataset(config, output, jobs=_jobs(jobs), backend=backend, progress=progress)
     print_counts(console, dataset.manifest)
     console.print(
         f"dataset   {output}\nroot hash {dataset.manifest.root_hash}",
@@ -112,28 +110,70 @@ def certify(
     console.print(f"next: vcrt verify {output}", highlight=False, soft_wrap=True)
 
 
-def verify(dataset: DatasetPath, jobs: int | None = None) -> None:
-    """Replay a whole dataset again in fresh processes and demand that everything agrees.
+def verify(
+    dataset: Annotated[Path | None, tyro.conf.Positional] = None,
+    certificate: Path | None = None,
+    jobs: int | None = None,
+) -> None:
+    """Replay a whole dataset, or one certificate, again in fresh processes and demand that everything agrees.
 
     Example: vcrt verify runs/data
 
     Args:
         dataset: A directory made by `vcrt certify`.
-        jobs: Worker processes; as many as there are cores by default.
+        certificate: A file made by `vcrt show EPISODE --json`, checked alone, from its own bytes.
+        jobs: Worker processes for a dataset; as many as there are cores by default.
     """
+    if (dataset is None) == (certificate is None):
+        raise VcrtError(
+            "verify what?",
+            found="neither a dataset nor a certificate" if dataset is None else "both",
+            expected="a dataset, or a certificate",
+            remedy="vcrt verify DATASET, or vcrt verify --certificate FILE",
+        )
+    console = _console()
+    if certificate is not None:
+        from vcrt.cli.show import check_certificate
+
+        check_certificate(console, certificate)
+    if dataset is not None:
+        _verify_dataset(console, dataset, _jobs(jobs))
+
+
+def _verify_dataset(console: Console, dataset: Path, jobs: int) -> None:
     from vcrt.records.agreement import verify_agreement
     from vcrt.records.dataset import open_dataset
 
-    console = _console()
     opened = open_dataset(dataset)
     with showing_progress(console) as progress:
-        agreement = verify_agreement(opened, jobs=_jobs(jobs), progress=progress)
+        agreement = verify_agreement(opened, jobs=jobs, progress=progress)
     console.print(
         f"{agreement.agreed} of {agreement.replays} replays agree "
         f"({agreement.episodes} episodes), root hash {agreement.root_hash}",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def show(
+    episode: Annotated[str, tyro.conf.Positional],
+    dataset: Path | None = None,
+    json: bool = False,
+    pair: tuple[int, int] | None = None,
+) -> None:
+    """Show one episode: its steps, which of them commute and which do not, and the verifier's own evidence for it.
+
+    Example: vcrt show clrs/bellman_ford/7
+
+    Args:
+        episode: An episode as environment/schema/seed, or a certificate's file.
+        dataset: Take the sealed evidence of this dataset; without it, the episode is replayed on the spot.
+        json: Print one self-contained document, which `vcrt verify --certificate` checks.
+        pair: Show only these two steps, by their numbers.
+    """
+    from vcrt.cli.show import show_episode
+
+    show_episode(_console(), episode, dataset=dataset, as_json=json, pair=pair)
 
 
 def plan(
@@ -293,6 +333,66 @@ def theories(files: Annotated[tuple[Path, ...], tyro.conf.Positional]) -> None:
     from vcrt.cli.theories import check_theories
 
     check_theories(_console(), files)
+
+
+def lift(
+    source: Annotated[Literal["proofwriter", "lean", "clrs"], tyro.conf.Positional],
+    inputs: Annotated[tuple[str, ...], tyro.conf.Positional],
+    output: Path | None = None,
+    limit: int | None = None,
+    runs: int = 20,
+    length: int = 8,
+    steps: int = 4,
+    seed: int = 0,
+    json: bool = False,
+    jobs: int | None = None,
+    backend: Literal["loky", "ray", "dask"] = "loky",
+) -> None:
+    """Find episodes in your own theories, Lean files or runs of an algorithm, and certify what commutes.
+
+    Example: vcrt lift lean Proofs.lean
+
+    Args:
+        source: The kind of material.
+        inputs: ProofWriter files (structured or English rows), Lean files, or names of CLRS algorithms.
+        output: A new dataset of the certified four-step episodes (proofwriter, clrs); nothing is written without it.
+        limit: The most episodes of a schema from one theory (proofwriter); all by default.
+        runs: Genuine runs whose windows are lifted (clrs).
+        length: Length of those runs' inputs (clrs).
+        steps: Steps of a window (clrs); others than 4 are reported, not frozen.
+        seed: Seed of the first run (clrs).
+        json: Print the report for machines (lean).
+        jobs: Worker processes; as many as there are cores by default.
+        backend: Where the workers are.
+    """
+    from vcrt.cli.lifting import lift_clrs, lift_lean_files, lift_proofwriter
+
+    if not inputs:
+        raise VcrtError("lift what?", expected="at least one input", remedy="vcrt lift --help")
+    console = _console()
+    if source == "lean":
+        lift_lean_files(console, [Path(name) for name in inputs], as_json=json)
+    elif source == "proofwriter":
+        lift_proofwriter(
+            console,
+            [Path(name) for name in inputs],
+            limit=limit,
+            output=output,
+            jobs=_jobs(jobs),
+            backend=backend,
+        )
+    else:
+        lift_clrs(
+            console,
+            inputs,
+            num_runs=runs,
+            length=length,
+            num_steps=steps,
+            seed=seed,
+            output=output,
+            jobs=_jobs(jobs),
+            backend=backend,
+        )
 
 
 def backbone(

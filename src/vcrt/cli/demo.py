@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vcrt.certification.workers import CertificationConfig, certify
+from vcrt.certification.config import sampled
 from vcrt.cli.counts import print_counts
 from vcrt.cli.progress import showing_progress
 from vcrt.cli.reporting import print_report
@@ -17,7 +17,7 @@ from vcrt.cli.selection import frozen_plan, select_schemas
 from vcrt.protocol.evaluation import evaluate
 from vcrt.protocol.experiment import create_experiment, train
 from vcrt.records.agreement import verify_agreement
-from vcrt.records.dataset import freeze
+from vcrt.records.freezing import make_dataset
 from vcrt.training.run import RunConfig
 
 ENVIRONMENTS = ("clrs", "lean", "proofwriter")
@@ -39,13 +39,10 @@ def run_demo(
     folder = _new_folder(output)
     dataset_path, experiment_path = folder / "dataset", folder / "experiment"
     schemas = select_schemas(ENVIRONMENTS)
-    config = CertificationConfig(
-        schemas=schemas,
-        episodes_per_schema={name: -(-episodes // len(some)) for name, some in schemas.items()},
-        seed=seed,
-    )
+    per_schema = {name: -(-episodes // len(some)) for name, some in schemas.items()}
+    config = sampled(schemas, per_schema, seed=seed)
     with showing_progress(console) as progress:
-        dataset = freeze(config, certify(config, jobs=jobs, progress=progress), dataset_path)
+        dataset = make_dataset(config, dataset_path, jobs=jobs, progress=progress)
         print_counts(console, dataset.manifest)
         agreement = verify_agreement(dataset, jobs=jobs, progress=progress)
         plan = frozen_plan(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from rich.console import Console
 from rich.table import Table
 
-from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
+from vcrt.certification.episodes import PAPER_PRESET, Exclusion, ExclusionKind, certify_episode
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.environments.conformance import validate
+from vcrt.environments.conformance import Finding, validate
+from vcrt.environments.contract import Environment, Schema
 from vcrt.environments.registry import environment_names, load_environment
 from vcrt.errors import VcrtError
 
@@ -30,47 +33,71 @@ def list_environments(console: Console) -> None:
 
 
 def validate_environment(console: Console, name: str, num_episodes: int = 3) -> None:
-    """Run the conformance kit, then certify a few episodes of each schema; raises if anything failed."""
+    """Run the conformance kit, then certify a few episodes of each schema; raises if anything failed.
+
+    The table says what passed; below it, each failure says what was found and how to mend it.
+    """
     environment = load_environment(name)
-    findings = validate(environment, range(num_episodes))
-    table = Table("check", "on", "outcome")
-    for finding in findings:
-        table.add_row(finding.check, finding.subject, finding.problem or "passed")
-    failed = sum(not finding.passed for finding in findings)
-    for schema in environment.schemas:
-        episodes = [environment.sample(schema.name, seed) for seed in range(num_episodes)]
-        outcomes = [
-            certify_episode(
-                evidence,
-                environment.versions(),
-                PAPER_PRESET,
-                environment.cross_check(evidence.episode),
-            )
-            for evidence in replay_exhaustively(environment, episodes)
-        ]
-        kinds = {
-            relation.kind
-            for outcome in outcomes
-            if isinstance(outcome, CertifiedEpisode)
-            for relation in outcome.relations
-        } - {"commutes"}
-        excluded = [o for o in outcomes if not isinstance(o, CertifiedEpisode)]
-        if excluded:
-            outcome_text = f"{excluded[0].kind}: {excluded[0].detail}"
-        elif kinds != {schema.relation}:
-            outcome_text = f"certified {sorted(kinds)}, declared {schema.relation}"
-        else:
-            outcome_text = "passed"
-        failed += outcome_text != "passed"
-        table.add_row(
-            f"certifies {PAPER_PRESET.orbit_size} legal orders",
-            f"{name}/{schema.name}",
-            outcome_text,
+    named = None if environment.name == name else f"its class says {environment.name!r}"
+    findings = [
+        Finding("registered under its own name", name, named, "give both the same name"),
+        *validate(environment, range(num_episodes)),
+        *(
+            _certification(environment, schema, range(num_episodes))
+            for schema in environment.schemas
+        ),
+    ]
+    console.print(_table_of(findings))
+    failed = [finding for finding in findings if not finding.passed]
+    for finding in failed:
+        console.print(
+            f"\n{finding.check} ({finding.subject})\n"
+            f"  found: {finding.problem}\n  to mend: {finding.remedy}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
         )
-    console.print(table)
     if failed:
         raise VcrtError(
             f"environment {name!r} does not conform",
-            found=f"{failed} failed checks",
-            remedy="each line of the table above says what was found",
+            found=f"{len(failed)} of {len(findings)} checks failed",
+            remedy="start with the first failure above; it often explains the others",
         )
+
+
+def _table_of(findings: Sequence[Finding]) -> Table:
+    table = Table("check", "passed", "failed on")
+    for check in dict.fromkeys(finding.check for finding in findings):
+        outcomes = [finding for finding in findings if finding.check == check]
+        failed = [finding.subject for finding in outcomes if not finding.passed]
+        passed = f"{len(outcomes) - len(failed)} of {len(outcomes)}"
+        table.add_row(check, passed, ", ".join(failed))
+    return table
+
+
+def _certification(environment: Environment, schema: Schema, seeds: Iterable[int]) -> Finding:
+    """Whether a schema's episodes are certified, with the anti-diamond that the schema declares."""
+    check = f"certifies {PAPER_PRESET.orbit_size} legal orders"
+    subject = f"{environment.name}/{schema.name}"
+    episodes = [environment.sample(schema.name, seed) for seed in seeds]
+    kinds = set()
+    for evidence in replay_exhaustively(environment, episodes):
+        outcome = certify_episode(
+            evidence,
+            environment.versions(),
+            PAPER_PRESET,
+            environment.cross_check(evidence.episode),
+        )
+        if isinstance(outcome, Exclusion):
+            remedy = _REMEDIES.get(outcome.kind, "mend the checks above first")
+            return Finding(check, subject, f"{outcome.kind}: {outcome.detail}", remedy)
+        kinds |= {relation.kind for relation in outcome.relations} - {"commutes"}
+    found = None if kinds == {schema.relation} else f"{sorted(kinds)}, not {schema.relation!r}"
+    return Finding(check, subject, found, "declare the kind of anti-diamond that is certified")
+
+
+#: How the exclusions are mended that no check of the conformance kit explains.
+_REMEDIES: dict[ExclusionKind, str] = {
+    "outside_schema": "let one pair of four operations depend on each other and the other five pairs commute",
+    "context_dependent": "take operations whose relation does not depend on what ran before them",
+}

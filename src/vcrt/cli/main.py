@@ -18,11 +18,13 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "demo": commands.demo,
     "certify": commands.certify,
     "verify": commands.verify,
+    "show": commands.show,
     "plan": commands.plan,
     "train": commands.train,
     "evaluate": commands.evaluate,
     "report": commands.report,
     "environments": commands.environments,
+    "lift": commands.lift,
     "theories": commands.theories,
     "backbone": commands.backbone,
 }
@@ -68,4 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
+    # A message may quote a file that anyone wrote: no terminal is to act on it.
+    from vcrt.report.wording import printable
+
+    return "\n".join(map(printable, text.split("\n"))).replace("[", r"\[")

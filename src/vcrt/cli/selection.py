@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vcrt.environments.registry import environment_names, load_environment
+from vcrt.environments.registry import load_environment, own_environment_names
 from vcrt.protocol.plan import Plan, make_plan
 from vcrt.records.dataset import open_dataset, require_agreement
 from vcrt.training.run import RunConfig
@@ -17,14 +17,14 @@ HOW_CHOSEN = (
 
 
 def select_schemas(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; all environments for no names.
+    """Schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; vcrt's own environments for no names.
 
     An environment by itself stands for its default schemas.
 
     Raises :class:`vcrt.errors.UnknownNameError` for a name that is not registered.
     """
     chosen: dict[str, list[str]] = {}
-    for name in names or environment_names():
+    for name in names or own_environment_names():
         environment_name, _, schema = name.partition("/")
         environment = load_environment(environment_name)
         known = [s.name for s in environment.schemas if s.default]

@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from vcrt.environments.proofwriter.clingo_engine import clingo_model
-from vcrt.environments.proofwriter.engine import ground, model, truth
-from vcrt.environments.proofwriter.english import parse_english_row
-from vcrt.environments.proofwriter.rows import LabelledTheory, json_rows, read_text
-from vcrt.environments.proofwriter.structured import parse_structured
-from vcrt.errors import VcrtError
+from vcrt.environments.proofwriter.engine import Facts, holding, truth
+from vcrt.environments.proofwriter.files import read_theories
+from vcrt.environments.proofwriter.rows import LabelledTheory, placed
+from vcrt.errors import MalformedInputError, VcrtError
 
 
 def check_theories(console: Console, files: tuple[Path, ...]) -> None:
     """Print one line a file; raises if an answer differs from the gold label or a model from clingo's."""
-    table = Table("file", "theories", "questions", "as labelled", "models equal to clingo's")
+    table = Table(
+        "file", "theories", "questions", "as labelled", "clingo as labelled", "models equal"
+    )
     differing = 0
     for file in files:
-        theories = questions = labelled = equal = 0
+        theories = questions = ours_right = theirs_right = equal = 0
         for item in read_theories(file):
-            grounding = ground(item.theory)
-            facts = model(grounding)
+            try:
+                ours = holding(item.theory)
+            except MalformedInputError as error:
+                raise placed(error, item.where) from error
+            theirs = clingo_model(item.theory)
             theories += 1
-            equal += facts == {atom.text for atom in clingo_model(item.theory)}
+            equal += ours == theirs
             questions += len(item.questions)
-            labelled += sum(
-                truth(question.atom, facts, item.theory.assumption) == question.answer
-                for question in item.questions
-            )
-        differing += questions - labelled + theories - equal
+            ours_right += num_as_labelled(item, ours)
+            theirs_right += num_as_labelled(item, theirs)
+        differing += 2 * questions - ours_right - theirs_right + theories - equal
         table.add_row(
             str(file),
             str(theories),
             str(questions),
-            f"{labelled}/{questions}",
+            f"{ours_right}/{questions}",
+            f"{theirs_right}/{questions}",
             f"{equal}/{theories}",
         )
     console.print(table)
@@ -45,9 +47,9 @@ def check_theories(console: Console, files: tuple[Path, ...]) -> None:
         raise VcrtError("not every answer and model agrees", found=f"{differing} differ")
 
 
-def read_theories(path: Path) -> Iterator[LabelledTheory]:
-    """The theories of a file, structured or English as each row shows; a bad row raises and none is skipped."""
-    text = read_text(path)
-    for (where, row), line in zip(json_rows(text, str(path)), text.split("\n"), strict=False):
-        parse = parse_structured if "triples" in row else parse_english_row
-        yield parse(line, where=where)
+def num_as_labelled(item: LabelledTheory, facts: Facts) -> int:
+    """How many of a theory's questions have their gold answer where these facts hold."""
+    return sum(
+        truth(question.atom, facts, item.theory.assumption) == question.answer
+        for question in item.questions
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 
 from vcrt.environments.contract import Environment
@@ -13,6 +14,12 @@ GROUP = "vcrt.environments"
 def environment_names() -> tuple[str, ...]:
     """The names of all registered environments, sorted."""
     return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
+
+
+def own_environment_names() -> tuple[str, ...]:
+    """The names of the environments that come with vcrt itself, sorted."""
+    points = entry_points(group=GROUP)
+    return tuple(sorted({p.name for p in points if p.dist is not None and p.dist.name == "vcrt"}))
 
 
 def load_environment(name: str) -> Environment:
@@ -41,3 +48,14 @@ def load_environment(name: str) -> Environment:
                 )
             return made
     raise UnknownNameError.of("environment", name, environment_names())
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """Makes the registered environment of a name; two of one name are equal, also in another process."""
+
+    name: str
+
+    def __call__(self) -> Environment:
+        """Make it; raises what :func:`load_environment` raises."""
+        return load_environment(self.name)

@@ -10,7 +10,6 @@ A training run opens the files of its source environments; those of the environm
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from vcrt.protocol.plan import PLAN_FILE, Plan, PlannedRun, read_plan, write_pla
 from vcrt.protocol.splits import SourceSplit, source_split
 from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset, load_items, open_dataset, require_agreement
-from vcrt.storage import publish_directory
+from vcrt.storage import publish_directory, sole_user
 from vcrt.training.checkpoint import read_metrics
 from vcrt.training.methods import method
 from vcrt.training.run import (
@@ -68,15 +67,7 @@ class Experiment:
     @contextmanager
     def sole_writer(self) -> Iterator[None]:
         """Hold the experiment's lock; raises :class:`RunError` if another process holds it."""
-        with (self.path / LOCK_FILE).open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RunError(
-                    "another process is at work on this experiment",
-                    where=str(self.path),
-                    remedy="wait for it, or end it",
-                ) from error
+        with sole_user(self.path / LOCK_FILE, "this experiment", RunError):
             yield
 
     def finished_runs(self) -> dict[str, Entry]:

@@ -9,21 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
+from vcrt.certification.config import SHARD_SIZE
 from vcrt.certification.episodes import Exclusion, Preset
-from vcrt.certification.workers import (
-    SHARD_SIZE,
-    EnvironmentFactory,
-    recertify_shard,
-)
+from vcrt.certification.evidence import episode_from_json
+from vcrt.certification.shards import EnvironmentFactory, certify_again
 from vcrt.environments.contract import Episode
-from vcrt.environments.registry import load_environment
+from vcrt.environments.registry import Registered
 from vcrt.errors import DatasetError, VerifierFailure
-from vcrt.processes import in_fresh_processes
+from vcrt.processes import Backend, in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.records.anonymise import anonymise
-from vcrt.records.audit import AUDIT_COLUMNS, audit_row, episode_from_json
+from vcrt.records.audit import AUDIT_COLUMNS, audit_row
 from vcrt.records.dataset import (
     Dataset,
     policy_name,
@@ -56,6 +53,7 @@ def verify_agreement(
     dataset: Dataset,
     *,
     jobs: int,
+    backend: Backend = "loky",
     progress: Progress = SILENT,
     factories: Mapping[str, EnvironmentFactory] | None = None,
 ) -> Agreement:
@@ -64,10 +62,7 @@ def verify_agreement(
     Raises :class:`DatasetError` naming the first episode and column that do not agree, or the versions that differ
     from those that certified the dataset.
     """
-    made = {
-        name: (factories or {}).get(name, partial(load_environment, name))
-        for name in dataset.environments
-    }
+    made = {name: (factories or {}).get(name, Registered(name)) for name in dataset.environments}
     for name, factory in made.items():
         _require_versions(dataset, name, factory)
     records = {name: read_policy_records(dataset, name) for name in made}
@@ -86,7 +81,11 @@ def verify_agreement(
     task = progress.task("verify: replay everything in fresh processes", num_episodes, "episodes")
     num_replays = 0
     results = in_fresh_processes(
-        _replay_again, [shard for _, _, shard in work], jobs=jobs, error=VerifierFailure
+        _replay_again,
+        [shard for _, _, shard in work],
+        jobs=jobs,
+        backend=backend,
+        error=VerifierFailure,
     )
     for (name, rows, _), again in zip(work, results, strict=True):
         for row, found in zip(rows, again, strict=True):
@@ -134,7 +133,7 @@ def _require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) 
 
 
 def _replay_again(shard: _Shard) -> list[_Again]:
-    outcomes = recertify_shard(shard.factory, shard.episodes, shard.preset)
+    outcomes = certify_again(shard.factory, shard.episodes, shard.preset)
     again = []
     for outcome in outcomes:
         if isinstance(outcome, Exclusion):

@@ -9,27 +9,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vcrt.certification.certificates import Certificate
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
-from vcrt.certification.replay import EpisodeReplays, replay_from_json, replay_to_json
-from vcrt.environments.contract import (
-    CrossCheck,
-    Episode,
-    Operation,
-    Provenance,
-    Versions,
-    operation_to_json,
+from vcrt.certification.evidence import (
+    cross_checks_from_json,
+    cross_checks_to_json,
+    episode_from_json,
+    episode_to_json,
+    provenance_to_json,
 )
+from vcrt.certification.replay import EpisodeReplays, replay_from_json, replay_to_json
+from vcrt.environments.contract import Versions
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.records.anonymise import Anonymised
 
+#: Rows that are written at a time; it bounds the memory, not the result.
+ROWS_IN_MEMORY = 256
 #: The columns of an audit file, in their order. All are UTF-8 strings; those after ``record_id`` hold canonical JSON.
 AUDIT_COLUMNS = (
     "episode_id",
@@ -50,39 +51,38 @@ AUDIT_COLUMNS = (
 
 def audit_row(certified: CertifiedEpisode, anonymised: Anonymised) -> dict[str, str]:
     """One row of the audit view."""
-    episode = certified.episode
     documents: dict[str, Json] = {
         "slot_of_operation": list(anonymised.slot_of_operation),
-        "episode": episode_to_json(episode),
-        "versions": certified.versions.to_json(),
-        "replays": [replay_to_json(replay) for replay in certified.replays],
-        "certificates": [
-            certificate_to_json(certified, certificate) for certificate in certified.certificates
-        ],
-        "relations": [relation.to_json() for relation in certified.relations],
-        "orbit": [list(order) for order in certified.orbit],
-        "cross_checks": [[c.checker, c.checked, c.agreed] for c in certified.cross_checks],
+        **certified_documents(certified),
     }
     return {
-        "episode_id": episode.episode_id,
-        "schema": episode.schema,
-        "source": episode.provenance.source,
-        "content_hash": episode.content_hash(),
+        "episode_id": certified.episode.episode_id,
+        "schema": certified.episode.schema,
+        "source": certified.episode.provenance.source,
+        "content_hash": certified.episode.content_hash(),
         "record_id": anonymised.record.record_id,
         **{name: canonical_json(value).decode() for name, value in documents.items()},
     }
 
 
-def certificate_to_json(certified: CertifiedEpisode, certificate: Certificate) -> dict[str, Json]:
-    """A certificate with what its verdict rests on: the episode, where that comes from, and the versions by digest.
-
-    The episode and the versions stand in full in the columns of the same row.
-    """
-    return {
-        **certificate.to_json(),
+def certified_documents(certified: CertifiedEpisode) -> dict[str, Json]:
+    """What was executed and what it certifies, by the name of its audit column; it says nothing of policy records."""
+    context: dict[str, Json] = {
         "episode": certified.episode.content_hash(),
         "provenance": provenance_to_json(certified.episode.provenance),
         "versions": json_digest(certified.versions.to_json()),
+    }
+    return {
+        "episode": episode_to_json(certified.episode),
+        "versions": certified.versions.to_json(),
+        "replays": [replay_to_json(replay) for replay in certified.replays],
+        # Each certificate says what its verdict rests on; episode and versions stand in full beside it.
+        "certificates": [
+            {**certificate.to_json(), **context} for certificate in certified.certificates
+        ],
+        "relations": [relation.to_json() for relation in certified.relations],
+        "orbit": [list(order) for order in certified.orbit],
+        "cross_checks": cross_checks_to_json(certified.cross_checks),
     }
 
 
@@ -97,7 +97,7 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
         EpisodeReplays(episode, replays),
         Versions(**json.loads(row["versions"])),
         preset,
-        tuple(CrossCheck(*values) for values in json.loads(row["cross_checks"])),
+        cross_checks_from_json(json.loads(row["cross_checks"])),
     )
     if isinstance(outcome, Exclusion):
         raise DatasetError(
@@ -109,44 +109,15 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
     return outcome
 
 
-def episode_to_json(episode: Episode) -> dict[str, Json]:
-    """The JSON form of an episode, from which it can be replayed."""
-    return {
-        "environment": episode.environment,
-        "schema": episode.schema,
-        "initial": episode.initial,
-        "operations": [operation_to_json(operation) for operation in episode.operations],
-        "provenance": provenance_to_json(episode.provenance),
-    }
-
-
-def provenance_to_json(provenance: Provenance) -> dict[str, Json]:
-    """The JSON form of an episode's provenance."""
-    return {
-        "source": provenance.source,
-        "generator": provenance.generator,
-        "seed": provenance.seed,
-    }
-
-
-def episode_from_json(value: Mapping[str, Any]) -> Episode:
-    """Read an episode; the environment checks its native parts when it replays them."""
-    return Episode(
-        environment=value["environment"],
-        schema=value["schema"],
-        initial=value["initial"],
-        operations=tuple(Operation(**operation) for operation in value["operations"]),
-        provenance=Provenance(**value["provenance"]),
-    )
-
-
 def write_rows(rows: Iterable[Mapping[str, str]], columns: tuple[str, ...], path: Path) -> None:
-    """Write string rows as one Parquet file."""
-    materialised = list(rows)
-    table = pa.table(
-        {name: pa.array([row[name] for row in materialised], pa.string()) for name in columns}
-    )
-    pq.write_table(table, path, compression="zstd", row_group_size=512)
+    """Write string rows as one Parquet file, :data:`ROWS_IN_MEMORY` at a time."""
+    schema = pa.schema([(name, pa.string()) for name in columns])
+    remaining = iter(rows)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        while some := list(islice(remaining, ROWS_IN_MEMORY)):
+            writer.write_table(
+                pa.table({name: [row[name] for row in some] for name in columns}, schema)
+            )
 
 
 def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:

@@ -12,21 +12,18 @@ that it is the same for every version of the file format. The files' own SHA-256
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from vcrt.certification.episodes import Preset
-from vcrt.certification.workers import CertificationConfig, CertifiedSchema
 from vcrt.errors import DatasetError
 from vcrt.hashing import canonical_json, file_digest, json_digest
 from vcrt.records.anonymise import anonymise, supervise
 from vcrt.records.audit import (
     AUDIT_COLUMNS,
-    audit_row,
     certified_from_row,
     read_rows,
-    write_rows,
 )
 from vcrt.records.manifest import (
     AGREEMENT,
@@ -35,14 +32,12 @@ from vcrt.records.manifest import (
     Agreement,
     FileEntry,
     Manifest,
-    conformance_counts,
     model_bytes,
     read_model,
-    schema_counts,
 )
 from vcrt.records.policy_view import PolicyRecord, record_from_json
 from vcrt.records.supervision import SupervisedRecord
-from vcrt.storage import publish_directory, write_file
+from vcrt.storage import write_file
 
 POLICY_COLUMNS = ("record_id", "record")
 
@@ -68,57 +63,6 @@ def audit_name(environment: str) -> str:
 def policy_name(environment: str) -> str:
     """The path of an environment's policy file within a dataset."""
     return f"policy/{environment}.parquet"
-
-
-def freeze(
-    config: CertificationConfig, certified: Sequence[CertifiedSchema], path: Path
-) -> Dataset:
-    """Write a new dataset directory and publish it by one rename; raises :class:`DatasetError` if it exists."""
-    publish_directory(path, lambda partial: _fill(config, certified, partial), DatasetError)
-    return open_dataset(path)
-
-
-def _fill(
-    config: CertificationConfig, certified: Sequence[CertifiedSchema], directory: Path
-) -> None:
-    audit: dict[str, list[dict[str, str]]] = {}
-    policy: dict[str, list[dict[str, str]]] = {}
-    for schema in certified:
-        for episode in schema.episodes:
-            anonymised = anonymise(episode, config.seed)
-            audit.setdefault(schema.environment, []).append(audit_row(episode, anonymised))
-            policy.setdefault(schema.environment, []).append(policy_row(anonymised.record))
-    (directory / "audit").mkdir()
-    (directory / "policy").mkdir()
-    content = {}
-    for environment, records in sorted(policy.items()):
-        # By digest, so that the order of the rows says nothing.
-        records.sort(key=lambda row: row["record_id"])
-        content[policy_name(environment)] = rows_digest(records)
-        write_rows(records, POLICY_COLUMNS, directory / policy_name(environment))
-    for environment, rows in sorted(audit.items()):
-        content[audit_name(environment)] = rows_digest(rows)
-        write_rows(rows, AUDIT_COLUMNS, directory / audit_name(environment))
-    manifest = Manifest(
-        format=FORMAT,
-        seed=config.seed,
-        num_operations=config.preset.num_operations,
-        orbit_size=config.preset.orbit_size,
-        episodes_per_schema=dict(config.episodes_per_schema),
-        counts=schema_counts(certified, config.preset),
-        conformance=conformance_counts(certified),
-        versions={schema.environment: schema.versions.to_json() for schema in certified},
-        content=content,
-        root_hash="",
-        files={
-            name: FileEntry(
-                size=(directory / name).stat().st_size, sha256=file_digest(directory / name)
-            )
-            for name in sorted(content)
-        },
-    )
-    sealed = manifest.model_copy(update={"root_hash": manifest.computed_root_hash()})
-    write_file(directory / MANIFEST, model_bytes(sealed))
 
 
 def policy_row(record: PolicyRecord) -> dict[str, str]:

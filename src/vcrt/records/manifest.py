@@ -8,18 +8,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vcrt.certification.episodes import Preset
-from vcrt.certification.workers import CertifiedSchema
+from vcrt.certification.run import CertifiedSchema
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, json_digest
-from vcrt.orders import all_orders
 
-FORMAT = "vcrt-dataset/1"
+FORMAT = "vcrt-dataset/2"
 MANIFEST, AGREEMENT = "manifest.json", "agreement.json"
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -41,10 +40,14 @@ class SchemaCounts(_Strict):
 
 
 class CheckCounts(_Strict):
-    """Comparisons with a second opinion, and how many agreed."""
+    """What a second opinion compared, over all candidates, those that were left out included."""
 
+    episodes: int
+    disagreeing_episodes: int
     checked: int
     agreed: int
+    disagreement_rate: float
+    """The share of comparisons in which checker and verifier disagree; 0 if there were none."""
 
 
 class FileEntry(_Strict):
@@ -61,7 +64,7 @@ class Manifest(_Strict):
     seed: int
     num_operations: int
     orbit_size: int
-    episodes_per_schema: dict[str, int]
+    series: list[dict[str, Any]]
     counts: dict[str, dict[str, SchemaCounts]]
     conformance: dict[str, dict[str, CheckCounts]]
     versions: dict[str, dict[str, Any]]
@@ -83,42 +86,25 @@ class Agreement(_Strict):
     episodes: int
 
 
-def schema_counts(
-    certified: Sequence[CertifiedSchema], preset: Preset
-) -> dict[str, dict[str, SchemaCounts]]:
-    """The counts of each schema, by environment and schema."""
-    num_orders = len(all_orders(preset.num_operations))
-    counts: dict[str, dict[str, SchemaCounts]] = {}
-    for schema in certified:
-        relations = Counter(r.kind for episode in schema.episodes for r in episode.relations)
-        exclusions = Counter(exclusion.kind for exclusion in schema.exclusions)
-        counts.setdefault(schema.environment, {})[schema.schema] = SchemaCounts(
-            candidates=schema.num_candidates,
-            episodes=len(schema.episodes),
-            orders=num_orders * len(schema.episodes),
-            legal_orders=sum(len(episode.orbit) for episode in schema.episodes),
-            relations=dict(sorted(relations.items())),
-            exclusions=dict(sorted(exclusions.items())),
-        )
-    return counts
-
-
 def conformance_counts(
     certified: Sequence[CertifiedSchema],
 ) -> dict[str, dict[str, CheckCounts]]:
     """What each second opinion compared, by environment and checker."""
-    totals: dict[str, dict[str, tuple[int, int]]] = {}
+    totals: dict[str, dict[str, Counter[str]]] = {}
     for schema in certified:
         checkers = totals.setdefault(schema.environment, {})
-        found = [c for episode in schema.episodes for c in episode.cross_checks]
-        found += [c for exclusion in schema.exclusions for c in exclusion.cross_checks]
-        for check in found:
-            checked, agreed = checkers.get(check.checker, (0, 0))
-            checkers[check.checker] = (checked + check.checked, agreed + check.agreed)
+        for checker, opinion in schema.second_opinions.items():
+            checkers.setdefault(checker, Counter()).update(asdict(opinion))
     return {
         environment: {
-            checker: CheckCounts(checked=checked, agreed=agreed)
-            for checker, (checked, agreed) in sorted(checkers.items())
+            checker: CheckCounts.model_validate(
+                {
+                    **counts,
+                    "disagreement_rate": (counts["checked"] - counts["agreed"])
+                    / max(counts["checked"], 1),
+                }
+            )
+            for checker, counts in sorted(checkers.items())
         }
         for environment, checkers in totals.items()
     }

@@ -12,89 +12,79 @@ with dm-clrs's hint rows (in rounds). Weights are not negative; negative cycles 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from vcrt.environments.clrs.graph import WeightedGraph, graph_of, read_graph
+from vcrt.environments.clrs.choosing import linear_extension, shuffled
+from vcrt.environments.clrs.graph import Edge, WeightedGraph, graph_of, read_graph
 from vcrt.environments.clrs.reading import (
     malformed,
     read_ints,
     read_member,
-    read_payload_edge,
+    read_payload_pair,
     read_reals,
 )
-from vcrt.environments.clrs.schema import AlgorithmSchema, Lifted, Row
+from vcrt.environments.clrs.rows import byte_rows, masks
+from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
 
-Edge: TypeAlias = tuple[int, int]
 
+class BellmanFordState(NamedTuple):
+    """Distances and predecessors (as bytes) by node, and the set of reached nodes (bit ``v`` for node v).
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BellmanFordState:
-    """Distances, predecessors and the reached mask (0 or 1) by node; an unreached node has distance 0 and itself."""
+    An unreached node has distance 0 and itself as predecessor.
+    """
 
     graph: WeightedGraph
     distances: tuple[float, ...]
-    predecessors: tuple[int, ...]
-    reached: tuple[int, ...]
+    predecessors: bytes
+    reached: int
 
-    def run(self, payload: Json) -> Transition[BellmanFordState]:
-        """Relax the edge of ``payload`` in place."""
-        tail, head = read_payload_edge(payload, len(self.reached))
-        return relax(self, tail, head, before=self)
+    def read(self, payload: Json) -> Edge:
+        """The edge of a payload ``{"edge": [tail, head]}``."""
+        return read_payload_pair(payload, "edge", len(self.predecessors))
+
+    def take(self, step: Edge) -> Transition[BellmanFordState]:
+        """Relax the edge in place."""
+        return relax(self, step, before=self)
 
     def canonical(self) -> bytes:
-        """Graph digest, then distances (doubles), predecessors (16 bits) and mask (bytes), little-endian."""
-        layout = _layout(len(self.reached))
-        return layout.pack(self.graph.digest, *self.distances, *self.predecessors, *self.reached)
+        """Graph digest, distances (doubles), predecessors (bytes) and reached nodes (bit set), little-endian."""
+        pack, width = _layout(len(self.predecessors))
+        reached = self.reached.to_bytes(width, "little")
+        return pack(self.graph.digest, *self.distances) + self.predecessors + reached
 
 
 @lru_cache
-def _layout(num_nodes: int) -> struct.Struct:
-    return struct.Struct(f"<32s{num_nodes}d{num_nodes}H{num_nodes}B")
+def _layout(num_nodes: int) -> tuple[Callable[..., bytes], int]:
+    return struct.Struct(f"<32s{num_nodes}d").pack, (num_nodes + 7) // 8
 
 
 def relax(
-    state: BellmanFordState, tail: int, head: int, *, before: BellmanFordState
+    state: BellmanFordState, edge: Edge, *, before: BellmanFordState
 ) -> Transition[BellmanFordState]:
-    """Relax the edge ``tail -> head`` of ``state``, reading the tail as it is in ``before``."""
-    if not before.reached[tail]:
+    """Relax the edge (tail, head) of ``state``, reading the tail as it is in ``before``."""
+    tail, head = edge
+    if not before.reached >> tail & 1:
         return Rejected(f"node {tail} is not reached yet")
     weight = state.graph.weights[tail][head]
     if weight == 0:
         return Rejected(f"there is no edge {tail}->{head}")
     distance = before.distances[tail] + weight
-    if state.reached[head] and distance >= state.distances[head]:
+    distances, predecessors = state.distances, state.predecessors
+    if state.reached >> head & 1 and distance >= distances[head]:
         return Rejected(f"edge {tail}->{head} does not shorten the way to node {head}")
-    distances, predecessors = list(state.distances), list(state.predecessors)
-    reached = list(state.reached)
-    distances[head], predecessors[head], reached[head] = distance, tail, 1
+    after = head + 1
+    distances = (*distances[:head], distance, *distances[after:])
+    predecessors = b"%b%c%b" % (predecessors[:head], tail, predecessors[after:])
     return Accepted(
-        BellmanFordState(
-            graph=state.graph,
-            distances=tuple(distances),
-            predecessors=tuple(predecessors),
-            reached=tuple(reached),
-        )
+        BellmanFordState(state.graph, distances, predecessors, state.reached | 1 << head)
     )
-
-
-def synchronous_round(before: BellmanFordState) -> BellmanFordState:
-    """Relax every edge once, each reading its tail as it is in ``before``."""
-    state = before
-    nodes = range(before.graph.num_nodes)
-    for tail in nodes:
-        for head in nodes:
-            transition = relax(state, tail, head, before=before)
-            if isinstance(transition, Accepted):
-                state = transition.state
-    return state
 
 
 class BellmanFord(AlgorithmSchema[BellmanFordState]):
@@ -105,100 +95,140 @@ class BellmanFord(AlgorithmSchema[BellmanFordState]):
         summary="relax (u,v), then (v,w): the reversal finds v not reached",
         relation="precedes",
     )
-    length = 16
-    edge_probability = 0.4
+    lengths = range(12, 21)
+    edge_probabilities = (0.35, 0.4, 0.45)
+    placing = "later"
 
-    def lift(self, trace: Trace, num_operations: int, rng: np.random.Generator) -> Lifted | None:
+    def lift(
+        self, trace: Trace, num_operations: int, rng: np.random.Generator
+    ) -> Lifted[BellmanFordState] | None:
         """Operations from the state at the start of a round; the reference order is any linear extension."""
+        written = [_written(trace, row) for row in range(trace.num_rows - 1)]
         pairs = [
             (row, first, second)
             for row in range(trace.num_rows - 2)
-            for first in _writes(trace, row)
-            for second in _writes(trace, row + 1)
+            for first in written[row]
+            for second in written[row + 1]
             if first[1] == second[0] and not trace.hints["msk"][row][first[1]]
         ]
-        for index in rng.permutation(len(pairs)):
-            row, first, second = pairs[index]
+        for row, first, second in shuffled(pairs, rng):
             edges = [first, second]
-            for edge in rng.permutation(_writes(trace, row)).tolist():
-                if len(edges) < num_operations and _independent(tuple(edge), edges):
-                    edges.append(tuple(edge))
+            for edge in shuffled(written[row], rng):
+                if len(edges) < num_operations and _independent(edge, edges):
+                    edges.append(edge)
             if len(edges) == num_operations:
-                ordered = _linear_extension(edges, rng)
-                return Lifted(initial=_initial(trace, row), operations=tuple(map(_relax, ordered)))
+                ordered = linear_extension(edges, rng)
+                return Lifted(state=_at(trace, row), operations=tuple(map(_operation, ordered)))
         return None
 
     def read_state(self, initial: Json) -> BellmanFordState:
-        """Members ``adjacency``, ``d``, ``pi`` and ``msk``."""
+        """Members ``adjacency``, ``d``, ``pi`` and ``msk`` (by node: 0 or 1)."""
         graph = read_graph(initial)
         size = graph.num_nodes
-        state = BellmanFordState(
-            graph=graph,
-            distances=read_reals(read_member(initial, "d"), "initial.d", size),
-            predecessors=read_ints(read_member(initial, "pi"), "initial.pi", size, size),
-            reached=read_ints(read_member(initial, "msk"), "initial.msk", size, 2),
-        )
+        distances = read_reals(read_member(initial, "d"), "initial.d", size)
+        predecessors = read_ints(read_member(initial, "pi"), "initial.pi", size, size)
+        reached = read_ints(read_member(initial, "msk"), "initial.msk", size, 2)
         for node in range(size):
-            bare = state.distances[node] == 0 and state.predecessors[node] == node
-            if not state.reached[node] and not bare:
+            bare = distances[node] == 0 and predecessors[node] == node
+            if not reached[node] and not bare:
                 raise malformed(
                     f"initial.msk[{node}]", 0, "1, as node has a distance or a predecessor"
                 )
-        return state
+        return BellmanFordState(
+            graph=graph,
+            distances=distances,
+            predecessors=bytes(predecessors),
+            reached=sum(bit << node for node, bit in enumerate(reached)),
+        )
 
-    def hint_rows(self, trace: Trace) -> Iterator[Row]:
-        """Synchronous rounds from the source until no distance changes."""
+    def write_state(self, state: BellmanFordState) -> Json:
+        """The members that :meth:`read_state` reads."""
+        return {
+            "adjacency": state.graph.to_json(),
+            "d": list(state.distances),
+            "pi": list(state.predecessors),
+            "msk": [state.reached >> node & 1 for node in range(state.graph.num_nodes)],
+        }
+
+    def start(self, trace: Trace) -> BellmanFordState:
+        """Only the source is reached."""
         graph = graph_of(trace)
-        source = int(np.argmax(trace.inputs["s"]))
-        state = BellmanFordState(
+        return BellmanFordState(
             graph=graph,
             distances=(0.0,) * graph.num_nodes,
-            predecessors=tuple(range(graph.num_nodes)),
-            reached=tuple(int(node == source) for node in range(graph.num_nodes)),
+            predecessors=bytes(range(graph.num_nodes)),
+            reached=1 << int(np.argmax(trace.inputs["s"])),
         )
-        while True:
-            yield {"d": state.distances, "pi_h": state.predecessors, "msk": state.reached}
-            before, state = state, synchronous_round(state)
-            if state.distances == before.distances:
-                return
 
-    def finish(self, state: BellmanFordState) -> Row:
-        """The predecessors after synchronous rounds until none changes a distance."""
+    def steps(self, trace: Trace) -> Iterator[GenuineStep[BellmanFordState]]:
+        """The relaxations that write, edge by edge in each round."""
+        state = self.start(trace)
+        edges = state.graph.edges()
+        for _ in range(trace.num_rows):
+            before = state
+            for edge in edges:
+                transition = relax(state, edge, before=before)
+                if isinstance(transition, Accepted):
+                    yield GenuineStep(state, _operation(edge))
+                    state = transition.state
+
+    def hint_rows(self, trace: Trace) -> Rows:
+        """Synchronous rounds from the source until no distance changes."""
+        state = self.start(trace)
+        edges = state.graph.edges()
+        states = [state]
+        while len(states) <= trace.num_rows:
+            before, state = state, _round(state, edges)
+            if state.distances == before.distances:
+                break
+            states.append(state)
+        return _rows(states)
+
+    def finish(self, state: BellmanFordState, done: int) -> Rows:
+        """The predecessors, distances and reached nodes after synchronous rounds until none changes anything.
+
+        The rounds mend a distance that is too long, but none that is too short or has a wrong predecessor.
+        """
+        edges = state.graph.edges()
         # Shortest ways have fewer edges than the graph has nodes: the bound is for a broken transition.
         for _ in range(state.graph.num_nodes):
-            before, state = state, synchronous_round(state)
+            before, state = state, _round(state, edges)
             if state == before:
                 break
-        return {"pi": state.predecessors}
-
-    def located(
-        self, trace: Trace, state: BellmanFordState, operations: Sequence[Operation]
-    ) -> list[bool]:
-        """The graph; the state at the start of a round; each edge as one that the run wrote through."""
-        written = {edge for row in range(trace.num_rows - 1) for edge in _writes(trace, row)}
-        edges = [read_payload_edge(o.payload, state.graph.num_nodes) for o in operations]
-        return [
-            state.graph == graph_of(trace),
-            any(_is_at(state, trace, row) for row in range(trace.num_rows)),
-            *(edge in written for edge in edges),
-        ]
+        last = _rows([state])
+        return {"pi": last["pi_h"][0], "d": last["d"], "msk": last["msk"]}
 
 
-def _is_at(state: BellmanFordState, trace: Trace, row: int) -> bool:
-    own = {"d": state.distances, "pi_h": state.predecessors, "msk": state.reached}
-    return all(np.array_equal(values, trace.hints[name][row]) for name, values in own.items())
+def _round(before: BellmanFordState, edges: Sequence[Edge]) -> BellmanFordState:
+    """Relax every edge once, each reading its tail as it is in ``before``."""
+    state = before
+    for edge in edges:
+        transition = relax(state, edge, before=before)
+        if isinstance(transition, Accepted):
+            state = transition.state
+    return state
 
 
-def _initial(trace: Trace, row: int) -> Json:
+def _rows(states: Sequence[BellmanFordState]) -> Rows:
     return {
-        "adjacency": trace.inputs["A"].tolist(),
-        "d": trace.hints["d"][row].tolist(),
-        "pi": trace.hints["pi_h"][row].astype(int).tolist(),
-        "msk": trace.hints["msk"][row].astype(int).tolist(),
+        "d": np.array([state.distances for state in states]),
+        "pi_h": byte_rows([state.predecessors for state in states]),
+        "msk": masks([state.reached for state in states], states[0].graph.num_nodes),
     }
 
 
-def _writes(trace: Trace, row: int) -> list[Edge]:
+def _at(trace: Trace, row: int) -> BellmanFordState:
+    """The state that a hint row shows."""
+    reached = trace.hints["msk"][row]
+    return BellmanFordState(
+        graph=graph_of(trace),
+        distances=tuple(trace.hints["d"][row].tolist()),
+        predecessors=bytes(trace.hints["pi_h"][row].astype(np.uint8)),
+        reached=sum(1 << node for node in np.flatnonzero(reached).tolist()),
+    )
+
+
+def _written(trace: Trace, row: int) -> list[Edge]:
     """The edges whose relaxation left its mark between two hint rows."""
     distances, reached = trace.hints["d"], trace.hints["msk"]
     changed = (distances[row + 1] != distances[row]) | (reached[row + 1] != reached[row])
@@ -212,15 +242,6 @@ def _independent(edge: Edge, others: Sequence[Edge]) -> bool:
     return all(head not in other and tail != other[1] for other in others)
 
 
-def _linear_extension(edges: Sequence[Edge], rng: np.random.Generator) -> list[Edge]:
-    """A random order of ``edges`` in which the first one stands before the second."""
-    order = rng.permutation(len(edges)).tolist()
-    first, second = order.index(0), order.index(1)
-    if second < first:
-        order[first], order[second] = 1, 0
-    return [edges[index] for index in order]
-
-
-def _relax(edge: Edge) -> Operation:
+def _operation(edge: Edge) -> Operation:
     tail, head = edge
     return Operation(signature=f"relax {tail}->{head}", payload={"edge": [tail, head]})

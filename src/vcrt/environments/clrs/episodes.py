@@ -11,23 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from vcrt.environments.clrs.schema import AlgorithmSchema, AlgorithmState, Row
+from vcrt.environments.clrs.schema import DIGEST_BYTES, AlgorithmSchema, AlgorithmState, Rows
 from vcrt.environments.clrs.shim import DmClrs
 from vcrt.environments.clrs.trace import Instance, Trace, genuine_trace
-from vcrt.environments.contract import Accepted, CrossCheck, Episode, Provenance
+from vcrt.environments.contract import Accepted, CrossCheck, Episode, Operation, Provenance
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.randomness import derive_seed, generator
 
 ENVIRONMENT = "clrs"
 
-#: Graphs drawn for one episode before its size is declared out of reach; usual sizes need a few.
+#: Inputs drawn for one episode before its size is declared out of reach; usual sizes need a few.
 MAX_DRAWS = 2000
 
 
 def sample_episode(
     algorithm: AlgorithmSchema[Any], library: DmClrs, seed: int, num_operations: int
 ) -> Episode:
-    """The episode of ``seed``: graphs are drawn under named seeds until one has the structure.
+    """The episode of ``seed``: inputs are drawn under named seeds until one has the structure.
 
     Raises :class:`VcrtError` if none has it, because ``num_operations`` asks for too much.
     """
@@ -36,8 +36,12 @@ def sample_episode(
     for draw in range(MAX_DRAWS):
         instance = Instance(
             algorithm=name,
-            length=algorithm.length,
-            edge_probability=algorithm.edge_probability,
+            length=int(rng.choice(algorithm.lengths)),
+            edge_probability=(
+                float(rng.choice(algorithm.edge_probabilities))
+                if algorithm.edge_probabilities
+                else None
+            ),
             seed=derive_seed(seed, ENVIRONMENT, name, "sampler", draw) % 2**32,
         )
         lifted = algorithm.lift(genuine_trace(library, instance), num_operations, rng)
@@ -45,16 +49,17 @@ def sample_episode(
             return Episode(
                 environment=ENVIRONMENT,
                 schema=name,
-                initial=lifted.initial,
+                initial=algorithm.write_state(lifted.state),
                 operations=lifted.operations,
                 provenance=Provenance(
-                    source=instance.source, generator=f"{ENVIRONMENT}.{name}/1", seed=seed
+                    source=instance.source, generator=f"{ENVIRONMENT}.{name}/2", seed=seed
                 ),
             )
+    lengths = algorithm.lengths
     raise VcrtError(
         f"no episode of {num_operations} operations was found",
         where=f"{ENVIRONMENT}/{name}/{seed}",
-        found=f"none in {MAX_DRAWS} graphs of {algorithm.length} nodes",
+        found=f"none in {MAX_DRAWS} inputs of length {min(lengths)} to {max(lengths)}",
         remedy="ask for fewer operations",
     )
 
@@ -64,9 +69,9 @@ def cross_check(
 ) -> tuple[CrossCheck, ...]:
     """Three comparisons with the trace that dm-clrs gives for the episode's provenance.
 
-    ``dm-clrs trace``: inputs, initial state and each operation stand in the trace. ``dm-clrs hint rows``: the
-    transition gives every hint row, from the inputs alone. ``dm-clrs outputs``: the algorithm, run on from the state
-    after the reference order, ends at the genuine outputs.
+    ``dm-clrs trace``: inputs, initial state and each operation stand in the run. ``dm-clrs hint rows``: the transition
+    gives every hint row, from the inputs alone. ``dm-clrs outputs``: the algorithm, run on from the state after the
+    reference order, ends at the genuine outputs (see :func:`completion`).
     """
     instance = Instance.parse(episode.provenance.source)
     if instance.algorithm != algorithm.schema.name:
@@ -78,40 +83,81 @@ def cross_check(
         )
     trace = genuine_trace(library, instance)
     initial = algorithm.read_state(episode.initial)
-    located = algorithm.located(trace, initial, episode.operations)
-    rows = list(islice(algorithm.hint_rows(trace), trace.num_rows + 1))
+    place, located = _locate(algorithm, trace, initial, episode.operations)
     terminal = _terminal(initial, episode)
-    finished = terminal is not None and _equal(algorithm.finish(terminal), trace.outputs)
+    done = None if place is None else place + episode.num_operations
     return (
         CrossCheck("dm-clrs trace", len(located), sum(located)),
-        CrossCheck("dm-clrs hint rows", max(len(rows), trace.num_rows), _agreed(rows, trace)),
-        CrossCheck("dm-clrs outputs", 1, int(finished)),
+        _compare_rows(algorithm.hint_rows(trace), trace),
+        completion(algorithm, trace, terminal, done),
     )
+
+
+def completion(
+    algorithm: AlgorithmSchema[Any], trace: Trace, state: AlgorithmState | None, done: int | None
+) -> CrossCheck:
+    """Whether the run of ``trace``, gone on from ``state`` after ``done`` steps, ends as the genuine one.
+
+    Compared are all outputs and the last hint rows that the algorithm's ``finish`` names. There is nothing to compare
+    without a state, because the reference order was refused; nothing agrees without ``done``, because the initial state
+    is none of the run's.
+    """
+    if state is None:
+        return CrossCheck("dm-clrs outputs", 0, 0)
+    if done is None:
+        return CrossCheck("dm-clrs outputs", len(trace.outputs), 0)
+    finished = algorithm.finish(state, done)
+    names = finished.keys() | trace.outputs.keys()
+    equal = [_ends_as(finished, trace, name) for name in names]
+    return CrossCheck("dm-clrs outputs", len(names), sum(equal))
+
+
+def _ends_as(finished: Rows, trace: Trace, name: str) -> bool:
+    if name in trace.outputs:
+        return name in finished and np.array_equal(finished[name], trace.outputs[name])
+    last = finished[name]
+    return np.array_equal(last, trace.hints[name][: trace.num_rows][-len(last) :])
+
+
+def _locate(
+    algorithm: AlgorithmSchema[Any],
+    trace: Trace,
+    initial: AlgorithmState,
+    operations: Sequence[Operation],
+) -> tuple[int | None, list[bool]]:
+    """How many steps of the run come before ``initial``, and whether inputs, state and operations stand in it."""
+    start = algorithm.start(trace).canonical()
+    canonical = initial.canonical()
+    steps = list(algorithm.steps(trace))
+    place = next((n for n, step in enumerate(steps) if step.state.canonical() == canonical), None)
+    inputs = canonical[:DIGEST_BYTES] == start[:DIGEST_BYTES]
+    if place is None:
+        return None, [inputs, False, *(False for _ in operations)]
+    ahead = [step.operation for step in islice(steps, place, None)]
+    if algorithm.placing == "next in order":
+        window = ahead[: len(operations)]
+        found = [o in window and window.index(o) == n for n, o in enumerate(operations)]
+    else:
+        known = ahead[: len(operations)] if algorithm.placing == "next" else ahead
+        found = [operation in known for operation in operations]
+    return place, [inputs, True, *found]
 
 
 def _terminal(state: AlgorithmState, episode: Episode) -> AlgorithmState | None:
     for operation in episode.operations:
-        transition = state.run(operation.payload)
+        transition = state.take(state.read(operation.payload))
         if not isinstance(transition, Accepted):
             return None
         state = transition.state
     return state
 
 
-def _agreed(rows: Sequence[Row], trace: Trace) -> int:
+def _compare_rows(own: Rows, trace: Trace) -> CrossCheck:
     """How many rows are equal to the genuine row of their place, under every name."""
-    count = min(len(rows), trace.num_rows)
-    if any(row.keys() != trace.hints.keys() for row in rows):
-        return 0
-    equal = np.ones(count, dtype=bool)
-    for name, genuine in trace.hints.items():
-        own = np.asarray([row[name] for row in rows[:count]])
-        equal &= (own == genuine[:count]).reshape(count, -1).all(axis=1)
-    return int(equal.sum())
-
-
-def _equal(own: Row, genuine: Row) -> bool:
-    """Whether both have the same names and exactly equal numbers."""
-    return own.keys() == genuine.keys() and all(
-        np.array_equal(own[name], genuine[name]) for name in genuine
-    )
+    num_rows = min(map(len, own.values()))
+    count = min(num_rows, trace.num_rows)
+    equal = np.full(count, own.keys() == trace.hints.keys())
+    for name in own.keys() & trace.hints.keys():
+        same = own[name][:count] == trace.hints[name][:count]
+        equal &= same.reshape(count, -1).all(axis=1)
+    return CrossCheck("dm-clrs hint rows", max(num_rows, trace.num_rows), int(equal.sum()))

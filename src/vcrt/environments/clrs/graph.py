@@ -8,10 +8,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import chain
+from typing import TypeAlias
 
-from vcrt.environments.clrs.reading import MAX_NODES, malformed, read_list, read_member, read_reals
+from vcrt.environments.clrs.reading import read_input, read_member, read_reals
 from vcrt.environments.clrs.trace import Trace
 from vcrt.hashing import Json
+
+Edge: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,18 +34,26 @@ class WeightedGraph:
     def of(cls, weights: tuple[tuple[float, ...], ...]) -> WeightedGraph:
         """The graph of a square matrix of plain floats."""
         size = len(weights)
-        packed = struct.pack(f"<H{size * size}d", size, *(w for row in weights for w in row))
+        packed = struct.pack(f"<H{size * size}d", size, *chain.from_iterable(weights))
         return cls(weights=weights, digest=sha256(packed).digest())
+
+    def edges(self) -> list[Edge]:
+        """The directed edges, row by row."""
+        return [
+            (u, v) for u, row in enumerate(self.weights) for v, weight in enumerate(row) if weight
+        ]
+
+    def to_json(self) -> Json:
+        """The member ``adjacency`` of an initial state."""
+        return [list(row) for row in self.weights]
 
 
 def read_graph(initial: Json) -> WeightedGraph:
     """The graph in member ``adjacency`` of an initial state: a square list of rows of numbers, none negative."""
-    rows = read_list(read_member(initial, "adjacency"), "initial.adjacency")
+    rows = read_input(read_member(initial, "adjacency"), "initial.adjacency")
     size = len(rows)
-    if not 2 <= size <= MAX_NODES:
-        raise malformed("initial.adjacency", f"{size} rows", f"2 to {MAX_NODES} rows")
     return WeightedGraph.of(
-        tuple(read_reals(row, f"initial.adjacency[{i}]", size) for i, row in enumerate(rows))
+        tuple([read_reals(row, f"initial.adjacency[{i}]", size) for i, row in enumerate(rows)])
     )
 
 

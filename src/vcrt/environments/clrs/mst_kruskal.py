@@ -11,71 +11,61 @@ row can be compared. The canonical state has roots instead of pointers: two fore
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from itertools import combinations
-from struct import Struct
-from typing import TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from vcrt.environments.clrs.graph import WeightedGraph, graph_of, read_graph
-from vcrt.environments.clrs.kruskal_rows import DONE, FIND_U, FIND_V, edge_matrix, hint_row
+from vcrt.environments.clrs.choosing import shuffled
+from vcrt.environments.clrs.graph import Edge, WeightedGraph, graph_of, read_graph
+from vcrt.environments.clrs.kruskal_rows import DONE, FIND_U, FIND_V, KruskalRow, stack
 from vcrt.environments.clrs.reading import (
     malformed,
     read_edges,
     read_ints,
     read_member,
-    read_payload_edge,
+    read_payload_pair,
 )
-from vcrt.environments.clrs.schema import AlgorithmSchema, Lifted, Row
+from vcrt.environments.clrs.rows import edge_matrices
+from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
 
-Edge: TypeAlias = tuple[int, int]
 
+class KruskalState(NamedTuple):
+    """Union-find pointers and their roots by node (bytes), and two sets of edges (u, v), u < v.
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KruskalState:
-    """Union-find pointers by node, and two sets of edges (u, v), u < v, as bit sets: bit ``u * num_nodes + v``."""
+    A set of edges has bit ``u * num_nodes + v`` for each.
+    """
 
     graph: WeightedGraph
-    pointers: tuple[int, ...]
+    pointers: bytes
+    roots: bytes
     tree: int
     considered: int
 
-    def run(self, payload: Json) -> Transition[KruskalState]:
-        """Consider the edge of ``payload``."""
-        u, v = read_payload_edge(payload, len(self.pointers))
+    def read(self, payload: Json) -> Edge:
+        """The edge of a payload ``{"edge": [u, v]}``, u < v."""
+        u, v = read_payload_pair(payload, "edge", len(self.pointers))
         if u >= v:
-            raise malformed("operation.payload.edge", payload, "the smaller node first")
-        return consider(self, u, v)
+            raise malformed("operation.payload.edge", [u, v], "the smaller node first")
+        return u, v
+
+    def take(self, step: Edge) -> Transition[KruskalState]:
+        """Consider the edge."""
+        return consider(self, step)
 
     def canonical(self) -> bytes:
-        """Graph digest, roots (16 bits), tree and considered edges (bit sets), little-endian."""
-        pointers = self.pointers
-        roots = []
-        for node in pointers:
-            while pointers[node] != node:
-                node = pointers[node]
-            roots.append(node)
-        size = len(pointers)
+        """Graph digest, roots (bytes), tree and considered edges (bit sets), little-endian."""
+        size = len(self.roots)
         width = (size * size + 7) // 8
-        return (
-            _layout(size).pack(self.graph.digest, *roots)
-            + self.tree.to_bytes(width, "little")
-            + self.considered.to_bytes(width, "little")
-        )
+        edges = self.considered << 8 * width | self.tree
+        return self.graph.digest + self.roots + edges.to_bytes(2 * width, "little")
 
 
-@lru_cache
-def _layout(num_nodes: int) -> Struct:
-    return Struct(f"<32s{num_nodes}H")
-
-
-def follow(pointers: list[int], path: list[int]) -> bool:
+def follow(pointers: bytearray, path: list[int]) -> bool:
     """One step of FIND-SET with full path compression; False if ``path`` ends at a root.
 
     Appends the next node to ``path`` and points all nodes before it there, in place.
@@ -89,29 +79,33 @@ def follow(pointers: list[int], path: list[int]) -> bool:
     return True
 
 
-def consider(state: KruskalState, u: int, v: int) -> Transition[KruskalState]:
-    """Consider the edge {u, v}, u < v: put it into the tree exactly if it joins two components."""
-    size = len(state.pointers)
-    edge = 1 << (u * size + v)
+def root_of(pointers: Sequence[int], node: int) -> int:
+    """The root of the component of ``node``."""
+    while pointers[node] != node:
+        node = pointers[node]
+    return node
+
+
+def consider(state: KruskalState, edge: Edge) -> Transition[KruskalState]:
+    """Consider the edge (u, v), u < v: put it into the tree exactly if it joins two components."""
+    u, v = edge
     if state.graph.weights[u][v] == 0:
         return Rejected(f"there is no edge {{{u},{v}}}")
-    if state.considered & edge:
+    bit = 1 << (u * len(state.pointers) + v)
+    if state.considered & bit:
         return Rejected(f"edge {{{u},{v}}} has been considered")
-    pointers, path_u, path_v = list(state.pointers), [u], [v]
-    while follow(pointers, path_u):
-        pass
-    while follow(pointers, path_v):
-        pass
-    root_u, root_v = path_u[-1], path_v[-1]
-    pointers[min(root_u, root_v)] = max(root_u, root_v)
-    return Accepted(
-        KruskalState(
-            graph=state.graph,
-            pointers=tuple(pointers),
-            tree=state.tree | edge if root_u != root_v else state.tree,
-            considered=state.considered | edge,
-        )
-    )
+    pointers, roots, tree = bytearray(state.pointers), state.roots, state.tree
+    root_u, root_v = roots[u], roots[v]
+    for node, root in ((u, root_u), (v, root_v)):
+        while node != root:
+            pointers[node], node = root, pointers[node]
+    if root_u != root_v:
+        low, high = (root_u, root_v) if root_u < root_v else (root_v, root_u)
+        pointers[low] = high
+        roots = roots.replace(b"%c" % low, b"%c" % high)
+        tree |= bit
+    considered = state.considered | bit
+    return Accepted(KruskalState(state.graph, bytes(pointers), roots, tree, considered))
 
 
 class MstKruskal(AlgorithmSchema[KruskalState]):
@@ -122,39 +116,35 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
         summary="consider two edges that join the same components: only the first joins the tree",
         relation="conflicts",
     )
-    length = 12
-    edge_probability = 0.65
+    lengths = range(9, 15)
+    edge_probabilities = (0.6, 0.65, 0.7)
+    placing = "next in order"
 
-    def lift(self, trace: Trace, num_operations: int, rng: np.random.Generator) -> Lifted | None:
+    def lift(
+        self, trace: Trace, num_operations: int, rng: np.random.Generator
+    ) -> Lifted[KruskalState] | None:
         """A window of the run in its own order; where the competing pair stands in it varies."""
-        ends = _end_rows(trace)
-        edges = [_edge(trace, row) for row in ends[1:]]
+        steps = list(_run(self.start(trace)))
         windows: dict[Edge, list[int]] = {}
-        for start in range(len(edges) - num_operations + 1):
-            pointers = _pointers(trace, ends[start])
-            pair = _competing_pair(pointers, edges[start : start + num_operations])
+        for start in range(len(steps) - num_operations + 1):
+            edges = [edge for _, edge, _ in steps[start : start + num_operations]]
+            pair = _competing_pair(steps[start][0].roots, edges)
             if pair is not None:
                 windows.setdefault(pair, []).append(start)
         if not windows:
             return None
-        places = sorted(windows)
-        starts = windows[places[rng.integers(len(places))]]
-        start = starts[rng.integers(len(starts))]
-        chosen = edges[start : start + num_operations]
+        start = shuffled(shuffled(list(windows.values()), rng)[0], rng)[0]
+        window = steps[start : start + num_operations]
         return Lifted(
-            initial=_initial(trace, ends[start], edges[:start]),
-            operations=tuple(map(_consider, chosen)),
+            state=window[0][0], operations=tuple(_operation(edge) for _, edge, _ in window)
         )
 
     def read_state(self, initial: Json) -> KruskalState:
         """Members ``adjacency`` (symmetric), ``pi``, ``in_mst`` and ``considered`` (lists of edges)."""
         graph = read_graph(initial)
         size = graph.num_nodes
-        for u, v in combinations(range(size), 2):
-            if graph.weights[u][v] != graph.weights[v][u]:
-                raise malformed(
-                    f"initial.adjacency[{u}][{v}]", graph.weights[u][v], "a symmetric matrix"
-                )
+        if graph.weights != tuple(zip(*graph.weights, strict=True)):
+            _refuse_asymmetry(graph)
         pointers = read_ints(read_member(initial, "pi"), "initial.pi", size, size)
         for node, parent in enumerate(pointers):
             # The larger root stays, so pointers only ever rise: that also rules out cycles.
@@ -169,77 +159,79 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
             raise malformed("initial.in_mst", tree, "considered edges only")
         return KruskalState(
             graph=graph,
-            pointers=pointers,
+            pointers=bytes(pointers),
+            roots=bytes([root_of(pointers, node) for node in range(size)]),
             tree=_bits(tree, size),
             considered=_bits(considered, size),
         )
 
-    def hint_rows(self, trace: Trace) -> Iterator[Row]:
+    def write_state(self, state: KruskalState) -> Json:
+        """The members that :meth:`read_state` reads."""
+        return {
+            "adjacency": state.graph.to_json(),
+            "pi": list(state.pointers),
+            "in_mst": _edges(state.tree, state.graph.num_nodes),
+            "considered": _edges(state.considered, state.graph.num_nodes),
+        }
+
+    def start(self, trace: Trace) -> KruskalState:
+        """Every node is a component of its own; no edge has been considered."""
+        graph = graph_of(trace)
+        nodes = bytes(range(graph.num_nodes))
+        return KruskalState(graph=graph, pointers=nodes, roots=nodes, tree=0, considered=0)
+
+    def steps(self, trace: Trace) -> Iterator[GenuineStep[KruskalState]]:
+        """All edges by weight."""
+        for state, edge, _ in _run(self.start(trace)):
+            yield GenuineStep(state, _operation(edge))
+
+    def hint_rows(self, trace: Trace) -> Rows:
         """The row before the first edge, then of each edge: one row a pointer followed, and one when it is done."""
-        state = _start(graph_of(trace))
-        yield hint_row(state.pointers, state.tree, DONE, [0], [0], marked=False)
-        for u, v in _by_weight(state.graph):
-            pointers, path_u, path_v = list(state.pointers), [u], [v]
-            yield hint_row(pointers, state.tree, FIND_U, path_u, path_v)
-            while follow(pointers, path_u):
-                yield hint_row(pointers, state.tree, FIND_U, path_u, path_v)
-            while follow(pointers, path_v):
-                yield hint_row(pointers, state.tree, FIND_V, path_u, path_v)
-            state = _considered(state, u, v)
-            yield hint_row(state.pointers, state.tree, DONE, path_u, path_v)
+        start = self.start(trace)
+        rows = [KruskalRow.first(start.pointers)]
+        for state, edge, after in _run(start):
+            rows += _rows_of(state, edge, after)
+        return stack(rows)
 
-    def finish(self, state: KruskalState) -> Row:
+    def finish(self, state: KruskalState, done: int) -> Rows:
         """The tree after the edges that are left have been considered by weight."""
-        for u, v in _by_weight(state.graph):
-            state = _considered(state, u, v)
-        return {"in_mst": edge_matrix(state.tree, state.graph.num_nodes)}
-
-    def located(
-        self, trace: Trace, state: KruskalState, operations: Sequence[Operation]
-    ) -> list[bool]:
-        """The graph; the state after some edge; each operation as the edge that stands in its place after that."""
-        ends = _end_rows(trace)
-        edges = [_edge(trace, row) for row in ends[1:]]
-        start = state.considered.bit_count()
-        found = start < len(ends) and (
-            self.read_state(_initial(trace, ends[start], edges[:start])).canonical()
-            == state.canonical()
-        )
-        given = [read_payload_edge(o.payload, state.graph.num_nodes) for o in operations]
-        genuine = edges[start : start + len(given)]
-        return [
-            state.graph == graph_of(trace),
-            found,
-            *(edge == next_edge for edge, next_edge in zip(given, genuine, strict=False)),
-            *(False for _ in given[len(genuine) :]),
-        ]
+        for _, _, after in _run(state):
+            state = after
+        return {"in_mst": edge_matrices([state.tree], state.graph.num_nodes)[0]}
 
 
-def _considered(state: KruskalState, u: int, v: int) -> KruskalState:
-    transition = consider(state, u, v)
-    return transition.state if isinstance(transition, Accepted) else state
+def _run(state: KruskalState) -> Iterator[tuple[KruskalState, Edge, KruskalState]]:
+    """The edges that have not been considered, by weight, each with the states before and after it."""
+    graph = state.graph
+    weighed = sorted((graph.weights[u][v], u, v) for u, v in graph.edges() if u < v)
+    for _, u, v in weighed:
+        transition = consider(state, (u, v))
+        if isinstance(transition, Accepted):
+            yield state, (u, v), transition.state
+            state = transition.state
 
 
-def _start(graph: WeightedGraph) -> KruskalState:
-    return KruskalState(graph=graph, pointers=tuple(range(graph.num_nodes)), tree=0, considered=0)
+def _rows_of(state: KruskalState, edge: Edge, after: KruskalState) -> Iterator[KruskalRow]:
+    """The rows of one edge; the last of them shows the state that the transition left."""
+    u, v = edge
+    pointers, path_u, path_v = bytearray(state.pointers), [u], [v]
+
+    def row(shown: bytes, tree: int, phase: int) -> KruskalRow:
+        return KruskalRow(shown, tree, phase, tuple(path_u), tuple(path_v))
+
+    yield row(bytes(pointers), state.tree, FIND_U)
+    while follow(pointers, path_u):
+        yield row(bytes(pointers), state.tree, FIND_U)
+    while follow(pointers, path_v):
+        yield row(bytes(pointers), state.tree, FIND_V)
+    yield row(after.pointers, after.tree, DONE)
 
 
-def _by_weight(graph: WeightedGraph) -> list[Edge]:
-    weighed = [
-        (weight, u, v)
-        for u, row in enumerate(graph.weights)
-        for v, weight in enumerate(row)
-        if u < v and weight > 0
-    ]
-    return [(u, v) for _, u, v in sorted(weighed)]
-
-
-def _competing_pair(pointers: Sequence[int], window: Sequence[Edge]) -> Edge | None:
+def _competing_pair(roots: Sequence[int], window: Sequence[Edge]) -> tuple[int, int] | None:
     """Positions in ``window`` of its two edges between the same two components, if that is its only cycle.
 
     Edges within one component close no cycle that depends on the order: they are left out of every tree.
     """
-    roots = [root_of(pointers, node) for node in range(len(pointers))]
     joins = {
         position: (min(roots[u], roots[v]), max(roots[u], roots[v]))
         for position, (u, v) in enumerate(window)
@@ -258,41 +250,23 @@ def _competing_pair(pointers: Sequence[int], window: Sequence[Edge]) -> Edge | N
     return first, second
 
 
-def root_of(pointers: Sequence[int], node: int) -> int:
-    """The root of the component of ``node``."""
-    while pointers[node] != node:
-        node = pointers[node]
-    return node
+def _refuse_asymmetry(graph: WeightedGraph) -> None:
+    for u, v in combinations(range(graph.num_nodes), 2):
+        if graph.weights[u][v] != graph.weights[v][u]:
+            raise malformed(
+                f"initial.adjacency[{u}][{v}]", graph.weights[u][v], "a symmetric matrix"
+            )
 
 
-def _bits(edges: Iterable[Edge], num_nodes: int) -> int:
-    return sum(1 << (u * num_nodes + v) for u, v in edges)
+def _bits(edges: Sequence[Edge], num_nodes: int) -> int:
+    return sum([1 << (u * num_nodes + v) for u, v in edges])
 
 
-def _end_rows(trace: Trace) -> list[int]:
-    """The first row, and the last row of each considered edge."""
-    return np.flatnonzero(trace.hints["phase"][:, DONE] == 1).tolist()
+def _edges(bits: int, num_nodes: int) -> list[Json]:
+    places = [place for place in range(bits.bit_length()) if bits >> place & 1]
+    return [list(divmod(place, num_nodes)) for place in places]
 
 
-def _edge(trace: Trace, row: int) -> Edge:
-    return int(np.argmax(trace.hints["u"][row])), int(np.argmax(trace.hints["v"][row]))
-
-
-def _pointers(trace: Trace, row: int) -> list[int]:
-    pointers: list[int] = trace.hints["pi"][row].astype(int).tolist()
-    return pointers
-
-
-def _initial(trace: Trace, row: int, considered: Sequence[Edge]) -> Json:
-    in_tree = trace.hints["in_mst_h"][row]
-    return {
-        "adjacency": trace.inputs["A"].tolist(),
-        "pi": _pointers(trace, row),
-        "in_mst": [[u, v] for u, v in considered if in_tree[u, v]],
-        "considered": [[u, v] for u, v in considered],
-    }
-
-
-def _consider(edge: Edge) -> Operation:
+def _operation(edge: Edge) -> Operation:
     u, v = edge
     return Operation(signature=f"consider {{{u},{v}}}", payload={"edge": [u, v]})

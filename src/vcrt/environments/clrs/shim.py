@@ -38,7 +38,9 @@ INSTALL_LIGHT_DEPENDENCIES = "pip install numpy attrs absl-py"
 
 #: The modules whose code decides what an episode and its genuine trace are.
 USED_MODULES = (
+    "clrs._src.algorithms.dynamic_programming",
     "clrs._src.algorithms.graphs",
+    "clrs._src.algorithms.sorting",
     "clrs._src.probing",
     "clrs._src.samplers",
     "clrs._src.specs",

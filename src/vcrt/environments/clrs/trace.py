@@ -1,4 +1,4 @@
-"""Genuine traces: what dm-clrs's own algorithm does on the graph that its own sampler draws.
+"""Genuine traces: what dm-clrs's own algorithm does on the input that its own sampler draws.
 
 An instance names everything that the draw depends on, so a trace can be derived again from an episode's provenance.
 dm-clrs draws from a ``numpy.random.RandomState`` of its own, whose stream NumPy keeps fixed; the global random state
@@ -15,32 +15,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vcrt.environments.clrs.reading import MAX_NODES
+from vcrt.environments.clrs.reading import MAX_LENGTH
 from vcrt.environments.clrs.shim import DmClrs
 from vcrt.errors import MalformedInputError
 
-_SOURCE = re.compile(r"clrs\.([a-z_]+)/length=([0-9]{1,4})/p=([01]\.[0-9]{1,6})/seed=([0-9]{1,10})")
+_SOURCE = re.compile(
+    r"clrs\.([a-z_]+)/length=([0-9]{1,4})(?:/p=([01]\.[0-9]{1,6}))?/seed=([0-9]{1,10})"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instance:
     """One draw of a dm-clrs sampler; ``seed`` is a 32-bit seed of ``numpy.random.RandomState``.
 
-    ``edge_probability`` is the sampler's ``p``. It draws each direction of an edge by itself and keeps those that come
-    up both ways, so an undirected edge has probability ``p`` squared.
+    ``edge_probability`` is the ``p`` of the samplers of graphs, None for all others. It draws each direction of an edge
+    by itself and keeps those that come up both ways, so an undirected edge has probability ``p`` squared.
     """
 
     algorithm: str
     length: int
-    edge_probability: float
+    edge_probability: float | None = None
     seed: int
 
     @property
     def source(self) -> str:
-        """The name of the sampled graph, as it stands in an episode's provenance."""
-        return (
-            f"clrs.{self.algorithm}/length={self.length}/p={self.edge_probability}/seed={self.seed}"
-        )
+        """The name of the sampled input, as it stands in an episode's provenance."""
+        p = "" if self.edge_probability is None else f"/p={self.edge_probability}"
+        return f"clrs.{self.algorithm}/length={self.length}{p}/seed={self.seed}"
 
     @classmethod
     def parse(cls, source: str) -> Instance:
@@ -51,17 +52,17 @@ class Instance:
             instance = cls(
                 algorithm=algorithm,
                 length=int(length),
-                edge_probability=float(probability),
+                edge_probability=None if probability is None else float(probability),
                 seed=int(seed),
             )
-            in_range = 2 <= instance.length <= MAX_NODES and instance.seed < 2**32
-            if in_range and instance.edge_probability <= 1 and instance.source == source:
+            in_range = 2 <= instance.length <= MAX_LENGTH and instance.seed < 2**32
+            if in_range and float(probability or 0) <= 1 and instance.source == source:
                 return instance
         raise MalformedInputError(
-            "an episode's provenance does not name a sampled graph",
+            "an episode's provenance does not name a sampled input",
             where="provenance.source",
             found=repr(source),
-            expected="clrs.ALGORITHM/length=N/p=P/seed=S",
+            expected="clrs.ALGORITHM/length=N[/p=P]/seed=S",
         )
 
 
@@ -84,12 +85,13 @@ class Trace:
 
 def genuine_trace(library: DmClrs, instance: Instance) -> Trace:
     """Draw the instance with dm-clrs's sampler, which runs dm-clrs's algorithm on it."""
+    p = instance.edge_probability
     sampler, _ = library.build_sampler(
         instance.algorithm,
         num_samples=1,
         seed=instance.seed,
         length=instance.length,
-        p=(instance.edge_probability,),
+        **({} if p is None else {"p": (p,)}),
     )
     feedback = sampler.next()
     return Trace(

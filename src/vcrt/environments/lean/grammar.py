@@ -17,10 +17,15 @@ from vcrt.errors import MalformedInputError
 VOCABULARY = frozenset(
     ("fun", "Prop", "Type", "True", "False", "Not", "And", "Or", "Iff", "Exists", "Eq", "Bool", "N")
 )
-_FIELDS = frozenset(
-    ("left", "right", "mp", "mpr", "intro", "inl", "inr", "refl", "true", "false", "z", "s", "mk")
+#: What may stand behind a dot, besides names.
+FIELDS = frozenset(
+    (
+        *("left", "right", "mp", "mpr", "intro", "inl", "inr", "refl", "rec"),
+        *("true", "false", "z", "s", "mk"),
+    )
 )
-_KEYWORDS = frozenset(
+#: Words that no term may hold.
+KEYWORDS = frozenset(
     (
         *("theorem", "def", "noncomputable", "instance", "inductive", "class", "where"),
         *("have", "case", "exact", "refine"),
@@ -157,12 +162,12 @@ def _tokens(text: str, where: str, max_chars: int) -> list[str]:
 
 def _check_identifier(token: str, where: str) -> None:
     head, *fields = token.split(".")
-    known = head in VOCABULARY or (head in _KEYWORDS and not fields)
+    known = head in VOCABULARY or (head in KEYWORDS and not fields)
     if not (known or _NAME.fullmatch(head)):
         expected = "a name (one letter, or letters and then digits) or a word of the prelude"
         raise _refused(where, token, expected)
     for part in fields:
-        if part not in _FIELDS and not _NAME.fullmatch(part):
+        if part not in FIELDS and not _NAME.fullmatch(part):
             raise _refused(where, token, "a known field or constructor")
 
 
@@ -215,7 +220,7 @@ def _terms(parts: Collection[list[str]], where: str, *, goals: bool = False) -> 
         if not part:
             raise _refused(where, "nothing", "a term")
         for token in part:
-            if token in _KEYWORDS or token in (":=", "|") or (token[0] == "?" and not goals):
+            if token in KEYWORDS or token in (":=", "|") or (token[0] == "?" and not goals):
                 raise _refused(where, f"{token!r} inside a term", "a term")
 
 

@@ -11,6 +11,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from vcrt.environments.contract import Episode, Operation, Provenance, Schema
+from vcrt.environments.lean.definitions import (
+    MAX_CONSTRUCTORS,
+    constructors_from,
+    definition,
+    definition_on,
+    inductive_type,
+    lemma_on,
+)
 from vcrt.environments.lean.terms import (
     ATOMS,
     Fact,
@@ -19,9 +27,9 @@ from vcrt.environments.lean.terms import (
     fresh_names,
     grouped,
     lemma,
-    numeral,
     pick,
     proposition,
+    two_values,
 )
 from vcrt.hashing import Json
 from vcrt.randomness import generator
@@ -33,8 +41,13 @@ SCHEMAS = (
         relation="precedes",
     ),
     Schema(
-        name="have",
-        summary="facts within one proof, one of which follows from another",
+        name="defn",
+        summary="a definition among theorems, and a proof about what it defines",
+        relation="precedes",
+    ),
+    Schema(
+        name="inductive",
+        summary="an inductive type among theorems, and a theorem or a definition on it",
         relation="precedes",
     ),
     Schema(
@@ -48,12 +61,21 @@ SCHEMAS = (
         relation="conflicts",
     ),
     Schema(
+        name="have",
+        summary="facts within one proof, one of which follows from another",
+        relation="precedes",
+        default=False,
+    ),
+    Schema(
         name="shadow",
         summary="facts within one proof, two of which have one name; the later one is seen",
         relation="conflicts",
+        default=False,
     ),
 )
 
+#: A start without classes, for steps that are declarations.
+_PLAIN: Json = {"form": "declarations", "setup": [], "probes": []}
 #: The initial state, the dependent pair of operations, and the independent ones.
 _Draft = tuple[Json, tuple[Operation, Operation], Sequence[Operation]]
 
@@ -93,13 +115,41 @@ def _cite(rng: np.random.Generator, num_operations: int) -> _Draft:
     second = Lemma(hypotheses=first.hypotheses, fact=extended(rng, used))
     # The second theorem's type extends the first's, so it binds every variable that the citation names.
     pair = (_named(cited, first.theorem(cited)), _named(citing, second.theorem(citing)))
-    initial: Json = {"form": "declarations", "setup": [], "probes": []}
-    return initial, pair, [_declaration(rng, name) for name in rest]
+    return _PLAIN, pair, [_declaration(rng, name) for name in rest]
+
+
+def _defn(rng: np.random.Generator, num_operations: int) -> _Draft:
+    defined, proving, *rest = fresh_names(rng, num_operations)
+    made, about = definition(rng, defined)
+    pair = (
+        _named(defined, made.text(defined)),
+        _named(proving, _widened(rng, about).theorem(proving)),
+    )
+    return _PLAIN, pair, [_declaration(rng, name) for name in rest]
+
+
+def _inductive(rng: np.random.Generator, num_operations: int) -> _Draft:
+    most = num_operations + (num_operations - 1) * MAX_CONSTRUCTORS
+    kind, using, *names = fresh_names(rng, most)
+    rest, spare = names[: num_operations - 2], names[num_operations - 2 :]
+    constructors = constructors_from(rng, spare)
+    if rng.random() < 0.4:
+        use = definition_on(rng, kind, constructors).text(using)
+    else:
+        use = _widened(rng, lemma_on(rng, kind, constructors)).theorem(using)
+    pair = (_named(kind, inductive_type(kind, constructors)), _named(using, use))
+    others = [
+        _named(name, inductive_type(name, constructors_from(rng, spare)))
+        if rng.random() < 0.2
+        else _declaration(rng, name)
+        for name in rest
+    ]
+    return _PLAIN, pair, others
 
 
 def _instances(rng: np.random.Generator, num_operations: int) -> _Draft:
     class_name, field, *names = fresh_names(rng, num_operations + 2)
-    carrier, values = _two_values(rng)
+    carrier, values = two_values(rng)
     result, wrap = pick(rng, (("α", "{}"), ("N → α", "fun n => {}"), ("Prop → α", "fun p => {}")))
     first, second = (
         _named(
@@ -144,7 +194,7 @@ def _shadow(rng: np.random.Generator, num_operations: int) -> _Draft:
 def _tactic_siblings(rng: np.random.Generator, num_operations: int) -> _Draft:
     theorem, witness, proof, *rest = fresh_names(rng, num_operations + 1)
     frame, facts = _frame(rng)
-    carrier, (value, _) = _two_values(rng)
+    carrier, (value, _) = two_values(rng)
     equation, closed = _equation(rng, carrier, value, facts)
     kind = f"Exists (fun n : {carrier} => {equation})"
     goals = {tag: extended(rng, pick(rng, facts), facts) for tag in rest}
@@ -178,10 +228,18 @@ def _named(signature: str, text: str) -> Operation:
 
 
 def _declaration(rng: np.random.Generator, name: str) -> Operation:
-    """A theorem, or now and then a number, that needs nothing else."""
+    """A theorem, or now and then a definition, that needs nothing else."""
     if rng.random() < 0.15:
-        return _named(name, f"noncomputable def {name} : N := {numeral(rng)}")
+        made, _ = definition(rng, name)
+        return _named(name, made.text(name))
     return _named(name, lemma(rng).theorem(name))
+
+
+def _widened(rng: np.random.Generator, about: Lemma) -> Lemma:
+    """``about`` itself, or with a larger fact that still speaks of the same thing."""
+    if rng.random() < 0.4:
+        return about
+    return Lemma(hypotheses=about.hypotheses, fact=extended(rng, about.fact))
 
 
 def _have_step(name: str, fact: Fact) -> str:
@@ -212,16 +270,6 @@ def _proof(
     }
 
 
-def _two_values(rng: np.random.Generator) -> tuple[str, tuple[str, str]]:
-    """A type and two different values of it."""
-    if rng.random() < 0.25:
-        return "Bool", pick(rng, (("Bool.true", "Bool.false"), ("Bool.false", "Bool.true")))
-    first = second = numeral(rng)
-    while second == first:
-        second = numeral(rng)
-    return "N", (first, second)
-
-
 def _equation(
     rng: np.random.Generator, carrier: str, value: str, facts: Sequence[Fact]
 ) -> tuple[str, str]:
@@ -250,8 +298,10 @@ def _conjunction(parts: Sequence[str], form: str) -> str:
 
 _GENERATORS: dict[str, Callable[[np.random.Generator, int], _Draft]] = {
     "cite": _cite,
-    "have": _have,
+    "defn": _defn,
+    "inductive": _inductive,
     "tactic_siblings": _tactic_siblings,
     "instances": _instances,
+    "have": _have,
     "shadow": _shadow,
 }

@@ -16,7 +16,7 @@ import numpy as np
 T = TypeVar("T")
 #: The propositional variables.
 ATOMS = "pqrst"
-_ATOM = re.compile(rf"\b[{ATOMS}]\b")
+_ATOM = re.compile(rf"(?<![\w.])[{ATOMS}]\b")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,8 +37,7 @@ class Lemma:
     @property
     def atoms(self) -> tuple[str, ...]:
         """The propositional variables in it, sorted."""
-        text = " ".join([self.fact.type, *(kind for _, kind in self.hypotheses)])
-        return tuple(sorted(set(_ATOM.findall(text))))
+        return atoms_of(self.fact.type, *(kind for _, kind in self.hypotheses))
 
     def statement(self, name: str, atoms: Sequence[str] = ()) -> str:
         """``theorem name (binders) : type``, without the proof, over ``atoms`` or those that are in it."""
@@ -71,6 +70,16 @@ def fresh_names(rng: np.random.Generator, count: int) -> list[str]:
     return names
 
 
+def atoms_of(*texts: str) -> tuple[str, ...]:
+    """The propositional variables in ``texts``, sorted."""
+    return tuple(sorted(set(_ATOM.findall(" ".join(texts)))))
+
+
+def applied(head: str, *arguments: str) -> str:
+    """``head`` applied to ``arguments``, each in brackets where it needs them."""
+    return " ".join([head, *map(grouped, arguments)])
+
+
 def grouped(text: str) -> str:
     """``text`` in brackets, unless it is one word."""
     return f"({text})" if " " in text else text
@@ -91,6 +100,16 @@ def numeral(rng: np.random.Generator, low: int = 0, high: int = 4) -> str:
     for _ in range(int(rng.integers(low, high))):
         text = f"N.s {grouped(text)}"
     return text
+
+
+def two_values(rng: np.random.Generator) -> tuple[str, tuple[str, str]]:
+    """A type and two different values of it."""
+    if rng.random() < 0.25:
+        return "Bool", pick(rng, (("Bool.true", "Bool.false"), ("Bool.false", "Bool.true")))
+    first = second = numeral(rng)
+    while second == first:
+        second = numeral(rng)
+    return "N", (first, second)
 
 
 def lemma(rng: np.random.Generator) -> Lemma:

@@ -7,17 +7,20 @@ labelling. Unstratified theories have zero, one or many stable models and are re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from importlib import import_module, metadata
-from typing import Any, TypeAlias
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeAlias
 
-from vcrt.environments.proofwriter.theory import VARIABLES, Atom, Polarity, Rule, Theory
+from vcrt.environments.proofwriter.engine import Facts
+from vcrt.environments.proofwriter.theory import VARIABLES, Atom, Rule, Theory
 from vcrt.errors import UnavailableError, VerifierFailure
 
 #: A rule's number (from 1) and its binding; None runs the rule on every entity.
 ClingoStep: TypeAlias = tuple[int, str | None]
 _REMEDY = 'python -m pip install "clingo>=5.8,<6"'
-_SIGNS: dict[str, Polarity] = {"holds": "+", "denied": "-"}
+_BETWEEN_TERMS, _SPACED = '","', '" "'
 
 
 def clingo_version() -> str:
@@ -50,30 +53,74 @@ def _unavailable(found: str) -> UnavailableError:
     )
 
 
-def model_program(theory: Theory) -> str:
-    """The theory as a logic program over ``holds/3``, ``denied/3`` (explicit negation) and ``entity/1``."""
-    lines = [*_entities(theory), *(f"{_literal(fact)}." for fact in theory.facts)]
+class ClingoAnswers(NamedTuple):
+    """What clingo makes of a theory: all facts that hold, and for each run the facts after each of its steps."""
+
+    model: Facts
+    runs: tuple[tuple[Facts, ...], ...]
+
+
+def clingo_answers(theory: Theory, runs: Sequence[Sequence[ClingoStep]] = ()) -> ClingoAnswers:
+    """The one stable model of a stratified theory, and the outcome of runs of its rules, all solved at once.
+
+    A step that cannot run leaves the facts as they are. Raises :class:`UnavailableError` without clingo and
+    :class:`VerifierFailure` if clingo breaks or does not find exactly one model.
+    """
+    facts = frozenset(fact.text for fact in theory.facts)
+    derived: set[str] = set()
+    added: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for symbol in _solve(program_of(theory, runs)):
+        name, _, arguments = symbol.removesuffix(")").partition("(")
+        if name == "derived":
+            derived.add(_text(arguments))
+        else:
+            run, moment, atom = arguments.split(",", 2)
+            added[int(run), int(moment)].add(_text(atom))
+    return ClingoAnswers(
+        facts | derived,
+        tuple(
+            tuple(
+                accumulate(
+                    (added[number, moment] for moment in range(1, len(run) + 1)),
+                    frozenset.union,
+                    initial=facts,
+                )
+            )[1:]
+            for number, run in enumerate(runs)
+        ),
+    )
+
+
+def clingo_model(theory: Theory) -> Facts:
+    """The one stable model of a stratified theory; raises as :func:`clingo_answers` does."""
+    return clingo_answers(theory).model
+
+
+def program_of(theory: Theory, runs: Sequence[Sequence[ClingoStep]]) -> str:
+    """The theory over ``holds/4``, and each run over ``holds/6`` with its number and moment (0: the start) before."""
+    lines = [f"entity({_term(entity)})." for entity in theory.entities()]
+    lines += [f"fact({_arguments(fact)})." for fact in theory.facts]
+    lines += [
+        "holds(S,P,O,N) :- fact(S,P,O,N).",
+        "derived(S,P,O,N) :- holds(S,P,O,N), not fact(S,P,O,N).",
+        "#show derived/4. #show added/6.",
+    ]
     for rule in theory.rules:
-        body = [_literal(condition) for condition in rule.conditions]
-        lines.append(f"{_literal(rule.conclusion)} :- {', '.join(body + _domain(rule, None))}.")
+        body = [_literal(condition) for condition in rule.conditions] + _domain(rule, None)
+        lines.append(f"holds({_arguments(rule.conclusion)}) :- {', '.join(body)}.")
+    for number, run in enumerate(runs):
+        lines.append(f"holds({number},0,S,P,O,N) :- fact(S,P,O,N).")
+        for moment, (rule_number, binding) in enumerate(run, 1):
+            before, after = f"{number},{moment - 1}", f"{number},{moment}"
+            rule = theory.rules[rule_number - 1]
+            body = [_literal(condition, before) for condition in rule.conditions]
+            body += [f"not holds({before},{_arguments(rule.conclusion)})", *_domain(rule, binding)]
+            lines += [
+                f"added({after},{_arguments(rule.conclusion)}) :- {', '.join(body)}.",
+                f"holds({after},S,P,O,N) :- holds({before},S,P,O,N).",
+                f"holds({after},S,P,O,N) :- added({after},S,P,O,N).",
+            ]
     return "\n".join(lines)
-
-
-def run_program(theory: Theory, steps: Sequence[ClingoStep]) -> str:
-    """The run of ``steps`` as a logic program in which each literal has a moment, 0 being the start."""
-    lines = [*_entities(theory), *(f"{_literal(fact, 0)}." for fact in theory.facts)]
-    for sign in _SIGNS:
-        lines.append(f"{sign}(T+1,S,P,O) :- {sign}(T,S,P,O), step(T+1).")
-    for moment, (number, binding) in enumerate(steps, 1):
-        rule = theory.rules[number - 1]
-        body = [_literal(condition, moment - 1) for condition in rule.conditions]
-        body += _domain(rule, binding)
-        lines.append(f"step({moment}). {_literal(rule.conclusion, moment)} :- {', '.join(body)}.")
-    return "\n".join(lines)
-
-
-def _entities(theory: Theory) -> list[str]:
-    return [f"entity({_term(entity)})." for entity in theory.entities()]
 
 
 def _domain(rule: Rule, binding: str | None) -> list[str]:
@@ -82,42 +129,37 @@ def _domain(rule: Rule, binding: str | None) -> list[str]:
     return ["entity(X)"] if binding is None else ["entity(X)", f"X = {_term(binding)}"]
 
 
-def _literal(atom: Atom, *moment: int) -> str:
-    sign = {"+": "holds", "-": "denied", "~": "not holds"}[atom.polarity]
-    terms = [*map(str, moment), *(_term(term) for term in atom[:3])]
-    return f"{sign}({','.join(terms)})"
+def _literal(atom: Atom, *moment: str) -> str:
+    negation = "not " if atom.polarity == "~" else ""
+    return f"{negation}holds({','.join((*moment, _arguments(atom)))})"
+
+
+def _arguments(atom: Atom) -> str:
+    subject, predicate, obj, polarity = atom
+    sign = "-" if polarity == "-" else "+"
+    return f'{_term(subject)},"{predicate}",{_term(obj)},"{sign}"'
 
 
 def _term(term: str) -> str:
     return "X" if term in VARIABLES else f'"{term}"'
 
 
-def clingo_model(theory: Theory) -> frozenset[Atom]:
-    """The one stable model of a stratified theory.
-
-    Raises :class:`UnavailableError` without clingo and :class:`VerifierFailure` if clingo breaks or does not find
-    exactly one model.
-    """
-    return frozenset(atom for _, atom in _solve(model_program(theory)))
+def _text(arguments: str) -> str:
+    # No term holds a quotation mark, so this is all that tells clingo's text of an atom from ProofWriter's.
+    return f"({arguments.replace(_BETWEEN_TERMS, _SPACED)})"
 
 
-def clingo_run(theory: Theory, steps: Sequence[ClingoStep]) -> list[frozenset[Atom]]:
-    """The facts after each step; a step that cannot run leaves them as they are. Raises as :func:`clingo_model`."""
-    states: list[set[Atom]] = [set() for _ in range(len(steps) + 1)]
-    for moment, atom in _solve(run_program(theory, steps)):
-        states[moment].add(atom)
-    return [frozenset(state) for state in states[1:]]
-
-
-def _solve(program: str) -> list[tuple[int, Atom]]:
-    """The atoms of the program's only stable model, each with its moment (0 where it has none)."""
+def _solve(program: str) -> list[str]:
+    """The shown atoms of the program's only stable model, as clingo writes them."""
     clingo = _clingo()
-    models: list[list[tuple[int, Atom]]] = []
+    models: list[list[str]] = []
     try:
         control = clingo.Control(["--models=2", "--warn=none"])
         control.add("base", [], program)
         control.ground([("base", [])])
-        control.solve(on_model=lambda found: models.append(_atoms(found.symbols(atoms=True))))
+        control.solve(
+            on_model=lambda found: models.append([str(s) for s in found.symbols(shown=True)])
+        )
     except RuntimeError as error:
         raise VerifierFailure("clingo broke on a theory", found=str(error)[:200]) from error
     if len(models) != 1:
@@ -127,13 +169,3 @@ def _solve(program: str) -> list[tuple[int, Atom]]:
             expected="one model, as for every stratified theory",
         )
     return models[0]
-
-
-def _atoms(symbols: Iterable[Any]) -> list[tuple[int, Atom]]:
-    read = []
-    for symbol in symbols:
-        if symbol.name in _SIGNS:
-            *moment, subject, predicate, obj = symbol.arguments
-            atom = Atom(subject.string, predicate.string, obj.string, _SIGNS[symbol.name])
-            read.append((moment[0].number if moment else 0, atom))
-    return read

@@ -1,4 +1,4 @@
-"""ProofWriter's English: theories, questions and JSON lines of them, read by a small grammar.
+"""ProofWriter's English: theories, questions and rows of them, read by a small grammar.
 
     theory    := sentence+                     each ends with a full stop
     sentence  := clause | "If" condition ("and" condition)* "then" clause | ["All"] word ("," word)* KIND tail
@@ -14,18 +14,14 @@ that quotes the sentence. Not covered: paraphrases (ProofWriter's NatLang and bi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from vcrt.environments.proofwriter.rows import (
     GoldQuestion,
     LabelledTheory,
     assumption_of,
     gold_answer,
-    json_row,
-    json_rows,
     placed,
-    read_text,
     text_field,
 )
 from vcrt.environments.proofwriter.sentences import third_person
@@ -43,20 +39,13 @@ _RESERVED = frozenset(
 )
 
 
-def read_english(path: Path, *, assumption: Assumption | None = None) -> Iterator[LabelledTheory]:
-    """The rows ``{id, theory, questions: [{question, answer}]}`` of a file; the id names the assumption by default."""
-    for where, row in json_rows(read_text(path), str(path)):
-        yield _labelled(row, assumption, where)
-
-
-def parse_english_row(
-    line: str, *, assumption: Assumption | None = None, where: str = "text"
+def english_theory(
+    row: dict[str, Json], where: str, *, assumption: Assumption | None = None
 ) -> LabelledTheory:
-    """The theory in one such line; raises :class:`MalformedInputError`."""
-    return _labelled(json_row(line, where), assumption, where)
+    """The theory in a row ``{id, theory, questions: [{question, answer}]}``; the id names the assumption by default.
 
-
-def _labelled(row: dict[str, Json], assumption: Assumption | None, where: str) -> LabelledTheory:
+    Raises :class:`MalformedInputError`, as everything here does.
+    """
     identity = text_field(row, "id", where)
     world = assumption_of(identity, assumption, where)
     theory = parse_theory(text_field(row, "theory", where), assumption=world, where=where)
@@ -71,7 +60,7 @@ def _labelled(row: dict[str, Json], assumption: Assumption | None, where: str) -
     questions = tuple(
         _question(item, f"{where}, question {number}") for number, item in enumerate(items, 1)
     )
-    return LabelledTheory(id=identity, theory=theory, questions=questions)
+    return LabelledTheory(id=identity, where=where, theory=theory, questions=questions)
 
 
 def _question(item: Json, where: str) -> GoldQuestion:

@@ -1,11 +1,12 @@
 """ProofWriter as an environment: deduction steps, judged by forward chaining, with clingo as second opinion.
 
 Promised: a state is an immutable set of facts; its canonical form is their sorted ProofWriter text. Not covered:
-lifting episodes from data files (``schemas.lift`` does it for any theory that ``structured`` or ``english`` reads).
+episodes from files of theories (``lifting`` finds them).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
@@ -14,22 +15,29 @@ from vcrt.environments.contract import (
     CrossCheck,
     Episode,
     Operation,
+    Replay,
+    ReplayRequest,
     Schema,
     StepEnvironment,
     Transition,
     Versions,
 )
 from vcrt.environments.proofwriter import engine
-from vcrt.environments.proofwriter.clingo_engine import clingo_model, clingo_run, clingo_version
+from vcrt.environments.proofwriter.clingo_engine import clingo_answers, clingo_version
 from vcrt.environments.proofwriter.operations import (
+    Step,
     TheoryState,
-    action_table,
+    actions_of,
+    canonical,
     check_operation,
+    refusal,
     rule_and_binding,
+    run_step,
     transition,
 )
-from vcrt.environments.proofwriter.schemas import SCHEMAS, sample_episode
-from vcrt.environments.proofwriter.theory import Atom, Theory, theory_from_json
+from vcrt.environments.proofwriter.schemas import sample_episode
+from vcrt.environments.proofwriter.search import SCHEMAS
+from vcrt.environments.proofwriter.theory import Theory, theory_from_json
 
 #: Episodes whose grounded theory is kept; replay asks for the same few again and again.
 CACHE_SIZE = 256
@@ -37,9 +45,11 @@ CACHE_SIZE = 256
 MAX_OPERATIONS = 8
 
 
-class _Cached(NamedTuple):
-    episode: Episode
+class _Prepared(NamedTuple):
+    """The start of an episode, and what each of its operations may fire."""
+
     state: TheoryState
+    steps: tuple[Step, ...]
 
 
 class ProofWriterEnvironment(StepEnvironment[TheoryState]):
@@ -54,15 +64,15 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
                 f"num_operations must be from 2 to {MAX_OPERATIONS}, found {num_operations}"
             )
         self._num_operations = num_operations
-        self._cache: dict[int, _Cached] = {}
+        self._cache: dict[int, tuple[Episode, _Prepared]] = {}
 
     def versions(self) -> Versions:
         """The engine's versions and clingo's; raises :class:`UnavailableError` without a supported clingo."""
         return Versions(
             environment=self.name,
-            adapter="1",
+            adapter="2",
             canonicalizer="1",
-            verifier="vcrt forward chaining 1",
+            verifier="vcrt forward chaining 2",
             libraries={"clingo": clingo_version()},
         )
 
@@ -75,17 +85,20 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
 
         Raises :class:`MalformedInputError` for a malformed theory or payload and for a theory that has no single model.
         """
+        return self._prepared(episode).state
+
+    def _prepared(self, episode: Episode) -> _Prepared:
         # By identity: an Episode is immutable but, holding JSON, not hashable. The entry keeps it alive, so that no
         # other episode gets its id; a cache that was pickled has ids of another process, hence the second test.
         cached = self._cache.get(id(episode))
-        if cached is not None and cached.episode is episode:
-            return cached.state
+        if cached is not None and cached[0] is episode:
+            return cached[1]
         theory = theory_from_json(episode.initial, f"episode {episode.episode_id}, initial")
-        state = _start(theory, episode.operations)
+        prepared = _prepare(theory, episode.operations)
         while len(self._cache) >= CACHE_SIZE:
             del self._cache[next(iter(self._cache))]
-        self._cache[id(episode)] = _Cached(episode, state)
-        return state
+        self._cache[id(episode)] = (episode, prepared)
+        return prepared
 
     def step(self, state: TheoryState, operation: Operation) -> Transition[TheoryState]:
         """Apply one ground rule, or sweep one rule over all bindings."""
@@ -93,7 +106,30 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
 
     def canonical(self, state: TheoryState) -> bytes:
         """The sorted facts, one a line, as UTF-8."""
-        return "\n".join(sorted(state.facts)).encode()
+        return canonical(state.actions.grounding, state.bits)
+
+    def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
+        """Each request by itself: every step of every order is run, from the episode's initial state.
+
+        What is shared is the digest of a set of facts that an earlier order reached, since the facts alone decide it.
+        """
+        return [self._replay_one(request) for request in requests]
+
+    def _replay_one(self, request: ReplayRequest) -> Replay:
+        sequence = request.sequence
+        (facts, actions), steps = self._prepared(request.episode)
+        digest = actions.digests.__getitem__
+        hashes = [digest(facts)]
+        for index in sequence:
+            step = steps[index]
+            after = run_step(step, facts)
+            if after == facts:
+                operation = request.episode.operations[index]
+                rejection = refusal(operation, step, TheoryState(facts, actions))
+                return Replay(sequence, tuple(hashes), rejection)
+            facts = after
+            hashes.append(digest(facts))
+        return Replay(sequence, tuple(hashes))
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
         """What clingo makes of the theory and of its reference order, run forwards and backwards.
@@ -103,30 +139,27 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
         add only what clingo's model holds. Raises as ``initial_state`` does, and :class:`VerifierFailure` if clingo
         breaks.
         """
-        theory = theory_from_json(episode.initial, f"episode {episode.episode_id}, initial")
-        grounding = engine.ground(theory)
-        ours = engine.model(grounding)
-        theirs = _texts(clingo_model(theory))
-        atoms = grounding.atoms() | theirs
+        state = self.initial_state(episode)
+        grounding = state.actions.grounding
         runs = (episode.operations, episode.operations[::-1])
-        steps = [
-            pair
-            for run in runs
-            for pair in zip(self._run(episode, run), _clingo_run(theory, run), strict=True)
-        ]
-        reference = [self.initial_state(episode).facts, *self._run(episode, episode.operations)]
+        asked = [[rule_and_binding(operation) for operation in run] for run in runs]
+        theirs = clingo_answers(grounding.theory, asked)
+        ours = grounding.texts(engine.model(grounding))
+        atoms = theirs.model.union(grounding.atoms)
+        forwards, backwards = (self._run(state, run) for run in runs)
+        steps = list(zip((*forwards, *backwards), (*theirs.runs[0], *theirs.runs[1]), strict=True))
         sound = [
-            before < after and after - before <= theirs for before, after in pairwise(reference)
+            before < after and after - before <= theirs.model
+            for before, after in pairwise([state.facts, *forwards])
         ]
         return (
-            CrossCheck("clingo model", len(atoms), len(atoms) - len(ours ^ theirs)),
+            CrossCheck("clingo model", len(atoms), len(atoms) - len(ours ^ theirs.model)),
             CrossCheck("clingo steps", len(steps), sum(ours == theirs for ours, theirs in steps)),
             CrossCheck("clingo soundness", len(sound), sum(sound)),
         )
 
-    def _run(self, episode: Episode, run: tuple[Operation, ...]) -> list[engine.Facts]:
+    def _run(self, state: TheoryState, run: tuple[Operation, ...]) -> list[engine.Facts]:
         """The facts after each step; a refused step leaves them as they are."""
-        state = self.initial_state(episode)
         facts = []
         for operation in run:
             result = self.step(state, operation)
@@ -141,18 +174,11 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
         return f"{operation.signature}: {text}" if isinstance(text, str) else operation.signature
 
 
-def _start(theory: Theory, operations: tuple[Operation, ...]) -> TheoryState:
+def _prepare(theory: Theory, operations: tuple[Operation, ...]) -> _Prepared:
     grounding = engine.ground(theory)
     engine.model(grounding)  # refuses a theory that has no label
-    actions = action_table(grounding)
+    actions = actions_of(grounding)
     for operation in operations:
         check_operation(operation, theory, actions)
-    return TheoryState(grounding.facts, actions)
-
-
-def _clingo_run(theory: Theory, run: tuple[Operation, ...]) -> list[engine.Facts]:
-    return [_texts(facts) for facts in clingo_run(theory, [rule_and_binding(o) for o in run])]
-
-
-def _texts(atoms: frozenset[Atom]) -> engine.Facts:
-    return frozenset(atom.text for atom in atoms)
+    steps = tuple([actions.step(operation) for operation in operations])
+    return _Prepared(TheoryState(grounding.facts, actions), steps)

@@ -1,159 +1,244 @@
-"""Seeded theories in the manner of RuleTaker: the embedded default where no ProofWriter file is at hand.
+"""Seeded theories in the manner of ProofWriter, each with a pair of operations planted in it.
 
-Promised: the same seed gives the same theory; every theory has exactly one model (CWA theories are stratified by
-construction, contradictory OWA theories are drawn anew). Not covered: the distribution of the real data.
+Promised: the same draws give the same theory, and it holds the rules and facts that its schema's pair needs beside
+rules and facts that have nothing to do with it. Not covered: whether the pair is left undisturbed by those, and
+whether the theory has a model (``schemas`` draws another one if not); the distribution of the real data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from vcrt.environments.proofwriter.engine import ground, model
-from vcrt.environments.proofwriter.theory import Assumption, Atom, Rule, Theory
-from vcrt.errors import MalformedInputError
-from vcrt.randomness import generator
-
-PEOPLE = ("Ada", "Ben", "Cleo", "Dora", "Emil", "Finn", "Greta", "Hugo", "Ines", "Jonas")
-ATTRIBUTES = (
-    *("brave", "calm", "clever", "eager", "fair", "gentle", "happy", "honest", "loud", "merry"),
-    *("proud", "shy", "strong", "tall", "tidy", "warm", "wise", "witty"),
+from vcrt.environments.contract import Schema
+from vcrt.environments.proofwriter.draws import Draws
+from vcrt.environments.proofwriter.operations import GROUND, SWEEP
+from vcrt.environments.proofwriter.search import (
+    BINDING_SWEEP,
+    CONJUNCTIVE_JOIN,
+    NAF_SWEEP,
+    RELATIONAL_JOIN,
+    Pair,
 )
-VERBS = ("follows", "greets", "helps", "knows", "meets", "trusts")
-_NUM_LEVELS = 3
+from vcrt.environments.proofwriter.theory import Assumption, Atom, Rule, Theory
+from vcrt.environments.proofwriter.vocabulary import (
+    Words,
+    draw_atom,
+    draw_fact,
+    draw_num_conditions,
+    draw_quality,
+    draw_relation,
+    draw_rule,
+    draw_words,
+)
+
+GENERATOR = "vcrt theories 2"
+#: Draws of one rule beside the pair before it is given up.
+_TRIES = 20
+#: How often a rule of the pair is about a named entity, and one of its two conclusions a negative one.
+_NAMED = 0.15
+_NEGATIVE = 0.15
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TheoryShape:
-    """How large a generated theory is; ``num_seeded`` times, a rule gets its conditions as facts for a person."""
+class Planted:
+    """A theory and its planted pair."""
 
-    num_people: int
-    num_attributes: int
-    num_verbs: int
-    num_rules: int
-    num_facts: int
-    num_seeded: int
+    theory: Theory
+    pair: Pair
 
 
-def draw_shape(rng: np.random.Generator, num_operations: int = 4) -> TheoryShape:
-    """A shape with room for that many operations, and distractors beside them."""
-    num_rules = num_operations + int(rng.integers(1, 6))
-    return TheoryShape(
-        num_people=int(rng.integers(4, 8)),
-        num_attributes=min(len(ATTRIBUTES), num_operations + int(rng.integers(3, 8))),
-        num_verbs=int(rng.integers(0, 3)),
-        num_rules=num_rules,
-        num_facts=int(rng.integers(3, 9)),
-        num_seeded=int(rng.integers(num_operations, 2 * num_rules + 1)),
+@dataclass(slots=True)
+class _Plot:
+    """A theory as it grows: the pair's rules, other rules, facts, and the facts that must not be."""
+
+    words: Words
+    first: Rule
+    second: Rule
+    facts: set[Atom] = field(default_factory=set)
+    forbidden: set[Atom] = field(default_factory=set)
+    rules: list[Rule] = field(default_factory=list)
+
+    def forbid(self, *atoms: Atom) -> None:
+        """Let neither these atoms nor their negations become facts."""
+        for atom in atoms:
+            self.forbidden |= {atom.with_polarity("+"), atom.with_polarity("-")}
+
+    def add_facts(self, facts: Iterable[Atom]) -> bool:
+        """Add facts unless one of them must not be or contradicts another; says whether they were added."""
+        facts = set(facts)
+        for fact in facts:
+            opposite = fact.with_polarity("+" if fact.polarity == "-" else "-")
+            if fact in self.forbidden or opposite in self.facts or opposite in facts:
+                return False
+        self.facts |= facts
+        return True
+
+
+def plant(schema: Schema, draws: Draws, num_operations: int = 4) -> Planted:
+    """A theory with the schema's pair and room for that many operations."""
+    closed = schema is NAF_SWEEP or draws.chance(0.5)
+    assumption: Assumption = "CWA" if closed else "OWA"
+    words = draw_words(
+        draws,
+        assumption=assumption,
+        negation=schema is NAF_SWEEP or draws.chance(0.5),
+        relations=schema is RELATIONAL_JOIN or draws.chance(0.4),
+        room=max(0, num_operations - 4),
+    )
+    if schema in (BINDING_SWEEP, NAF_SWEEP):
+        plot, keys = _sweeps(schema, draws, words)
+    else:
+        plot, keys = _ground_steps(schema, draws, words)
+    _add_companions(draws, plot, num_operations - 2)
+    rules = _all_rules(draws, plot, num_operations + draws.between(1, 5))
+    for _ in range(draws.between(4, 14)):
+        plot.add_facts([draw_fact(draws, words)])
+    theory = Theory(assumption=assumption, facts=tuple(sorted(plot.facts)), rules=tuple(rules))
+    kind, *bindings = keys
+    first, second = (
+        (kind, rules.index(rule) + 1, binding if rule.variable else None)
+        for rule, binding in zip((plot.first, plot.second), bindings, strict=True)
+    )
+    return Planted(theory=theory, pair=(first, second))
+
+
+def _ground_steps(
+    schema: Schema, draws: Draws, words: Words
+) -> tuple[_Plot, tuple[str, str | None, str | None]]:
+    """One rule gives an entity what another rule needs of it."""
+    entity = draws.one(words.entities)
+    num_extra = {CONJUNCTIVE_JOIN: 1, RELATIONAL_JOIN: draws.below(2)}.get(schema, 0)
+    if schema is RELATIONAL_JOIN:
+        link, *extra, effect = _related(draws, words, entity, 2 + num_extra)
+    else:
+        link, *extra, effect = _properties(draws, words, 2 + num_extra, relations=False)
+    if words.negation and words.assumption == "OWA":
+        link, effect = (
+            atom.with_polarity("-") if draws.chance(_NEGATIVE) else atom for atom in (link, effect)
+        )
+    causes = _causes(draws, words, [link, *extra, effect])
+    first = Rule(conditions=tuple(causes), conclusion=link)
+    second = Rule(conditions=tuple(draws.shuffled([link, *extra])), conclusion=effect)
+    if draws.chance(_NAMED):
+        first = _named(first, entity)
+    if draws.chance(_NAMED):
+        second = _named(second, entity)
+    plot = _Plot(words, first, second)
+    plot.forbid(link.bind(entity), effect.bind(entity))
+    plot.add_facts(atom.bind(entity) for atom in (*causes, *extra))
+    return plot, (GROUND, entity, entity)
+
+
+def _sweeps(
+    schema: Schema, draws: Draws, words: Words
+) -> tuple[_Plot, tuple[str, str | None, str | None]]:
+    """One rule gives the first of two entities what another rule needs to be there, or not to be there."""
+    one, two = draws.some(words.entities, 2)
+    absent = schema is NAF_SWEEP
+    num_extra = 1 if absent else draws.below(2)
+    link, *extra, effect = _properties(draws, words, 2 + num_extra)
+    causes = _causes(draws, words, [link, *extra, effect])
+    conditions = draws.shuffled([link.with_polarity("~") if absent else link, *extra])
+    plot = _Plot(
+        words,
+        Rule(conditions=tuple(causes), conclusion=link),
+        Rule(conditions=tuple(conditions), conclusion=effect),
+    )
+    plot.forbid(link.bind(one), effect.bind(one), effect.bind(two))
+    if absent:
+        plot.forbid(link.bind(two), causes[0].bind(two))
+    else:
+        plot.add_facts([link.bind(two)])
+    plot.add_facts(cause.bind(one) for cause in causes)
+    plot.add_facts(atom.bind(entity) for atom in extra for entity in (one, two))
+    return plot, (SWEEP, None, None)
+
+
+def _properties(draws: Draws, words: Words, number: int, *, relations: bool = True) -> list[Atom]:
+    """Different atoms about the variable, by rank."""
+    draw = draw_atom if relations else draw_quality
+    found: set[Atom] = set()
+    while len(found) < number:
+        found.add(draw(draws, words, words.variable))
+    return sorted(draws.shuffled(sorted(found)), key=words.rank)
+
+
+def _related(draws: Draws, words: Words, entity: str, number: int) -> list[Atom]:
+    """Different atoms about the variable, one at least a relation to another entity than the given one.
+
+    The last of them, the conclusion, is at times about that other entity.
+    """
+    found = [draw_relation(draws, words, words.variable, besides=entity)]
+    while len(found) < number:
+        quality = draws.chance(0.4)
+        atom = (
+            draw_quality(draws, words, words.variable)
+            if quality
+            else draw_relation(draws, words, words.variable, besides=entity)
+        )
+        if atom not in found:
+            found.append(atom)
+    *conditions, conclusion = sorted(draws.shuffled(found), key=words.rank)
+    if draws.chance(0.3):
+        others = [e for e in words.entities if e != entity]
+        conclusion = conclusion.bind(entity)._replace(subject=draws.one(others))
+    return [*conditions, conclusion]
+
+
+def _causes(draws: Draws, words: Words, others: Sequence[Atom]) -> list[Atom]:
+    """One or two conditions for the first rule, none of them among the other atoms."""
+    themes = {_theme(atom) for atom in others}
+    found: list[Atom] = []
+    number = draw_num_conditions(draws)
+    while len(found) < number:
+        atom = draw_atom(draws, words, words.variable)
+        if _theme(atom) not in themes:
+            themes.add(_theme(atom))
+            found.append(atom)
+    return found
+
+
+def _theme(atom: Atom) -> tuple[str, str]:
+    """What an atom says, whoever it says it of."""
+    return atom.predicate, atom.object
+
+
+def _named(rule: Rule, entity: str) -> Rule:
+    return Rule(
+        conditions=tuple(condition.bind(entity) for condition in rule.conditions),
+        conclusion=rule.conclusion.bind(entity),
     )
 
 
-def sample_theory(
-    seed: int, *names: str | int, assumption: Assumption, num_operations: int = 4
-) -> Theory:
-    """The theory of that seed and path of names, with room for ``num_operations`` operations."""
-    for attempt in count():
-        rng = generator(seed, *names, "theory", attempt)
-        theory = _draw_theory(rng, draw_shape(rng, num_operations), assumption)
-        try:
-            model(ground(theory))
-        except MalformedInputError:
-            continue
-        return theory
-    raise AssertionError("count() does not end")
+def _add_companions(draws: Draws, plot: _Plot, number: int) -> None:
+    """Rules that can run on one or two entities and touch neither the pair nor each other."""
+    pair = (*plot.first.atoms(), *plot.second.atoms())
+    read = {_theme(atom) for atom in pair}
+    written = {_theme(plot.first.conclusion), _theme(plot.second.conclusion)}
+    for _ in range(number):
+        for _ in range(_TRIES):
+            rule = draw_rule(draws, plot.words)
+            conditions = {_theme(c) for c in rule.conditions}
+            conclusion = _theme(rule.conclusion)
+            entities = draws.some(plot.words.entities, draws.between(1, 2))
+            needed = [
+                c.bind(entity) for c in rule.conditions if c.polarity != "~" for entity in entities
+            ]
+            apart = conclusion not in read | conditions and not conditions & written
+            if apart and plot.add_facts(needed):
+                plot.forbid(*(rule.conclusion.bind(entity) for entity in entities))
+                plot.rules.append(rule)
+                read |= {*conditions, conclusion}
+                written.add(conclusion)
+                break
 
 
-def _draw_theory(rng: np.random.Generator, shape: TheoryShape, assumption: Assumption) -> Theory:
-    draw = _Draw(rng, shape, assumption)
-    rules = tuple(draw.rules())
-    facts = {draw.fact() for _ in range(shape.num_facts)}
-    for index in rng.integers(len(rules), size=shape.num_seeded):
-        person = draw.person()
-        facts |= {
-            condition.bind(person)
-            for condition in rules[int(index)].conditions
-            if condition.polarity != "~"
-        }
-    return Theory(assumption=assumption, facts=tuple(sorted(facts)), rules=rules)
-
-
-class _Draw:
-    """One theory's vocabulary and its random choices."""
-
-    def __init__(
-        self, rng: np.random.Generator, shape: TheoryShape, assumption: Assumption
-    ) -> None:
-        self.rng = rng
-        self.shape = shape
-        self.assumption = assumption
-        self.people = self._some(PEOPLE, shape.num_people)
-        self.attributes = self._some(ATTRIBUTES, shape.num_attributes)
-        self.verbs = self._some(VERBS, shape.num_verbs)
-        # Negation as failure only looks down these levels, so that every theory is stratified.
-        self.level = {n: int(rng.integers(_NUM_LEVELS)) for n in (*self.attributes, *self.verbs)}
-
-    def _some(self, words: tuple[str, ...], number: int) -> tuple[str, ...]:
-        return tuple(words[int(i)] for i in self.rng.permutation(len(words))[:number])
-
-    def _one(self, words: tuple[str, ...]) -> str:
-        return words[int(self.rng.integers(len(words)))]
-
-    def person(self) -> str:
-        """A person of this theory."""
-        return self._one(self.people)
-
-    def fact(self) -> Atom:
-        """A fact about an attribute or, at times, a relation; under OWA at times a negative one."""
-        negative = self.assumption == "OWA" and self.rng.random() < 0.15
-        if self.verbs and self.rng.random() < 0.3:
-            return Atom(
-                self.person(), self._one(self.verbs), self.person(), "-" if negative else "+"
-            )
-        return Atom(self.person(), "is", self._one(self.attributes), "-" if negative else "+")
-
-    def rules(self) -> Iterator[Rule]:
-        """Rules that are all different."""
-        seen: set[Rule] = set()
-        while len(seen) < self.shape.num_rules:
-            rule = self._rule()
-            if rule not in seen:
-                seen.add(rule)
-                yield rule
-
-    def _rule(self) -> Rule:
-        subject = self.person() if self.rng.random() < 0.15 else "someone"
-        if self.verbs and self.rng.random() < 0.2:
-            return self._relational(subject)
-        head = self._one(self.attributes)
-        others = tuple(
-            a for a in self.attributes if a != head and self.level[a] <= self.level[head]
-        )
-        if not others:
-            return self._rule()
-        chosen = self._some(others, 1 + int(self.rng.choice(3, p=(0.4, 0.45, 0.15))))
-        conditions = [self._condition(subject, attribute, head) for attribute in chosen]
-        if all(condition.polarity != "+" for condition in conditions):
-            conditions[0] = conditions[0].with_polarity("+")
-        negative = self.assumption == "OWA" and self.rng.random() < 0.15
-        return Rule(
-            conditions=tuple(conditions),
-            conclusion=Atom(subject, "is", head, "-" if negative else "+"),
-        )
-
-    def _condition(self, subject: str, attribute: str, head: str) -> Atom:
-        if self.assumption == "OWA":
-            return Atom(subject, "is", attribute, "-" if self.rng.random() < 0.2 else "+")
-        below = self.level[attribute] < self.level[head]
-        return Atom(subject, "is", attribute, "~" if below and self.rng.random() < 0.7 else "+")
-
-    def _relational(self, subject: str) -> Rule:
-        verb, attribute = self._one(self.verbs), self._one(self.attributes)
-        relation = Atom(subject, verb, self.person())
-        quality = Atom(subject, "is", attribute)
-        climb = self.level[attribute] - self.level[verb]
-        if climb > 0 or (climb == 0 and self.rng.random() < 0.5):
-            return Rule(conditions=(relation,), conclusion=quality)
-        return Rule(conditions=(quality,), conclusion=relation)
+def _all_rules(draws: Draws, plot: _Plot, number: int) -> list[Rule]:
+    """The pair's rules, those beside them and, up to the number, rules about anything; all different, in any order."""
+    rules = list(dict.fromkeys((plot.first, plot.second, *plot.rules)))
+    while len(rules) < number:
+        rule = draw_rule(draws, plot.words)
+        if rule not in rules:
+            rules.append(rule)
+    return draws.shuffled(rules)

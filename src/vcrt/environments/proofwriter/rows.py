@@ -1,15 +1,10 @@
-"""JSON lines from outside: one object a line, each fault reported with its file and line; nothing is skipped.
-
-Also holds what every reader yields: a theory with its questions and gold answers.
-"""
+"""Rows from outside: a JSON object with a theory, its questions and gold answers; each fault names its place."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from vcrt.environments.proofwriter.engine import Answer
 from vcrt.environments.proofwriter.theory import ASSUMPTIONS, Assumption, Atom, Theory
@@ -33,33 +28,12 @@ class GoldQuestion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelledTheory:
-    """A theory of the data under its own ``id``, with its questions."""
+    """A theory of the data under its own ``id``, with its questions; ``where`` is its place in a file."""
 
     id: str
+    where: str
     theory: Theory
     questions: tuple[GoldQuestion, ...]
-
-
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file; raises :class:`MalformedInputError` where it cannot be read as one."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MalformedInputError(
-            "cannot read the file",
-            where=str(path),
-            found=str(error),
-            expected="a readable UTF-8 file",
-        ) from error
-
-
-def json_rows(text: str, source: str) -> Iterator[tuple[str, dict[str, Json]]]:
-    """``(where, object)`` for each line of ``text``; an empty or malformed line raises, also the only one."""
-    # Not splitlines(): JSON strings may hold U+2028 and its kind unescaped.
-    lines = text.removesuffix("\n").split("\n")
-    for number, line in enumerate(lines, 1):
-        where = f"{source}, line {number}"
-        yield where, json_row(line, where)
 
 
 def json_row(line: str, where: str) -> dict[str, Json]:

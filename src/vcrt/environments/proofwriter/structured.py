@@ -1,6 +1,6 @@
 """The official ``meta-*.jsonl`` files of ProofWriter: one theory a line, atoms and rules as s-expressions.
 
-Promised: each line gives one theory with its questions, or one :class:`MalformedInputError` that names the line.
+Promised: each row gives one theory with its questions, or one :class:`MalformedInputError` that names its place.
 Proofs (``proofs``, ``allProofs``, ``proofDetails``) are not read. Data: Tafjord, Dalvi, Clark 2021, Allen Institute
 for AI, CC BY.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TypeAlias, Union
 
 from vcrt.environments.proofwriter.rows import (
@@ -17,10 +16,7 @@ from vcrt.environments.proofwriter.rows import (
     LabelledTheory,
     assumption_of,
     gold_answer,
-    json_row,
-    json_rows,
     placed,
-    read_text,
     text_field,
 )
 from vcrt.environments.proofwriter.theory import Assumption, Atom, Polarity, Rule, Theory, is_term
@@ -33,22 +29,13 @@ MAX_DEPTH = 8
 _TOKEN = re.compile(r'\s*(?:([()])|(->)|"([^"\\]*)")')
 
 
-def read_structured(
-    path: Path, *, assumption: Assumption | None = None
-) -> Iterator[LabelledTheory]:
-    """The theories of a ``meta-*.jsonl`` file; ``assumption`` is read from each id unless it is given."""
-    for where, row in json_rows(read_text(path), str(path)):
-        yield _labelled(row, assumption, where)
-
-
-def parse_structured(
-    line: str, *, assumption: Assumption | None = None, where: str = "text"
+def structured_theory(
+    row: dict[str, Json], where: str, *, assumption: Assumption | None = None
 ) -> LabelledTheory:
-    """The theory in one such line; raises :class:`MalformedInputError`."""
-    return _labelled(json_row(line, where), assumption, where)
+    """The theory in a row of a ``meta-*.jsonl`` file; ``assumption`` is read from its id unless it is given.
 
-
-def _labelled(row: dict[str, Json], assumption: Assumption | None, where: str) -> LabelledTheory:
+    Raises :class:`MalformedInputError`, as everything here does.
+    """
     identity = text_field(row, "id", where)
     world = assumption_of(identity, assumption, where)
     facts = [
@@ -64,7 +51,7 @@ def _labelled(row: dict[str, Json], assumption: Assumption | None, where: str) -
     except MalformedInputError as error:
         raise placed(error, where) from error
     questions = tuple(_question(item, at) for at, item in _entries(row, "questions", where))
-    return LabelledTheory(id=identity, theory=theory, questions=questions)
+    return LabelledTheory(id=identity, where=where, theory=theory, questions=questions)
 
 
 def _entries(row: dict[str, Json], key: str, where: str) -> Iterator[tuple[str, dict[str, Json]]]:

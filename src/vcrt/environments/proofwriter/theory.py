@@ -7,8 +7,9 @@ polarities that its assumption allows). Not covered: what follows from it (``eng
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from vcrt.errors import MalformedInputError
@@ -21,6 +22,11 @@ VARIABLES = frozenset({"someone", "something"})
 ASSUMPTIONS: tuple[Assumption, ...] = ("CWA", "OWA")
 
 
+def atom_text(subject: str, predicate: str, obj: str, polarity: str) -> str:
+    """An atom as ProofWriter writes it, for example ``("Bob" "is" "red" "+")``."""
+    return f'("{subject}" "{predicate}" "{obj}" "{polarity}")'
+
+
 class Atom(NamedTuple):
     """``(subject, predicate, object, polarity)``: ``+`` asserted, ``-`` negated, ``~`` negated as failure."""
 
@@ -31,8 +37,8 @@ class Atom(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The atom as ProofWriter writes it, for example ``("Bob" "is" "red" "+")``."""
-        return f'("{self.subject}" "{self.predicate}" "{self.object}" "{self.polarity}")'
+        """The atom as ProofWriter writes it; see :func:`atom_text`."""
+        return atom_text(*self)
 
     def with_polarity(self, polarity: Polarity) -> Atom:
         """The same atom under another polarity."""
@@ -67,7 +73,12 @@ class Rule:
     @property
     def variable(self) -> str | None:
         """The rule's variable word, or None for a rule about named entities only."""
-        return min({v for atom in self.atoms() for v in atom.variables()}, default=None)
+        for subject, _, obj, _ in self.atoms():
+            if subject in VARIABLES:
+                return subject
+            if obj in VARIABLES:
+                return obj
+        return None
 
     def atoms(self) -> tuple[Atom, ...]:
         """The conditions, then the conclusion."""
@@ -94,76 +105,95 @@ class Theory:
                 found=repr(self.assumption),
                 expected="'CWA' or 'OWA'",
             )
-        asserted = {"+"} if self.assumption == "CWA" else {"+", "-"}
-        conditional = {"+", "~"} if self.assumption == "CWA" else {"+", "-"}
+        asserted = ("+",) if self.assumption == "CWA" else ("+", "-")
+        conditional = ("+", "~") if self.assumption == "CWA" else ("+", "-")
         for number, fact in enumerate(self.facts, 1):
-            self._check(fact, f"fact {number}", asserted)
-            if fact.variables():
+            self._check(fact, ("fact", number), asserted)
+            if fact.subject in VARIABLES or fact.object in VARIABLES:
                 raise MalformedInputError(
                     "a fact must not have a variable", where=f"fact {number}", found=fact.text
                 )
         for number, rule in enumerate(self.rules, 1):
-            self._check_rule(rule, f"rule {number}", asserted, conditional)
+            self._check_rule(rule, number, asserted, conditional)
 
     def _check_rule(
-        self, rule: Rule, where: str, asserted: set[str], conditional: set[str]
+        self, rule: Rule, number: int, asserted: tuple[str, ...], conditional: tuple[str, ...]
     ) -> None:
         if not rule.conditions:
             raise MalformedInputError(
                 "a rule needs a condition",
-                where=where,
+                where=f"rule {number}",
                 found=f"a bare conclusion {rule.conclusion.text}",
                 expected="at least one condition",
                 remedy="write what always holds as a fact",
             )
         for atom in rule.conditions:
-            self._check(atom, f"{where}, condition", conditional)
-        self._check(rule.conclusion, f"{where}, conclusion", asserted)
-        words = {v for atom in rule.atoms() for v in atom.variables()}
+            self._check(atom, ("rule", number, ", condition"), conditional)
+        self._check(rule.conclusion, ("rule", number, ", conclusion"), asserted)
+        conditions = {term for atom in rule.conditions for term in (atom.subject, atom.object)}
+        conclusion = {rule.conclusion.subject, rule.conclusion.object}
+        words = VARIABLES & (conditions | conclusion)
         if len(words) > 1:
             raise MalformedInputError(
                 "a rule has one variable",
-                where=where,
+                where=f"rule {number}",
                 found=" and ".join(sorted(words)),
                 expected="the same word ('someone' or 'something') throughout the rule",
             )
-        if rule.conclusion.variables() and not any(c.variables() for c in rule.conditions):
+        if words and not words & conditions:
             raise MalformedInputError(
                 "the conclusion has a variable that no condition has",
-                where=where,
+                where=f"rule {number}",
                 found=rule.conclusion.text,
                 expected="a condition on the same variable",
             )
 
-    def _check(self, atom: Atom, where: str, allowed: set[str]) -> None:
-        for part, term in zip(("subject", "predicate", "object"), atom[:3], strict=True):
-            if not is_term(term):
-                raise MalformedInputError(
-                    f"the {part} of an atom is not a plain term",
-                    where=where,
-                    found=repr(term)[:80],
-                    expected='printable text without ", \\ or outer spaces',
-                )
-        if atom.predicate in VARIABLES or (atom.predicate == "is" and atom.object in VARIABLES):
+    def _check(
+        self, atom: Atom, place: tuple[str, int] | tuple[str, int, str], allowed: tuple[str, ...]
+    ) -> None:
+        subject, predicate, obj, polarity = atom
+        if not (is_term(subject) and is_term(predicate) and is_term(obj)):
+            part, term = next(
+                (part, term)
+                for part, term in zip(("subject", "predicate", "object"), atom[:3], strict=True)
+                if not is_term(term)
+            )
+            raise MalformedInputError(
+                f"the {part} of an atom is not a plain term",
+                where=_place(*place),
+                found=repr(term)[:80],
+                expected='printable text without ", \\ or outer spaces',
+            )
+        if predicate in VARIABLES or (predicate == "is" and obj in VARIABLES):
             raise MalformedInputError(
                 "a variable stands for entities only",
-                where=where,
+                where=_place(*place),
                 found=atom.text,
                 expected="the variable as subject, or as object of a verb other than 'is'",
             )
-        if atom.polarity not in allowed:
+        if polarity not in allowed:
             raise MalformedInputError(
                 f"polarity not allowed here under {self.assumption}",
-                where=where,
-                found=repr(atom.polarity),
-                expected=" or ".join(repr(p) for p in sorted(allowed)),
+                where=_place(*place),
+                found=repr(polarity),
+                expected=" or ".join(repr(p) for p in allowed),
                 remedy="'~' is negation as failure (CWA conditions), '-' explicit negation (OWA)",
             )
 
     def entities(self) -> tuple[str, ...]:
         """The entities that the facts and rules name, sorted; rules range over these."""
-        atoms = [*self.facts, *(atom for rule in self.rules for atom in rule.atoms())]
-        return tuple(sorted({e for atom in atoms for e in atom.entities()}))
+        named = set()
+        for subject, predicate, obj, _ in self._atoms():
+            named.add(subject)
+            if predicate != "is":
+                named.add(obj)
+        return tuple(sorted(named - VARIABLES))
+
+    def _atoms(self) -> Iterator[Atom]:
+        yield from self.facts
+        for rule in self.rules:
+            yield from rule.conditions
+            yield rule.conclusion
 
     def content_hash(self) -> str:
         """SHA-256 of the theory as a set of facts and a set of rules, whatever their order."""
@@ -174,6 +204,11 @@ class Theory:
         return json_digest({"assumption": self.assumption, "facts": facts, "rules": rules})
 
 
+def _place(kind: str, number: int, part: str = "") -> str:
+    return f"{kind} {number}{part}"
+
+
+@lru_cache(maxsize=4096)
 def is_term(value: object) -> bool:
     """Whether ``value`` may stand in an atom: printable text without quotes, backslashes or outer spaces."""
     return (
@@ -201,19 +236,12 @@ def theory_from_json(value: Json, where: str = "theory") -> Theory:
     """Read what :func:`theory_to_json` wrote; raises :class:`MalformedInputError` that names the field."""
     fields = _object(value, ("assumption", "facts", "rules"), where)
     rules = []
-    for index, item in enumerate(_list(fields["rules"], f"{where}.rules")):
+    for index, item in enumerate(_list(fields["rules"], where, "rules")):
         at = f"{where}.rules[{index}]"
         rule = _object(item, ("if", "then"), at)
-        conditions = [
-            _atom(c, f"{at}.if[{i}]") for i, c in enumerate(_list(rule["if"], f"{at}.if"))
-        ]
-        rules.append(
-            Rule(conditions=tuple(conditions), conclusion=_atom(rule["then"], f"{at}.then"))
-        )
-    facts = [
-        _atom(item, f"{where}.facts[{index}]")
-        for index, item in enumerate(_list(fields["facts"], f"{where}.facts"))
-    ]
+        conditions = _atoms(rule["if"], at, "if")
+        rules.append(Rule(conditions=conditions, conclusion=_atom(rule["then"], at, "then")))
+    facts = _atoms(fields["facts"], where, "facts")
     assumption = fields["assumption"]
     if assumption not in ASSUMPTIONS:
         raise MalformedInputError(
@@ -222,12 +250,12 @@ def theory_from_json(value: Json, where: str = "theory") -> Theory:
             found=repr(assumption)[:80],
             expected="'CWA' or 'OWA'",
         )
-    return Theory(assumption=assumption, facts=tuple(facts), rules=tuple(rules))
+    return Theory(assumption=assumption, facts=facts, rules=tuple(rules))
 
 
 def _object(value: Json, keys: tuple[str, ...], where: str) -> Mapping[str, Json]:
-    if not isinstance(value, Mapping) or set(value) != set(keys):
-        found = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
+    if not isinstance(value, dict) or value.keys() != set(keys):
+        found = sorted(map(str, value)) if isinstance(value, dict) else type(value).__name__
         raise MalformedInputError(
             "not the expected JSON object",
             where=where,
@@ -237,22 +265,35 @@ def _object(value: Json, keys: tuple[str, ...], where: str) -> Mapping[str, Json
     return value
 
 
-def _list(value: Json, where: str) -> Sequence[Json]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
+def _list(value: Json, where: str, field: str) -> Sequence[Json]:
+    if not isinstance(value, (list, tuple)):
         raise MalformedInputError(
-            "not a JSON list", where=where, found=type(value).__name__, expected="a list"
+            "not a JSON list",
+            where=f"{where}.{field}",
+            found=type(value).__name__,
+            expected="a list",
         )
     return value
 
 
-def _atom(value: Json, where: str) -> Atom:
-    parts = _list(value, where)
-    if len(parts) != 4 or not all(isinstance(part, str) for part in parts):
-        raise MalformedInputError(
-            "not an atom",
-            where=where,
-            found=repr(parts)[:200],
-            expected="[subject, predicate, object, polarity], four strings",
-        )
-    subject, predicate, obj, polarity = cast("Sequence[str]", parts)
-    return Atom(subject, predicate, obj, cast(Polarity, polarity))
+def _atoms(value: Json, where: str, field: str) -> tuple[Atom, ...]:
+    items = _list(value, where, field)
+    return tuple([_atom(item, where, field, index) for index, item in enumerate(items)])
+
+
+def _atom(value: Json, where: str, field: str, index: int | None = None) -> Atom:
+    if isinstance(value, (list, tuple)) and len(value) == 4:
+        subject, predicate, obj, polarity = value
+        if (
+            isinstance(subject, str)
+            and isinstance(predicate, str)
+            and isinstance(obj, str)
+            and isinstance(polarity, str)
+        ):
+            return Atom(subject, predicate, obj, cast(Polarity, polarity))
+    raise MalformedInputError(
+        "not an atom",
+        where=f"{where}.{field}" if index is None else f"{where}.{field}[{index}]",
+        found=repr(value)[:200],
+        expected="[subject, predicate, object, polarity], four strings",
+    )

@@ -1,0 +1,1 @@
+"""SQLite schema and data changes as an environment of vcrt."""

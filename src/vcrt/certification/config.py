@@ -1,0 +1,107 @@
+"""What to certify: series of candidate episodes, sampled by schema or given one by one.
+
+Equal configurations under equal versions give equal datasets. Not covered: how the work is done and by how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vcrt.certification.episodes import PAPER_PRESET, Preset
+from vcrt.environments.contract import Episode
+from vcrt.hashing import Json, json_digest
+from vcrt.randomness import derive_seed
+
+#: Candidates in one shard. It belongs to the result (refills come in whole shards), so it is not tunable.
+SHARD_SIZE = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """The candidates of one schema.
+
+    Sampled until ``wanted`` are certified; or, if ``wanted`` is None, the given ``episodes``, as many as certify.
+    """
+
+    environment: str
+    schema: str
+    wanted: int | None
+    episodes: tuple[Episode, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """``environment/schema``."""
+        return f"{self.environment}/{self.schema}"
+
+    def to_json(self) -> dict[str, Json]:
+        """What the series asks for: a number of sampled episodes, or a digest of the given ones."""
+        asked: dict[str, Json] = {"environment": self.environment, "schema": self.schema}
+        if self.wanted is not None:
+            return {**asked, "sampled": self.wanted}
+        digest = json_digest([[e.episode_id, e.content_hash()] for e in self.episodes])
+        return {**asked, "given": len(self.episodes), "sha256": digest}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CertificationConfig:
+    """What to certify, from which seed every candidate's own seed is derived, and what a frozen episode looks like."""
+
+    series: tuple[Series, ...]
+    seed: int = 0
+    preset: Preset = PAPER_PRESET
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """The environments of the series, in order of first appearance."""
+        return tuple(dict.fromkeys(series.environment for series in self.series))
+
+    def to_json(self) -> dict[str, Json]:
+        """The JSON form, as manifests hold it."""
+        return {
+            "seed": self.seed,
+            "num_operations": self.preset.num_operations,
+            "orbit_size": self.preset.orbit_size,
+            "series": [series.to_json() for series in self.series],
+        }
+
+    def candidate_seed(self, series: Series, number: int) -> int:
+        """The seed of a sampled series' candidate."""
+        return derive_seed(self.seed, series.environment, series.schema, number) % 2**31
+
+
+def sampled(
+    schemas: Mapping[str, Sequence[str]],
+    episodes: int | Mapping[str, int],
+    *,
+    seed: int = 0,
+    preset: Preset = PAPER_PRESET,
+) -> CertificationConfig:
+    """Sampled series: ``schemas`` by environment, ``episodes`` for each schema (or by environment)."""
+    return CertificationConfig(
+        series=tuple(
+            Series(
+                environment=environment,
+                schema=schema,
+                wanted=episodes if isinstance(episodes, int) else episodes[environment],
+            )
+            for environment, names in schemas.items()
+            for schema in names
+        ),
+        seed=seed,
+        preset=preset,
+    )
+
+
+def given(episodes: Sequence[Episode], *, preset: Preset = PAPER_PRESET) -> CertificationConfig:
+    """Series of given episodes, one for each environment and schema, in the order of the episodes."""
+    grouped: dict[tuple[str, str], list[Episode]] = {}
+    for episode in episodes:
+        grouped.setdefault((episode.environment, episode.schema), []).append(episode)
+    return CertificationConfig(
+        series=tuple(
+            Series(environment=environment, schema=schema, wanted=None, episodes=tuple(some))
+            for (environment, schema), some in sorted(grouped.items())
+        ),
+        preset=preset,
+    )

@@ -1,0 +1,102 @@
+"""A user's Lean file through the verifier: what is lifted from it, replayed in every order, and reported.
+
+Every theorem is judged by itself, so that one that Lean refuses or gives no verdict on does not stop the others.
+Not covered: how a file is read (see :mod:`vcrt.environments.lean.lifting`) and how orders are replayed (the caller's
+choice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from vcrt.certification.certificates import InconsistentReplayError
+from vcrt.certification.pairs import OrdersReport, PairReport, Refused, report_orders
+from vcrt.certification.replay import EpisodeReplays
+from vcrt.environments.contract import Environment, Episode, Versions
+from vcrt.environments.lean.lifting import Cause, Lifted, Refusal, lift_file
+from vcrt.errors import MalformedInputError, VerifierFailure
+
+#: Replays all orders of each episode.
+ReplayOrders: TypeAlias = Callable[[Environment, Sequence[Episode]], list[EpisodeReplays]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiftedTheorem:
+    """A theorem (or a file of declarations) and what was found; messages speak of the user's own names."""
+
+    lifted: Lifted
+    orders: OrdersReport
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeanLift:
+    """All that was found in a file, and what was refused, by lines."""
+
+    file: str
+    digest: str
+    versions: Versions
+    theorems: tuple[LiftedTheorem, ...]
+    refused: tuple[Refusal, ...]
+
+
+def lift_lean(path: Path, environment: Environment, replay: ReplayOrders) -> LeanLift:
+    """Lift a ``.lean`` file and report what its steps do in every order.
+
+    Raises :class:`MalformedInputError` if the file cannot be read and :class:`vcrt.errors.UnavailableError` without a
+    fit Lean; a theorem that Lean refuses or gives no verdict on is among the refused ones.
+    """
+    versions = environment.versions()
+    file = lift_file(path)
+    outcomes = [_judged(file.name, lifted, environment, replay) for lifted in file.lifted]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
+    return LeanLift(
+        file=file.name,
+        digest=file.digest,
+        versions=versions,
+        theorems=tuple(outcome for outcome in outcomes if isinstance(outcome, LiftedTheorem)),
+        refused=tuple(sorted([*file.refused, *refused], key=lambda refusal: refusal.line)),
+    )
+
+
+def _judged(
+    file: str, lifted: Lifted, environment: Environment, replay: ReplayOrders
+) -> LiftedTheorem | Refusal:
+    def refusal(found: str, allowed: str, cause: Cause) -> Refusal:
+        return Refusal(
+            file=file,
+            line=lifted.line,
+            theorem=lifted.theorem,
+            found=lifted.spelling.restored(found),
+            allowed=allowed,
+            cause=cause,
+        )
+
+    try:
+        (evidence,) = replay(environment, [lifted.episode])
+        return LiftedTheorem(lifted=lifted, orders=_restored(lifted, report_orders(evidence)))
+    except MalformedInputError as error:
+        return refusal(error.found or error.what, error.expected or "", "lean")
+    except VerifierFailure as error:
+        return refusal(error.found or error.what, error.expected or "", "no verdict")
+    except InconsistentReplayError as error:
+        return refusal(str(error), "one answer to one sequence", "no verdict")
+
+
+def _restored(lifted: Lifted, orders: OrdersReport) -> OrdersReport:
+    """The report with the names that the user wrote."""
+
+    def pair(report: PairReport) -> PairReport:
+        return replace(report, reason=lifted.spelling.restored(report.reason))
+
+    def refused(report: Refused) -> Refused:
+        return replace(report, reason=lifted.spelling.restored(report.reason))
+
+    reference = orders.reference_refusal
+    return replace(
+        orders,
+        pairs=tuple(map(pair, orders.pairs)),
+        reference_refusal=None if reference is None else refused(reference),
+    )

@@ -1,0 +1,193 @@
+"""What the replays of one episode say about its steps: which pairs commute, which do not, and the verifier's reason.
+
+Pure functions of the replays of all orders, for any number of steps. Unlike certification, which leaves out an episode
+that does not fit, this describes whatever the verifier said: relations that depend on the context, steps that never run
+side by side, a reference order that is refused. Not covered: whether the episode may be frozen (see
+:mod:`vcrt.certification.episodes`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal, TypeAlias
+
+from vcrt.certification.certificates import Certificate, Verdict, certificates
+from vcrt.certification.episodes import legal_orders
+from vcrt.certification.replay import EpisodeReplays
+from vcrt.environments.contract import Episode, Replay
+from vcrt.orders import Order
+
+PairRelation: TypeAlias = Literal[
+    "commutes", "precedes", "conflicts", "depends on context", "uncertified"
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairReport:
+    """What was found about two steps; ``first`` stands before ``second`` in the reference order.
+
+    ``before`` is the one that must come first (``precedes``) or that comes first in the reference order
+    (``conflicts``), and ``None`` for the other relations. ``examples`` holds one certificate for each verdict that
+    is not vacuous and each direction, in the shortest context that shows it.
+    """
+
+    first: int
+    second: int
+    relation: PairRelation
+    before: int | None
+    reason: str
+    """The verifier's own message where it refused one of the two, else what was seen."""
+    always_first: int | None
+    """Which of the two stands first in every legal order, be it through other steps; ``None`` if it may vary."""
+    contexts: Mapping[Verdict, int]
+    """In how many contexts each verdict was found."""
+    examples: tuple[Certificate, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused:
+    """A refusal: after how many accepted steps, of which one (``None``: of the whole at its end), and why."""
+
+    num_accepted: int
+    step: int | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrdersReport:
+    """What was found about an episode: its pairs, sorted, and how many of its orders are legal."""
+
+    episode: Episode
+    pairs: tuple[PairReport, ...]
+    num_orders: int
+    legal: tuple[Order, ...]
+    """The orders that are accepted and end in the reference order's state; none if that one is refused."""
+    num_other_state: int
+    """How many orders are accepted, but do not end in the reference order's state."""
+    reference_refusal: Refused | None
+    """Where and why the reference order itself is refused, if it is."""
+    idle: tuple[int, ...]
+    """The steps that somewhere leave the state as it is."""
+
+    @property
+    def num_legal(self) -> int:
+        """How many orders are legal."""
+        return len(self.legal)
+
+
+def report_orders(evidence: EpisodeReplays) -> OrdersReport:
+    """What the replays of all orders of an episode say.
+
+    Raises :class:`vcrt.certification.certificates.InconsistentReplayError` if they contradict each other.
+    """
+    episode = evidence.episode
+    by_pair: dict[tuple[int, int], list[Certificate]] = {
+        pair: [] for pair in combinations(range(episode.num_operations), 2)
+    }
+    for certificate in certificates(evidence):
+        by_pair[certificate.pair].append(certificate)
+    legal = tuple(legal_orders(evidence.replays))
+    reference = min(evidence.replays, key=lambda replay: replay.sequence)
+    return OrdersReport(
+        episode=episode,
+        pairs=tuple(_pair(episode, pair, found, legal) for pair, found in by_pair.items()),
+        num_orders=len(evidence.replays),
+        legal=legal,
+        num_other_state=sum(replay.accepted for replay in evidence.replays) - len(legal),
+        reference_refusal=_refused(reference),
+        idle=tuple(sorted({i for replay in evidence.replays for i in _idle_steps(replay)})),
+    )
+
+
+def _pair(
+    episode: Episode, pair: tuple[int, int], found: Sequence[Certificate], legal: Sequence[Order]
+) -> PairReport:
+    examples: dict[tuple[PairRelation, int | None], Certificate] = {}
+    for certificate in found:
+        if certificate.verdict != "vacuous":
+            examples.setdefault(_relation(certificate), certificate)
+    relation: PairRelation
+    if len(examples) == 1:
+        (((relation, before), example),) = examples.items()
+        reason = _reason(example)
+    elif examples:
+        relation, before = "depends on context", None
+        reason = "; ".join(_in_context(episode, *item) for item in examples.items())
+    else:
+        relation, before = "uncertified", None
+        reason = _why_nothing(found)
+    return PairReport(
+        first=pair[0],
+        second=pair[1],
+        relation=relation,
+        before=before,
+        reason=reason,
+        always_first=_always_first(pair, legal),
+        contexts=Counter(certificate.verdict for certificate in found),
+        examples=tuple(examples.values()),
+    )
+
+
+def _always_first(pair: tuple[int, int], legal: Sequence[Order]) -> int | None:
+    seen: set[int] = set()
+    for order in legal:
+        seen.add(min(pair, key=order.index))
+        if len(seen) == 2:
+            return None
+    return seen.pop() if seen else None
+
+
+def _relation(certificate: Certificate) -> tuple[PairRelation, int | None]:
+    match certificate.verdict:
+        case "precedes":
+            return "precedes", certificate.before
+        case "conflicts":
+            return "conflicts", certificate.before
+        case _:
+            return "commutes", None
+
+
+def _reason(certificate: Certificate) -> str:
+    match certificate.verdict:
+        case "diamond":
+            return "both orders are accepted and end in one state"
+        case "conflicts":
+            return "both orders are accepted and end in different states"
+        case _:
+            return certificate.forward.rejection or certificate.reverse.rejection or ""
+
+
+def _in_context(
+    episode: Episode, relation: tuple[PairRelation, int | None], certificate: Certificate
+) -> str:
+    signatures = [operation.signature for operation in episode.operations]
+    kind, before = relation
+    after = ", ".join(signatures[i] for i in certificate.context) or "nothing"
+    first = "" if before is None else f" ({signatures[before]} first)"
+    return f"after {after}: {kind}{first}, {_reason(certificate)}"
+
+
+def _why_nothing(found: Sequence[Certificate]) -> str:
+    if not found:
+        return "no accepted steps lead to where both of them are still to be taken"
+    return f"neither order is accepted anywhere: {found[0].forward.rejection}"
+
+
+def _refused(replay: Replay) -> Refused | None:
+    if replay.rejection is None:
+        return None
+    num_accepted = len(replay.state_hashes) - 1
+    whole = num_accepted == len(replay.sequence)
+    return Refused(
+        num_accepted=num_accepted,
+        step=None if whole else replay.sequence[num_accepted],
+        reason=replay.rejection.reason,
+    )
+
+
+def _idle_steps(replay: Replay) -> list[int]:
+    states = replay.state_hashes
+    return [replay.sequence[k] for k in range(len(states) - 1) if states[k] == states[k + 1]]

@@ -1,0 +1,101 @@
+"""Finished pieces of a certification on disk, so that one that is killed goes on where it was.
+
+A piece is written whole or not at all, and names what it belongs to and the SHA-256 of its content; a file that is
+damaged or cut short counts as missing. Pieces of another configuration, of other versions of a verifier or of another
+vcrt are refused, never mixed in.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import vcrt
+from vcrt.certification.config import CertificationConfig
+from vcrt.environments.contract import Versions
+from vcrt.errors import DatasetError
+from vcrt.hashing import Json, canonical_json, json_digest, sha256_hex
+from vcrt.storage import remove_unfinished_files, write_file
+
+_FORMAT = "vcrt-shards/1"
+_IDENTITY = "identity.json"
+#: The lock of whoever works in a store.
+LOCK = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStore:
+    """The pieces of one certification; make one with :func:`open_store`."""
+
+    path: Path
+    identity: str
+
+    def read(self, name: str) -> Any:
+        """The content of a piece, or None if it is not there whole."""
+        try:
+            header_line, _, body = (self.path / name).read_bytes().partition(b"\n")
+            header = json.loads(header_line)
+        except (FileNotFoundError, ValueError):
+            return None
+        return json.loads(body) if header == self._header(name, body) else None
+
+    def write(self, name: str, content: Json) -> None:
+        """Put a finished piece under ``name``, a relative path."""
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        body = canonical_json(content)
+        write_file(file, canonical_json(self._header(name, body)) + b"\n" + body)
+
+    def remove(self) -> None:
+        """Remove the whole store."""
+        shutil.rmtree(self.path)
+
+    def _header(self, name: str, body: bytes) -> dict[str, Json]:
+        return {"identity": self.identity, "name": name, "sha256": sha256_hex(body)}
+
+
+def open_store(
+    path: Path, config: CertificationConfig, versions: dict[str, Versions]
+) -> ShardStore:
+    """Make or reopen the store of a certification at ``path``; raises :class:`DatasetError` if it is another's."""
+    belongs_to: dict[str, Json] = {
+        "format": _FORMAT,
+        "vcrt": vcrt.__version__,
+        "config": config.to_json(),
+        "versions": {name: some.to_json() for name, some in sorted(versions.items())},
+    }
+    path.mkdir(parents=True, exist_ok=True)
+    remove_unfinished_files(path)
+    file = path / _IDENTITY
+    if file.exists():
+        found = _read_identity(file)
+        if found != belongs_to:
+            differing = sorted(k for k in belongs_to if found.get(k) != belongs_to[k])
+            raise DatasetError(
+                "the unfinished certification that is there was begun differently",
+                where=str(path),
+                found=f"another {', '.join(differing)}",
+                expected="the same configuration, verifiers and vcrt",
+                remedy="give the options that it was begun with, choose another --output, or remove that folder",
+            )
+    elif any(entry.name != LOCK for entry in path.iterdir()):
+        raise DatasetError(
+            "the folder for unfinished work holds something else",
+            where=str(path),
+            expected=f"an empty folder, or one with {_IDENTITY}",
+            remedy="choose another --output, or move that folder away",
+        )
+    else:
+        write_file(file, canonical_json(belongs_to))
+    return ShardStore(path, json_digest(belongs_to))
+
+
+def _read_identity(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_bytes())
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

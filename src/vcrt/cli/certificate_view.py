@@ -1,0 +1,223 @@
+"""An episode and its certificates as a person reads them: steps, relations, orders, and every pair in every context.
+
+Only the rendering; what is shown comes from :mod:`vcrt.records.examination`. Nothing is cut off but hashes and the
+initial state, which the JSON form holds whole. Steps are numbered from 0, as everywhere in vcrt's files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from vcrt.certification.certificates import (
+    Certificate,
+    InconsistentReplayError,
+    PathEvidence,
+    Verdict,
+    certificates,
+)
+from vcrt.certification.episodes import CertifiedEpisode, Exclusion
+from vcrt.cli.certificate_words import (
+    EXCLUSIONS,
+    explanations,
+    order_groups,
+    order_text,
+    pair_title,
+    refused_step,
+    relation_text,
+    short_hash,
+)
+from vcrt.environments.contract import Operation
+from vcrt.hashing import canonical_json
+from vcrt.records.certificate import in_words
+from vcrt.records.examination import Examined
+from vcrt.report.wording import counted, printable
+
+#: Characters of the initial state that are printed.
+INITIAL_CHARS = 300
+
+_STYLES: dict[Verdict, str] = {
+    "diamond": "green",
+    "precedes": "red",
+    "conflicts": "yellow",
+    "vacuous": "dim",
+}
+_MEANINGS: dict[Verdict, str] = {
+    "diamond": "one state",
+    "precedes": "one refused",
+    "conflicts": "two states",
+    "vacuous": "certifies nothing",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """What is shown, how its environment describes a step, and where the evidence comes from."""
+
+    examined: Examined
+    describe: Callable[[Operation], str]
+    origin: str
+    only_pair: tuple[int, int] | None = None
+
+
+def print_view(console: Console, view: View) -> None:
+    """Print everything, or, for ``only_pair``, the steps and that pair."""
+    examined = view.examined
+    _print_head(console, view)
+    _heading(console, "Steps, in reference order")
+    console.print(_steps_table(view))
+    if view.only_pair is None:
+        if isinstance(examined.outcome, CertifiedEpisode):
+            _heading(console, "Relations")
+            for relation in examined.outcome.relations:
+                console.print(_text(f"  {relation_text(relation)}"))
+        replays = examined.evidence.replays.replays
+        _heading(console, f"Orders, {len(replays)} replayed")
+        for title, orders in order_groups(replays):
+            console.print(_indented(title, 2))
+            console.print(_indented(" ".join(map(order_text, orders)), 4))
+    certifies = (
+        "" if isinstance(examined.outcome, CertifiedEpisode) else "; all this certifies nothing"
+    )
+    _heading(console, f"Pairs, each in every context that an accepted sequence reaches{certifies}")
+    _print_pairs(console, view)
+
+
+def _print_head(console: Console, view: View) -> None:
+    examined = view.examined
+    episode, versions = examined.evidence.episode, examined.versions
+    console.print(_text(episode.episode_id, "bold"))
+    rows = [("outcome", _outcome_text(examined))]
+    if isinstance(examined.outcome, Exclusion):
+        rows.append(("found", examined.outcome.detail))
+    libraries = [f"{name} {_short_version(value)}" for name, value in versions.libraries.items()]
+    rows += [
+        ("evidence", view.origin),
+        ("environment", f"{episode.environment}, schema {episode.schema}"),
+        ("source", episode.provenance.source),
+        ("generator", f"{episode.provenance.generator}, seed {episode.provenance.seed}"),
+        ("content", episode.content_hash()),
+        ("verifier", versions.verifier),
+        ("versions", f"adapter {versions.adapter}, canonicalizer {versions.canonicalizer}"),
+        ("libraries", ", ".join(libraries) or "none"),
+    ]
+    rows += [
+        ("2nd opinion", f"{check.checker}: {check.agreed} of {check.checked} agree")
+        for check in examined.evidence.cross_checks
+    ] or [("2nd opinion", "none: this environment has no second engine")]
+    initial = canonical_json(episode.initial).decode()
+    shown = initial[:INITIAL_CHARS]
+    cut = f" ... ({len(initial):,} characters, whole in --json)" if shown != initial else ""
+    rows.append(("start", f"{shown}{cut}"))
+    rows.append(("", f"state {short_hash(examined.evidence.replays.replays[0].state_hashes[0])}"))
+    grid = _grid()
+    for name, value in rows:
+        style = "bold" if name in ("outcome", "found") else ""
+        grid.add_row(_text(name, "dim"), _text(value, style))
+    console.print(grid)
+
+
+def _outcome_text(examined: Examined) -> str:
+    outcome = examined.outcome
+    if isinstance(outcome, Exclusion):
+        return f"excluded, {outcome.kind}: {EXCLUSIONS[outcome.kind]}"
+    num_orders = len(outcome.replays)
+    return (
+        f"certified: {len(outcome.orbit)} of {num_orders} orders are legal, "
+        f"{counted(len(outcome.certificates), 'local certificate')}"
+    )
+
+
+def _steps_table(view: View) -> Table:
+    grid = _grid()
+    for index, operation in enumerate(view.examined.evidence.episode.operations):
+        native = view.describe(operation).removeprefix(f"{operation.signature}: ")
+        shown = "" if native == operation.signature else native
+        grid.add_row(_text(str(index), "bold"), _text(operation.signature), _text(shown))
+    return grid
+
+
+def _print_pairs(console: Console, view: View) -> None:
+    evidence = view.examined.evidence
+    try:
+        local = certificates(evidence.replays)
+    except InconsistentReplayError as error:
+        console.print(_indented(f"no pair can be compared: {error}", 2))
+        return
+    for pair in combinations(range(evidence.episode.num_operations), 2):
+        if view.only_pair in (None, pair):
+            _print_pair(console, pair, [c for c in local if c.pair == pair])
+
+
+def _print_pair(console: Console, pair: tuple[int, int], local: Sequence[Certificate]) -> None:
+    console.print()
+    console.print(_text(pair_title(pair, local), "bold"))
+    for line in explanations(local):
+        console.print(_indented(line, 2))
+    messages: dict[tuple[int, str], int] = {}
+    # Narrow enough for 80 columns.
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for name in ("after", "order", "first", "second", "verdict"):
+        table.add_column(name, overflow="fold")
+    for certificate in local:
+        style = _STYLES[certificate.verdict]
+        sides = (
+            (in_words(certificate.context), certificate.forward, certificate.verdict),
+            (
+                short_hash(certificate.context_hash),
+                certificate.reverse,
+                _MEANINGS[certificate.verdict],
+            ),
+        )
+        for after, path, verdict in sides:
+            first, second = _answers(path, messages)
+            order = " ".join(map(str, path.operations))
+            table.add_row(after, order, first, second, Text(verdict, style))
+        table.add_section()
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+    for (step, message), number in messages.items():
+        console.print(_indented(f"({number}) the verifier on step {step}: {message}", 2))
+
+
+def _answers(path: PathEvidence, messages: dict[tuple[int, str], int]) -> tuple[str, str]:
+    """What the verifier answered to the first and to the second step, with the number of its message."""
+    accepted = [f"accepted {short_hash(state_hash)}" for state_hash in path.state_hashes]
+    if path.rejection is None:
+        first, second = accepted
+        return first, second
+    number = messages.setdefault((refused_step(path), path.rejection), len(messages) + 1)
+    first, second, *_ = (*accepted, f"refused ({number})", "not run")
+    return first, second
+
+
+def _short_version(value: str) -> str:
+    is_digest = len(value) == 64 and set(value) <= set("0123456789abcdef")
+    return short_hash(value) if is_digest else value
+
+
+def _grid() -> Table:
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(3):
+        grid.add_column(overflow="fold")
+    return grid
+
+
+def _heading(console: Console, title: str) -> None:
+    console.print()
+    console.print(_text(title, "bold underline"))
+
+
+def _indented(text: str, columns: int) -> Padding:
+    return Padding(_text(text), (0, 0, 0, columns), expand=False)
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Text without control characters: what is shown may come from a file that anyone wrote."""
+    return Text("\n".join(map(printable, text.split("\n"))), style=style, overflow="fold")

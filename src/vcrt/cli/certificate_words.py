@@ -1,0 +1,143 @@
+"""What an episode's certificates mean, in plain words: relations, orders, pairs, exclusions.
+
+Pure text; how it is laid out is the affair of :mod:`vcrt.cli.certificate_view`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from vcrt.certification.certificates import Certificate, PathEvidence, Verdict
+from vcrt.certification.episodes import ExclusionKind, legal_orders
+from vcrt.certification.relations import OperationRelation
+from vcrt.environments.contract import Replay
+from vcrt.orders import Order
+from vcrt.records.certificate import in_words
+from vcrt.report.wording import listed
+
+#: Digits of a hash that are printed.
+HASH_DIGITS = 10
+#: What each exclusion means.
+EXCLUSIONS: dict[ExclusionKind, str] = {
+    "nondeterministic": "the same steps in the same order were answered differently another time",
+    "ambiguous_correspondence": "two steps have one signature, or one has none, so steps cannot be told apart",
+    "missing_provenance": "it is not known where the episode comes from",
+    "version_disagreement": "the verifier's versions changed between two replays",
+    "context_dependent": "a pair of steps commutes in one context and not in another",
+    "no_effect": "a step was accepted and left the state as it was",
+    "unequal_futures": "two states with one hash fared differently, so equal hashes prove nothing here",
+    "outside_schema": "its legal orders are not as many as an episode of the dataset must have",
+    "second_opinion": "an independent engine disagrees with the verifier",
+    "duplicate": "its content is that of another episode",
+}
+
+
+def relation_text(relation: OperationRelation) -> str:
+    """A relation in words, with its direction."""
+    one, other = relation.first, relation.second
+    if relation.kind == "commutes":
+        return f"{one} commutes with {other}: they may be swapped"
+    if relation.kind == "precedes":
+        return f"{one} precedes {other}: {other} then {one} is refused"
+    return f"{one} conflicts with {other}: {other} then {one} ends in another state"
+
+
+def order_text(order: Order) -> str:
+    """An order in as few characters as tell it: ``0213``."""
+    return ("" if len(order) <= 10 else "-").join(map(str, order))
+
+
+def order_groups(replays: Sequence[Replay]) -> list[tuple[str, list[Order]]]:
+    """The orders by what became of them, the legal ones first, each group with its title."""
+    legal = set(legal_orders(replays))
+    groups: dict[tuple[bool, str], list[Order]] = {}
+    for replay in replays:
+        title = _fate(replay, replay.sequence in legal)
+        groups.setdefault((replay.sequence not in legal, title), []).append(replay.sequence)
+    return [
+        (f"{len(orders)} of {len(replays)} {title}", orders)
+        for (_, title), orders in sorted(groups.items())
+    ]
+
+
+def pair_title(pair: tuple[int, int], local: Sequence[Certificate]) -> str:
+    """What the contexts of a pair certify together."""
+    steps = f"Steps {pair[0]} and {pair[1]}"
+    telling = _telling(local)
+    if not telling:
+        return f"{steps}: nothing is certified"
+    if len(telling) > 1:
+        return f"{steps}: the contexts disagree"
+    certificate = telling[0][0]
+    before = certificate.before
+    after = next(step for step in pair if step != before)
+    if certificate.verdict == "diamond":
+        return f"{steps}: a diamond, they commute"
+    if certificate.verdict == "precedes":
+        return f"{steps}: an anti-diamond, {before} precedes {after}"
+    return f"{steps}: an anti-diamond, {before} conflicts with {after}"
+
+
+def explanations(local: Sequence[Certificate]) -> list[str]:
+    """Why, in plain words: one line for each thing that the contexts of a pair certify, and one for vacuous ones."""
+    lines = []
+    for alike in _telling(local):
+        others = [c.context for c in alike[1:]]
+        also = f"; likewise after {_contexts(others)}" if others else ""
+        lines.append(f"after {in_words(alike[0].context)}: {_explanation(alike[0])}{also}")
+    vacuous = [c.context for c in local if c.verdict == "vacuous"]
+    if vacuous:
+        lines.append(f"after {_contexts(vacuous)}: neither order runs, which certifies nothing")
+    return lines
+
+
+def _explanation(certificate: Certificate) -> str:
+    one, other = certificate.pair
+    forward, reverse = certificate.forward, certificate.reverse
+    both = f"{one} then {other} accepted; {other} then {one} accepted"
+    if certificate.verdict == "diamond":
+        return f"{both}; both end in state {short_hash(forward.state_hashes[-1])}"
+    if certificate.verdict == "conflicts":
+        ends = f"{short_hash(forward.state_hashes[-1])} and {short_hash(reverse.state_hashes[-1])}"
+        return f"{both}; they end in two states, {ends}"
+    accepted, refused = (forward, reverse) if forward.accepted else (reverse, forward)
+    return (
+        f"{accepted.operations[0]} then {accepted.operations[1]} accepted; "
+        f"{refused.operations[0]} then {refused.operations[1]}: step {refused_step(refused)} refused: "
+        f"'{refused.rejection}'"
+    )
+
+
+def refused_step(path: PathEvidence) -> int:
+    """The step at which a local order was refused."""
+    return path.operations[len(path.state_hashes)]
+
+
+def _telling(local: Sequence[Certificate]) -> list[list[Certificate]]:
+    """The certificates that are not vacuous, grouped by what they say."""
+    groups: dict[tuple[Verdict, int], list[Certificate]] = {}
+    for certificate in local:
+        if certificate.verdict != "vacuous":
+            groups.setdefault((certificate.verdict, certificate.before), []).append(certificate)
+    return list(groups.values())
+
+
+def _contexts(contexts: Iterable[Order]) -> str:
+    """Several contexts in words: ``0, 0 2 and 2 0``."""
+    return listed([in_words(context) for context in contexts])
+
+
+def _fate(replay: Replay, legal: bool) -> str:
+    if replay.rejection is None:
+        end = short_hash(replay.state_hashes[-1])
+        return f"{'legal: end' if legal else 'accepted, but not legal: end'} in state {end}"
+    reached = len(replay.state_hashes) - 1
+    place = (
+        f"at step {replay.sequence[reached]}" if reached < len(replay.sequence) else "as a whole"
+    )
+    return f"refused {place}: '{replay.rejection.reason}'"
+
+
+def short_hash(digest: str) -> str:
+    """The first digits of a hash."""
+    return digest[:HASH_DIGITS]

@@ -1,0 +1,164 @@
+"""What ``vcrt show`` and ``vcrt verify --certificate`` do: find an episode, show it, check a certificate alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+from rich.console import Console
+
+from vcrt.certification.episodes import PAPER_PRESET, Preset
+from vcrt.certification.shards import EnvironmentFactory
+from vcrt.cli.certificate_view import View, print_view
+from vcrt.environments.contract import Environment, Operation
+from vcrt.errors import DatasetError, UnknownNameError, VcrtError
+from vcrt.records.audit import certified_from_row
+from vcrt.records.certificate import document_text, read_certificate
+from vcrt.records.dataset import Dataset, open_dataset, read_audit
+from vcrt.records.examination import (
+    CertificateCheck,
+    Examined,
+    examine,
+    factory_of,
+    from_certified,
+    verify_certificate,
+)
+from vcrt.report.wording import counted, printable
+
+_EPISODE = re.compile(r"([^/]+)/([^/]+)/([0-9]{1,19})")
+
+
+def show_episode(
+    console: Console,
+    name: str,
+    *,
+    dataset: Path | None = None,
+    as_json: bool = False,
+    pair: tuple[int, int] | None = None,
+    factories: Mapping[str, EnvironmentFactory] | None = None,
+) -> None:
+    """Print an episode or a certificate file; raises :class:`vcrt.errors.VcrtError` if there is no such thing."""
+    if as_json and pair is not None:
+        raise VcrtError("the JSON form is always whole", found="--json and --pair")
+    examined, origin = _find(name, dataset, factories)
+    if as_json:
+        print(document_text(examined.document()))
+        return
+    num_operations = examined.evidence.episode.num_operations
+    if pair is not None and not 0 <= min(pair) < max(pair) < num_operations:
+        raise VcrtError(
+            "no such pair",
+            found=f"--pair {pair[0]} {pair[1]}",
+            expected=f"two different steps from 0 to {num_operations - 1}",
+        )
+    environment = factory_of(examined.evidence.episode.environment, factories)()
+    print_view(
+        console,
+        View(
+            examined=examined,
+            describe=_describe(environment, name),
+            origin=origin,
+            only_pair=None if pair is None else (min(pair), max(pair)),
+        ),
+    )
+
+
+def check_certificate(
+    console: Console,
+    path: Path,
+    factories: Mapping[str, EnvironmentFactory] | None = None,
+) -> None:
+    """Check a certificate alone and print what was checked; raises if anything differs."""
+    check = verify_certificate(path, factories=factories)
+    for line in check_lines(check):
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+
+
+def check_lines(check: CertificateCheck) -> list[str]:
+    """What was checked, with counts, one thing a line."""
+    certified = check.certificate.certified
+    versions, num_libraries = certified.versions, len(certified.versions.libraries)
+    opinions = [f"{c.checker} {c.agreed}/{c.checked}" for c in certified.cross_checks]
+    return [
+        f"certificate {certified.episode.episode_id}",
+        f"digest      SHA-256 {check.certificate.sha256} holds",
+        f"derived     {counted(len(certified.certificates), 'local certificate')}, "
+        f"{counted(len(certified.relations), 'relation')} and "
+        f"{counted(len(certified.orbit), 'legal order')} follow from the replays",
+        f"versions    {versions.verifier}, adapter {versions.adapter}, canonicalizer {versions.canonicalizer} and "
+        f"{counted(num_libraries, 'library', 'libraries')} are the same here",
+        f"replayed    {check.replays} of {check.replays} orders again in a fresh process: "
+        f"{check.hashes} hashes and {check.messages} messages equal",
+        f"opinions    {', '.join(opinions) or 'none to repeat'}" + ", as before" * bool(opinions),
+        "unchecked   where the episode comes from: no replay tells its source, generator or seed",
+    ]
+
+
+def _find(
+    name: str, dataset: Path | None, factories: Mapping[str, EnvironmentFactory] | None
+) -> tuple[Examined, str]:
+    """What is to be shown, and where its evidence comes from."""
+    path = Path(name)
+    if dataset is not None:
+        return _find_sealed(name, open_dataset(dataset))
+    if path.is_file():
+        sealed = read_certificate(path)
+        return (
+            from_certified(sealed.certified, sealed.preset),
+            f"the replays that {path} holds; `vcrt verify --certificate {path}` makes them again",
+        )
+    matched = _EPISODE.fullmatch(name)
+    if matched is None:
+        raise UnknownNameError(
+            f"neither an episode nor a file: {name!r}",
+            expected="environment/schema/seed, or the path of a certificate",
+            remedy="for example: vcrt show clrs/bellman_ford/7",
+        )
+    factory = factory_of(matched[1], factories)
+    environment = factory()
+    episode = environment.sample(environment.schema(matched[2]).name, int(matched[3]))
+    return (
+        examine(factory, episode, PAPER_PRESET),
+        "sampled now; every order replayed in two fresh processes",
+    )
+
+
+def _find_sealed(name: str, dataset: Dataset) -> tuple[Examined, str]:
+    environment = name.partition("/")[0]
+    if environment not in dataset.environments:
+        raise UnknownNameError.of("environment of the dataset", environment, dataset.environments)
+    rows = {row["episode_id"]: row for row in read_audit(dataset, environment)}
+    if name not in rows:
+        near = get_close_matches(name, rows, n=3, cutoff=0.0)
+        raise DatasetError(
+            f"no episode {name!r} in the dataset",
+            where=str(dataset.path),
+            expected=f"one of its {len(rows)} episodes of {environment}, such as {', '.join(near)}",
+            remedy="without --dataset it is sampled and certified on the spot, or excluded with the reason",
+        )
+    preset = Preset(
+        num_operations=dataset.manifest.num_operations, orbit_size=dataset.manifest.orbit_size
+    )
+    return (
+        from_certified(certified_from_row(rows[name], preset), preset),
+        f"sealed in {dataset.path}, root hash {dataset.manifest.root_hash}",
+    )
+
+
+def _describe(environment: Environment, name: str) -> Callable[[Operation], str]:
+    """The environment's description of a step, for steps that may come from a file that anyone wrote."""
+
+    def describe(operation: Operation) -> str:
+        try:
+            return environment.describe(operation)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+            raise DatasetError(
+                "the environment cannot read a step",
+                where=f"{name}, step {operation.signature!r}",
+                found=f"{type(error).__name__}: {error}",
+                expected=f"a step of environment {environment.name!r}",
+            ) from error
+
+    return describe

@@ -1,0 +1,291 @@
+"""Schema ``matrix_chain_order``: cells filled by matrix-chain multiplication (CLRS 3e, section 15.2).
+
+An operation fills one cell (i, j), the product of the matrices i to j, from the splits of which both sides are filled
+already. It is accepted exactly if it writes: the cell was empty, or a split is cheaper than what it holds. The
+dependent pair is a subcell and then the cell, which the subcell makes cheaper; the reversal is accepted, with the best
+that is possible without it. What a cell holds says whether it was filled, so a state needs no other record of steps.
+
+dm-clrs fills all cells in synchronous rounds, in which every subcell is read as it was before the round. :func:`fill`
+takes the state that it reads subcells from as a parameter, so one transition serves the episode (in place) and the
+comparison with dm-clrs's hint rows (in rounds).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from vcrt.environments.clrs.choosing import linear_extension, shuffled
+from vcrt.environments.clrs.keys import Keys, keys_of, read_keys
+from vcrt.environments.clrs.reading import (
+    malformed,
+    read_ints,
+    read_member,
+    read_payload_pair,
+    read_reals,
+)
+from vcrt.environments.clrs.rows import byte_rows
+from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
+from vcrt.environments.clrs.trace import Trace
+from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
+from vcrt.hashing import Json
+
+#: (i, j), i < j: the product of the matrices i to j, which are counted from 1.
+Cell: TypeAlias = tuple[int, int]
+_COST = struct.Struct("<d")
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A cell to fill: its place in the table, and for each split its two places, its k and the cost of its product."""
+
+    cell: Cell
+    place: int
+    splits: tuple[tuple[int, int, int, float], ...]
+
+
+class MatrixChainState(NamedTuple):
+    """The table by place: costs (packed doubles) and best splits (bytes; 0 for an empty cell, which costs 0).
+
+    Place 0 stands for every single matrix: it costs nothing and counts as filled. The cells follow row by row.
+    """
+
+    dimensions: Keys
+    costs: bytes
+    splits: bytes
+
+    def read(self, payload: Json) -> Fill:
+        """The cell of a payload ``{"cell": [i, j]}``."""
+        length = self.dimensions.num_elements
+        i, j = read_payload_pair(payload, "cell", length)
+        if not 1 <= i < j:
+            raise malformed("operation.payload.cell", [i, j], f"1 <= i < j < {length}")
+        return fill_of(self.dimensions, (i, j))
+
+    def take(self, step: Fill) -> Transition[MatrixChainState]:
+        """Fill the cell in place."""
+        return fill(self, step, before=self)
+
+    def canonical(self) -> bytes:
+        """Digest of the dimensions, costs (doubles) and splits (bytes) by place, little-endian."""
+        return self.dimensions.digest + self.costs + self.splits
+
+
+@lru_cache
+def cells_of(length: int) -> tuple[Cell, ...]:
+    """The cells of a chain with ``length`` dimensions, row by row; the first has place 1."""
+    return tuple(combinations(range(1, length), 2))
+
+
+@lru_cache
+def _places(length: int) -> dict[Cell, int]:
+    singles = {(i, i): 0 for i in range(1, length)}
+    return singles | {cell: place for place, cell in enumerate(cells_of(length), start=1)}
+
+
+def fill_of(dimensions: Keys, cell: Cell) -> Fill:
+    """What there is to know of a cell before it is filled."""
+    places, p = _places(dimensions.num_elements), dimensions.values
+    i, j = cell
+    splits = tuple((places[i, k], places[k + 1, j], k, p[i - 1] * p[k] * p[j]) for k in range(i, j))
+    return Fill(cell, places[cell], splits)
+
+
+def fill(
+    state: MatrixChainState, step: Fill, *, before: MatrixChainState
+) -> Transition[MatrixChainState]:
+    """Fill a cell of ``state`` with its cheapest split, reading its subcells as they are in ``before``."""
+    place, read = step.place, _COST.unpack_from
+    costs, filled = before.costs, before.splits
+    best = state.splits[place]
+    cheapest = read(state.costs, 8 * place)[0] if best else math.inf
+    possible = written = False
+    for left, right, k, product in step.splits:
+        if filled[left] and filled[right]:
+            possible = True
+            cost = read(costs, 8 * left)[0] + read(costs, 8 * right)[0] + product
+            if cost < cheapest:
+                cheapest, best, written = cost, k, True
+    if not written:
+        i, j = step.cell
+        if not possible:
+            return Rejected(f"no split of cell ({i},{j}) has both sides filled")
+        return Rejected(f"no split makes cell ({i},{j}) cheaper")
+    after = place + 1
+    costs, splits = state.costs, state.splits
+    costs = costs[: 8 * place] + _COST.pack(cheapest) + costs[8 * after :]
+    splits = b"%b%c%b" % (splits[:place], best, splits[after:])
+    return Accepted(MatrixChainState(state.dimensions, costs, splits))
+
+
+class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
+    """Cells out of one round of a run, one of which is a subcell of another and makes it cheaper."""
+
+    schema = Schema(
+        name="matrix_chain_order",
+        summary="fill a subcell, then the cell: the reversal leaves the cell at a higher cost",
+        relation="conflicts",
+    )
+    lengths = range(7, 13)
+    placing = "later"
+
+    def lift(
+        self, trace: Trace, num_operations: int, rng: np.random.Generator
+    ) -> Lifted[MatrixChainState] | None:
+        """Operations from the state at the start of a round; the reference order is any linear extension."""
+        for each in shuffled(list(_rounds(self.start(trace), trace.num_rows)), rng):
+            state, fills = each.before, each.fills
+            pairs = [(a, b) for a in fills for b in fills if _is_subcell(a.cell, b.cell)]
+            for first, second in shuffled(pairs, rng):
+                chosen = [first, second]
+                for other in shuffled(fills, rng):
+                    if len(chosen) < num_operations and _independent(other, chosen):
+                        chosen.append(other)
+                if len(chosen) == num_operations and _conflict(state, first, second):
+                    ordered = linear_extension(chosen, rng)
+                    return Lifted(state=state, operations=tuple(map(_operation, ordered)))
+        return None
+
+    def read_state(self, initial: Json) -> MatrixChainState:
+        """Members ``p`` (the dimensions) and, by cell and row by row, ``m`` (costs) and ``s`` (splits; 0: empty)."""
+        dimensions = read_keys(initial, "p")
+        length = dimensions.num_elements
+        cells = cells_of(length)
+        costs = read_reals(read_member(initial, "m"), "initial.m", len(cells))
+        splits = read_ints(read_member(initial, "s"), "initial.s", len(cells), length)
+        for place, ((i, j), cost, split) in enumerate(zip(cells, costs, splits, strict=True)):
+            if split and not i <= split < j:
+                raise malformed(f"initial.s[{place}]", split, f"0 or a split of cell ({i},{j})")
+            if cost and not split:
+                raise malformed(f"initial.s[{place}]", split, "a split, as the cell has a cost")
+        return MatrixChainState(
+            dimensions=dimensions,
+            costs=struct.pack(f"<d{len(cells)}d", 0, *costs),
+            splits=b"\x01" + bytes(splits),
+        )
+
+    def write_state(self, state: MatrixChainState) -> Json:
+        """The members that :meth:`read_state` reads."""
+        _, *costs = struct.unpack(f"<{len(state.splits)}d", state.costs)
+        return {"p": list(state.dimensions.values), "m": costs, "s": list(state.splits[1:])}
+
+    def start(self, trace: Trace) -> MatrixChainState:
+        """No cell is filled."""
+        dimensions = keys_of(trace, "p")
+        num_cells = len(cells_of(dimensions.num_elements))
+        return MatrixChainState(
+            dimensions=dimensions,
+            costs=bytes(8 * (1 + num_cells)),
+            splits=b"\x01" + bytes(num_cells),
+        )
+
+    def steps(self, trace: Trace) -> Iterator[GenuineStep[MatrixChainState]]:
+        """The fills that write, row by row in each round."""
+        for each in _rounds(self.start(trace), trace.num_rows):
+            state = each.before
+            for step in each.fills:
+                yield GenuineStep(state, _operation(step))
+                transition = fill(state, step, before=each.before)
+                if isinstance(transition, Accepted):
+                    state = transition.state
+
+    def hint_rows(self, trace: Trace) -> Rows:
+        """Synchronous rounds from the empty table until no cost changes."""
+        start = self.start(trace)
+        return _rows([start, *(each.after for each in _rounds(start, trace.num_rows))])
+
+    def finish(self, state: MatrixChainState, done: int) -> Rows:
+        """Splits, costs and filled cells after synchronous rounds until none changes anything.
+
+        The rounds mend a cell that was filled from too few splits, but no cell that is too cheap or has a wrong split.
+        """
+        # A cell is final one round after its subcells, so this many rounds are enough.
+        for each in _rounds(state, state.dimensions.num_elements):
+            state = each.after
+        rows = _rows([state])
+        return {"s": rows["s_h"][0], "m": rows["m"], "msk": rows["msk"]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One synchronous round: the table before and after it, and the fills that wrote."""
+
+    before: MatrixChainState
+    fills: tuple[Fill, ...]
+    after: MatrixChainState
+
+
+def _rounds(state: MatrixChainState, limit: int) -> Iterator[_Round]:
+    """At most ``limit`` rounds from ``state`` on, until none writes."""
+    cells = cells_of(state.dimensions.num_elements)
+    fills = [fill_of(state.dimensions, cell) for cell in cells]
+    for _ in range(limit):
+        before, written = state, []
+        for step in fills:
+            transition = fill(state, step, before=before)
+            if isinstance(transition, Accepted):
+                written.append(step)
+                state = transition.state
+        if not written:
+            return
+        yield _Round(before, tuple(written), state)
+
+
+def _rows(states: Sequence[MatrixChainState]) -> Rows:
+    length = states[0].dimensions.num_elements
+    shape = (len(states), length, length)
+    firsts, lasts = np.array(cells_of(length), dtype=np.int64).reshape(-1, 2).T
+    costs, splits = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+    flat = np.frombuffer(b"".join(state.costs for state in states), dtype="<f8")
+    costs[:, firsts, lasts] = flat.reshape(len(states), -1)[:, 1:]
+    splits[:, firsts, lasts] = byte_rows([state.splits for state in states])[:, 1:]
+    single = np.diag(np.arange(length) > 0)
+    chain = np.maximum(np.arange(length) - 1, 0)
+    return {
+        "pred_h": np.tile(chain, (len(states), 1)),
+        "m": costs,
+        "s_h": splits,
+        "msk": (splits > 0) | single,
+    }
+
+
+def _is_subcell(inner: Cell, outer: Cell) -> bool:
+    """Whether some split of ``outer`` has ``inner`` as one of its sides."""
+    (i, j), (first, last) = inner, outer
+    return (i == first and j < last) or (j == last and i > first)
+
+
+def _independent(step: Fill, others: Sequence[Fill]) -> bool:
+    """Whether ``step`` neither is nor reads a cell of the others, nor is read by one."""
+    return not any(
+        step.cell == other.cell
+        or _is_subcell(step.cell, other.cell)
+        or _is_subcell(other.cell, step.cell)
+        for other in others
+    )
+
+
+def _conflict(state: MatrixChainState, first: Fill, second: Fill) -> bool:
+    """Whether both orders are accepted and leave two different tables."""
+    ends = []
+    for order in ((first, second), (second, first)):
+        end = state
+        for step in order:
+            transition = end.take(step)
+            if isinstance(transition, Rejected):
+                return False
+            end = transition.state
+        ends.append(end)
+    return ends[0] != ends[1]
+
+
+def _operation(step: Fill) -> Operation:
+    i, j = step.cell
+    return Operation(signature=f"fill ({i},{j})", payload={"cell": [i, j]})

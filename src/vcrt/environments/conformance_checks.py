@@ -1,0 +1,287 @@
+"""The single checks of the conformance kit, each a function of an environment and its sampled replays.
+
+A check gives None, or what it found in terms of the operations' signatures; :data:`REMEDIES` says how that is mended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+from vcrt.environments.contract import (
+    Accepted,
+    BatchEnvironment,
+    Environment,
+    Episode,
+    Replay,
+    ReplayRequest,
+    StepEnvironment,
+)
+from vcrt.hashing import Json, canonical_json, sha256_hex
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Episodes of one schema with the replays of every sequence of distinct operations, complete or not."""
+
+    schema: str
+    episodes: tuple[Episode, ...]
+    replays: tuple[dict[tuple[int, ...], Replay], ...]
+
+
+def sequences(num_operations: int) -> list[tuple[int, ...]]:
+    """Every sequence of distinct operations, from none to all of them."""
+    return [s for n in range(num_operations + 1) for s in permutations(range(num_operations), n)]
+
+
+def _episodes_are_well_formed(environment: Environment, sample: Sample) -> str | None:
+    for episode in sample.episodes:
+        signatures = [operation.signature for operation in episode.operations]
+        if len(set(signatures)) < len(signatures):
+            return f"{episode.episode_id} has a signature twice: {signatures}"
+        if (episode.environment, episode.schema) != (environment.name, sample.schema):
+            return f"{episode.episode_id} names another environment or schema"
+        if not episode.provenance.source or not episode.provenance.generator:
+            return f"{episode.episode_id} has no provenance"
+    return None
+
+
+def _reference_is_accepted(environment: Environment, sample: Sample) -> str | None:
+    for episode, replays in _pairs(sample):
+        reference = replays[tuple(range(episode.num_operations))]
+        if reference.rejection is not None:
+            return f"{_native(episode, reference.sequence)} is {_outcome(reference)}"
+    return None
+
+
+def _some_order_is_not_legal(environment: Environment, sample: Sample) -> str | None:
+    for episode, replays in _pairs(sample):
+        reference = replays[tuple(range(episode.num_operations))]
+        complete = [r for s, r in replays.items() if len(s) == episode.num_operations]
+        if reference.accepted and all(
+            replay.terminal_hash == reference.terminal_hash for replay in complete
+        ):
+            return f"every order of {_native(episode, reference.sequence)} ends in one state"
+    return None
+
+
+def _replay_is_deterministic(environment: Environment, sample: Sample) -> str | None:
+    for episode, replays in _pairs(sample):
+        requests = [ReplayRequest(episode, sequence) for sequence in reversed(replays)]
+        for again in environment.replay(requests):
+            if again != replays[again.sequence]:
+                return _difference(episode, replays[again.sequence], again)
+    return None
+
+
+def _prefixes_agree(environment: Environment, sample: Sample) -> str | None:
+    for episode, replays in _pairs(sample):
+        for sequence, replay in replays.items():
+            for length in range(len(sequence)):
+                prefix = replays[sequence[:length]]
+                reached = len(replay.state_hashes) > length
+                if prefix.accepted != reached or (
+                    replay.state_hashes[: length + 1] != prefix.state_hashes
+                ):
+                    return (
+                        f"{_native(episode, sequence[:length])} is {_outcome(prefix)} by itself, but "
+                        f"not when {_native(episode, sequence[length:])} follows"
+                    )
+    return None
+
+
+def _every_step_has_an_effect(environment: Environment, sample: Sample) -> str | None:
+    for episode, replays in _pairs(sample):
+        for sequence, replay in replays.items():
+            hashes = replay.state_hashes
+            for k in range(1, len(hashes)):
+                if hashes[k] == hashes[k - 1]:
+                    when = f"after {_native(episode, sequence[: k - 1])}" if k > 1 else "run first"
+                    return f"{_native(episode, sequence[k - 1 : k])} changes nothing, {when}"
+    return None
+
+
+def _equal_states_have_equal_futures(environment: Environment, sample: Sample) -> str | None:
+    """Whether states may be merged by hash: what follows two equal hashes must be equal too."""
+    for episode, replays in _pairs(sample):
+        seen: dict[tuple[frozenset[int], str], tuple[int, ...]] = {}
+        for sequence, replay in replays.items():
+            if not replay.accepted:
+                continue
+            twin = seen.setdefault((frozenset(sequence), replay.state_hashes[-1]), sequence)
+            for tail in sequences(episode.num_operations):
+                if set(tail) & set(sequence) or twin == sequence:
+                    continue
+                one, other = replays[(*twin, *tail)], replays[(*sequence, *tail)]
+                same_states = one.state_hashes[len(twin) :] == other.state_hashes[len(sequence) :]
+                if one.accepted != other.accepted or not same_states:
+                    return (
+                        f"{_native(episode, twin)} and {_native(episode, sequence)} end in states of one "
+                        f"hash; then {_native(episode, tail)} is {_outcome(one)} after the former "
+                        f"and {_outcome(other)} after the latter"
+                    )
+    return None
+
+
+def _refusals_give_a_reason(environment: Environment, sample: Sample) -> str | None:
+    for episode, replays in _pairs(sample):
+        for sequence, replay in replays.items():
+            if replay.rejection is not None and not replay.rejection.reason.strip():
+                return f"{_native(episode, sequence)} is refused without a message"
+    return None
+
+
+def _the_forms_agree(environment: Environment, sample: Sample) -> str | None:
+    if not isinstance(environment, (StepEnvironment, BatchEnvironment)):
+        return "derive the environment from StepEnvironment or BatchEnvironment"
+    episode, replays = sample.episodes[0], sample.replays[0]
+    order = tuple(range(episode.num_operations))
+    state = environment.initial_state(episode)
+    for length, index in enumerate(order, start=1):
+        answer = environment.step(state, episode.operations[index])
+        replay = replays[order[:length]]
+        if isinstance(answer, Accepted) != replay.accepted:
+            return (
+                f"step and replay disagree whether {_native(episode, order[:length])} is accepted"
+            )
+        if not isinstance(answer, Accepted):
+            break
+        state = answer.state
+        form = environment.canonical(state)
+        digest = form.hex() if isinstance(environment, BatchEnvironment) else sha256_hex(form)
+        if digest != replay.state_hashes[-1]:
+            return f"step and replay give {_native(episode, order[:length])} different hashes"
+    return None
+
+
+def _states_stay_as_they_were(environment: Environment, sample: Sample) -> str | None:
+    if not isinstance(environment, StepEnvironment):
+        return None  # the states of the batch form are prefixes, which nothing can change
+    for episode in sample.episodes:
+        state = environment.initial_state(episode)
+        for length, operation in enumerate(episode.operations):
+            before = environment.canonical(state)
+            answer = environment.step(state, operation)
+            for other in episode.operations:
+                environment.step(answer.state if isinstance(answer, Accepted) else state, other)
+            if environment.canonical(state) != before:
+                return (
+                    f"the state after {_native(episode, range(length))} is another one once steps "
+                    f"have been run from it"
+                )
+            if not isinstance(answer, Accepted):
+                break
+            state = answer.state
+    return None
+
+
+def _json_is_enough(environment: Environment, sample: Sample) -> str | None:
+    for episode, replays in _pairs(sample):
+        try:
+            reread = replace(
+                episode,
+                initial=_reread(episode.initial),
+                operations=tuple(
+                    replace(o, payload=_reread(o.payload)) for o in episode.operations
+                ),
+            )
+        except (TypeError, ValueError) as error:
+            return f"{episode.episode_id} is not JSON: {error}"
+        order = tuple(range(episode.num_operations))
+        requests = [ReplayRequest(reread, order), ReplayRequest(reread, order[::-1])]
+        for again in environment.replay(requests):
+            if again != replays[again.sequence]:
+                return f"{_difference(episode, replays[again.sequence], again)} from its JSON"
+    return None
+
+
+def _second_opinions_agree(environment: Environment, sample: Sample) -> str | None:
+    for episode in sample.episodes:
+        for check in environment.cross_check(episode):
+            if check.agreed != check.checked:
+                return (
+                    f"{episode.episode_id}: {check.checker} agrees {check.agreed}/{check.checked}"
+                )
+    return None
+
+
+def _reread(value: Json) -> Json:
+    reread: Json = json.loads(canonical_json(value))
+    return reread
+
+
+def _native(episode: Episode, sequence: Iterable[int]) -> str:
+    """The steps of a sequence as their signatures name them."""
+    return f"[{'; '.join(episode.operations[index].signature for index in sequence)}]"
+
+
+def _difference(episode: Episode, one: Replay, other: Replay) -> str:
+    """The shortest sequence about which two replays of one sequence disagree, and what each says of it."""
+    agreed = 0
+    for hashes in zip(one.state_hashes, other.state_hashes, strict=False):
+        if len(set(hashes)) > 1:
+            break
+        agreed += 1
+    outcomes = [
+        f"accepted in state {replay.state_hashes[agreed][:8]}"
+        if len(replay.state_hashes) > agreed
+        else _outcome(replay)
+        for replay in (one, other)
+    ]
+    return f"{_native(episode, one.sequence[:agreed])} is {outcomes[0]}, then {outcomes[1]}"
+
+
+def _outcome(replay: Replay) -> str:
+    if replay.rejection is not None:
+        return f"refused ({replay.rejection.reason.strip()})"
+    return f"accepted in state {replay.state_hashes[-1][:8]}"
+
+
+def _pairs(sample: Sample) -> Iterable[tuple[Episode, dict[tuple[int, ...], Replay]]]:
+    return zip(sample.episodes, sample.replays, strict=True)
+
+
+STABLE = "versions are stable"
+SAMPLING = "sampling is a function of the seed"
+#: The checks on a sample, the ones that explain others first.
+CHECKS: dict[str, Callable[[Environment, Sample], str | None]] = {
+    "episodes are well formed": _episodes_are_well_formed,
+    "the reference order is accepted": _reference_is_accepted,
+    "refusals give a reason": _refusals_give_a_reason,
+    "replay is deterministic": _replay_is_deterministic,
+    "an episode's JSON is enough to replay it": _json_is_enough,
+    "replays agree on their prefixes": _prefixes_agree,
+    "single steps agree with replays": _the_forms_agree,
+    "a step leaves its state as it was": _states_stay_as_they_were,
+    "every step changes the state": _every_step_has_an_effect,
+    "some order is refused or ends elsewhere": _some_order_is_not_legal,
+    "equal states have equal futures": _equal_states_have_equal_futures,
+    "second opinions agree": _second_opinions_agree,
+}
+#: How a failure of each check is mended.
+REMEDIES: dict[str, str] = {
+    STABLE: "let versions() depend on what is installed alone: no clock, no counter, no process number",
+    SAMPLING: "draw everything from vcrt.randomness.generator(seed, name, schema), put that seed into the provenance, "
+    "and let enough vary that no two seeds give the same content",
+    "episodes are well formed": "give each operation a signature of its own, name the environment and the schema as "
+    "they are registered, and fill in source and generator",
+    "the reference order is accepted": "list the operations in an order that the verifier accepts",
+    "refusals give a reason": "pass the verifier's own message on",
+    "replay is deterministic": "look for random numbers, clocks, counters, memory addresses in messages, the "
+    "order of a set in canonical(), and for what one replay leaves behind for the next",
+    "an episode's JSON is enough to replay it": "put all that a replay needs into initial and the payloads, in a form "
+    "that JSON gives back unchanged (text keys, lists), and remember nothing about an episode elsewhere",
+    "replays agree on their prefixes": "let the answer to a step depend only on the steps before it",
+    "single steps agree with replays": "let replay() be what step() and canonical() give, step by step",
+    "a step leaves its state as it was": "let step() make a new state and change nothing that the old one can reach: "
+    "copy first, or use immutable values",
+    "every step changes the state": "either the operation does nothing here, and an idle step commutes with "
+    "everything, or canonical() leaves out what it changes",
+    "some order is refused or ends elsewhere": "let two operations depend on each other; if two do, canonical() leaves "
+    "out what tells their orders apart, or step() accepts what the verifier refuses",
+    "equal states have equal futures": "canonical() leaves out something that a later step can see: put it in, or let "
+    "no operation see it",
+    "second opinions agree": "one of the two is wrong: settle on this episode which, before anything is certified",
+}

@@ -1,0 +1,175 @@
+"""A Lean file taken apart: comments out, commands at the left margin, and the tactics in the proof of a theorem.
+
+Promises the number of the line on which everything begins. Only the layout is looked at: whether a text may reach Lean
+is for :mod:`vcrt.environments.lean.grammar` to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_OPENING = re.compile(r'--|/-|"')
+_COMMENT_MARK = re.compile(r"/-|-/")
+_STRING_END = re.compile(r'(?<!\\)(?:\\\\)*"')
+_BY = re.compile(r"by(?!\w)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """A text on one line, as joined from one or more, and the number of the first of them."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flaw:
+    """A place in a file that cannot be taken apart."""
+
+    line: int
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """A line that is not blank: its number, the column at which it begins, and its text from there on."""
+
+    number: int
+    column: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    """A line at the left margin and the indented ones below it."""
+
+    lines: tuple[Line, ...]
+
+    @property
+    def line(self) -> int:
+        """The number of its first line."""
+        return self.lines[0].number
+
+    @property
+    def text(self) -> str:
+        """All of it on one line."""
+        return _joined(self.lines)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TacticProof:
+    """A theorem that ends in ``:= by`` and tactics, each joined to one line."""
+
+    statement: Piece
+    tactics: tuple[Piece, ...]
+
+
+def read_commands(source: str) -> tuple[tuple[Command, ...], Flaw | None]:
+    """The commands of a file, and the comment or quotation that never ends, if there is one.
+
+    Such a flaw takes what follows it, and the command in the midst of which it stands, out of the file.
+    """
+    source = source.removeprefix("\ufeff").replace("\r\n", "\n")
+    text, flaw = _without_comments(source)
+    groups: list[list[Line]] = []
+    for number, raw in enumerate(text.split("\n"), start=1):
+        stripped = raw.strip(" ")
+        if not stripped:
+            continue
+        line = Line(number=number, column=len(raw) - len(raw.lstrip(" ")), text=stripped)
+        if line.column == 0 or not groups:
+            groups.append([])
+        groups[-1].append(line)
+    commands = tuple(Command(lines=tuple(lines)) for lines in groups)
+    at_margin = len(text) == 0 or text.endswith("\n")
+    return (commands if flaw is None or at_margin else commands[:-1]), flaw
+
+
+def read_proof(command: Command) -> TacticProof | Flaw | None:
+    """The tactics of a theorem; None if its proof is a term."""
+    for index, line in enumerate(command.lines):
+        before, mark, after = line.text.partition(":=")
+        if not mark:
+            continue
+        start = len(line.text) - len(after.lstrip(" "))
+        rest = [_from(line, start)] if after.strip(" ") else []
+        rest += command.lines[index + 1 :]
+        if not rest or not _BY.match(rest[0].text):
+            return None
+        body = rest[0].text[2:]
+        first = [_from(rest[0], len(rest[0].text) - len(body.lstrip(" ")))] if body.strip() else []
+        statement = " ".join([*(line.text for line in command.lines[:index]), before.strip(" ")])
+        tactics = _blocks([*first, *rest[1:]])
+        if isinstance(tactics, Flaw):
+            return tactics
+        return TacticProof(
+            statement=Piece(line=command.line, text=statement.strip(" ")), tactics=tactics
+        )
+    return None
+
+
+def _from(line: Line, start: int) -> Line:
+    """The part of a line from character ``start`` on."""
+    return Line(number=line.number, column=line.column + start, text=line.text[start:])
+
+
+def _blocks(lines: Sequence[Line]) -> tuple[Piece, ...] | Flaw:
+    """Tactics that begin in one column; deeper lines go on with the tactic above them."""
+    groups: list[list[Line]] = []
+    for line in lines:
+        column = lines[0].column
+        if line.column < column:
+            return Flaw(
+                line=line.number,
+                found=f"a tactic in column {line.column}: {line.text}",
+                expected=f"tactics in column {column}, as the first one, or deeper to go on with one",
+            )
+        if line.column == column:
+            groups.append([])
+        groups[-1].append(line)
+    return tuple(Piece(line=group[0].number, text=_joined(group)) for group in groups)
+
+
+def _joined(lines: Sequence[Line]) -> str:
+    return " ".join(line.text for line in lines)
+
+
+def _without_comments(source: str) -> tuple[str, Flaw | None]:
+    """The text with spaces in place of its comments, cut off where a comment or a quotation never ends."""
+    parts: list[str] = []
+    position = 0
+    while (match := _OPENING.search(source, position)) is not None:
+        parts.append(source[position : match.start()])
+        end = _end(source, match)
+        if end is None:
+            what = "a quotation" if match[0] == '"' else "a comment"
+            number = source.count("\n", 0, match.start()) + 1
+            flaw = Flaw(
+                line=number, found=f"{what} that never ends", expected="an end before the file's"
+            )
+            return "".join(parts), flaw
+        skipped = source[match.start() : end]
+        parts.append(skipped if match[0] == '"' else re.sub(r"[^\n]", " ", skipped))
+        position = end
+    return "".join(parts) + source[position:], None
+
+
+def _end(source: str, opening: re.Match[str]) -> int | None:
+    """Where the comment or the quotation ends that begins with ``opening``; comments in ``/- -/`` may be nested."""
+    if opening[0] == "--":
+        end = source.find("\n", opening.end())
+        return len(source) if end < 0 else end
+    if opening[0] == '"':
+        closing = _STRING_END.search(source, opening.end())
+        return None if closing is None else closing.end()
+    depth, position = 1, opening.end()
+    while depth:
+        mark = _COMMENT_MARK.search(source, position)
+        if mark is None:
+            return None
+        depth += 1 if mark[0] == "/-" else -1
+        position = mark.end()
+    return position

@@ -1,0 +1,207 @@
+"""Finding episodes in a theory: operations of which exactly one ordered pair must keep its order.
+
+Promised: of the operations found, every step of the reference order changes the state and derives only what holds, the
+order of one pair matters as its schema says, and in no reachable context does anything else. Certification shows that
+anew, by replay. Not covered: where theories come from (``generator``, ``files``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import factorial
+from typing import TypeAlias
+
+from vcrt.environments.contract import RelationKind, Schema
+from vcrt.environments.proofwriter.draws import Draws
+from vcrt.environments.proofwriter.engine import ground, model
+from vcrt.environments.proofwriter.operations import (
+    GROUND,
+    SWEEP,
+    ActionKey,
+    Actions,
+    Step,
+    actions_of,
+    run_step,
+)
+from vcrt.environments.proofwriter.theory import Theory
+
+ATTRIBUTE_CHAIN = Schema(
+    name="attribute_chain",
+    summary="one step gives an attribute that is the only condition of another",
+    relation="precedes",
+)
+CONJUNCTIVE_JOIN = Schema(
+    name="conjunctive_join",
+    summary="one step gives an attribute that another joins with further ones",
+    relation="precedes",
+)
+RELATIONAL_JOIN = Schema(
+    name="relational_join",
+    summary="one step gives what another needs to relate two entities",
+    relation="precedes",
+)
+BINDING_SWEEP = Schema(
+    name="binding_sweep",
+    summary="a rule applied once to all entities finds fewer of them before another rule ran",
+    relation="conflicts",
+)
+NAF_SWEEP = Schema(
+    name="naf_sweep",
+    summary="one rule derives what another rule takes to be absent",
+    relation="conflicts",
+)
+SCHEMAS = (ATTRIBUTE_CHAIN, CONJUNCTIVE_JOIN, RELATIONAL_JOIN, BINDING_SWEEP, NAF_SWEEP)
+_SWEEPS = (BINDING_SWEEP, NAF_SWEEP)
+
+Pair: TypeAlias = tuple[ActionKey, ActionKey]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """A theory's operations, its own facts and all facts that hold."""
+
+    actions: Actions
+    start: int
+    holds: int
+
+    def after(self, *keys: ActionKey) -> int:
+        """The facts after these operations, or 0 if one of them is refused."""
+        facts = self.start
+        for key in keys:
+            facts = _accepted(self.actions.steps[key], facts)
+            if not facts:
+                return 0
+        return facts
+
+
+def field_of(theory: Theory) -> Field:
+    """The field of a theory; raises as :func:`engine.model` does."""
+    grounding = ground(theory)
+    return Field(actions_of(grounding), grounding.facts, model(grounding))
+
+
+def operations_of(schema: Schema, field: Field) -> list[ActionKey]:
+    """The operations of the schema's kind; of several that do the same the first."""
+    kind = SWEEP if schema in _SWEEPS else GROUND
+    distinct: dict[object, ActionKey] = {}
+    for key, step in field.actions.steps.items():
+        if key[0] == kind:
+            distinct.setdefault(frozenset(rule[2:] for rule in step), key)
+    return list(distinct.values())
+
+
+def live_operations(schema: Schema, field: Field) -> list[ActionKey]:
+    """The operations of the schema's kind that the theory's own facts allow."""
+    return [key for key in operations_of(schema, field) if field.after(key)]
+
+
+def pairs(schema: Schema, field: Field) -> list[Pair]:
+    """All pairs of operations that are, by themselves, what the schema asks for."""
+    candidates = operations_of(schema, field)
+    return [
+        (first, second)
+        for first in live_operations(schema, field)
+        for second in candidates
+        if first != second and is_pair(schema, field, (first, second))
+    ]
+
+
+def is_pair(schema: Schema, field: Field, pair: Pair) -> bool:
+    """Whether a pair of operations behaves from the start, and is worded, as the schema asks."""
+    first, second = pair
+    steps = field.actions.steps
+    if schema not in _SWEEPS and not steps[first][0].head & steps[second][0].needs:
+        return False
+    reference = field.after(first, second)
+    if not reference or reference & ~field.holds:
+        return False
+    reversal = field.after(second, first)
+    if schema is BINDING_SWEEP:
+        return reversal not in (0, reference) and not reversal & ~reference
+    if schema is NAF_SWEEP:
+        return bool(reversal & ~field.holds)
+    return not reversal and _wording(field.actions.grounding.theory, second) is schema
+
+
+def _wording(theory: Theory, key: ActionKey) -> Schema | None:
+    """The schema that a dependent ground operation belongs to, by its conditions and its conclusion.
+
+    None for one that relates an entity to itself and is about no other: it joins nothing.
+    """
+    _, number, binding = key
+    rule = theory.rules[number - 1]
+    atoms = [atom if binding is None else atom.bind(binding) for atom in rule.atoms()]
+    if all(atom.predicate == "is" for atom in atoms):
+        return ATTRIBUTE_CHAIN if len(set(atoms[:-1])) == 1 else CONJUNCTIVE_JOIN
+    return RELATIONAL_JOIN if len({e for atom in atoms for e in atom.entities()}) > 1 else None
+
+
+def companions(field: Field, pair: Pair, live: Iterable[ActionKey]) -> list[ActionKey]:
+    """Those of the live operations whose order with both of a pair does not show."""
+    first, second = pair
+    return [
+        key
+        for key in live
+        if key not in pair
+        and _same(field.after(key, first), field.after(first, key))
+        and field.after(key, second) == field.after(second, key)
+        and _same(field.after(first, key, second), field.after(first, second, key))
+    ]
+
+
+def _same(one: int, other: int) -> bool:
+    return one == other != 0
+
+
+def only_pair_matters(schema: Schema, field: Field, keys: Sequence[ActionKey]) -> bool:
+    """Whether operation 0 before 1 is all that an order must keep, in every context that can be reached.
+
+    Walks the subsets of the operations, with the number of orders that lead to each set of facts.
+    """
+    steps = [field.actions.steps[key] for key in keys]
+    reference = field.after(*keys)
+    if not reference or reference & ~field.holds:
+        return False
+    layer = Counter({(0, field.start): 1})
+    for _ in steps:
+        following: Counter[tuple[int, int]] = Counter()
+        for (done, facts), number in layer.items():
+            left = [index for index in range(len(steps)) if not done >> index & 1]
+            after = {index: _accepted(steps[index], facts) for index in left}
+            for one, other in combinations(left, 2):
+                forwards = after[one] and _accepted(steps[other], after[one])
+                backwards = after[other] and _accepted(steps[one], after[other])
+                if not _behaves(schema.relation, one + other == 1, forwards, backwards):
+                    return False
+            for index in left:
+                if after[index]:
+                    following[done | 1 << index, after[index]] += number
+        layer = following
+    every = (1 << len(steps)) - 1
+    return layer[every, reference] == factorial(len(steps)) // 2
+
+
+def _accepted(step: Step, facts: int) -> int:
+    after = run_step(step, facts)
+    return after if after != facts else 0
+
+
+def _behaves(relation: RelationKind, is_the_pair: bool, forwards: int, backwards: int) -> bool:
+    """Whether two operations do what they should; if neither order runs (0), the context shows nothing."""
+    if not is_the_pair or not (forwards or backwards):
+        return forwards == backwards
+    if relation == "precedes":
+        return forwards != 0 and backwards == 0
+    return forwards != 0 and backwards != 0 and forwards != backwards
+
+
+def some_legal_order(keys: Sequence[ActionKey], draws: Draws) -> list[ActionKey]:
+    """An order of the operations in which 0 stands before 1, all equally likely: no position gives the pair away."""
+    order = draws.shuffled(range(len(keys)))
+    first, second = order.index(0), order.index(1)
+    if first > second:
+        order[first], order[second] = 1, 0
+    return [keys[index] for index in order]

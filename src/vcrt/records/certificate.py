@@ -1,0 +1,284 @@
+"""A certificate by itself: one JSON document with an episode, what its verifier said, and what that certifies.
+
+A document comes from anywhere, so reading one trusts nothing: size, depth, types and digest are checked, and everything
+that follows from the replays is derived again and must be equal. Not covered: whether a verifier gives these replays
+(see :mod:`vcrt.records.examination`), and where the episode came from, which no replay can tell.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
+from vcrt.certification.evidence import Evidence, evidence_from_json
+from vcrt.environments.contract import Versions
+from vcrt.errors import DatasetError
+from vcrt.hashing import Json, canonical_json, json_digest
+from vcrt.orders import all_orders
+from vcrt.records.audit import certified_documents
+from vcrt.records.differences import Difference, children, first_difference, short
+
+FORMAT = "vcrt-certificate/1"
+EXCLUSION_FORMAT = "vcrt-exclusion/1"
+#: The largest document that is read, in bytes; one of :data:`MAX_OPERATIONS` operations is smaller.
+MAX_BYTES = 16 * 2**20
+#: The deepest nesting of lists and objects in a document that is read.
+MAX_DEPTH = 64
+#: The largest number of operations in a document: all orders are replayed.
+MAX_OPERATIONS = 7
+
+_REMEDY = "get the original again, or make a new one with `vcrt show EPISODE --json`"
+_Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_Count: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class _Operation(_Strict):
+    signature: str
+    payload: Any
+
+
+class _Provenance(_Strict):
+    source: str
+    generator: str
+    seed: int
+
+
+class _Episode(_Strict):
+    environment: str
+    schema_name: str = Field(alias="schema")
+    initial: Any
+    operations: Annotated[list[_Operation], Field(min_length=2, max_length=MAX_OPERATIONS)]
+    provenance: _Provenance
+
+
+class _Versions(_Strict):
+    environment: str
+    adapter: str
+    canonicalizer: str
+    verifier: str
+    libraries: dict[str, str]
+
+
+class _Replay(_Strict):
+    order: list[int]
+    state_hashes: Annotated[list[_Digest], Field(min_length=1)]
+    rejection: str | None
+
+
+class _Document(_Strict):
+    """The types of what a document takes from elsewhere; what follows from it is compared, field by field."""
+
+    format: str
+    num_operations: Annotated[int, Field(ge=2, le=MAX_OPERATIONS)]
+    orbit_size: Annotated[int, Field(ge=1)]
+    episode: _Episode
+    versions: _Versions
+    replays: list[_Replay]
+    certificates: list[Any]
+    relations: list[Any]
+    orbit: list[Any]
+    cross_checks: list[tuple[str, _Count, _Count]]
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SealedCertificate:
+    """A document that was read: the certified episode, what it had to look like, and the document's digest."""
+
+    certified: CertifiedEpisode
+    preset: Preset
+    sha256: str
+
+
+def certificate_document(certified: CertifiedEpisode, preset: Preset) -> dict[str, Json]:
+    """The document of a certified episode; ``sha256`` is that of the canonical JSON of all its other fields."""
+    return _sealed(
+        {"format": FORMAT, **_preset_json(preset), **certified_documents(certified)},
+    )
+
+
+def exclusion_document(
+    exclusion: Exclusion, evidence: Evidence, versions: Versions, preset: Preset
+) -> dict[str, Json]:
+    """What was replayed of an episode that was left out, and why it was; it is no certificate."""
+    why: dict[str, Json] = {"kind": exclusion.kind, "detail": exclusion.detail}
+    return _sealed(
+        {
+            "format": EXCLUSION_FORMAT,
+            **_preset_json(preset),
+            "exclusion": why,
+            "versions": versions.to_json(),
+            **evidence.to_json(),
+        }
+    )
+
+
+def document_text(document: Mapping[str, Json]) -> str:
+    """Indented JSON in ASCII, the same for the same content; white space does not enter the digest."""
+    return json.dumps(document, indent=2, sort_keys=True)
+
+
+def read_certificate(path: Path) -> SealedCertificate:
+    """Read a document and derive again what it certifies; raises :class:`DatasetError` naming the field that is wrong.
+
+    Every replay is taken as it stands: the verifier is not asked.
+    """
+    value = _read_json(path)
+    _require_form(value, path)
+    found = str(value["sha256"])
+    expected = _digest(value)
+    if found != expected:
+        raise DatasetError(
+            "the certificate was changed after it was made",
+            where=f"{path}, field sha256",
+            found=short(found),
+            expected=f"{expected}, the digest of its other fields",
+            remedy=_REMEDY,
+        )
+    _require_all_orders(value, path)
+    evidence = evidence_from_json(value)
+    preset = Preset(num_operations=value["num_operations"], orbit_size=value["orbit_size"])
+    versions = Versions(**value["versions"])
+    outcome = certify_episode(evidence.replays, versions, preset, evidence.cross_checks)
+    if isinstance(outcome, Exclusion):
+        raise DatasetError(
+            "the certificate's replays do not certify its episode",
+            where=f"{path}, field replays",
+            found=f"{outcome.kind}: {outcome.detail}",
+            expected=f"{preset.orbit_size} legal orders of {preset.num_operations} operations",
+            remedy=_REMEDY,
+        )
+    derived = certificate_document(outcome, preset)
+    difference = first_difference(value, derived)
+    if difference is not None:
+        raise DatasetError(
+            "the certificate says other things than its own replays give",
+            where=f"{path}, field {difference.name}{_which(difference, derived)}",
+            found=difference.found,
+            expected=difference.expected,
+            remedy=_REMEDY,
+        )
+    return SealedCertificate(certified=outcome, preset=preset, sha256=found)
+
+
+def in_words(context: Iterable[int]) -> str:
+    """``nothing``, ``0`` or ``0 2``: the steps that ran before, in their order."""
+    return " ".join(map(str, context)) or "nothing"
+
+
+def _which(difference: Difference, derived: Mapping[str, Any]) -> str:
+    """Which pair and context a certificate is about, in words."""
+    match difference.field:
+        case ("certificates", int(index), *_) if index < len(derived["certificates"]):
+            certificate = derived["certificates"][index]
+            one, other = certificate["forward"]["operations"]
+            return f" (steps {one} and {other} after {in_words(certificate['context'])})"
+    return ""
+
+
+def _preset_json(preset: Preset) -> dict[str, Json]:
+    return {"num_operations": preset.num_operations, "orbit_size": preset.orbit_size}
+
+
+def _sealed(document: dict[str, Json]) -> dict[str, Json]:
+    return {**document, "sha256": json_digest(document)}
+
+
+def _digest(value: Mapping[str, Json]) -> str:
+    return json_digest({name: part for name, part in value.items() if name != "sha256"})
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    with path.open("rb") as stream:
+        data = stream.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise _malformed(path, "(root)", f"more than {MAX_BYTES:,} bytes")
+    try:
+        value = json.loads(data, object_pairs_hook=_without_repetition, parse_constant=_no_number)
+        if _deeper_than(value, MAX_DEPTH):
+            raise ValueError(f"lists and objects in one another, more than {MAX_DEPTH} deep")
+        canonical_json(value)
+    except (ValueError, RecursionError) as error:
+        raise _malformed(path, "(root)", str(error)) from error
+    if not isinstance(value, dict):
+        raise _malformed(path, "(root)", f"JSON, but a {type(value).__name__} and no object")
+    return value
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("an object that has a field twice")
+    return fields
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text}, which is no JSON")
+
+
+def _deeper_than(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth):
+        nested = [children(item) for item in level]
+        level = [child for inner in nested if inner for child in inner.values()]
+    return bool(level)
+
+
+def _require_form(value: dict[str, Any], path: Path) -> None:
+    if value.get("format") == EXCLUSION_FORMAT:
+        raise DatasetError(
+            "not a certificate: the episode was left out of certification",
+            where=str(path),
+            found=EXCLUSION_FORMAT,
+            expected=FORMAT,
+            remedy="`vcrt show` with the episode's name says why",
+        )
+    try:
+        _Document.model_validate_json(canonical_json(value))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"]) or "(root)"
+        raise _malformed(path, name, first["msg"]) from error
+    if value["format"] != FORMAT:
+        raise _malformed(path, "format", short(value["format"]), FORMAT)
+
+
+def _require_all_orders(value: dict[str, Any], path: Path) -> None:
+    orders = all_orders(len(value["episode"]["operations"]))
+    if len(value["replays"]) != len(orders):
+        raise _malformed(
+            path, "replays", f"{len(value['replays'])} replays", f"all {len(orders)} orders"
+        )
+    for index, (replay, order) in enumerate(zip(value["replays"], orders, strict=True)):
+        if canonical_json(replay["order"]) != canonical_json(list(order)):
+            raise _malformed(
+                path, f"replays[{index}].order", short(replay["order"]), str(list(order))
+            )
+        num_hashes, complete = len(replay["state_hashes"]), len(order) + 1
+        if num_hashes > complete or (num_hashes < complete and replay["rejection"] is None):
+            raise _malformed(
+                path,
+                f"replays[{index}].state_hashes",
+                f"{num_hashes} hashes",
+                f"{complete}, or fewer and the message that refused a step",
+            )
+
+
+def _malformed(path: Path, field: str, found: str, expected: str | None = None) -> DatasetError:
+    return DatasetError(
+        "the certificate does not have the documented form",
+        where=f"{path}, field {field}",
+        found=found,
+        expected=expected or f"a document of format {FORMAT}",
+        remedy=_REMEDY,
+    )

@@ -1,0 +1,219 @@
+"""Asking the verifier: an episode certified on the spot, and a certificate replayed again from its own bytes.
+
+Every replay is made in a fresh process. Not covered: whole datasets (see :mod:`vcrt.records.agreement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
+from vcrt.certification.evidence import Evidence
+from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.shards import EnvironmentFactory, evidence_again
+from vcrt.environments.contract import Episode, Versions
+from vcrt.environments.registry import load_environment
+from vcrt.errors import (
+    DatasetError,
+    MalformedInputError,
+    UnavailableError,
+    VcrtError,
+    VerifierFailure,
+)
+from vcrt.hashing import Json
+from vcrt.processes import in_fresh_processes
+from vcrt.records.certificate import (
+    SealedCertificate,
+    certificate_document,
+    exclusion_document,
+    in_words,
+    read_certificate,
+)
+from vcrt.records.differences import Difference, first_difference
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examined:
+    """An episode, what the verifier said of it, and what that certifies, or why it certifies nothing."""
+
+    evidence: Evidence
+    versions: Versions
+    preset: Preset
+    outcome: CertifiedEpisode | Exclusion
+
+    def document(self) -> dict[str, Json]:
+        """The certificate's document, or that of the exclusion."""
+        if isinstance(self.outcome, CertifiedEpisode):
+            return certificate_document(self.outcome, self.preset)
+        return exclusion_document(self.outcome, self.evidence, self.versions, self.preset)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CertificateCheck:
+    """What was found equal when a certificate was checked alone; ``hashes`` and ``messages`` are of the replays."""
+
+    certificate: SealedCertificate
+    replays: int
+    hashes: int
+    messages: int
+
+
+def factory_of(
+    name: str, factories: Mapping[str, EnvironmentFactory] | None = None
+) -> EnvironmentFactory:
+    """How an environment is made: as ``factories`` says, else from the registry."""
+    return (factories or {}).get(name, partial(load_environment, name))
+
+
+def from_certified(certified: CertifiedEpisode, preset: Preset) -> Examined:
+    """An episode that was certified before."""
+    replays = EpisodeReplays(certified.episode, certified.replays)
+    return Examined(
+        evidence=Evidence(replays, certified.cross_checks),
+        versions=certified.versions,
+        preset=preset,
+        outcome=certified,
+    )
+
+
+def examine(factory: EnvironmentFactory, episode: Episode, preset: Preset) -> Examined:
+    """Replay every order twice, each time in a fresh process, and certify the episode or say why not.
+
+    Raises :class:`VerifierFailure` if the verifier breaks twice.
+    """
+    versions, evidence = _replayed(factory, episode)
+    versions_again, again = _replayed(factory, episode)
+    outcome = certify_episode(evidence.replays, versions, preset, evidence.cross_checks)
+    if isinstance(outcome, CertifiedEpisode) and versions_again != versions:
+        detail = f"{versions_again}, not {versions}"
+        outcome = Exclusion(
+            episode.episode_id, "version_disagreement", detail, evidence.cross_checks
+        )
+    difference = first_difference(evidence.to_json(), again.to_json())
+    if isinstance(outcome, CertifiedEpisode) and difference is not None:
+        detail = (
+            f"{difference.name}{_which(difference, evidence)}: "
+            f"{difference.found}, then {difference.expected}"
+        )
+        outcome = Exclusion(episode.episode_id, "nondeterministic", detail, evidence.cross_checks)
+    return Examined(evidence=evidence, versions=versions, preset=preset, outcome=outcome)
+
+
+def verify_certificate(
+    path: Path, *, factories: Mapping[str, EnvironmentFactory] | None = None
+) -> CertificateCheck:
+    """Check a certificate from its own bytes: digest, derivation, versions, and every replay again.
+
+    Raises :class:`DatasetError` naming the field that is wrong or the versions that are not present,
+    :class:`vcrt.errors.UnknownNameError` for an environment that is not registered, :class:`UnavailableError` if its
+    verifier is missing, and :class:`VerifierFailure` if it breaks.
+    """
+    certificate = read_certificate(path)
+    certified = certificate.certified
+    factory = factory_of(certified.episode.environment, factories)
+    _require_versions(path, certified, _versions_here(factory, certified))
+    versions, again = _replayed_untrusted(path, factory, certified.episode)
+    _require_versions(path, certified, versions)
+    _require_equal(path, certified, again)
+    return CertificateCheck(
+        certificate=certificate,
+        replays=len(certified.replays),
+        hashes=sum(len(replay.state_hashes) for replay in certified.replays),
+        messages=sum(not replay.accepted for replay in certified.replays),
+    )
+
+
+def _replayed(factory: EnvironmentFactory, episode: Episode) -> tuple[Versions, Evidence]:
+    ((versions, (evidence,)),) = in_fresh_processes(
+        evidence_again, [(factory, (episode,))], jobs=1, error=VerifierFailure
+    )
+    return versions, evidence
+
+
+def _replayed_untrusted(
+    path: Path, factory: EnvironmentFactory, episode: Episode
+) -> tuple[Versions, Evidence]:
+    try:
+        return _replayed(factory, episode)
+    except MalformedInputError as error:
+        raise DatasetError(
+            f"the environment refuses the certificate's episode: {error.what}",
+            where=": ".join(filter(None, (f"{path}, field episode", error.where))),
+            found=error.found,
+            expected=error.expected,
+        ) from error
+    except VcrtError:
+        raise
+    except Exception as error:
+        # Whatever an environment does with an episode that it did not make, it is the file that is wrong.
+        raise DatasetError(
+            "the environment cannot read the certificate's episode",
+            where=f"{path}, field episode",
+            found=f"{type(error).__name__}: {str(error)[:200]}",
+            expected=f"an episode of environment {episode.environment!r}",
+        ) from error
+
+
+def _versions_here(factory: EnvironmentFactory, certified: CertifiedEpisode) -> Versions:
+    try:
+        return factory().versions()
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"the certificate cannot be replayed here: {error.what}",
+            where=error.where,
+            found=error.found,
+            expected=error.expected,
+            remedy="; ".join(filter(None, (error.remedy, _checked_so_far(certified)))),
+        ) from error
+
+
+def _require_versions(path: Path, certified: CertifiedEpisode, present: Versions) -> None:
+    difference = first_difference(certified.versions.to_json(), present.to_json())
+    if difference is not None:
+        raise DatasetError(
+            "the certificate cannot be replayed here: it was made under other versions of "
+            f"{certified.episode.environment!r}",
+            where=f"{path}, field versions.{difference.name}",
+            found=f"{difference.found} in the certificate",
+            expected=f"{difference.expected}, which is present",
+            remedy=f"install the versions that it names; {_checked_so_far(certified)}",
+        )
+
+
+def _checked_so_far(certified: CertifiedEpisode) -> str:
+    return (
+        f"its digest holds and its {len(certified.certificates)} local certificates follow from its "
+        f"{len(certified.replays)} replays, but no replay could be repeated"
+    )
+
+
+def _require_equal(path: Path, certified: CertifiedEpisode, again: Evidence) -> None:
+    sealed = Evidence(EpisodeReplays(certified.episode, certified.replays), certified.cross_checks)
+    difference = first_difference(sealed.to_json(), again.to_json())
+    if difference is not None:
+        raise DatasetError(
+            "a certificate does not replay as it says",
+            where=f"{path}, field {difference.name}{_which(difference, sealed)}",
+            found=difference.found,
+            expected=f"{difference.expected}, as the verifier answers here",
+            remedy="if the verifier is deterministic, the certificate is forged: "
+            "make a new one with `vcrt show EPISODE --json`",
+        )
+
+
+def _which(difference: Difference, evidence: Evidence) -> str:
+    """Which pair in which context a difference between replays is about, in words."""
+    match difference.field:
+        case ("replays", int(index), "state_hashes", int(0)):
+            return " (the initial state)"
+        case ("replays", int(index), *rest):
+            replay = evidence.replays.replays[index]
+            reached = rest[1] if rest[0] == "state_hashes" else len(replay.state_hashes)
+            assert isinstance(reached, int)
+            start = min(reached - 1, len(replay.sequence) - 2)
+            one, other = replay.sequence[start : start + 2]
+            return f" (step {one} then {other} after {in_words(replay.sequence[:start])})"
+    return ""

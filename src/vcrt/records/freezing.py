@@ -1,0 +1,169 @@
+"""Making a frozen dataset: certify, write both views one row at a time, publish the directory by one rename.
+
+A dataset is there whole or not at all. What was certified before an interruption lies beside it, in a folder with
+``.shards`` after the dataset's name, until the dataset is published.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import factorial
+from pathlib import Path
+
+from vcrt.certification.config import CertificationConfig
+from vcrt.certification.run import CertifiedSchema, certify
+from vcrt.certification.shards import EnvironmentFactory
+from vcrt.certification.store import LOCK
+from vcrt.errors import DatasetError
+from vcrt.hashing import file_digest, json_digest
+from vcrt.processes import Backend
+from vcrt.progress import SILENT, Progress
+from vcrt.records.anonymise import anonymise
+from vcrt.records.audit import AUDIT_COLUMNS, audit_row, write_rows
+from vcrt.records.dataset import (
+    POLICY_COLUMNS,
+    Dataset,
+    audit_name,
+    open_dataset,
+    policy_name,
+    policy_row,
+    rows_digest,
+)
+from vcrt.records.manifest import (
+    FORMAT,
+    MANIFEST,
+    FileEntry,
+    Manifest,
+    SchemaCounts,
+    conformance_counts,
+    model_bytes,
+)
+from vcrt.storage import publish_directory, require_new, sole_user, write_file
+
+
+def make_dataset(
+    config: CertificationConfig,
+    path: Path,
+    *,
+    jobs: int,
+    backend: Backend = "loky",
+    progress: Progress = SILENT,
+    factories: Mapping[str, EnvironmentFactory] | None = None,
+) -> Dataset:
+    """Certify a configuration and freeze it as a new dataset, going on where an interrupted call stopped.
+
+    Raises :class:`DatasetError` if ``path`` exists, if nothing was certified, or if unfinished work of another
+    configuration is in the way, and what :func:`vcrt.certification.run.certify` raises.
+    """
+    require_new(path, DatasetError)
+    shards = unfinished_path(path)
+    shards.mkdir(exist_ok=True)
+    with sole_user(shards / LOCK, "this dataset", DatasetError):
+        certified, store = certify(
+            config, shards, jobs=jobs, backend=backend, progress=progress, factories=factories
+        )
+        dataset = freeze(config, certified, path)
+        store.remove()
+    return dataset
+
+
+def unfinished_path(path: Path) -> Path:
+    """Where the unfinished work for a dataset lies."""
+    return path.with_name(f"{path.name}.shards")
+
+
+def freeze(
+    config: CertificationConfig, certified: Sequence[CertifiedSchema], path: Path
+) -> Dataset:
+    """Write a new dataset directory and publish it by one rename; raises :class:`DatasetError` if it exists."""
+    publish_directory(path, lambda partial: _fill(config, certified, partial), DatasetError)
+    return open_dataset(path)
+
+
+@dataclass(slots=True)
+class _Written:
+    """What has been written of one environment: digests of its audit rows, its policy rows, counts by schema."""
+
+    digests: list[str] = field(default_factory=list)
+    policy: list[dict[str, str]] = field(default_factory=list)
+    counts: dict[str, SchemaCounts] = field(default_factory=dict)
+
+
+def _fill(
+    config: CertificationConfig, certified: Sequence[CertifiedSchema], directory: Path
+) -> None:
+    if not any(schema.num_episodes for schema in certified):
+        raise DatasetError(
+            "no episode was certified, so there is nothing to freeze",
+            found=", ".join(
+                f"{kind}: {count}"
+                for kind, count in Counter(
+                    exclusion.kind for schema in certified for exclusion in schema.exclusions
+                ).items()
+            ),
+            expected="at least one certified episode",
+        )
+    (directory / "audit").mkdir()
+    (directory / "policy").mkdir()
+    content = {}
+    counts = {}
+    for environment in sorted({schema.environment for schema in certified}):
+        written = _Written()
+        schemas = [schema for schema in certified if schema.environment == environment]
+        audit, policy = audit_name(environment), policy_name(environment)
+        write_rows(_audit_rows(config, schemas, written), AUDIT_COLUMNS, directory / audit)
+        # By digest, so that the order of the rows says nothing.
+        written.policy.sort(key=lambda row: row["record_id"])
+        write_rows(written.policy, POLICY_COLUMNS, directory / policy)
+        content[audit] = json_digest(written.digests)
+        content[policy] = rows_digest(written.policy)
+        counts[environment] = written.counts
+    manifest = Manifest(
+        format=FORMAT,
+        seed=config.seed,
+        num_operations=config.preset.num_operations,
+        orbit_size=config.preset.orbit_size,
+        series=[series.to_json() for series in config.series],
+        counts=counts,
+        conformance=conformance_counts(certified),
+        versions={schema.environment: schema.versions.to_json() for schema in certified},
+        content=dict(sorted(content.items())),
+        root_hash="",
+        files={
+            name: FileEntry(
+                size=(directory / name).stat().st_size, sha256=file_digest(directory / name)
+            )
+            for name in sorted(content)
+        },
+    )
+    sealed = manifest.model_copy(update={"root_hash": manifest.computed_root_hash()})
+    write_file(directory / MANIFEST, model_bytes(sealed))
+
+
+def _audit_rows(
+    config: CertificationConfig, schemas: Sequence[CertifiedSchema], written: _Written
+) -> Iterator[dict[str, str]]:
+    """The audit rows, one at a time; what else the dataset needs of them is left in ``written``."""
+    num_orders = factorial(config.preset.num_operations)
+    for schema in schemas:
+        relations: Counter[str] = Counter()
+        legal_orders = 0
+        for episode in schema.episodes():
+            anonymised = anonymise(episode, config.seed)
+            relations.update(relation.kind for relation in episode.relations)
+            legal_orders += len(episode.orbit)
+            row = audit_row(episode, anonymised)
+            written.digests.append(json_digest(dict(row)))
+            written.policy.append(policy_row(anonymised.record))
+            yield row
+        exclusions = Counter(exclusion.kind for exclusion in schema.exclusions)
+        written.counts[schema.schema] = SchemaCounts(
+            candidates=schema.num_candidates,
+            episodes=schema.num_episodes,
+            orders=num_orders * schema.num_episodes,
+            legal_orders=legal_orders,
+            relations=dict(sorted(relations.items())),
+            exclusions=dict(sorted(exclusions.items())),
+        )
