@@ -1,0 +1,266 @@
+"""The probe: everything that must be at chance, and the controls that must not be, with one interval each.
+
+A probe fits a linear classifier to features of a record (:mod:`vcrt.protocol.anonymity.views`,
+:mod:`vcrt.protocol.anonymity.hidden`) and is scored on records that it was not fitted to
+(:mod:`vcrt.protocol.anonymity.auc`). With some fifteen probes, one interval in two datasets would miss 0.5 by accident
+at 95% each; so the intervals are simultaneous (Bonferroni): under chance all of them hold 0.5 in 95% of datasets.
+``p_value`` is that of one permutation check by itself, without this correction.
+
+Not covered: a guesser that knows a dataset's seed, which is in its manifest, and can sample the same episodes. It can
+compute every record's identity anew; the identity hides the episode from nobody who has the episode.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from vcrt.errors import DatasetError
+from vcrt.policy.backbone import Backbone, load_backbone
+from vcrt.progress import SILENT, Progress
+from vcrt.protocol.anonymity.auc import Auc, cross_validated_auc
+from vcrt.protocol.anonymity.files import file_findings
+from vcrt.protocol.anonymity.hidden import HIDDEN_VIEWS, HiddenView, hidden_features
+from vcrt.protocol.anonymity.material import ProbedRecord, read_probed_records
+from vcrt.protocol.anonymity.tasks import CONTROLS, TARGETS, Target, Task, make_task
+from vcrt.protocol.anonymity.views import WORD_VIEWS, WordView, row_order_features, word_features
+from vcrt.randomness import generator
+from vcrt.records.dataset import Dataset
+
+View: TypeAlias = WordView | HiddenView | Literal["row order"]
+#: The share of datasets in which, under chance, every interval holds 0.5.
+LEVEL = 0.95
+NUM_PERMUTATIONS = 500
+#: A control only has to be far from chance.
+NUM_CONTROL_PERMUTATIONS = 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeResult:
+    """One probe: the AUC of guessing ``target`` from ``view``, its simultaneous interval, and the verdict.
+
+    With several classes AUC is that of one against the others, averaged. ``at_chance`` says whether 0.5 is within the
+    interval.
+    """
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    target: Target
+    view: View
+    num_records: int
+    num_classes: int
+    auc: float
+    low: float
+    high: float
+    p_value: float
+    at_chance: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unmeasured:
+    """A probe that the dataset does not allow, and why."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    target: Target
+    view: View | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnonymityReport:
+    """All probes of a dataset. ``results`` must be at chance and ``controls`` must not; ``findings`` must be empty."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    root_hash: str
+    backbone_digest: str
+    seed: int
+    level: float
+    results: tuple[ProbeResult, ...]
+    controls: tuple[ProbeResult, ...]
+    unmeasured: tuple[Unmeasured, ...]
+    findings: tuple[str, ...]
+
+    @property
+    def leaks(self) -> tuple[ProbeResult, ...]:
+        """The probes that are not at chance."""
+        return tuple(result for result in self.results if not result.at_chance)
+
+    @property
+    def blind(self) -> tuple[ProbeResult, ...]:
+        """The controls that guess no better than chance: what they cannot see, their view cannot acquit."""
+        return tuple(control for control in self.controls if control.low <= 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A task, or why there is none, and the views from which it is guessed."""
+
+    target: Target
+    task: Task | None
+    views: tuple[View, ...]
+    reason: str
+
+
+def probe_dataset(
+    dataset: Dataset,
+    *,
+    seed: int = 0,
+    num_permutations: int = NUM_PERMUTATIONS,
+    progress: Progress = SILENT,
+) -> AnonymityReport:
+    """Probe every policy record of a dataset, with the embedded backbone for hidden states."""
+    backbone = load_backbone("embedded")
+    results, controls, unmeasured = probe_records(
+        read_probed_records(dataset),
+        backbone,
+        seed=seed,
+        num_permutations=num_permutations,
+        progress=progress,
+    )
+    return AnonymityReport(
+        root_hash=dataset.manifest.root_hash,
+        backbone_digest=backbone.digest,
+        seed=seed,
+        level=LEVEL,
+        results=results,
+        controls=controls,
+        unmeasured=unmeasured,
+        findings=file_findings(dataset),
+    )
+
+
+def probe_records(
+    records: Sequence[ProbedRecord],
+    backbone: Backbone,
+    *,
+    seed: int = 0,
+    num_permutations: int = NUM_PERMUTATIONS,
+    progress: Progress = SILENT,
+) -> tuple[tuple[ProbeResult, ...], tuple[ProbeResult, ...], tuple[Unmeasured, ...]]:
+    """The probes, the controls, and what could not be measured."""
+    planned = _plan(records, seed)
+    total = sum(len(plan.views) for plan in planned if plan.task is not None)
+    shown = progress.task("probe: guess what records must not say", total, "probes")
+    found: dict[bool, list[tuple[Task, View, Auc]]] = {False: [], True: []}
+    unmeasured = []
+    for plan in planned:
+        if plan.task is None:
+            view = plan.views[0] if len(plan.views) == 1 else None
+            unmeasured.append(Unmeasured(target=plan.target, view=view, reason=plan.reason))
+            continue
+        control = plan.target in CONTROLS
+        for view, features in _features(plan.task, plan.views, backbone, seed):
+            auc = cross_validated_auc(
+                features,
+                plan.task.design,
+                generator(seed, "anonymity", "permutations", plan.target, view),
+                num_permutations=NUM_CONTROL_PERMUTATIONS if control else num_permutations,
+            )
+            found[control].append((plan.task, view, auc))
+            shown.advance()
+    level = 1 - (1 - LEVEL) / max(len(found[False]), 1)
+    results, controls = (
+        tuple(_result(task, view, auc, level) for task, view, auc in found[control])
+        for control in (False, True)
+    )
+    return results, controls, tuple(unmeasured)
+
+
+def _plan(records: Sequence[ProbedRecord], seed: int) -> list[_Planned]:
+    every_view: tuple[View, ...] = (*WORD_VIEWS, *HIDDEN_VIEWS)
+    unmatched = {
+        "environment": "no relation types are shared by enough records of two environments",
+        "schema": "no relation types are shared by enough records of two schemas",
+        "relation types": "too few records differ in their relation types",
+    }
+    planned = [
+        _Planned(
+            target,
+            make_task(target, records, seed),
+            every_view,
+            unmatched.get(target, "too few records have legal and illegal orders"),
+        )
+        for target in (*TARGETS, *CONTROLS)
+    ]
+    by_file: tuple[tuple[Target, str], ...] = (
+        ("environment", "no file holds records of two environments"),
+        ("schema", "no file holds enough records of two schemas"),
+    )
+    for target, reason in by_file:
+        task = make_task(target, records, seed, by_file=True)
+        planned.append(_Planned(target, task, ("row order",), reason))
+    return planned
+
+
+def _features(
+    task: Task, views: Sequence[View], backbone: Backbone, seed: int
+) -> Iterator[tuple[View, npt.NDArray[np.float64]]]:
+    hidden: dict[HiddenView, npt.NDArray[np.float64]] = {}
+    for view in views:
+        if view == "row order":
+            yield view, row_order_features(task)
+        elif view in WORD_VIEWS:
+            yield view, word_features(task, view, seed)
+        else:
+            hidden = hidden or hidden_features(task, backbone, seed)
+            yield view, hidden[view]
+
+
+def _result(task: Task, view: View, auc: Auc, level: float) -> ProbeResult:
+    low, high = auc.interval(level)
+    return ProbeResult(
+        target=task.target,
+        view=view,
+        num_records=len(task.records),
+        num_classes=len(task.classes),
+        auc=auc.value,
+        low=low,
+        high=high,
+        p_value=auc.p_value,
+        at_chance=low <= 0.5 <= high,
+    )
+
+
+def report_bytes(report: AnonymityReport) -> bytes:
+    """Indented JSON, for people to read as well."""
+    return (json.dumps(asdict(report), indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def read_report(path: Path) -> AnonymityReport:
+    """Read what :func:`report_bytes` wrote; raises :class:`DatasetError` naming the field that is wrong."""
+    try:
+        return TypeAdapter(AnonymityReport).validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DatasetError(
+            "not a report of `vcrt probe`",
+            where=f"{path}, field {'.'.join(str(part) for part in first['loc']) or '(root)'}",
+            found=first["msg"],
+            remedy="make it again with `vcrt probe DATASET --output FILE`",
+        ) from error
+
+
+def require_anonymous(report: AnonymityReport, where: str) -> None:
+    """Raise :class:`DatasetError` unless all probes are at chance, no control is blind and the files hold to the form."""
+    problems = [
+        *(f"{r.target} from {r.view}: AUC {r.auc:.3f}" for r in report.leaks),
+        *(f"control {c.target} from {c.view}: AUC {c.auc:.3f}" for c in report.blind),
+        *report.findings,
+    ]
+    if problems:
+        raise DatasetError(
+            "the policy view is not shown to be anonymous",
+            where=where,
+            found="; ".join(problems),
+            expected="probes at chance, controls above it, and files in the documented form",
+            remedy="a control at chance asks for more records; a leak is a defect of the records",
+        )
