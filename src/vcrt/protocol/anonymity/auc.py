@@ -25,9 +25,10 @@ from scipy.special import ndtri
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IndexArray: TypeAlias = npt.NDArray[np.int64]
+Scores: TypeAlias = npt.NDArray[np.float32]
 
-#: Ridge penalty, for features whose variances sum to 1.
-PENALTY = 1.0
+#: Deviations below this are rounding.
+CONSTANT = 1e-9
 #: Permutations refitted at a time; bounds the memory.
 BLOCK = 100
 #: With so many permuted AUCs at least as large as the observed one, more would not change the conclusion.
@@ -54,7 +55,8 @@ class Design:
         """The records of each stratum in each fold."""
         keys = np.stack([self.strata, self.folds])
         return [
-            np.flatnonzero((keys == cell[:, None]).all(axis=0)) for cell in np.unique(keys, axis=1).T
+            np.flatnonzero((keys == cell[:, None]).all(axis=0))
+            for cell in np.unique(keys, axis=1).T
         ]
 
 
@@ -78,23 +80,25 @@ def cross_validated_auc(
     design: Design,
     generator: np.random.Generator,
     *,
+    penalty: float,
     num_permutations: int,
 ) -> Auc:
     """The AUC of the probe on ``features [n, d]`` under ``design``; ``generator`` draws the permutations.
 
-    Labels are permuted within each cell, which keeps every count. The check stops early once
-    ``ENOUGH_EXCEEDANCES`` permutations reach the observed AUC.
+    ``penalty`` is ridge regression's, for features of equal variances that sum to 1. Labels are permuted within each
+    cell, which keeps every count. The check stops early once ``ENOUGH_EXCEEDANCES`` permutations reach the observed
+    AUC.
     """
     scaled = _scaled(np.asarray(features, dtype=np.float64))
     cells = design.cells()
-    observed = _scores(scaled, design.labels[:, None], design)
+    observed = _scores(scaled, design.labels[:, None], design, penalty)
     value = float(_mean_auc(observed, design.labels[:, None], cells)[0])
     delong = _delong_error(observed, design.labels, cells)
     permuted: list[float] = []
     while len(permuted) < num_permutations:
         count = min(BLOCK, num_permutations - len(permuted))
         labels = _permuted(design.labels, cells, generator, count)
-        permuted += _mean_auc(_scores(scaled, labels, design), labels, cells).tolist()
+        permuted += _mean_auc(_scores(scaled, labels, design, penalty), labels, cells).tolist()
         if sum(one >= value for one in permuted) >= ENOUGH_EXCEEDANCES:
             break
     exceeding = sum(one >= value for one in permuted)
@@ -106,33 +110,34 @@ def cross_validated_auc(
     )
 
 
-def _scaled(features: FloatArray) -> npt.NDArray[np.float32]:
-    """Centred features whose variances sum to 1, constant columns left out. Labels play no part."""
-    centred = features - features.mean(axis=0)
-    centred = centred[:, centred.any(axis=0)]
-    total = np.sqrt((centred**2).sum() / len(centred)) if centred.size else 1.0
-    scaled: npt.NDArray[np.float32] = (centred / total).astype(np.float32)
+def _scaled(features: FloatArray) -> Scores:
+    """Centred features of equal variances that sum to 1, without constant columns. Labels play no part."""
+    deviations = features.std(axis=0)
+    varying = deviations > CONSTANT
+    if not varying.any():
+        return np.zeros((len(features), 0), dtype=np.float32)
+    centred = (features - features.mean(axis=0))[:, varying]
+    scaled: Scores = (centred / deviations[varying] / np.sqrt(varying.sum())).astype(np.float32)
     return scaled
 
 
-def _scores(
-    features: npt.NDArray[np.float32], labels: IndexArray, design: Design
-) -> npt.NDArray[np.float32]:
+def _scores(features: Scores, labels: IndexArray, design: Design, penalty: float) -> Scores:
     """Out-of-fold scores ``[n, P, K]`` for ``labels [n, P]``."""
     from sklearn.linear_model import Ridge
 
     num_records, num_permutations = labels.shape
     classes = np.arange(design.num_classes)
     indicators = (labels[:, :, None] == classes).astype(np.float32).reshape(num_records, -1)
-    scores = np.empty_like(indicators)
+    scores: Scores = np.empty_like(indicators)
     if not features.shape[1]:
-        return np.zeros_like(scores).reshape(num_records, num_permutations, -1)
+        scores[:] = 0
+        return scores.reshape(num_records, num_permutations, len(classes))
     for fold in np.unique(design.folds):
         held_out = design.folds == fold
-        ridge = Ridge(alpha=PENALTY, solver="cholesky")
+        ridge = Ridge(alpha=penalty, solver="cholesky")
         ridge.fit(features[~held_out], indicators[~held_out])
         scores[held_out] = ridge.predict(features[held_out]).reshape(held_out.sum(), -1)
-    return scores.reshape(num_records, num_permutations, -1)
+    return scores.reshape(num_records, num_permutations, len(classes))
 
 
 def _permuted(
@@ -145,9 +150,7 @@ def _permuted(
     return permuted
 
 
-def _mean_auc(
-    scores: npt.NDArray[np.float32], labels: IndexArray, cells: list[IndexArray]
-) -> FloatArray:
+def _mean_auc(scores: Scores, labels: IndexArray, cells: list[IndexArray]) -> FloatArray:
     """``[P]``: the mean AUC of ``scores [n, P, K]`` over cells, each class against the others of its cell."""
     total = np.zeros(labels.shape[1])
     for cell in cells:
@@ -162,9 +165,7 @@ def _mean_auc(
     return total / sum(len(cell) for cell in cells)
 
 
-def _delong_error(
-    scores: npt.NDArray[np.float32], labels: IndexArray, cells: list[IndexArray]
-) -> float:
+def _delong_error(scores: Scores, labels: IndexArray, cells: list[IndexArray]) -> float:
     """The standard error of the mean AUC with the scores ``[n, 1, K]`` held fixed.
 
     DeLong, DeLong and Clarke-Pearson 1988: each record's placement among the others, summed over the comparisons that

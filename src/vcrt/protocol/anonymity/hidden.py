@@ -32,14 +32,14 @@ _PLACES = {f"q{place}": pointer for place, pointer in enumerate(POINTER_TOKENS)}
 def hidden_features(
     task: Task, backbone: Backbone, seed: int
 ) -> dict[HiddenView, npt.NDArray[np.float64]]:
-    """``[n, layers * width]`` for each way of pooling, each column of variance 1 unless it is constant."""
+    """``[n, layers * width]`` for each way of pooling."""
     prompts = []
     for record, question in zip(task.records, task.questions, strict=True):
         draw = generator(seed, "probe", "hidden state", record.record_id)
         words = prompt_words(record, "sorted", question, task.shows_relations, draw)
         prompts.append(token_ids(backbone.tokenizer, [_PLACES.get(word, word) for word in words]))
     last, mean = _pooled_states(backbone, prompts)
-    return {HIDDEN_VIEWS[0]: _standardised(last), HIDDEN_VIEWS[1]: _standardised(mean)}
+    return {HIDDEN_VIEWS[0]: last, HIDDEN_VIEWS[1]: mean}
 
 
 @torch.no_grad()
@@ -66,10 +66,3 @@ def _pooled_states(
     pairs = [pooled[i] for i in range(len(prompts))]
     last, mean = (torch.stack(part).double().numpy() for part in zip(*pairs, strict=True))
     return last, mean
-
-
-def _standardised(features: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    deviation = features.std(axis=0)
-    varying = deviation > 1e-9
-    scaled: npt.NDArray[np.float64] = features[:, varying] / deviation[varying]
-    return scaled

@@ -4,7 +4,8 @@ A question about an order is put by renaming: each pointer and slot becomes its 
 legal if the right one of two places comes first, whatever the pointers are. For a question without relations these are
 cut out first; :func:`prompt_words` and :func:`row_words` say what is left.
 
-Features are counts of words, of two and of three words in a row, and each word at its position. Not covered:
+Features are counts of words, of two and of three words in a row, and each word at its position; for a question also
+which pointers it asks about, and which of two is the lower. Not covered:
 combinations beyond these, such as the parity of two characters of an identity.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -33,7 +35,7 @@ from vcrt.records.policy_view import (
 WordView: TypeAlias = Literal["prompt, sorted", "prompt, shuffled", "file row"]
 WORD_VIEWS: tuple[WordView, ...] = ("prompt, sorted", "prompt, shuffled", "file row")
 
-#: Random renderings of one record whose features are averaged.
+#: Random renderings of one record whose features are added up.
 NUM_RENDERINGS = 4
 #: A feature that fewer records have is left out.
 MIN_RECORDS_WITH_FEATURE = 5
@@ -92,7 +94,11 @@ def features_of_words(
             words = prompt_words(record, serialisation, question, shows_relations, draw)
             found += [*_grams(words), *_at_positions(words)]
     if question is not None:
-        found += [f"{place}={record.record.pointers[s]}" for place, s in enumerate(question)]
+        asked = [record.record.pointers[slot] for slot in question]
+        found += [f"asked {place} {pointer}" for place, pointer in enumerate(asked)]
+        found += [
+            f"ascends {i} {j}" for i, j in combinations(range(len(asked)), 2) if asked[i] < asked[j]
+        ]
     return found
 
 
