@@ -17,9 +17,11 @@ from anonymity_support import (
 )
 from vcrt.policy.backbone import load_backbone
 from vcrt.protocol.anonymity import views
+from vcrt.protocol.anonymity.auc import cross_validated_auc
 from vcrt.protocol.anonymity.hidden import HIDDEN_VIEWS
-from vcrt.protocol.anonymity.tasks import CONTROLS, TARGETS
-from vcrt.protocol.anonymity.views import WORD_VIEWS
+from vcrt.protocol.anonymity.probe import WORD_PENALTY, probe_records
+from vcrt.protocol.anonymity.tasks import CONTROLS, TARGETS, make_task
+from vcrt.protocol.anonymity.views import WORD_VIEWS, word_features
 from vcrt.randomness import generator
 from vcrt.records.policy_view import render
 
@@ -181,11 +183,36 @@ def test_a_serialisation_that_forgets_to_draw_directions_is_found(records, monke
 def test_unequal_relation_types_alone_are_no_leak():
     """Environments that differ in how many of their steps conflict are told apart only without matching."""
     records = made_records(300, seed=2, environments=("a", "b"))
-    rare = [
-        r
+    unequal = [
+        replace(r, file="policy/all.parquet")
         for i, r in enumerate(records)
-        if r.environment == "a" or anti_relation(r.record).kind == "precedes" or i % 4 == 0
+        if r.environment == "a" or anti_relation(r.record).kind == "precedes" or i % 10 == 1
     ]
     for view in WORD_VIEWS:
-        low, high = guess(rare, "environment", view).interval(LEVEL)
+        low, high = guess(unequal, "environment", view).interval(LEVEL)
         assert low <= 0.5 <= high
+    # Matched within the file only, the relation types tell.
+    task = make_task("environment", unequal, 0, by_file=True)
+    unmatched = cross_validated_auc(
+        word_features(task, "file row", 0),
+        task.design,
+        generator(0, "permutations"),
+        penalty=WORD_PENALTY,
+        num_permutations=60,
+    )
+    assert found(unmatched)
+
+
+@pytest.mark.slow
+def test_simultaneous_intervals_rarely_cry_wolf(backbone):
+    """Whole probes of honest records: about one in twenty may miss 0.5 somewhere, and misses of AUCs are few."""
+    alarms = misses = 0
+    for seed in range(30):
+        results, _, _ = probe_records(
+            made_records(60, seed=seed), backbone, seed=seed, num_permutations=60
+        )
+        assert len(results) == 16
+        alarms += any(not result.at_chance for result in results)
+        misses += sum(not result.at_chance for result in results)
+    assert alarms <= 5
+    assert misses <= 8
