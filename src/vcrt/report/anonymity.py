@@ -26,8 +26,9 @@ def anonymity_table(report: AnonymityReport) -> Table:
             "AUC of a linear classifier by cross-validation in five folds that share no source, among records with "
             "the same relation types (row order: of the same file); 0.5 is chance. "
             f"The intervals are simultaneous: all {len(report.results)} hold at once in {100 * report.level:.0f}% of "
-            "cases. p is the share of permutations of the labels that give as much, for that row alone. Controls are "
-            "guesses that must succeed; for the others the legal order is asked about without the relations."
+            "cases; a leak is an interval above 0.5. p is the share of permutations of the labels that give as much, "
+            "for that row alone. Controls are guesses that must succeed; elsewhere the legal order is asked about "
+            "without the relations."
         ),
     )
 
@@ -48,11 +49,11 @@ def _row(result: ProbeResult, verdict: str) -> tuple[str | int, ...]:
 def anonymity_sentences(report: AnonymityReport) -> list[str]:
     """The verdict, and what could not be measured."""
     probes = counted(len(report.results), "probe")
+    summary = f"{probes} of the policy records' anonymity, none above chance."
     if report.leaks:
         found = listed([f"{r.target} from {r.view} (AUC {r.auc:.3f})" for r in report.leaks])
-        sentences = [f"The policy records are not anonymous: of {probes}, these guess: {found}."]
-    else:
-        sentences = [f"All {probes} of the policy records' anonymity are at chance."]
+        summary = f"The policy records are not anonymous: of {probes}, these guess: {found}."
+    sentences = [summary]
     if report.blind:
         found = listed([f"{c.target} from {c.view}" for c in report.blind])
         sentences.append(f"Controls that should guess and do not: {found}.")
