@@ -97,6 +97,15 @@ def test_features_without_variation_give_chance():
     assert low <= 0.5 <= high
 
 
+def test_records_that_look_alike_tell_nothing():
+    """Ties are ranked in the order of the rows in every comparison, so that they cancel over the classes."""
+    for target in ("environment", "schema", "legal order"):
+        task = make_task(target, made_records(40, seed=5), 0)
+        for features in (np.ones((len(task.records), 1)), task.design.strata[:, None]):
+            found = permuted_auc(features, task.design, np.random.default_rng(0), 2)
+            assert found.value == pytest.approx(0.5)
+
+
 def test_intervals_stay_within_zero_and_one():
     assert Auc(value=0.99, standard_error=0.1, p_value=0.01, num_permutations=9).interval(0.95) == (
         pytest.approx(0.99 - 1.959964 * 0.1),

@@ -13,11 +13,11 @@ from vcrt.cli import main
 from vcrt.cli.anonymity import run_probe
 from vcrt.errors import DatasetError
 from vcrt.protocol.anonymity.material import read_probed_records
-from vcrt.protocol.anonymity.probe import (
+from vcrt.protocol.anonymity.probe import probe_dataset
+from vcrt.protocol.anonymity.result import (
     AnonymityReport,
     ProbeResult,
     Unmeasured,
-    probe_dataset,
     read_report,
     report_bytes,
     require_anonymous,

@@ -8,12 +8,8 @@ from rich.console import Console
 
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import DatasetError
-from vcrt.protocol.anonymity.probe import (
-    AnonymityReport,
-    probe_dataset,
-    report_bytes,
-    require_anonymous,
-)
+from vcrt.protocol.anonymity.probe import probe_dataset
+from vcrt.protocol.anonymity.result import AnonymityReport, report_bytes, require_anonymous
 from vcrt.records.dataset import open_dataset
 from vcrt.report.anonymity import anonymity_sentences, anonymity_table
 from vcrt.report.table import to_rich

@@ -5,7 +5,7 @@ Not covered: how it was measured (see :mod:`vcrt.protocol.anonymity`).
 
 from __future__ import annotations
 
-from vcrt.protocol.anonymity.probe import AnonymityReport, ProbeResult
+from vcrt.protocol.anonymity.result import AnonymityReport, ProbeResult
 from vcrt.report.table import Table
 from vcrt.report.wording import counted, listed
 

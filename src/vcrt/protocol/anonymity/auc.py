@@ -39,7 +39,7 @@ ENOUGH_EXCEEDANCES = 20
 class Design:
     """What is guessed: ``labels [n]`` in ``0..K-1``, and the ``strata [n]`` and ``folds [n]`` of the records.
 
-    Rows stand in random order: records with equal scores are ranked in it.
+    In each cell the classes have equally many records, at least two.
     """
 
     labels: IndexArray
@@ -151,7 +151,11 @@ def _permuted(
 
 
 def _mean_auc(scores: Scores, labels: IndexArray, cells: list[IndexArray]) -> FloatArray:
-    """``[P]``: the mean AUC of ``scores [n, P, K]`` over cells, each class against the others of its cell."""
+    """``[P]``: the mean AUC of ``scores [n, P, K]`` over cells, each class against the others of its cell.
+
+    Equal scores are ranked in the order of the rows, for every class alike, and so count as half on average over the
+    classes.
+    """
     total = np.zeros(labels.shape[1])
     for cell in cells:
         present = np.unique(labels[cell])

@@ -12,29 +12,24 @@ compute every record's identity and pointers anew: a record hides its episode on
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import ClassVar, Literal, TypeAlias
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from vcrt.errors import DatasetError
 from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.anonymity.auc import Auc, cross_validated_auc
 from vcrt.protocol.anonymity.files import file_findings
-from vcrt.protocol.anonymity.hidden import HIDDEN_VIEWS, HiddenView, hidden_features
+from vcrt.protocol.anonymity.hidden import HIDDEN_VIEWS, hidden_features
 from vcrt.protocol.anonymity.material import ProbedRecord, read_probed_records
+from vcrt.protocol.anonymity.result import AnonymityReport, ProbeResult, Unmeasured, View
 from vcrt.protocol.anonymity.tasks import CONTROLS, TARGETS, Target, Task, make_task
-from vcrt.protocol.anonymity.views import WORD_VIEWS, WordView, row_order_features, word_features
+from vcrt.protocol.anonymity.views import WORD_VIEWS, row_order_features, word_features
 from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset
 
-View: TypeAlias = WordView | HiddenView | Literal["row order"]
 #: The share of datasets in which, under chance, every interval holds 0.5.
 LEVEL = 0.95
 NUM_PERMUTATIONS = 500
@@ -42,65 +37,6 @@ NUM_PERMUTATIONS = 500
 NUM_CONTROL_PERMUTATIONS = 100
 #: Chosen on planted leaks: hidden states are few and correlated, words many and sparse.
 HIDDEN_PENALTY, WORD_PENALTY = 0.1, 3.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeResult:
-    """One probe: the AUC of guessing ``target`` from ``view``, its simultaneous interval, and the verdict.
-
-    With several classes AUC is that of one against the others, averaged. ``at_chance`` says that 0.5 is within the
-    interval or, once in a while, above it: guesses that are wrong more often than not come from held-out records that
-    differ by accident from those fitted to, and give nothing away.
-    """
-
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
-
-    target: Target
-    view: View
-    num_records: int
-    num_classes: int
-    auc: float
-    low: float
-    high: float
-    p_value: float
-    at_chance: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unmeasured:
-    """A probe that the dataset does not allow, and why."""
-
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
-
-    target: Target
-    view: View | None
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AnonymityReport:
-    """All probes of a dataset. ``results`` must be at chance and ``controls`` must not; ``findings`` must be empty."""
-
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
-
-    root_hash: str
-    backbone_digest: str
-    seed: int
-    level: float
-    results: tuple[ProbeResult, ...]
-    controls: tuple[ProbeResult, ...]
-    unmeasured: tuple[Unmeasured, ...]
-    findings: tuple[str, ...]
-
-    @property
-    def leaks(self) -> tuple[ProbeResult, ...]:
-        """The probes that are not at chance."""
-        return tuple(result for result in self.results if not result.at_chance)
-
-    @property
-    def blind(self) -> tuple[ProbeResult, ...]:
-        """The controls that guess no better than chance: what they cannot see, their view cannot acquit."""
-        return tuple(control for control in self.controls if control.at_chance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,39 +171,3 @@ def _result(task: Task, view: View, auc: Auc, level: float) -> ProbeResult:
         p_value=auc.p_value,
         at_chance=low <= 0.5,
     )
-
-
-def report_bytes(report: AnonymityReport) -> bytes:
-    """Indented JSON, for people to read as well."""
-    return (json.dumps(asdict(report), indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def read_report(path: Path) -> AnonymityReport:
-    """Read what :func:`report_bytes` wrote; raises :class:`DatasetError` naming the field that is wrong."""
-    try:
-        return TypeAdapter(AnonymityReport).validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise DatasetError(
-            "not a report of `vcrt probe`",
-            where=f"{path}, field {'.'.join(str(part) for part in first['loc']) or '(root)'}",
-            found=first["msg"],
-            remedy="make it again with `vcrt probe DATASET --output FILE`",
-        ) from error
-
-
-def require_anonymous(report: AnonymityReport, where: str) -> None:
-    """Raise :class:`DatasetError` unless all probes are at chance, no control is blind and no finding is left."""
-    problems = [
-        *(f"{r.target} from {r.view}: AUC {r.auc:.3f}" for r in report.leaks),
-        *(f"control {c.target} from {c.view}: AUC {c.auc:.3f}" for c in report.blind),
-        *report.findings,
-    ]
-    if problems:
-        raise DatasetError(
-            "the policy view is not shown to be anonymous",
-            where=where,
-            found="; ".join(problems),
-            expected="probes at chance, controls above it, and files in the documented form",
-            remedy="a control at chance asks for more records; a leak is a defect of the records",
-        )

@@ -96,10 +96,10 @@ def make_task(
         ]
     else:
         decidable = [record for record in one_each if len(set(record.legal)) == 2]
+        labels = np.array(["illegal", "legal"])[rng.permutation(len(decidable)) % 2]
         candidates = [
-            _Candidate(record, label, None, _question(record, label, rng))
-            for i, record in enumerate(decidable)
-            for label in (("illegal", "legal")[i % 2],)
+            _Candidate(record, str(label), None, _question(record, str(label), rng))
+            for record, label in zip(decidable, labels, strict=True)
         ]
     return _matched(target, candidates)
 

@@ -5,8 +5,8 @@ legal if the right one of two places comes first, whatever the pointers are. For
 cut out first; :func:`prompt_words` and :func:`row_words` say what is left.
 
 Features are counts of words, of two and of three words in a row, and each word at its position; for a question also
-which pointers it asks about, and which of two is the lower. Not covered:
-combinations beyond these, such as the parity of two characters of an identity.
+which pointers it asks about, and which of two is the lower. Not covered: combinations beyond these, such as the parity
+of two characters of an identity.
 """
 
 from __future__ import annotations
