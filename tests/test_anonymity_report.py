@@ -23,7 +23,7 @@ from vcrt.protocol.anonymity.result import (
     require_anonymous,
 )
 from vcrt.records.dataset import open_dataset
-from vcrt.report.anonymity import anonymity_sentences, anonymity_table
+from vcrt.report.anonymity import anonymity_sentences, anonymity_table, read_anonymity
 from vcrt.report.table import to_csv, to_html, to_text
 
 
@@ -150,6 +150,14 @@ def test_sentences_say_what_leaks_and_what_was_not_measured():
     assert "not anonymous" in bad
     assert "environment from hidden state, mean (AUC 0.810)" in bad
     assert "Controls that should guess and do not: relation types from prompt, sorted." in bad
+
+
+def test_the_report_of_an_experiment_is_that_of_its_dataset(tmp_path):
+    assert read_anonymity(tmp_path, "ab" * 32) is None
+    (tmp_path / "anonymity.json").write_bytes(report_bytes(report()))
+    assert read_anonymity(tmp_path, "ab" * 32) == report()
+    with pytest.raises(DatasetError, match="another dataset"):
+        read_anonymity(tmp_path, "cd" * 32)
 
 
 def test_a_file_of_another_form_is_refused(tmp_path):

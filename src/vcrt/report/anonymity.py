@@ -1,13 +1,39 @@
 """What a probe could guess of the policy records, as a table and as sentences.
 
+It lives as ``anonymity.json`` in an experiment's directory, since a frozen dataset's directory takes no further files.
 Not covered: how it was measured (see :mod:`vcrt.protocol.anonymity`).
 """
 
 from __future__ import annotations
 
-from vcrt.protocol.anonymity.result import AnonymityReport, ProbeResult
+from pathlib import Path
+
+from vcrt.errors import DatasetError
+from vcrt.protocol.anonymity.result import AnonymityReport, ProbeResult, read_report
 from vcrt.report.table import Table
 from vcrt.report.wording import counted, listed
+
+ANONYMITY_FILE = "anonymity.json"
+
+
+def read_anonymity(experiment: Path, root_hash: str) -> AnonymityReport | None:
+    """The probe's report in an experiment's directory, or None if there is none.
+
+    Raises :class:`DatasetError` if it is of another dataset than that with this root hash.
+    """
+    path = experiment / ANONYMITY_FILE
+    if not path.is_file():
+        return None
+    report = read_report(path)
+    if report.root_hash != root_hash:
+        raise DatasetError(
+            "the probe's report is of another dataset",
+            where=str(path),
+            found=f"root hash {report.root_hash}",
+            expected=f"root hash {root_hash}",
+            remedy="move it away, and make it again with `vcrt probe`",
+        )
+    return report
 
 
 def anonymity_table(report: AnonymityReport) -> Table:
