@@ -336,7 +336,7 @@ def theories(files: Annotated[tuple[Path, ...], tyro.conf.Positional]) -> None:
 
 
 def probe(dataset: DatasetPath, output: Path | None = None, seed: int = 0) -> None:
-    """Measure how anonymous a dataset's policy records are: can classifiers guess what they should not know?
+    """Measure how anonymous the policy records of a dataset are: what classifiers can guess from them.
 
     Example: vcrt probe runs/data --output runs/experiment/anonymity.json
 
