@@ -335,6 +335,21 @@ def theories(files: Annotated[tuple[Path, ...], tyro.conf.Positional]) -> None:
     check_theories(_console(), files)
 
 
+def probe(dataset: DatasetPath, output: Path | None = None, seed: int = 0) -> None:
+    """Measure how anonymous the policy records of a dataset are: what classifiers can guess from them.
+
+    Example: vcrt probe runs/data --output runs/experiment/anonymity.json
+
+    Args:
+        dataset: A directory made by `vcrt certify`.
+        output: Where to keep the result; the report of an experiment takes it from EXPERIMENT/anonymity.json.
+        seed: Seed of the probe's subsamples and splits.
+    """
+    from vcrt.cli.anonymity import run_probe
+
+    run_probe(_console(), dataset, output, seed=seed)
+
+
 def lift(
     source: Annotated[Literal["proofwriter", "lean", "clrs"], tyro.conf.Positional],
     inputs: Annotated[tuple[str, ...], tyro.conf.Positional],

@@ -24,6 +24,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": commands.evaluate,
     "report": commands.report,
     "environments": commands.environments,
+    "probe": commands.probe,
     "lift": commands.lift,
     "theories": commands.theories,
     "backbone": commands.backbone,

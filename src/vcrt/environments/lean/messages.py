@@ -21,6 +21,8 @@ _ADVICE = re.compile(r"\n\n(?:Hint|Note):")
 #: Where a failed term stood in the text, as Lean prints it.
 _POSITION = re.compile(r"`_stdin[\w.@]*")
 _METAVARIABLE = re.compile(r"\?(m|u)\.\d+")
+#: What makes a binder that Lean itself named unlike any other; it holds the place in the text.
+_HYGIENE = re.compile(r"\._@\.[\w.]*_hyg\.\d+")
 #: Lean's words for a limit of its own that was reached: that says nothing about the step. No step can say them, as
 #: names are single letters, or end in a digit.
 _LIMITS = (
@@ -106,7 +108,13 @@ class Language:
         def number(match: re.Match[str]) -> str:
             return numbers.setdefault(match[0], f"?{match[1]}.{len(numbers) + 1}")
 
-        return _METAVARIABLE.sub(number, text.replace(self._suffix, ""))
+        scopes: dict[str, str] = {}
+
+        def scope(match: re.Match[str]) -> str:
+            return scopes.setdefault(match[0], f"✝{len(scopes) + 1}")
+
+        text = _HYGIENE.sub(scope, text.replace(self._suffix, ""))
+        return _METAVARIABLE.sub(number, text)
 
     def plain(self, text: str) -> str:
         """A restored text on one line."""

@@ -1,0 +1,50 @@
+"""What a policy file could give away besides its rows, checked exactly instead of guessed.
+
+The rows are in ascending order of their identities, so that their order is a function of what is in them; each row is
+the canonical form of its record; and the file carries no metadata of its own. Its name says the environment and its
+length the number of episodes: whoever may not know these must be given rows, not files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from vcrt.records.audit import read_rows
+from vcrt.records.dataset import POLICY_COLUMNS, Dataset, policy_name, policy_row
+from vcrt.records.policy_view import record_from_json
+
+_IDENTITY = re.compile(r"[0-9a-f]{16}")
+#: The file format's own description of the columns.
+_COLUMN_METADATA = {b"ARROW:schema"}
+
+
+def file_findings(dataset: Dataset) -> tuple[str, ...]:
+    """What is wrong with the policy files, one sentence each; nothing if they hold to the form."""
+    return tuple(
+        f"{policy_name(environment)}: {finding}"
+        for environment in dataset.environments
+        for finding in _findings(dataset.path / policy_name(environment))
+    )
+
+
+def _findings(path: Path) -> Iterator[str]:
+    rows = read_rows(path, POLICY_COLUMNS)
+    identities = [row["record_id"] for row in rows]
+    if identities != sorted(set(identities)):
+        yield "rows do not ascend by record_id"
+    odd = [identity for identity in identities if not _IDENTITY.fullmatch(identity)]
+    if odd:
+        yield f"{len(odd)} identities are not 16 hexadecimal digits, the first is {odd[0]!r}"
+    for row in rows:
+        if policy_row(record_from_json(json.loads(row["record"]))) != row:
+            yield f"record {row['record_id']} is not written in the canonical form"
+            break
+    metadata = pq.ParquetFile(path).metadata.metadata or {}
+    foreign = sorted(key.decode(errors="replace") for key in metadata.keys() - _COLUMN_METADATA)
+    if foreign:
+        yield f"metadata under {', '.join(foreign)}"

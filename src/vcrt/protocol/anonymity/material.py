@@ -1,0 +1,64 @@
+"""What the probe reads: each policy record as it stands in its file, beside what only the audit view knows of it.
+
+Not covered: whether the dataset agrees with its own replays (see :mod:`vcrt.records.agreement`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from vcrt.records.audit import read_rows
+from vcrt.records.dataset import POLICY_COLUMNS, Dataset, load_items, policy_name
+from vcrt.records.policy_view import PolicyRecord, record_from_json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbedRecord:
+    """A row of a policy file, its record, and the labels that must not be guessable from them.
+
+    ``text`` is the row's record as it is written; ``row`` is its place among the ``num_rows`` of ``file``. ``legal``
+    has one flag for each column of :func:`vcrt.orders.all_orders`.
+    """
+
+    file: str
+    row: int
+    num_rows: int
+    record_id: str
+    text: str
+    record: PolicyRecord
+    environment: str
+    schema: str
+    source: str
+    legal: tuple[bool, ...]
+
+    @property
+    def relation_types(self) -> tuple[str, ...]:
+        """The multiset of relation types, sorted."""
+        return tuple(sorted(relation.kind for relation in self.record.relations))
+
+
+def read_probed_records(dataset: Dataset) -> list[ProbedRecord]:
+    """Every record of a dataset, with the labels that its evidence gives."""
+    probed = []
+    for environment in dataset.environments:
+        items = {i.supervised.record.record_id: i for i in load_items(dataset, environment)}
+        name = policy_name(environment)
+        rows = read_rows(dataset.path / name, POLICY_COLUMNS)
+        for place, row in enumerate(rows):
+            item = items[row["record_id"]]
+            probed.append(
+                ProbedRecord(
+                    file=name,
+                    row=place,
+                    num_rows=len(rows),
+                    record_id=row["record_id"],
+                    text=row["record"],
+                    record=record_from_json(json.loads(row["record"])),
+                    environment=environment,
+                    schema=item.schema,
+                    source=item.source,
+                    legal=item.supervised.legal,
+                )
+            )
+    return probed

@@ -1,0 +1,115 @@
+"""What a probe found: one result each, the report of a dataset, its file and its verdict.
+
+Not covered: how it was measured (see :mod:`vcrt.protocol.anonymity.probe`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, TypeAlias
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from vcrt.errors import DatasetError
+from vcrt.protocol.anonymity.hidden import HiddenView
+from vcrt.protocol.anonymity.tasks import Target
+from vcrt.protocol.anonymity.views import WordView
+
+View: TypeAlias = WordView | HiddenView | Literal["row order"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeResult:
+    """One probe: the AUC of guessing ``target`` from ``view``, its simultaneous interval, and the verdict.
+
+    With several classes AUC is that of one against the others, averaged. ``at_chance`` says that 0.5 is within the
+    interval or, once in a while, above it: guesses that are wrong more often than not come from held-out records that
+    differ by accident from those fitted to, and give nothing away.
+    """
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    target: Target
+    view: View
+    num_records: int
+    num_classes: int
+    auc: float
+    low: float
+    high: float
+    p_value: float
+    at_chance: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unmeasured:
+    """A probe that the dataset does not allow, and why."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    target: Target
+    view: View | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnonymityReport:
+    """All probes of a dataset. ``results`` must be at chance and ``controls`` must not; ``findings`` must be empty."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    root_hash: str
+    backbone_digest: str
+    seed: int
+    level: float
+    results: tuple[ProbeResult, ...]
+    controls: tuple[ProbeResult, ...]
+    unmeasured: tuple[Unmeasured, ...]
+    findings: tuple[str, ...]
+
+    @property
+    def leaks(self) -> tuple[ProbeResult, ...]:
+        """The probes that are not at chance."""
+        return tuple(result for result in self.results if not result.at_chance)
+
+    @property
+    def blind(self) -> tuple[ProbeResult, ...]:
+        """The controls that guess no better than chance: what they cannot see, their view cannot acquit."""
+        return tuple(control for control in self.controls if control.at_chance)
+
+
+def report_bytes(report: AnonymityReport) -> bytes:
+    """Indented JSON, for people to read as well."""
+    return (json.dumps(asdict(report), indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def read_report(path: Path) -> AnonymityReport:
+    """Read what :func:`report_bytes` wrote; raises :class:`DatasetError` naming the field that is wrong."""
+    try:
+        return TypeAdapter(AnonymityReport).validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DatasetError(
+            "not a report of `vcrt probe`",
+            where=f"{path}, field {'.'.join(str(part) for part in first['loc']) or '(root)'}",
+            found=first["msg"],
+            remedy="make it again with `vcrt probe DATASET --output FILE`",
+        ) from error
+
+
+def require_anonymous(report: AnonymityReport, where: str) -> None:
+    """Raise :class:`DatasetError` unless all probes are at chance, no control is blind and no finding is left."""
+    problems = [
+        *(f"{r.target} from {r.view}: AUC {r.auc:.3f}" for r in report.leaks),
+        *(f"control {c.target} from {c.view}: AUC {c.auc:.3f}" for c in report.blind),
+        *report.findings,
+    ]
+    if problems:
+        raise DatasetError(
+            "the policy view is not shown to be anonymous",
+            where=where,
+            found="; ".join(problems),
+            expected="probes at chance, controls above it, and files in the documented form",
+            remedy="a control at chance asks for more records; a leak is a defect of the records",
+        )
