@@ -20,7 +20,7 @@ from vcrt.environments.contract import (
     Replay,
     ReplayRequest,
 )
-from vcrt.environments.lean import inprocess, selftest
+from vcrt.environments.lean import inprocess, process, selftest
 from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.inprocess import Elaborators
 from vcrt.environments.lean.judging import Job, Limits, judge
@@ -258,9 +258,17 @@ class TestLimits:
             judge_shared(toolchain, small, pair, Limits())
 
     @linux
-    def test_memory_over_the_limit_ends_a_command(self, toolchain, pair):
+    def test_memory_over_the_limit_ends_a_command(self, toolchain, pair, monkeypatch):
+        monkeypatch.setattr(process, "SECONDS_BETWEEN_LOOKS", 0.001)
         with pytest.raises(VerifierFailure, match="MB in use, over the limit"):
-            judge(toolchain, pair * 80, Limits(max_memory_mb=50.0))
+            judge(toolchain, pair, Limits(max_memory_mb=50.0))
+
+    def test_looking_at_the_memory_takes_nothing_from_the_text(
+        self, toolchain, pair, expected, monkeypatch
+    ):
+        """A process that has not read its input yet when it is first looked at."""
+        monkeypatch.setattr(process, "SECONDS_BETWEEN_LOOKS", 0.001)
+        assert judge(toolchain, pair * 40, Limits(batch_seconds=60)) == expected * 40
 
     @linux
     def test_memory_stays_flat(self, toolchain, elaborators):

@@ -29,6 +29,7 @@ _INPUT_MAP = 2
 _DEFINITION, _THEOREM = 1, 2
 _COMMON, _BODY = 0, 1
 _LEVELS, _TYPE = 1, 2
+_ACCEPTED = 1
 
 
 class ElaboratorError(Exception):
@@ -80,6 +81,11 @@ class Elaborator:
         self._data_text = objects("l_Lean_MessageData_toString", 1)
         self._find = library.function(
             "l_Lean_Environment_find_x3f", pointer, pointer, ctypes.c_uint8
+        )
+        self._constants = objects("l_Lean_Expr_getUsedConstants", 1)
+        self._add = library.function(
+            "l_Lean_Environment_addDeclCore",
+            *(pointer, ctypes.c_size_t, ctypes.c_size_t, pointer, pointer, ctypes.c_uint8),
         )
         self._equal = objects("lean_expr_equal", 2)
         self._equal_names = objects("lean_name_eq", 2)
@@ -174,6 +180,31 @@ class Elaborator:
             and self._agree(self._equal, *(body.field(_BODY) for body in bodies))
         )
 
+    def environment(self, state: State) -> Value:
+        """The environment of a state."""
+        return state.field(_ENVIRONMENT)
+
+    def declaration(self, state: State, name: str) -> Value | None:
+        """What the kernel was given for a theorem or definition, or None if ``name`` is neither."""
+        constant = self.constant(state, name)
+        if constant is None or constant.tag not in (_DEFINITION, _THEOREM):
+            return None
+        return construct(constant.tag, constant.field(0))
+
+    def mentions(self, declaration: Value) -> frozenset[str]:
+        """The constants in a theorem or definition, by the first parts of their names."""
+        body = declaration.field(0)
+        terms = body.field(_COMMON).field(_TYPE), body.field(_BODY)
+        names = [name for term in terms for name in Value(self._constants(term.give())).items()]
+        return frozenset(map(_first_part, names))
+
+    def added(self, environment: Value, declaration: Value) -> Value | None:
+        """The environment with a declaration that the kernel has checked and accepted, or None if it refuses it."""
+        result = Value(
+            self._add(environment.give(), 0, 0, declaration.address, number(0).address, 1)
+        )
+        return result.field(0) if result.tag == _ACCEPTED else None
+
     def cell(self, content: Value) -> Value:
         """A mutable cell."""
         return Value(self._new_cell(content.give()))
@@ -230,6 +261,12 @@ def action_result(address: int) -> Value:
     if result.tag != 0:
         raise ElaboratorError("an action of Lean failed")
     return result.field(0)
+
+
+def _first_part(name: Value) -> str:
+    while name.field(0).num_fields:
+        name = name.field(0)
+    return name.field(1).text()
 
 
 def _elements(items: Value) -> Iterator[Value]:

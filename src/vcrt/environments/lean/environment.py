@@ -35,7 +35,8 @@ from vcrt.orders import all_orders
 class LeanEnvironment(BatchEnvironment):
     """Episodes of Lean steps, replayed in batches by ``lean`` processes.
 
-    ``limits`` bounds what a replay may use; ``num_operations`` is the length of the sampled episodes.
+    ``limits`` bounds what a replay may use; ``num_operations`` is the length of the sampled episodes. With ``kernel``,
+    theorems and definitions are elaborated once an episode and then left to Lean's kernel, where that decides the same.
     """
 
     name: ClassVar[str] = "lean"
@@ -45,14 +46,19 @@ class LeanEnvironment(BatchEnvironment):
     adapter: ClassVar[str] = "1"
     canonicalizer: ClassVar[str] = "2"
 
-    def __init__(self, *, limits: Limits | None = None, num_operations: int = 4) -> None:
+    def __init__(
+        self, *, limits: Limits | None = None, num_operations: int = 4, kernel: bool = False
+    ) -> None:
         self.limits = Limits() if limits is None else limits
         self.num_operations = num_operations
+        self.kernel = kernel
 
     def versions(self) -> Versions:
         """Which Lean judges, by version, commit and SHA-256; raises :class:`UnavailableError` without a fit one."""
         toolchain = self._toolchain()
-        route = ", elaborator in process" if runs_in_process(toolchain) else ""
+        route = ""
+        if runs_in_process(toolchain):
+            route = f", elaborator {'and kernel ' if self.kernel else ''}in process"
         return Versions(
             environment=self.name,
             adapter=self.adapter,
@@ -78,7 +84,7 @@ class LeanEnvironment(BatchEnvironment):
         elaborators = self._elaborators(toolchain)
         if elaborators is None:
             return self._replay_by_command(toolchain, jobs)
-        return judge_shared(toolchain, elaborators, jobs, self.limits)
+        return judge_shared(toolchain, elaborators, jobs, self.limits, kernel=self.kernel)
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
         """The ``lean`` command's opinion on every order, each replayed by itself; none if it is the verifier."""

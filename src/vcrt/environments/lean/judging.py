@@ -5,6 +5,7 @@ Promises a verdict for every replay or an error; never a verdict that Lean did n
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from vcrt.environments.lean.messages import (
 )
 from vcrt.environments.lean.process import run_lean
 from vcrt.environments.lean.program import Program
-from vcrt.environments.lean.reading import read_replay
+from vcrt.environments.lean.reading import Known, read_replay
 from vcrt.environments.lean.rendering import (
     BatchText,
     ReplayText,
@@ -109,10 +110,16 @@ def _judge_batch(batch: BatchText, messages: Sequence[Message]) -> list[Replay |
             where = "in the prelude" if message.line < first else "after the end"
             raise Unreadable(f"a message {where}, line {message.line}: {message.text}")
         by_line.setdefault(message.line, []).append(message)
-    return [_judge_replay(replay, by_line) for replay in batch.replays]
+    known: defaultdict[int, Known] = defaultdict(dict)
+    return [
+        _judge_replay(replay, by_line, known[id(replay.rendered.program)])
+        for replay in batch.replays
+    ]
 
 
-def _judge_replay(replay: ReplayText, by_line: Mapping[int, list[Message]]) -> Replay | Unreadable:
+def _judge_replay(
+    replay: ReplayText, by_line: Mapping[int, list[Message]], known: Known
+) -> Replay | Unreadable:
     rendered = replay.rendered
     mark = by_line.get(replay.first_line + replay.num_lines - 1, [])
     if [m.is_error and end_mark(rendered.index) in m.text for m in mark] != [True]:
@@ -122,6 +129,7 @@ def _judge_replay(replay: ReplayText, by_line: Mapping[int, list[Message]]) -> R
             rendered.program,
             replay.sequence,
             _answers(replay, by_line),
+            known,
             complete=is_complete(rendered.program, replay.sequence),
         )
     except Unreadable as problem:
@@ -131,8 +139,9 @@ def _judge_replay(replay: ReplayText, by_line: Mapping[int, list[Message]]) -> R
 def _answers(replay: ReplayText, by_line: Mapping[int, list[Message]]) -> Iterator[Answers]:
     language = Language(replay.rendered)
     line = replay.first_line
-    for part in replay.parts:
-        yield Answers(language, part, [by_line.get(line + k, []) for k in range(len(part))])
+    for part, asked in zip(replay.parts, replay.asked, strict=True):
+        messages = [by_line.get(line + k, []) for k in range(len(part))]
+        yield Answers(language, part, messages, asked=asked)
         line += len(part)
 
 

@@ -133,12 +133,21 @@ class Language:
 
 
 class Answers:
-    """Lean's messages at each line of one part, checked. Raises :class:`Unreadable`."""
+    """Lean's messages at each line of one part, checked. Raises :class:`Unreadable`.
+
+    ``asked`` says whether the part asks for the state.
+    """
 
     def __init__(
-        self, language: Language, part: Part, messages: Sequence[Sequence[Message]]
+        self,
+        language: Language,
+        part: Part,
+        messages: Sequence[Sequence[Message]],
+        *,
+        asked: bool = True,
     ) -> None:
         self.language = language
+        self.asked = asked
         self._pairs = list(zip(part, messages, strict=True))
         for line, found in self._pairs:
             for message in found:

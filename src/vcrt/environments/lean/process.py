@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 #: Prints one JSON message a line, as soon as it is known. Without a limit on errors Lean drops those after the
 #: hundredth, which would turn refusals into acceptances; with one thread it prints nothing before the end.
@@ -42,18 +43,22 @@ def run_lean(
 
     ``max_heartbeats`` is Lean's own limit on the work for one declaration, in thousands of allocations.
     """
-    with subprocess.Popen(
-        [*command, *_OPTIONS, f"-DmaxHeartbeats={max_heartbeats}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:
-        try:
-            out, err, failure = _communicate(process, source, seconds, max_memory_mb)
-        except BaseException:
-            _kill(process)
-            raise
+    # From a file, not a pipe: one that is not emptied at once would have to be fed while the process is watched.
+    with TemporaryFile() as file:
+        file.write(source.encode())
+        file.seek(0)
+        with subprocess.Popen(
+            [*command, *_OPTIONS, f"-DmaxHeartbeats={max_heartbeats}"],
+            stdin=file,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as process:
+            try:
+                out, err, failure = _watch(process, seconds, max_memory_mb)
+            except BaseException:
+                _kill(process)
+                raise
     # Lean ends with 1 when any message is an error, which every batch contains on purpose.
     if failure is None and process.returncode not in (0, 1):
         noise = err.decode(errors="replace").strip()[-300:]
@@ -76,18 +81,17 @@ def over_limit(process: int, max_memory_mb: float) -> str | None:
     return f"{used:.0f} MB in use, over the limit" if used > max_memory_mb else None
 
 
-def _communicate(
-    process: subprocess.Popen[bytes], source: str, seconds: float, max_memory_mb: float
+def _watch(
+    process: subprocess.Popen[bytes], seconds: float, max_memory_mb: float
 ) -> tuple[bytes, bytes, str | None]:
     """What the process printed, and why it was killed, if it was."""
     deadline = time.monotonic() + seconds
-    data: bytes | None = source.encode()
     while True:
         left = deadline - time.monotonic()
         try:
-            out, err = process.communicate(data, timeout=max(0.0, min(left, SECONDS_BETWEEN_LOOKS)))
+            out, err = process.communicate(timeout=max(0.0, min(left, SECONDS_BETWEEN_LOOKS)))
         except subprocess.TimeoutExpired:
-            data = None
+            pass
         else:
             return out, err, None
         failure = over_limit(process.pid, max_memory_mb)

@@ -23,26 +23,46 @@ class Reached:
     digest: str
 
 
+#: The states of the prefixes of a program that are known already.
+Known = dict[tuple[int, ...], Reached]
+
+
 def read_replay(
-    program: Program, sequence: tuple[int, ...], answers: Iterator[Answers], *, complete: bool
+    program: Program,
+    sequence: tuple[int, ...],
+    answers: Iterator[Answers],
+    known: Known,
+    *,
+    complete: bool,
 ) -> Replay:
     """The verdict on a sequence from the answers to its start, to each step and to the end.
 
-    Raises :class:`Unreadable`.
+    Where the state of a prefix was not asked for, it is taken from ``known``; states that were are added to it. Raises
+    :class:`Unreadable`.
     """
     start = next(answers)
-    state = read_start(program, start)
+    state = _noted(known, (), read_start(program, start) if start.asked else None)
     hashes = [state.digest]
-    for _ in sequence:
-        reached = read_step(program, state, next(answers))
-        if isinstance(reached, Rejected):
-            return Replay(sequence, tuple(hashes), reached)
-        state = reached
+    for count in range(1, len(sequence) + 1):
+        answer = next(answers)
+        refusal = read_refusal(program, answer)
+        if refusal is not None:
+            return Replay(sequence, tuple(hashes), refusal)
+        reached = read_state(program, state, answer) if answer.asked else None
+        state = _noted(known, sequence[:count], reached)
         hashes.append(state.digest)
     ended = read_end(program, state, start, next(answers), complete=complete)
     if isinstance(ended, Rejected):
         return Replay(sequence, tuple(hashes), ended)
     return Replay(sequence, (*hashes[:-1], ended.digest))
+
+
+def _noted(known: Known, prefix: tuple[int, ...], state: Reached | None) -> Reached:
+    if state is None:
+        if prefix not in known:
+            raise Unreadable("the state was asked for in another replay, which has no verdict")
+        return known[prefix]
+    return known.setdefault(prefix, state)
 
 
 def read_start(program: Program, answers: Answers) -> Reached:
@@ -63,16 +83,26 @@ def read_start(program: Program, answers: Answers) -> Reached:
 
 def read_step(program: Program, state: Reached, answers: Answers) -> Reached | Rejected:
     """The state after a step, or Lean's refusal of it."""
+    return read_refusal(program, answers) or read_state(program, state, answers)
+
+
+def read_refusal(program: Program, answers: Answers) -> Rejected | None:
+    """Lean's refusal of a step, if it refused it."""
     if isinstance(program, Declarations):
-        refusal = answers.first_error("step", "axioms") or _axiom(answers)
-        if refusal is not None:
-            return Rejected(refusal)
+        error = answers.first_error("step", "axioms") or _axiom(answers)
+    else:
+        error = answers.first_error("step", "trace")
+    return None if error is None else Rejected(error)
+
+
+def read_state(program: Program, state: Reached, answers: Answers) -> Reached:
+    """The state after a step that was accepted in ``state``."""
+    if isinstance(program, Declarations):
         shown = state.content["declared"]
         assert isinstance(shown, dict)
         return _declared({**shown, **answers.printed("show")}, answers.printed("synth"))
-    # A refused step leaves Lean in recovery: the later steps may still print goals, which mean nothing.
-    error = answers.first_error("step", "trace")
-    return _open_goals(answers.trace()) if error is None else Rejected(error)
+    # After a refused step Lean may print goals too, in recovery; those mean nothing.
+    return _open_goals(answers.trace())
 
 
 def read_end(

@@ -2,9 +2,9 @@
 
 Every global name of replay ``i`` of a batch gets the suffix ``_r`` and ``i`` in four digits, so that replays cannot see
 each other and Lean's output has the same layout wherever in a batch a replay stands. After every step the text makes
-Lean print what the step added to the state; the last line of each replay in a batch asks for a constant that does not
-exist, and Lean's complaint shows that it read that far. Not covered: what Lean answers (see
-:mod:`vcrt.environments.lean.messages`).
+Lean print what the step added to the state; of declarations, only the first replay of a batch that has a prefix asks
+for its state. The last line of each replay asks for a constant that does not exist, and Lean's complaint shows that it
+read that far. Not covered: what Lean answers (see :mod:`vcrt.environments.lean.messages`).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ Role: TypeAlias = Literal[
 #: The most replays that one batch can hold: their number has four digits.
 MAX_REPLAYS = 10_000
 _WORD = re.compile(r"\w+")
+_ASKING = ("show", "synth")
 PRELUDE = files("vcrt.environments.lean").joinpath("prelude.lean").read_text(encoding="utf-8")
 
 
@@ -97,12 +98,16 @@ def is_complete(program: Program, sequence: Sequence[int]) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayText:
-    """The parts of one replay and its mark; ``first_line`` is the number of its first line in the batch, from 1."""
+    """The parts of one replay and its mark; ``first_line`` is the number of its first line in the batch, from 1.
+
+    ``asked`` says of each part whether it asks for the state: an earlier replay may have asked for that very one.
+    """
 
     rendered: Rendered
     sequence: tuple[int, ...]
     first_line: int
     parts: tuple[Part, ...]
+    asked: tuple[bool, ...]
 
     @property
     def num_lines(self) -> int:
@@ -140,13 +145,26 @@ def render_batch(replays: Sequence[tuple[Program, tuple[int, ...]]]) -> BatchTex
     sources = [PRELUDE]
     first_line = PRELUDE.count("\n") + 1
     texts = []
+    asked: set[tuple[int, tuple[int, ...]]] = set()
     for index, (program, sequence) in enumerate(replays):
         rendered = Rendered(program=program, index=index)
-        parts = replay_parts(rendered, sequence)
+        prefixes = [(id(program), sequence[:count]) for count in range(len(sequence) + 1)]
+        asking = [not (_may_be_silent(program) and prefix in asked) for prefix in prefixes]
+        asked.update(prefixes)
+        parts = tuple(
+            part if asks else tuple(line for line in part if line.role not in _ASKING)
+            for part, asks in zip(replay_parts(rendered, sequence), (*asking, True), strict=True)
+        )
         sources += [part_text(part) for part in parts]
         sources.append(f"#print {end_mark(index)}\n")
         texts.append(
-            ReplayText(rendered=rendered, sequence=sequence, first_line=first_line, parts=parts)
+            ReplayText(
+                rendered=rendered,
+                sequence=sequence,
+                first_line=first_line,
+                parts=parts,
+                asked=(*asking, True),
+            )
         )
         first_line += texts[-1].num_lines
     return BatchText(source="".join(sources), replays=tuple(texts))
@@ -156,6 +174,15 @@ def replay_parts(rendered: Rendered, sequence: tuple[int, ...]) -> tuple[Part, .
     """The start, one part a step, and the end."""
     complete = is_complete(rendered.program, sequence)
     return (rendered.start(), *map(rendered.step, sequence), rendered.end(complete=complete))
+
+
+def _may_be_silent(program: Program) -> bool:
+    """Whether a step may do without the lines that ask for the state.
+
+    What the parser says of a step without an end speaks of the next line. After a declaration that is always the one
+    about its axioms; after a tactic it is the one that asks for the goals.
+    """
+    return isinstance(program, Declarations)
 
 
 def part_text(part: Part) -> str:

@@ -8,7 +8,9 @@ said to each. What Lean said is a list of line, severity and text.
 A tree of declarations is ``[text, guarded, name, [tree, ...]]``, and its answer ``[said, [answer, ...]]``. Below a text
 with an error in its first ``guarded`` lines nothing is run. If there is a ``name``, the guarded lines after the first
 only ask about the constant that the first declares; where that is the very constant that the same text declared
-before, what Lean said then is the answer.
+before, what Lean said then is the answer. With ``"kernel": {name: [name, ...]}`` beside it, the names that each text
+speaks of, the kernel decides where it can; the answer is null if it cannot (see
+:mod:`vcrt.environments.lean.kernel`).
 
 A proof has its ``start``, its ``steps`` and its ``closing`` (which may be empty) as texts, the ``questions`` that
 follow it, and a ``tree``: a list of ``[step, ended, [...]]``. A step is a line for the tactic and one that traces the
@@ -26,9 +28,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from vcrt.environments.lean.elaborator import Command, Elaborator, ElaboratorError, Said, State
+from vcrt.environments.lean.declarations import Answer, Declarations, Node
+from vcrt.environments.lean.elaborator import Elaborator, Said, State
+from vcrt.environments.lean.kernel import KernelDeclarations
 from vcrt.environments.lean.proofs import HOOK, HOOK_SYNTAX, Moment, Proofs, Stage, tactics
-from vcrt.environments.lean.values import Library, Value
+from vcrt.environments.lean.values import Library
 
 
 def serve(folder: Path, requests: IO[str], answers: IO[str]) -> None:
@@ -46,50 +50,14 @@ def serve(folder: Path, requests: IO[str], answers: IO[str]) -> None:
         elif "texts" in request:
             _send(answers, [elaborator.run(state, text)[1] for text in request["texts"]])
         else:
-            _send(answers, _Declarations(elaborator, state).run(state, request["declarations"]))
+            _send(answers, _declarations(Declarations(elaborator, state), request))
 
 
-class _Declarations:
-    """One tree of declarations."""
-
-    def __init__(self, elaborator: Elaborator, start: State) -> None:
-        self._elaborator = elaborator
-        self._start = start
-        self._parsed: dict[str, list[Command]] = {}
-        self._known: dict[str, tuple[Value, list[Said]]] = {}
-
-    def run(self, state: State, tree: list[Any]) -> list[Any]:
-        """The answer to a tree."""
-        text, guarded, name, longer = tree
-        if text not in self._parsed:
-            self._parsed[text] = self._elaborator.parse(self._start, text)
-        first, *rest = self._parsed[text]
-        state, said = self._elaborator.run_command(state, first)
-        if name and not said and len(rest) == text.count("\n"):
-            said = self._questions(state, text, name, rest[: guarded - 1])
-            rest = rest[guarded - 1 :]
-        for command in rest:
-            state, more = self._elaborator.run_command(state, command)
-            said += more
-        if any(severity == "error" and line <= guarded for line, severity, _ in said):
-            return [said, []]
-        return [said, [self.run(state, each) for each in longer]]
-
-    def _questions(
-        self, state: State, text: str, name: str, questions: list[Command]
-    ) -> list[Said]:
-        """What Lean says about the constant that was just declared."""
-        constant = self._elaborator.constant(state, name)
-        known = self._known.get(text)
-        if constant is None:
-            raise ElaboratorError(f"{name} was declared without a word, and is not there")
-        if known is not None and self._elaborator.same_declaration(known[0], constant):
-            return list(known[1])
-        said: list[Said] = []
-        for question in questions:
-            said += self._elaborator.run_command(state, question)[1]
-        self._known[text] = constant, said
-        return list(said)
+def _declarations(declarations: Declarations, request: dict[str, Any]) -> Answer | None:
+    root = Node.read(request["declarations"])
+    if "kernel" in request:
+        return KernelDeclarations(declarations, request["kernel"]).answer(root)
+    return declarations.answer(declarations.start, root)
 
 
 class _Proof:
