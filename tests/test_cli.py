@@ -275,6 +275,22 @@ def test_a_report_does_not_write_into_what_is_there(evaluated, capsys, tmp_path)
         assert sorted(taken.rglob("*")) == before
 
 
+def test_a_report_takes_the_probe_of_its_own_dataset_only(evaluated, capsys, tmp_path):
+    experiment = tmp_path / "probed"
+    shutil.copytree(evaluated / "experiment", experiment)
+    root_hash = json.loads((evaluated / "data" / "manifest.json").read_text())["root_hash"]
+    found = {"backbone_digest": "ab" * 32, "seed": 0, "level": 0.95, "root_hash": root_hash}
+    found |= {"results": [], "controls": [], "unmeasured": [], "findings": ["rows in order"]}
+    file = experiment / "anonymity.json"
+    file.write_text(json.dumps(found))
+    assert run(capsys, "report", experiment)[0] == 0
+    assert "Rows in order." in (experiment / "report" / "report.html").read_text()
+    file.write_text(json.dumps(found | {"root_hash": "00" * 32}))
+    assert "of another dataset" in refused(capsys, "report", experiment)
+    file.write_text(json.dumps({}))
+    assert "vcrt probe" in refused(capsys, "report", experiment)
+
+
 def test_an_experiment_has_one_writer(evaluated, capsys):
     experiment = open_experiment(evaluated / "experiment")
     with experiment.sole_writer():
