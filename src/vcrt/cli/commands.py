@@ -201,7 +201,7 @@ def plan(
         learning_rate: AdamW's learning rate.
         seed: Seed of everything.
     """
-    from vcrt.cli.selection import frozen_plan
+    from vcrt.cli.planning import frozen_plan
     from vcrt.errors import RunError
     from vcrt.protocol.experiment import create_experiment
     from vcrt.storage import require_new

@@ -9,7 +9,7 @@ from vcrt.records.manifest import Manifest
 
 
 def print_counts(console: Console, manifest: Manifest) -> None:
-    """Print candidates, episodes, legal orders, relations and exclusions of each schema."""
+    """Print candidates, episodes, legal orders, relations and exclusions of each schema, and the second opinions."""
     table = Table("schema", "candidates", "episodes", "legal orders", "relations", "left out")
     for environment, schemas in sorted(manifest.counts.items()):
         for name, counts in sorted(schemas.items()):
@@ -24,3 +24,15 @@ def print_counts(console: Console, manifest: Manifest) -> None:
                 left_out or "none",
             )
     console.print(table)
+    opinions = Table("second opinion", "episodes", "comparisons", "disagreeing", "rate")
+    for environment, checkers in sorted(manifest.conformance.items()):
+        for checker, found in checkers.items():
+            opinions.add_row(
+                f"{environment}: {checker}",
+                str(found.episodes),
+                str(found.checked),
+                str(found.checked - found.agreed),
+                f"{found.disagreement_rate:.2%}",
+            )
+    if opinions.row_count:
+        console.print(opinions)

@@ -11,9 +11,10 @@ from rich.console import Console
 
 from vcrt.certification.config import sampled
 from vcrt.cli.counts import print_counts
+from vcrt.cli.planning import frozen_plan
 from vcrt.cli.progress import showing_progress
 from vcrt.cli.reporting import print_report
-from vcrt.cli.selection import frozen_plan, select_schemas
+from vcrt.cli.selection import select_schemas
 from vcrt.protocol.evaluation import evaluate
 from vcrt.protocol.experiment import create_experiment, train
 from vcrt.records.agreement import verify_agreement
