@@ -514,7 +514,7 @@ def test_a_certificate_that_is_not_there_is_one_named_error(capsys, tmp_path):
     link = tmp_path / "link.json"
     link.symlink_to(tmp_path / "gone.json")
     for path, found in (
-        (tmp_path / "absent.json", "no such file"),
+        (tmp_path / "absent.json", "No such file"),
         (tmp_path, "a directory"),
         (link, "gone.json, which is not there"),
     ):

@@ -88,7 +88,7 @@ def _instead(path: Path) -> str:
     if path.is_dir():
         return "a directory"
     return (
-        f"a link to {path.readlink()}, which is not there" if path.is_symlink() else "no such file"
+        f"a link to {path.readlink()}, which is not there" if path.is_symlink() else "No such file"
     )
 
 
