@@ -13,7 +13,8 @@ from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_
 from vcrt.certification.merged import replay_merged
 from vcrt.certification.replay import replay_exhaustively, replay_from_json, replay_to_json
 from vcrt.certification.run import certify
-from vcrt.environments.contract import Rejected, Replay
+from vcrt.certification.shards import certify_again
+from vcrt.environments.contract import CrossCheck, Rejected, Replay
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 
 
@@ -122,6 +123,11 @@ MUTANTS = [
     (toy.DisagreeingSecondOpinion, "second_opinion"),
     (toy.Forgetful, "unequal_futures"),
     (toy.Aliasing, "nondeterministic"),
+    (toy.LearnsFromOthers, "nondeterministic"),
+    (toy.CountsEpisodes, "nondeterministic"),
+    (toy.SamplesAtRandom, "nondeterministic"),
+    (toy.ForgetsTheOnlyStep, "unequal_futures"),
+    (toy.NeverRefuses, "outside_schema"),
 ]
 
 
@@ -132,15 +138,75 @@ def test_mutants_are_excluded_by_name_and_yield_no_certificate(mutant, kind, run
     assert f"left out as {kind}:" in str(caught.value)
 
 
-def test_duplicates_are_counted_and_left_out(run):
+@pytest.mark.parametrize("mutant", [toy.SameContent, toy.CosmeticDuplicates])
+def test_duplicates_are_counted_and_left_out(mutant, run):
     with pytest.raises(MalformedInputError, match="left out as duplicate"):
-        run(toy.SameContent, schemas=("needs",), count=2)
+        run(mutant, schemas=("needs",), count=2)
 
 
-@pytest.mark.parametrize("mutant", [toy.DyingVerifier, toy.KilledProcess, toy.SkipsAnswers])
-def test_a_broken_verifier_is_an_error_and_never_a_verdict(mutant, run):
-    with pytest.raises(VerifierFailure):
+@pytest.mark.parametrize(
+    ("mutant", "message"),
+    [
+        (toy.DyingVerifier, "verifier died"),
+        (toy.KilledProcess, "worker process died twice"),
+        (toy.SkipsAnswers, "in due form"),
+        (toy.BreaksTheSecondTime, "died the second time"),
+        (toy.Breaks, "broke while it sampled or replayed"),
+        (toy.ChangesEpisodes, "changed the episode"),
+        (toy.SamplesAnother, "sampled another episode"),
+        (toy.SamplesOneSeed, "sampled another episode"),
+    ],
+)
+def test_a_broken_verifier_is_an_error_and_never_a_verdict(mutant, message, run):
+    with pytest.raises(VerifierFailure, match=message):
         run(mutant, schemas=("needs",), count=1)
+
+
+def test_answers_to_other_episodes_are_never_certified(run):
+    with pytest.raises(VerifierFailure, match="each replay request in turn"):
+        run(toy.SwapsEpisodes, schemas=("needs",), count=1)
+
+
+@pytest.mark.parametrize("name", toy.MALFORMED_ANSWERS)
+def test_answers_of_another_form_are_errors(name):
+    environment = toy.answering(toy.MALFORMED_ANSWERS[name])()
+    episodes = [toy.ToyEnvironment().sample("needs", 0)]
+    with pytest.raises(VerifierFailure, match="in due form"):
+        replay_exhaustively(environment, episodes)
+    with pytest.raises(VerifierFailure, match="in due form"):
+        replay_merged(environment, episodes)
+
+
+@pytest.mark.parametrize(
+    "opinions", [[], None, [()] * 3, [(CrossCheck("x", -3, -3),)], [(CrossCheck("x", 1, 2),)]]
+)
+def test_second_opinions_of_another_form_are_errors(opinions, monkeypatch):
+    monkeypatch.setattr(toy.ToyEnvironment, "cross_check_all", lambda *arguments: opinions)
+    episode = toy.ToyEnvironment().sample("needs", 0)
+    with pytest.raises(VerifierFailure, match="second opinion that is not in due form"):
+        certify_again(toy.ToyEnvironment, [episode], PAPER_PRESET)
+
+
+def test_backwards_replay_asks_for_the_same_in_another_succession():
+    asked = []
+
+    class Noting(toy.InBatches):
+        def replay(self, requests):
+            asked.extend((r.episode.provenance.seed, r.sequence) for r in requests)
+            return super().replay(requests)
+
+    episodes = [toy.ToyEnvironment().sample("needs", seed) for seed in range(3)]
+    forwards = replay_exhaustively(Noting(), episodes)
+    first, asked[:] = list(asked), []
+    assert replay_exhaustively(Noting(), episodes, backwards=True) == forwards
+    assert sorted(asked) == sorted(first)
+    assert asked[0] == (2, (3, 2, 1, 0))
+    assert asked[1] == (1, (3, 2, 1, 0))
+
+
+def test_a_schema_may_not_stand_twice():
+    with pytest.raises(MalformedInputError, match="stands twice"):
+        sampled({"toy": ("needs", "needs")}, 1)
 
 
 def test_the_result_does_not_depend_on_the_number_of_workers(run):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,13 @@ import pytest
 import toy_environment as toy
 from vcrt.certification.config import given, sampled
 from vcrt.certification.run import certify
-from vcrt.errors import DatasetError, UnavailableError, VerifierFailure
+from vcrt.errors import (
+    DatasetError,
+    MalformedInputError,
+    UnavailableError,
+    UnknownNameError,
+    VerifierFailure,
+)
 from vcrt.processes import in_fresh_processes
 from vcrt.records.freezing import make_dataset, unfinished_path
 from vcrt.storage import sole_user
@@ -72,8 +79,44 @@ def test_work_of_another_certification_is_refused_and_kept(tmp_path):
     assert shards(store) == kept
     (tmp_path / "mine.shards").mkdir()
     (tmp_path / "mine.shards" / "notes.txt").write_text("keep")
+    (tmp_path / "mine.shards" / ".env").write_text("keep")
     with pytest.raises(DatasetError, match="holds something else"):
         make_dataset(CONFIG, tmp_path / "mine", jobs=1, factories=TOY)
+    assert {p.name for p in (tmp_path / "mine.shards").iterdir()} == {"notes.txt", ".env"}
+
+
+def test_a_second_replay_counts_only_for_the_first_that_it_repeated(tmp_path):
+    store = tmp_path / "data.shards"
+    certify(CONFIG, store, jobs=1, factories=TOY)
+    first = next(p for p in shards(store) if "first" in p.name)
+    first.unlink()
+    with pytest.raises(MalformedInputError, match=r"20 of .* left out as nondeterministic"):
+        certify(CONFIG, store, jobs=1, factories={"toy": toy.ProcessDependent})
+
+
+def test_a_dataset_that_was_published_before_the_kill_is_tidied_up(tmp_path, root_hash):
+    path = tmp_path / "data"
+    certify(CONFIG, unfinished_path(path), jobs=2, factories=TOY)
+    shutil.copytree(unfinished_path(path), tmp_path / "kept")
+    make_dataset(CONFIG, path, jobs=1, factories=TOY)
+    shutil.copytree(tmp_path / "kept", unfinished_path(path))
+    (tmp_path / ".data.partial-abc").mkdir()
+    with pytest.raises(DatasetError, match="exists already"):
+        make_dataset(CONFIG, path, jobs=1, factories=TOY)
+    assert not unfinished_path(path).exists()
+    shutil.copytree(tmp_path / "kept", unfinished_path(path))
+    other = sampled({"toy": ("needs",)}, 3)
+    with pytest.raises(DatasetError, match="exists already"):
+        make_dataset(other, path, jobs=1, factories=TOY)
+    assert unfinished_path(path).exists()
+
+
+def test_what_can_never_become_a_dataset_leaves_nothing(tmp_path):
+    with pytest.raises(MalformedInputError, match="too few"):
+        make_dataset(CONFIG, tmp_path / "data", jobs=1, factories={"toy": toy.AlwaysRejects})
+    with pytest.raises(UnknownNameError):
+        make_dataset(sampled({"tyo": ("x",)}, 1), tmp_path / "other", jobs=1)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_processes_do_not_certify_the_same_dataset(tmp_path):
@@ -87,7 +130,7 @@ def test_two_processes_do_not_certify_the_same_dataset(tmp_path):
 
 def test_nothing_certified_is_an_error_and_not_an_empty_dataset(tmp_path):
     episode = toy.SameSignatures().sample("needs", 0)
-    with pytest.raises(DatasetError, match="ambiguous_correspondence: 1"):
+    with pytest.raises(MalformedInputError, match="ambiguous_correspondence: 1"):
         make_dataset(given([episode]), tmp_path / "data", jobs=1, factories=TOY)
     assert not (tmp_path / "data").exists()
 
@@ -118,6 +161,8 @@ def test_killed_again_and_again_it_comes_to_the_same_dataset(tmp_path, root_hash
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([here, *sys.path])}
     kills = 0
     for pieces in (1, 4, 7, 10, 12, None):
+        if path.exists():
+            break
         process = subprocess.Popen([sys.executable, str(script), str(path)], env=environment)
         deadline = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from vcrt.cli import main
+from vcrt.cli.main import after_interruption
 from vcrt.protocol.evaluation import read_scores
 from vcrt.protocol.experiment import _train_job, _TrainJob, open_experiment
 from vcrt.report.gather import gather
@@ -275,6 +277,22 @@ def test_a_report_does_not_write_into_what_is_there(evaluated, capsys, tmp_path)
         assert sorted(taken.rglob("*")) == before
 
 
+def test_a_report_takes_the_probe_of_its_own_dataset_only(evaluated, capsys, tmp_path):
+    experiment = tmp_path / "probed"
+    shutil.copytree(evaluated / "experiment", experiment)
+    root_hash = json.loads((evaluated / "data" / "manifest.json").read_text())["root_hash"]
+    found = {"backbone_digest": "ab" * 32, "seed": 0, "level": 0.95, "root_hash": root_hash}
+    found |= {"results": [], "controls": [], "unmeasured": [], "findings": ["rows in order"]}
+    file = experiment / "anonymity.json"
+    file.write_text(json.dumps(found))
+    assert run(capsys, "report", experiment)[0] == 0
+    assert "Rows in order." in (experiment / "report" / "report.html").read_text()
+    file.write_text(json.dumps(found | {"root_hash": "00" * 32}))
+    assert "of another dataset" in refused(capsys, "report", experiment)
+    file.write_text(json.dumps({}))
+    assert "vcrt probe" in refused(capsys, "report", experiment)
+
+
 def test_an_experiment_has_one_writer(evaluated, capsys):
     experiment = open_experiment(evaluated / "experiment")
     with experiment.sole_writer():
@@ -452,3 +470,74 @@ def test_bad_numbers_are_refused(capsys, tmp_path):
         capsys, "certify", "--output", tmp_path / "d", "--schemas", "clrs", "--jobs", "0"
     )
     refused(capsys, "certify", "--output", tmp_path / "d", "--episodes", "many")
+
+
+def test_an_interrupted_certification_says_what_is_kept_and_goes_on(tmp_path):
+    """Interrupted after its first finished shard, and run again: the message is true."""
+    data = tmp_path / "data"
+    command = [sys.executable, "-m", "vcrt", "certify", "--output", data, "--jobs", 1]
+    command += ["--schemas", "clrs/bellman_ford", "--episodes", 60]
+    with subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True) as process:
+        shards, deadline = tmp_path / "data.shards", time.monotonic() + 60
+        # A file that is still being written has a name with a dot in front.
+        while not any(file.is_file() for file in shards.glob("clrs/**/[!.]*")):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, message = process.communicate(timeout=60)
+    assert process.returncode == 130, message
+    assert "kept in OUTPUT.shards; the same command goes on" in message
+    assert not data.exists()
+    assert any(file.is_file() for file in shards.glob("clrs/**/[!.]*"))
+    main([str(a) for a in command[3:]])
+    assert data.is_dir()
+    assert not shards.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["lift", "clrs", "heapsort", "--output", "runs/new"], "OUTPUT.shards"),
+        (["lift", "clrs", "heapsort", "--output=runs/new"], "OUTPUT.shards"),
+        (["lift", "lean", "Proofs.lean"], "nothing was written"),
+        (["verify", "runs/data"], "nothing was written"),
+        (["train", "runs/experiment"], "--resume"),
+        ([], "nothing was written"),
+    ],
+)
+def test_an_interruption_says_what_is_left(arguments, words):
+    assert words in after_interruption(arguments)
+
+
+def test_a_certificate_that_is_not_there_is_one_named_error(capsys, tmp_path):
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "gone.json")
+    for path, found in (
+        (tmp_path / "absent.json", "no such file"),
+        (tmp_path, "a directory"),
+        (link, "gone.json, which is not there"),
+    ):
+        message = refused(capsys, "verify", "--certificate", path)
+        assert f"where: {path}\n" in message
+        assert found in message
+        assert "vcrt show EPISODE --json" in message
+
+
+def test_what_the_system_refuses_is_named_with_a_remedy(capsys, monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    for output in (file / "x", file / "x" / "y"):
+        message = refused(capsys, "certify", "--output", output, "--schemas", "clrs")
+        assert f"where: {file}" in message
+        assert "to mend: choose another" in message
+
+    def full_disk(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    arguments = ("--schemas", "clrs/bellman_ford", "--episodes", 1, "--jobs", 1)
+    message = refused(capsys, "certify", "--output", tmp_path / "data", *arguments)
+    assert "No space left on device" in message
+    assert "free some space, and give the same command again" in message
+    assert not (tmp_path / "data").exists()

@@ -130,3 +130,12 @@ def test_other_numbers_of_operations(schema, num_operations):
     samples = [environment.sample(schema, seed) for seed in range(200)]
     assert {sample.num_operations for sample in samples} == {num_operations}
     assert all(dependent_pair(sample) for sample in samples)
+
+
+def test_binders_that_lean_names_itself_do_not_depend_on_the_place_in_a_batch():
+    environment = LeanEnvironment()
+    # Case analysis without a motive of its own: Lean makes one up, with a binder named after the place in the text.
+    episode = environment.sample("inductive", 1426595800)
+    assert any(".rec" in str(operation.payload) for operation in episode.operations)
+    ((check,),) = environment.cross_check_all([environment.sample("cite", 0), episode])[1:]
+    assert (check.checked, check.agreed) == (24, 24)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from vcrt.cli import main
+from vcrt.environments.clrs.lifting import lift_windows
 from vcrt.records.dataset import load_items, open_dataset
 
 THEORIES = Path(__file__).parents[2] / "shared" / "data" / "proofwriter_owa_d5_english.jsonl"
@@ -17,6 +19,19 @@ THEORIES = Path(__file__).parents[2] / "shared" / "data" / "proofwriter_owa_d5_e
 def vcrt(*arguments):
     command = [sys.executable, "-m", "vcrt", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def failed(capsys, *arguments):
+    """Standard output and error of a `vcrt lift` in this process that must fail with exit code 2."""
+    with pytest.raises(SystemExit) as stop:
+        main(["lift", *map(str, arguments)])
+    captured = capsys.readouterr()
+    assert stop.value.code == 2, captured
+    return captured.out, captured.err
+
+
+def refused(capsys, *arguments):
+    return failed(capsys, *arguments)[1]
 
 
 LEAN = """\
@@ -46,6 +61,7 @@ def test_a_lean_file_is_reported_for_people(lean_file):
     assert "1. hq precedes" in done.stdout
     assert "nknown identifier `hq`" in done.stdout
     assert f"refused: {lean_file}:7 evil (grammar)" in done.stdout or ":8 evil" in done.stdout
+    assert "merged replay" in done.stdout
 
 
 def test_a_lean_file_is_reported_for_machines(lean_file):
@@ -95,7 +111,18 @@ def test_windows_of_runs_become_a_dataset(tmp_path):
         assert (
             sum(counts[name].exclusions.values()) == counts[name].candidates - counts[name].episodes
         )
-    assert all("seed=" in item.source or item.source for item in load_items(dataset, "clrs"))
+    items = load_items(dataset, "clrs")
+    found = {item.episode_id: item.source for item in items}
+    lifted = [lift_windows(name, [seed], 8) for name in names for seed in range(6)]
+    runs = [windows for windows in lifted if windows]
+    sources = [{window.provenance.source for window in windows} for windows in runs]
+    # One source for each run, and one run for each source.
+    assert {len(of_a_run) for of_a_run in sources} == {1}
+    assert len(set.union(*sources)) == len(runs)
+    of_windows = {w.episode_id: w.provenance.source for windows in runs for w in windows}
+    assert found.items() <= of_windows.items()
+    assert all(item.source.startswith(f"clrs.{item.schema}/") for item in items)
+    assert 1 < len(set(found.values())) < len(found)
     assert vcrt("verify", path).returncode == 0
 
 
@@ -124,3 +151,98 @@ def test_real_theories_become_a_dataset_split_by_theory(tmp_path):
     theories = {json.loads(row)["id"] for row in rows}
     assert all(any(name in item.source for name in theories) for item in items)
     assert len({item.source for item in items}) > 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("clrs", "bubble_sort", "--steps", 9), ("--steps 9", "from 2 to 8")),
+        (("clrs", "bubble_sort", "--steps", 1), ("--steps 1", "from 2 to 8")),
+        (("clrs", "bubble_sort", "--runs", 0), ("--runs 0", "at least 1")),
+        (("clrs", "bubble_sort", "--length", 0), ("--length 0", "from 2 to 256")),
+        (("clrs", "bubble_sort", "--seed", -1), ("--seed -1", "from 0 to")),
+        (("clrs", "bubble_sort", "--jobs", 0), ("--jobs 0", "at least 1")),
+        (("clrs", "buble_sort"), ("did you mean 'bubble_sort'",)),
+        (("proofwriter", "FILE", "--limit", 0), ("--limit 0", "at least 1")),
+        (("clrs", "bubble_sort", "--json"), ("does not take --json",)),
+        (("clrs", "bubble_sort", "--steps", 5, "--jobs", 1), ("--steps 5", "not take --jobs")),
+        (("proofwriter", "FILE", "--json"), ("does not take --json",)),
+        (("proofwriter", "FILE", "--seed", 0), ("does not take --seed",)),
+        (("lean", "FILE", "--output", "o", "--limit", 3), ("does not take --output, --limit",)),
+        (("lean", "FILE", "--steps", 4, "--jobs", 1), ("does not take --steps, --jobs",)),
+        (("lean", "FILE", "--backend", "loky"), ("does not take --backend",)),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_by_name(capsys, arguments, expected):
+    message = refused(capsys, *arguments)
+    assert all(words in message for words in expected), message
+
+
+def test_a_source_without_candidates_is_an_error_with_its_own_remedy(capsys, tmp_path):
+    for steps in (4, 8):
+        options = ("--length", 2, "--runs", 1, "--steps", steps)
+        message = refused(capsys, "clrs", "bubble_sort", *options)
+        assert "nothing was lifted" in message
+        assert "--length" in message
+    file = tmp_path / "theories.jsonl"
+    file.write_text('{"id": "A-OWA-1", "theory": "Bob is big.", "questions": []}\n')
+    message = refused(capsys, "proofwriter", file)
+    assert "nothing was lifted" in message
+    assert "--length" not in message
+    assert "more theories" in message
+
+
+def test_an_output_that_exists_is_refused_before_anything_is_lifted(capsys, monkeypatch, tmp_path):
+    def lifted(*arguments, **options):
+        raise AssertionError("something was lifted")
+
+    monkeypatch.setattr("vcrt.cli.lifting.lift_windows", lifted)
+    monkeypatch.setattr("vcrt.cli.lifting.lift_theories", lifted)
+    file = tmp_path / "theories.jsonl"
+    file.write_text("{}\n")
+    for material in (("clrs", "bubble_sort"), ("proofwriter", file)):
+        message = refused(capsys, *material, "--output", tmp_path)
+        assert "not overwritten" in message
+
+
+def test_theories_that_cannot_be_read_are_named(capsys, tmp_path):
+    empty, binary = tmp_path / "empty.jsonl", tmp_path / "binary.jsonl"
+    empty.touch()
+    binary.write_bytes(bytes(range(128, 256)))
+    for path, found in (
+        (tmp_path / "absent.jsonl", "no such file"),
+        (tmp_path, "a directory"),
+        (empty, "an empty file"),
+    ):
+        message = refused(capsys, "proofwriter", binary, path)
+        assert f"where: {path}\n" in message
+        assert found in message
+    message = refused(capsys, "proofwriter", binary)
+    assert "no theory could be read" in message
+    assert str(binary) in message
+
+
+def test_an_empty_lean_file_is_said_to_be_empty(capsys, tmp_path):
+    file = tmp_path / "Empty.lean"
+    for text in ("", "\n-- nothing here\n"):
+        file.write_text(text)
+        message = refused(capsys, "lean", file)
+        assert "without any command" in message
+        assert str(file) in message
+
+
+def test_a_bad_lean_file_does_not_stop_the_others(capsys, lean_file, tmp_path):
+    absent, binary = tmp_path / "Absent.lean", tmp_path / "Binary.lean"
+    binary.write_bytes(b"theorem \xff")
+    out, message = failed(capsys, "lean", absent, lean_file, binary)
+    assert "3 of 6 orders are legal" in out
+    assert "2 of 3 files could not be read" in message
+    for path in (absent, binary):
+        assert str(path) in message
+        assert str(path) in out
+    out, _ = failed(capsys, "lean", absent, lean_file, "--json")
+    bad, good = json.loads(out)
+    assert (bad["file"], good["file"]) == (str(absent), str(lean_file))
+    assert bad["error"]["found"] == "No such file or directory"
+    assert [theorem["legal_orders"] for theorem in good["theorems"]] == [3]
+    assert good["replay"] == "merged"

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import rich.console
 
+from vcrt.protocol.anonymity.result import AnonymityReport, ProbeResult
 from vcrt.protocol.statistics import Interval, hierarchical_bootstrap, paired_bootstrap
 from vcrt.randomness import generator
 from vcrt.records.manifest import CheckCounts, FileEntry, Manifest, SchemaCounts
@@ -894,3 +895,49 @@ def test_published_numbers_agree_with_each_other() -> None:
         assert value == pytest.approx(ours.folds[fold] - baseline.folds[fold], abs=0.011)
     assert paper.display_name("no_orbit") == "No-Orbit"
     assert paper.display_name("my method") == "my method"
+
+
+def test_what_a_probe_could_guess_is_on_the_page(
+    contents: ReportContents, html: str, tmp_path: Path
+) -> None:
+    leak = ProbeResult(
+        target="environment",
+        view="file row",
+        num_records=600,
+        num_classes=3,
+        auc=0.812,
+        low=0.741,
+        high=0.883,
+        p_value=0.002,
+        at_chance=False,
+    )
+    anonymity = AnonymityReport(
+        root_hash="cd" * 32,
+        backbone_digest="ab" * 32,
+        seed=0,
+        level=0.95,
+        results=(leak,),
+        controls=(),
+        unmeasured=(),
+        findings=(EVIL,),
+    )
+    write_report(replace(contents, anonymity=anonymity), tmp_path)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    head, row = page.tables["anonymity"]
+    assert dict(zip(head, row, strict=True)) == {
+        "Guessed": "environment",
+        "From": "file row",
+        "Records": "600",
+        "Classes": "3",
+        "AUC": "0.812",
+        "Interval": "[0.741, 0.883]",
+        "p": "0.002",
+        "Verdict": "leak",
+    }
+    words = "".join(page.text)
+    assert "of 1 probe, these guess: environment from file row (AUC 0.812)" in words
+    assert EVIL in words
+    assert "<script" not in text
+    assert "leak" in (tmp_path / "anonymity.csv").read_text(encoding="utf-8")
+    assert "anonymity" not in Page(html).tables

@@ -18,7 +18,7 @@ from vcrt.environments.contract import (
     Versions,
 )
 from vcrt.errors import VerifierFailure
-from vcrt.hashing import canonical_json
+from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.randomness import generator
 
 
@@ -208,7 +208,12 @@ class Fickle(InBatches):
     def replay(self, requests):
         self.calls += 1
         return [
-            replace(r, state_hashes=tuple(f"{h} {self.calls}" for h in r.state_hashes))
+            replace(
+                r,
+                state_hashes=tuple(
+                    sha256_hex(f"{h} {self.calls}".encode()) for h in r.state_hashes
+                ),
+            )
             for r in super().replay(requests)
         ]
 
@@ -248,3 +253,154 @@ class ToyC(ToyA):
 
 
 THREE_TOYS = {"toy-a": ToyA, "toy-b": ToyB, "toy-c": ToyC}
+
+
+# What only another succession of replays, another process, or a close look at the answers can find.
+
+
+class LearnsFromOthers(ToyEnvironment):
+    """Two steps need another, but one of them is content if any replay has ever run it: 6 of 24 look like 12."""
+
+    def __init__(self):
+        self.ever = set()
+
+    def sample(self, schema, seed):
+        names = [f"episode {seed} v{i}" for i in range(4)]
+        needs = ([], [], [names[0]], [names[1]])
+        ops = [
+            {"needs": some, "strict": i != 3, "writes": name, "value": i}
+            for i, (name, some) in enumerate(zip(names, needs, strict=True))
+        ]
+        return replace(
+            super().sample(schema, seed),
+            operations=tuple(
+                Operation(signature=f"step {i}", payload=op) for i, op in enumerate(ops)
+            ),
+        )
+
+    def step(self, state, operation):
+        known = state if operation.payload["strict"] else self.ever
+        if any(name not in known for name in operation.payload["needs"]):
+            return Rejected("not defined")
+        self.ever.add(operation.payload["writes"])
+        return Accepted({**state, operation.payload["writes"]: operation.payload["value"]})
+
+
+class CountsEpisodes(ToyEnvironment):
+    """Its states say how many replays this process has begun."""
+
+    def __init__(self):
+        self.begun = []
+
+    def initial_state(self, episode):
+        if episode not in self.begun:
+            self.begun.append(episode)
+        return {**super().initial_state(episode), "episode": self.begun.index(episode)}
+
+
+class SwapsEpisodes(InBatches):
+    """Gives whole episodes each other's answers; the orders that were asked for are right."""
+
+    preferred_batch = 1000
+
+    def replay(self, requests):
+        groups = {}
+        for request in requests:
+            groups.setdefault(request.episode.episode_id, []).append(request)
+        swapped = [r for group in reversed(groups.values()) for r in group]
+        return self.steps.replay(swapped)
+
+
+class SamplesAtRandom(ToyEnvironment):
+    def sample(self, schema, seed):
+        episode = super().sample(schema, seed)
+        return replace(episode, initial={"start": os.getpid()})
+
+
+class SamplesAnother(ToyEnvironment):
+    def sample(self, schema, seed):
+        return replace(super().sample(schema, seed), schema="overwrite")
+
+
+class SamplesOneSeed(ToyEnvironment):
+    def sample(self, schema, seed):
+        return super().sample(schema, 7)
+
+
+class ForgetsTheOnlyStep(ToyEnvironment):
+    """While only one step has run, its canonical state does not say which."""
+
+    def canonical(self, state):
+        return canonical_json(state if len(state) != 2 else len(state))
+
+
+class ChangesEpisodes(ToyEnvironment):
+    def step(self, state, operation):
+        operation.payload.setdefault("log", []).append(1)
+        return super().step(state, operation)
+
+
+class NeverRefuses(ToyEnvironment):
+    """Goes on with nonsense where the real verifier refuses."""
+
+    def step(self, state, operation):
+        missing = [name for name in operation.payload["needs"] if name not in state]
+        value = "undefined" if missing else operation.payload["value"]
+        return Accepted({**state, operation.payload["writes"]: value})
+
+
+class Breaks(ToyEnvironment):
+    def step(self, state, operation):
+        raise KeyError(operation.signature)
+
+
+class BreaksTheSecondTime(ToyEnvironment):
+    """Dies in the second replay only, where the last order comes first."""
+
+    first = None
+
+    def initial_state(self, episode):
+        return {**super().initial_state(episode), "": 0}
+
+    def step(self, state, operation):
+        if self.first is None:
+            self.first = operation.signature
+        if self.first == "step 3":
+            raise VerifierFailure("the toy verifier died the second time", where="toy")
+        return super().step(state, operation)
+
+
+class CosmeticDuplicates(ToyEnvironment):
+    def sample(self, schema, seed):
+        episode = super().sample(schema, 0)
+        initial = {**episode.initial, "comment": seed}
+        return replace(episode, initial=initial, provenance=replace(episode.provenance, seed=seed))
+
+
+def answering(change):
+    """The toy environment in batches, with every answer changed."""
+
+    class Answering(InBatches):
+        def replay(self, requests):
+            return change(super().replay(requests))
+
+    return Answering
+
+
+def _each(**changes):
+    return lambda answers: [
+        replace(a, **{name: change(a) for name, change in changes.items()}) for a in answers
+    ]
+
+
+MALFORMED_ANSWERS = {
+    "none": lambda answers: None,
+    "too few": lambda answers: answers[:-1],
+    "no hashes": _each(state_hashes=lambda a: ()),
+    "short": _each(state_hashes=lambda a: a.state_hashes[:-1]),
+    "long": _each(state_hashes=lambda a: (*a.state_hashes, a.state_hashes[0])),
+    "numbers": _each(state_hashes=lambda a: tuple(range(len(a.state_hashes)))),
+    "words": _each(state_hashes=lambda a: tuple("h" for _ in a.state_hashes)),
+    "no reason": _each(rejection=lambda a: a.rejection and Rejected("")),
+    "no text": _each(rejection=lambda a: a.rejection and Rejected(None)),
+}

@@ -54,15 +54,18 @@ def publish_directory(path: Path, fill: Callable[[Path], None], error: type[Vcrt
     _flush_directory(path.parent)
 
 
-def remove_partial(directory: Path) -> None:
-    """Remove what killed calls of :func:`publish_directory` left in a directory that has no other writer now."""
-    for partial in directory.glob(".*.partial-*"):
+def remove_partial(directory: Path, name: str = "*") -> None:
+    """Remove what killed calls of :func:`publish_directory` for ``name`` left; nobody else publishes it now."""
+    for partial in directory.glob(f".{name}.partial-*"):
         shutil.rmtree(partial)
 
 
-def remove_unfinished_files(directory: Path) -> None:
-    """Remove what killed calls of :func:`write_file` left below a directory that has no other writer now."""
-    for file in directory.rglob(".*"):
+def remove_unfinished_files(directory: Path, pattern: str) -> None:
+    """Remove what killed calls of :func:`write_file` left of files named like ``pattern`` below ``directory``.
+
+    The directory has no other writer now.
+    """
+    for file in directory.rglob(f".{pattern}.*"):
         if file.is_file():
             file.unlink()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from vcrt.certification.episodes import PAPER_PRESET, Preset
 from vcrt.environments.contract import Episode
+from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
 from vcrt.randomness import derive_seed
 
@@ -45,11 +46,24 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertificationConfig:
-    """What to certify, from which seed every candidate's own seed is derived, and what a frozen episode looks like."""
+    """What to certify, from which seed every candidate's own seed is derived, and what a frozen episode looks like.
+
+    Raises :class:`MalformedInputError` if two series have one name.
+    """
 
     series: tuple[Series, ...]
     seed: int = 0
     preset: Preset = PAPER_PRESET
+
+    def __post_init__(self) -> None:
+        names = [series.name for series in self.series]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise MalformedInputError(
+                "a schema stands twice in what is to be certified",
+                found=", ".join(repeated),
+                expected="one series for each schema of an environment",
+            )
 
     @property
     def environments(self) -> tuple[str, ...]:

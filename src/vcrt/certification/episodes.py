@@ -151,9 +151,9 @@ def legal_orders(replays: Sequence[Replay]) -> list[Order]:
 
 def _flaw_of_episode(episode: Episode, preset: Preset) -> tuple[ExclusionKind, str] | None:
     signatures = [operation.signature for operation in episode.operations]
-    if len(set(signatures)) != len(signatures) or not all(signatures):
+    if len(set(signatures)) != len(signatures) or not all(map(_is_named, signatures)):
         return "ambiguous_correspondence", f"signatures {signatures}"
-    if not episode.provenance.source or not episode.provenance.generator:
+    if not all(map(_is_named, (episode.provenance.source, episode.provenance.generator))):
         return "missing_provenance", "source or generator is empty"
     if episode.num_operations != preset.num_operations:
         return (
@@ -161,6 +161,10 @@ def _flaw_of_episode(episode: Episode, preset: Preset) -> tuple[ExclusionKind, s
             f"{episode.num_operations} operations, not {preset.num_operations}",
         )
     return None
+
+
+def _is_named(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _idle_step(replay: Replay) -> int | None:

@@ -1,7 +1,8 @@
 """Whether equal canonical states have equal futures, as far as an episode's own replays can tell.
 
 A canonical form that forgets something gives two different states one hash; steps then seem to commute that do not.
-Such an episode shows it when the same operations, in two orders, give one hash and afterwards fare differently.
+Such an episode shows it when two prefixes, of the same operations or of others, give one hash and a continuation of
+both fares differently.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ def unequal_futures(evidence: EpisodeReplays) -> tuple[Order, Order, Order] | No
             for end in range(length + 1, min(num_reached + 1, len(replay.sequence) + 1)):
                 reached = replay.state_hashes[end] if end < num_reached else None
                 future[replay.sequence[length:end]] = reached
-    first_with: dict[tuple[frozenset[int], str], Order] = {}
+    known: dict[str, dict[Order, tuple[str | None, Order]]] = {}
     for prefix in sorted(futures, key=lambda order: (len(order), order)):
-        twin = first_with.setdefault((frozenset(prefix), hashes[prefix]), prefix)
-        if futures[twin] != futures[prefix]:
-            differing = futures[twin].items() ^ futures[prefix].items()
-            tail = min((tail for tail, _ in differing), key=lambda order: (len(order), order))
-            return twin, prefix, tail
+        common = known.setdefault(hashes[prefix], {})
+        for tail, reached in futures[prefix].items():
+            before, twin = common.setdefault(tail, (reached, prefix))
+            if before != reached:
+                return twin, prefix, tail
     return None

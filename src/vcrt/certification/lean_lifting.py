@@ -43,13 +43,21 @@ class LeanLift:
 
 
 def lift_lean(path: Path, environment: Environment, replay: ReplayOrders) -> LeanLift:
-    """Lift a ``.lean`` file and report what its steps do in every order.
+    """Lift a ``.lean`` file and report what its steps do in every order, as ``replay`` replays them.
 
-    Raises :class:`MalformedInputError` if the file cannot be read and :class:`vcrt.errors.UnavailableError` without a
-    fit Lean; a theorem that Lean refuses or gives no verdict on is among the refused ones.
+    Raises :class:`MalformedInputError` if the file cannot be read or holds no command, and
+    :class:`vcrt.errors.UnavailableError` without a fit Lean; a theorem that Lean refuses or gives no verdict on is
+    among the refused ones.
     """
     versions = environment.versions()
     file = lift_file(path)
+    if not file.lifted and not file.refused:
+        raise MalformedInputError(
+            "a Lean file without any command",
+            where=str(path),
+            found="nothing, or nothing but white space and comments",
+            expected="theorems proved by steps, or a file of declarations",
+        )
     outcomes = [_judged(file.name, lifted, environment, replay) for lifted in file.lifted]
     refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
     return LeanLift(

@@ -1,9 +1,9 @@
 """Merged replay: contexts with the same operations and equal canonical states are continued once for all of them.
 
 Where exhaustive replay of ``n`` operations runs ``n! * n`` transitions, merged replay runs at most ``n * 2^(n-1)`` if
-everything commutes. It is sound exactly if equal canonical hashes imply equal futures, which the conformance kit tests
-and :mod:`vcrt.certification.futures` checks on every exhaustive replay; frozen datasets are built from exhaustive
-replay alone.
+everything commutes. It is sound if equal canonical hashes imply equal futures and a step leaves its state as it was,
+which the conformance kit tests and :mod:`vcrt.certification.futures` checks on every exhaustive replay; frozen datasets
+are built from exhaustive replay alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.replay import EpisodeReplays, replay_all
 from vcrt.environments.contract import (
     Environment,
     Episode,
@@ -104,7 +104,7 @@ def _by_steps(environment: StepEnvironment[object], episode: Episode) -> _Lattic
 
 def _by_batches(environment: Environment, episodes: Sequence[Episode]) -> list[_Lattice]:
     """Level by level, all episodes at once: every context is reached by the first sequence that led to it."""
-    starts = environment.replay([ReplayRequest(episode, ()) for episode in episodes])
+    starts = replay_all(environment, [ReplayRequest(episode, ()) for episode in episodes])
     lattices = [_Lattice(e, s.state_hashes[0], {}) for e, s in zip(episodes, starts, strict=True)]
     level: list[tuple[int, _Context, Order]] = [
         (index, (frozenset(), lattice.initial_hash), ()) for index, lattice in enumerate(lattices)
@@ -117,9 +117,7 @@ def _by_batches(environment: Environment, episodes: Sequence[Episode]) -> list[_
             if operation not in context[0]
         ]
         requests = [ReplayRequest(episodes[index], sequence) for index, _, sequence in pieces]
-        answers: list[Replay] = []
-        for start in range(0, len(requests), environment.preferred_batch):
-            answers += environment.replay(requests[start : start + environment.preferred_batch])
+        answers = replay_all(environment, requests)
         following: dict[tuple[int, _Context], Order] = {}
         for (index, context, sequence), answer in zip(pieces, answers, strict=True):
             edge = _last_edge(context, sequence, answer)

@@ -6,13 +6,16 @@ breaks raises :class:`vcrt.errors.VerifierFailure`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vcrt.environments.contract import Environment, Episode, Rejected, Replay, ReplayRequest
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.hashing import Json
 from vcrt.orders import all_orders
+
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,40 +27,82 @@ class EpisodeReplays:
 
 
 def replay_exhaustively(
-    environment: Environment, episodes: Sequence[Episode]
+    environment: Environment, episodes: Sequence[Episode], *, backwards: bool = False
 ) -> list[EpisodeReplays]:
     """Replay all orders of each episode, in batches of the size that the environment prefers.
 
-    Raises :class:`VerifierFailure` if the verifier answers other requests than those that were asked.
+    ``backwards`` asks for the same replays in another succession: last order first, and the episodes in turn. A
+    verifier whose answers depend on what it was asked before answers differently then. Raises
+    :class:`VerifierFailure` if the verifier answers other requests than those that were asked, or not in due form.
     """
     requests = [
         ReplayRequest(episode, order)
         for episode in episodes
         for order in all_orders(episode.num_operations)
     ]
-    replays: list[Replay] = []
-    for batch in _batches(requests, environment.preferred_batch):
-        answers = environment.replay(batch)
-        if [a.sequence for a in answers] != [r.sequence for r in batch]:
-            raise VerifierFailure(
-                "the environment did not answer each replay request in turn",
-                where=f"environment {environment.name!r}",
-                found=f"{len(answers)} answers",
-                expected=f"{len(batch)} answers, one for each request and in its order",
-            )
-        replays.extend(answers)
+    places = list(range(len(requests)))
+    if backwards:
+        places.sort(key=lambda place: (requests[place].sequence, place), reverse=True)
+    answers = replay_all(environment, [requests[place] for place in places])
+    by_place = dict(zip(places, answers, strict=True))
     grouped = []
     start = 0
     for episode in episodes:
         stop = start + len(all_orders(episode.num_operations))
-        grouped.append(EpisodeReplays(episode, tuple(replays[start:stop])))
+        replays = tuple(by_place[place] for place in range(start, stop))
+        grouped.append(EpisodeReplays(episode, replays))
         start = stop
     return grouped
 
 
-def _batches(requests: Sequence[ReplayRequest], size: int) -> Iterator[Sequence[ReplayRequest]]:
+def replay_all(environment: Environment, requests: Sequence[ReplayRequest]) -> list[Replay]:
+    """The environment's answers, asked for in batches, each checked for its form."""
+    size = environment.preferred_batch
+    if not isinstance(size, int) or size < 1:
+        raise _malformed(environment, f"preferred_batch {size!r}", "a number from 1")
+    replays: list[Replay] = []
     for start in range(0, len(requests), size):
-        yield requests[start : start + size]
+        batch = requests[start : start + size]
+        answers = environment.replay(batch)
+        if not isinstance(answers, list) or len(answers) != len(batch):
+            found = f"{len(answers)} answers" if isinstance(answers, list) else repr(answers)[:80]
+            raise _malformed(environment, found, f"a list of {len(batch)} answers")
+        for request, answer in zip(batch, answers, strict=True):
+            flaw = _flaw(request, answer)
+            if flaw is not None:
+                where = f"{request.episode.episode_id}, operations {list(request.sequence)}"
+                raise _malformed(environment, f"{flaw} for {where}", "one answer to each request")
+        replays += answers
+    return replays
+
+
+def _flaw(request: ReplayRequest, answer: Replay) -> str | None:
+    """What is wrong with the form of an answer, or None."""
+    if not isinstance(answer, Replay) or answer.sequence != request.sequence:
+        return f"the answer {answer!r:.120}"
+    hashes, length = answer.state_hashes, len(request.sequence)
+    if not isinstance(hashes, tuple) or not all(
+        isinstance(one, str) and _HASH.fullmatch(one) for one in hashes
+    ):
+        return f"the state hashes {hashes!r:.120} (SHA-256 in lower-case hexadecimal)"
+    rejection = answer.rejection
+    if rejection is None:
+        return None if len(hashes) == length + 1 else f"accepted, with {len(hashes)} state hashes"
+    if not isinstance(rejection, Rejected) or not isinstance(rejection.reason, str):
+        return f"the rejection {rejection!r:.120}"
+    if not rejection.reason.strip():
+        return "a rejection without a reason"
+    return None if 1 <= len(hashes) <= length + 1 else f"rejected, with {len(hashes)} state hashes"
+
+
+def _malformed(environment: Environment, found: str, expected: str) -> VerifierFailure:
+    return VerifierFailure(
+        "the environment did not answer each replay request in turn and in due form",
+        where=f"environment {environment.name!r}",
+        found=found,
+        expected=expected,
+        remedy=f"`vcrt environments validate {environment.name}` says what is wrong",
+    )
 
 
 def replay_to_json(replay: Replay) -> dict[str, Json]:

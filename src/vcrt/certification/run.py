@@ -2,7 +2,7 @@
 
 Every certified episode is replayed twice, the second time in another process. The result does not depend on the number
 or kind of workers, nor on how often the work was interrupted: shards are cut by candidate number alone and taken in
-order. Memory does not grow with the number of episodes: evidence lies in the store.
+order. Evidence lies in the store, not in memory; of each episode only digests and seeds are kept.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from vcrt.certification.config import SHARD_SIZE, CertificationConfig, Series
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, certify_episode
 from vcrt.certification.evidence import Evidence
+from vcrt.certification.replay import replay_to_json
 from vcrt.certification.shards import (
     EnvironmentFactory,
     FirstReplay,
@@ -27,6 +28,7 @@ from vcrt.certification.store import ShardStore, open_store
 from vcrt.environments.contract import CrossCheck, Versions
 from vcrt.environments.registry import Registered
 from vcrt.errors import MalformedInputError, VerifierFailure
+from vcrt.hashing import Json, json_digest
 from vcrt.processes import Backend, in_fresh_processes
 from vcrt.progress import SILENT, Progress, Task
 
@@ -150,10 +152,10 @@ def _wave(
     _first_stage(pieces, store, jobs, backend, progress)
     _second_stage(pieces, store, jobs, backend, progress)
     for piece in pieces:
+        second = _second(store, piece)
+        assert second is not None
         piece.selection.take(
-            piece.start,
-            FirstReplay.from_json(store.read(piece.first_name)),
-            SecondReplay.from_json(store.read(piece.second_name)),
+            piece.start, FirstReplay.from_json(store.read(piece.first_name)), second
         )
 
 
@@ -194,20 +196,25 @@ def _sizes(pieces: Sequence[_Piece]) -> Counter[str]:
 def _second_stage(
     pieces: Sequence[_Piece], store: ShardStore, jobs: int, backend: Backend, progress: Progress
 ) -> None:
-    missing = [piece for piece in pieces if store.read(piece.second_name) is None]
+    missing = [piece for piece in pieces if _second(store, piece) is None]
     total, to_do = _sizes(pieces).total(), _sizes(missing).total()
     what = f"replay again in fresh processes{_before(total - to_do)}"
     task = progress.task(what, to_do, "candidates")
-    work = (
-        (piece.shard.factory, FirstReplay.from_json(store.read(piece.first_name)))
-        for piece in missing
-    )
+    work = ((piece.shard, FirstReplay.from_json(store.read(piece.first_name))) for piece in missing)
     results = in_fresh_processes(
         replay_again, work, jobs=jobs, backend=backend, error=VerifierFailure
     )
     for piece, second in zip(missing, results, strict=True):
         store.write(piece.second_name, second.to_json())
         task.advance(piece.num_candidates)
+
+
+def _second(store: ShardStore, piece: _Piece) -> SecondReplay | None:
+    """The finished second replay of a piece, if it belongs to the first one that is there."""
+    content = store.read(piece.second_name)
+    if content is None or content["of"] != json_digest(store.read(piece.first_name)):
+        return None
+    return SecondReplay.from_json(content)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -335,11 +342,19 @@ class _Selection:
             return Exclusion(identity, "version_disagreement", detail, outcome.cross_checks)
         if difference is not None:
             return Exclusion(identity, "nondeterministic", difference, outcome.cross_checks)
-        content = outcome.episode.content_hash()
-        if content in self.contents:
-            return Exclusion(identity, "duplicate", f"content {content}", outcome.cross_checks)
-        self.contents.add(content)
+        # The same text, the same states and verdicts under other words, or another episode under the same name.
+        marks = (outcome.episode.content_hash(), _behaviour(outcome), identity)
+        known = [mark for mark in marks if mark in self.contents]
+        if known:
+            return Exclusion(identity, "duplicate", f"content {known[0]}", outcome.cross_checks)
+        self.contents.update(marks)
         return None
+
+
+def _behaviour(evidence: Evidence) -> str:
+    """A digest of what the verifier said of every order, and of the steps' names."""
+    signatures: list[Json] = [operation.signature for operation in evidence.episode.operations]
+    return json_digest([signatures, [replay_to_json(r) for r in evidence.replays.replays]])
 
 
 def _certified(

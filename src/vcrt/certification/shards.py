@@ -1,15 +1,18 @@
 """The work on one shard of candidates, as it is done in a worker process.
 
 First the candidates are sampled, replayed in every order, certified and shown to the second opinions; then, in another
-process, everything that was certified is replayed again. Both give JSON. A verifier that breaks raises after one retry
-of the shard; nothing of it becomes a verdict.
+process, everything that was certified is sampled and replayed again, in another succession. Both give JSON. A verifier
+that breaks raises after one retry of the shard; nothing of it becomes a verdict. Not repeated before freezing: second
+opinions (`vcrt verify` repeats them).
 """
 
 from __future__ import annotations
 
 import os
+import traceback
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias, TypeVar, cast
@@ -28,9 +31,9 @@ from vcrt.certification.evidence import (
     evidence_from_json,
 )
 from vcrt.certification.replay import EpisodeReplays, replay_exhaustively
-from vcrt.environments.contract import Environment, Episode, Versions
-from vcrt.errors import VerifierFailure
-from vcrt.hashing import Json
+from vcrt.environments.contract import CrossCheck, Environment, Episode, RelationKind, Versions
+from vcrt.errors import VcrtError, VerifierFailure
+from vcrt.hashing import Json, json_digest
 from vcrt.processes import in_fresh_processes
 
 #: Makes an environment. Equal ones must make equal environments: one is made in a process and kept.
@@ -90,16 +93,21 @@ class FirstReplay:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondReplay:
-    """How the second replay of each certified candidate differs from the first, None where it does not."""
+    """How the second replay of each certified candidate differs from the first, None where it does not.
+
+    ``of`` is the digest of the first replay that it was compared with.
+    """
 
     versions: tuple[Versions, ...]
     differences: tuple[str | None, ...]
+    of: str
 
     def to_json(self) -> Json:
         """The JSON form."""
         return {
             "versions": [versions.to_json() for versions in self.versions],
             "differences": list(self.differences),
+            "of": self.of,
         }
 
     @classmethod
@@ -108,6 +116,7 @@ class SecondReplay:
         return cls(
             versions=tuple(Versions(**versions) for versions in value["versions"]),
             differences=tuple(value["differences"]),
+            of=value["of"],
         )
 
 
@@ -119,82 +128,197 @@ def _environment(factory: EnvironmentFactory) -> Environment:
 
 def replay_first(shard: Shard) -> FirstReplay:
     """Sample (or take), replay and judge the candidates of a shard."""
-    environment = _environment(shard.factory)
-    before = environment.versions()
-    episodes = shard.episodes or [environment.sample(shard.schema, seed) for seed in shard.seeds]
-    outcomes = _judged(environment, episodes, before, shard.preset)
-    return FirstReplay(
-        versions=(before, environment.versions()),
-        outcomes=tuple(
-            outcome
-            if isinstance(outcome, Exclusion)
-            else Evidence(
-                EpisodeReplays(outcome.episode, outcome.replays),
-                outcome.cross_checks,
-            )
-            for outcome in outcomes
-        ),
-        process=_this_process(),
-    )
+    with _naming(shard.schema):
+        environment = _environment(shard.factory)
+        before = environment.versions()
+        episodes = shard.episodes or _sampled(environment, shard)
+        designed = environment.schema(shard.schema).relation if shard.seeds else None
+        outcomes = [
+            _as_designed(outcome, designed)
+            for outcome in _judged(environment, episodes, before, shard.preset)
+        ]
+        return FirstReplay(
+            versions=(before, environment.versions()),
+            outcomes=tuple(
+                outcome
+                if isinstance(outcome, Exclusion)
+                else Evidence(
+                    EpisodeReplays(outcome.episode, outcome.replays),
+                    outcome.cross_checks,
+                )
+                for outcome in outcomes
+            ),
+            process=_this_process(),
+        )
 
 
-def replay_again(work: tuple[EnvironmentFactory, FirstReplay]) -> SecondReplay:
-    """Replay what was certified once more, in another process than the first time."""
-    factory, first = work
+def replay_again(work: tuple[Shard, FirstReplay]) -> SecondReplay:
+    """Sample and replay what was certified once more: in another process, environment and succession."""
+    shard, first = work
     if first.process == _this_process():
         (second,) = in_fresh_processes(replay_again, [work], jobs=1, error=VerifierFailure)
         return second
-    environment = _environment(factory)
-    evidence = first.evidence()
-    before = environment.versions()
-    again = _retried_once(lambda: replay_exhaustively(environment, [e.episode for e in evidence]))
-    return SecondReplay(
-        versions=(before, environment.versions()),
-        differences=tuple(
-            next(
-                (
-                    f"{one}, then {other}"
-                    for one, other in zip(item.replays.replays, repeated.replays, strict=True)
-                    if one != other
-                ),
-                None,
-            )
-            for item, repeated in zip(evidence, again, strict=True)
-        ),
-    )
+    with _naming(shard.schema):
+        environment = shard.factory()
+        evidence = first.evidence()
+        before = environment.versions()
+        episodes = [item.episode for item in evidence]
+        sampled = {e.episode_id: e for e in _sampled(environment, shard)}
+        again = _replayed(environment, episodes, backwards=True)
+        return SecondReplay(
+            versions=(before, environment.versions()),
+            differences=tuple(
+                _resampled(item.episode, sampled if shard.seeds else None)
+                or _difference(item.replays, repeated)
+                for item, repeated in zip(evidence, again, strict=True)
+            ),
+            of=json_digest(first.to_json()),
+        )
 
 
 def certify_again(
     factory: EnvironmentFactory, episodes: Sequence[Episode], preset: Preset
 ) -> list[CertifiedEpisode | Exclusion]:
-    """Certify given episodes anew in this process, second opinions included."""
-    environment = _environment(factory)
-    return _judged(environment, episodes, environment.versions(), preset)
+    """Certify given episodes anew in this process, in another succession, second opinions included."""
+    with _naming(episodes[0].schema if episodes else ""):
+        environment = factory()
+        before = environment.versions()
+        outcomes = _judged(environment, episodes, before, preset, backwards=True)
+        after = environment.versions()
+    if after == before:
+        return outcomes
+    detail = f"{after}, not {before}"
+    return [Exclusion(e.episode_id, "version_disagreement", detail) for e in episodes]
 
 
 def evidence_again(
-    work: tuple[EnvironmentFactory, Sequence[Episode]],
-) -> tuple[Versions, list[Evidence]]:
-    """Replay given episodes anew in this process, second opinions included, and say which versions answered."""
-    factory, episodes = work
+    work: tuple[EnvironmentFactory, Sequence[Episode], bool],
+) -> tuple[tuple[Versions, Versions], list[Evidence]]:
+    """Replay given episodes anew in this process, backwards if so asked, second opinions included.
+
+    Gives the versions before and after.
+    """
+    factory, episodes, backwards = work
     environment = factory()
-    return environment.versions(), _evidence(environment, episodes)
+    before = environment.versions()
+    evidence = _evidence(environment, episodes, backwards=backwards)
+    return (before, environment.versions()), evidence
+
+
+@contextmanager
+def _naming(schema: str) -> Iterator[None]:
+    """An error of an environment's own code is a failure of the verifier, with the schema at which it happened."""
+    try:
+        yield
+    except VcrtError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise VerifierFailure(
+            "an environment broke while it sampled or replayed",
+            where=f"schema {schema!r}; {last.filename}:{last.lineno}, in {last.name}",
+            found=f"{type(error).__name__}: {str(error)[:300]}",
+            remedy="`vcrt environments validate NAME` runs the environment's checks",
+        ) from error
+
+
+def _sampled(environment: Environment, shard: Shard) -> list[Episode]:
+    episodes = [environment.sample(shard.schema, seed) for seed in shard.seeds]
+    for seed, episode in zip(shard.seeds, episodes, strict=True):
+        asked = (environment.name, shard.schema, seed)
+        found = (episode.environment, episode.schema, episode.provenance.seed)
+        if found != asked:
+            raise VerifierFailure(
+                "the environment sampled another episode than it was asked for",
+                where=f"environment {environment.name!r}",
+                found=f"environment, schema and seed {found}",
+                expected=f"{asked}",
+            )
+    return episodes
+
+
+def _resampled(episode: Episode, sampled: Mapping[str, Episode] | None) -> str | None:
+    if sampled is None or sampled[episode.episode_id].content_hash() == episode.content_hash():
+        return None
+    return "its seed gave another episode in another process"
+
+
+def _difference(first: EpisodeReplays, second: EpisodeReplays) -> str | None:
+    pairs = zip(first.replays, second.replays, strict=True)
+    return next((f"{one}, then {other}" for one, other in pairs if one != other), None)
+
+
+def _as_designed(
+    outcome: CertifiedEpisode | Exclusion, designed: RelationKind | None
+) -> CertifiedEpisode | Exclusion:
+    """An episode whose anti-diamond is of another kind than its schema's was not made as it should be."""
+    if designed is None or isinstance(outcome, Exclusion):
+        return outcome
+    kinds = {relation.kind for relation in outcome.relations} - {"commutes"}
+    if kinds == {designed}:
+        return outcome
+    detail = f"the anti-diamond {' and '.join(sorted(kinds))}, where the schema is for {designed}"
+    episode_id = outcome.episode.episode_id
+    return Exclusion(episode_id, "outside_schema", detail, outcome.cross_checks)
 
 
 def _judged(
-    environment: Environment, episodes: Sequence[Episode], versions: Versions, preset: Preset
+    environment: Environment,
+    episodes: Sequence[Episode],
+    versions: Versions,
+    preset: Preset,
+    *,
+    backwards: bool = False,
 ) -> list[CertifiedEpisode | Exclusion]:
     return [
         certify_episode(item.replays, versions, preset, item.cross_checks)
-        for item in _evidence(environment, episodes)
+        for item in _evidence(environment, episodes, backwards=backwards)
     ]
 
 
-def _evidence(environment: Environment, episodes: Sequence[Episode]) -> list[Evidence]:
-    found = _retried_once(lambda: replay_exhaustively(environment, episodes))
+def _evidence(
+    environment: Environment, episodes: Sequence[Episode], *, backwards: bool
+) -> list[Evidence]:
+    found = _replayed(environment, episodes, backwards=backwards)
     replays = [item.replays for item in found]
     opinions = _retried_once(lambda: environment.cross_check_all(episodes, replays))
-    return [Evidence(item, checks) for item, checks in zip(found, opinions, strict=True)]
+    if not isinstance(opinions, list) or len(opinions) != len(episodes):
+        raise _bad_opinion(environment, repr(opinions), f"a list of {len(episodes)}")
+    for checks in opinions:
+        for check in checks:
+            _require_counts(environment, check)
+    return [Evidence(item, tuple(checks)) for item, checks in zip(found, opinions, strict=True)]
+
+
+def _replayed(
+    environment: Environment, episodes: Sequence[Episode], *, backwards: bool
+) -> list[EpisodeReplays]:
+    before = [episode.content_hash() for episode in episodes]
+    found = _retried_once(lambda: replay_exhaustively(environment, episodes, backwards=backwards))
+    for episode, content in zip(episodes, before, strict=True):
+        if episode.content_hash() != content:
+            raise VerifierFailure(
+                "the environment changed the episode that it replayed",
+                where=episode.episode_id,
+                remedy="let step and initial_state copy what they change",
+            )
+    return found
+
+
+def _require_counts(environment: Environment, check: CrossCheck) -> None:
+    counts = (check.agreed, check.checked) if isinstance(check, CrossCheck) else ()
+    whole = all(isinstance(count, int) and not isinstance(count, bool) for count in counts)
+    if not counts or not whole or not 0 <= check.agreed <= check.checked:
+        raise _bad_opinion(environment, repr(check), "CrossCheck with 0 <= agreed <= checked")
+
+
+def _bad_opinion(environment: Environment, found: str, expected: str) -> VerifierFailure:
+    return VerifierFailure(
+        "a second opinion that is not in due form",
+        where=f"environment {environment.name!r}",
+        found=found[:160],
+        expected=expected,
+    )
 
 
 def _retried_once(work: Callable[[], Result]) -> Result:

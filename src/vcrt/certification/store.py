@@ -21,7 +21,8 @@ from vcrt.hashing import Json, canonical_json, json_digest, sha256_hex
 from vcrt.storage import remove_unfinished_files, write_file
 
 _FORMAT = "vcrt-shards/1"
-_IDENTITY = "identity.json"
+#: Names what a store belongs to.
+IDENTITY = "identity.json"
 #: The lock of whoever works in a store.
 LOCK = "lock"
 
@@ -38,9 +39,11 @@ class ShardStore:
         try:
             header_line, _, body = (self.path / name).read_bytes().partition(b"\n")
             header = json.loads(header_line)
-        except (FileNotFoundError, ValueError):
+            if header != self._header(name, body):
+                return None
+            return json.loads(body)
+        except (OSError, ValueError, RecursionError):
             return None
-        return json.loads(body) if header == self._header(name, body) else None
 
     def write(self, name: str, content: Json) -> None:
         """Put a finished piece under ``name``, a relative path."""
@@ -67,11 +70,11 @@ def open_store(
         "config": config.to_json(),
         "versions": {name: some.to_json() for name, some in sorted(versions.items())},
     }
+    refuse_foreign(path)
     path.mkdir(parents=True, exist_ok=True)
-    remove_unfinished_files(path)
-    file = path / _IDENTITY
+    file = path / IDENTITY
     if file.exists():
-        found = _read_identity(file)
+        found = read_identity(path)
         if found != belongs_to:
             differing = sorted(k for k in belongs_to if found.get(k) != belongs_to[k])
             raise DatasetError(
@@ -81,21 +84,32 @@ def open_store(
                 expected="the same configuration, verifiers and vcrt",
                 remedy="give the options that it was begun with, choose another --output, or remove that folder",
             )
-    elif any(entry.name != LOCK for entry in path.iterdir()):
-        raise DatasetError(
-            "the folder for unfinished work holds something else",
-            where=str(path),
-            expected=f"an empty folder, or one with {_IDENTITY}",
-            remedy="choose another --output, or move that folder away",
-        )
+        remove_unfinished_files(path, "*.json")
     else:
         write_file(file, canonical_json(belongs_to))
     return ShardStore(path, json_digest(belongs_to))
 
 
-def _read_identity(file: Path) -> dict[str, Any]:
+def refuse_foreign(path: Path) -> None:
+    """Raise :class:`DatasetError` if something at ``path`` is not a store; nothing is touched."""
+    if path.is_dir():
+        others = [entry for entry in path.iterdir() if entry.name != LOCK]
+        if not others or (path / IDENTITY).is_file():
+            return
+    elif not path.exists() and not path.is_symlink():
+        return
+    raise DatasetError(
+        "the folder for unfinished work holds something else",
+        where=str(path),
+        expected=f"nothing of that name, an empty folder, or one with {IDENTITY}",
+        remedy="choose another --output, or move it away",
+    )
+
+
+def read_identity(path: Path) -> dict[str, Any]:
+    """What the store at ``path`` belongs to; empty if that cannot be told."""
     try:
-        value = json.loads(file.read_bytes())
-    except ValueError:
+        value = json.loads((path / IDENTITY).read_bytes())
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

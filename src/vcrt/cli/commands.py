@@ -75,8 +75,9 @@ def certify(
 ) -> None:
     """Replay every order of sampled episodes and freeze the certified ones as a new dataset.
 
-    Without options it is the paper's: 500 episodes of each of five schemas in each of the three environments. A call
-    that was interrupted goes on where it was when it is given again.
+    Without options it is the paper's: 500 episodes of each of five schemas in each of the three environments. The
+    run's unfinished work lies in OUTPUT.shards until the dataset is whole; a call that was interrupted goes on from
+    there when it is given again.
 
     Example: vcrt certify --output runs/data --schemas clrs lean/cite --episodes 100
 
@@ -355,15 +356,19 @@ def lift(
     inputs: Annotated[tuple[str, ...], tyro.conf.Positional],
     output: Path | None = None,
     limit: int | None = None,
-    runs: int = 20,
-    length: int = 8,
-    steps: int = 4,
-    seed: int = 0,
+    runs: int | None = None,
+    length: int | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
     json: bool = False,
     jobs: int | None = None,
-    backend: Literal["loky", "ray", "dask"] = "loky",
+    backend: Literal["loky", "ray", "dask"] | None = None,
 ) -> None:
-    """Find episodes in your own theories, Lean files or runs of an algorithm, and certify what commutes.
+    """Find episodes in your own theories, Lean files or runs of an algorithm, and say which steps commute.
+
+    Theories and windows of four steps are certified like sampled episodes: every order is replayed by itself. For
+    theorems, and for windows of another length, the numbers of legal orders come from merged replay: orders that
+    reach equal states by the same steps are continued once for all of them.
 
     Example: vcrt lift lean Proofs.lean
 
@@ -371,43 +376,52 @@ def lift(
         source: The kind of material.
         inputs: ProofWriter files (structured or English rows), Lean files, or names of CLRS algorithms.
         output: A new dataset of the certified four-step episodes (proofwriter, clrs); nothing is written without it.
+            Until it is whole, finished work lies in OUTPUT.shards.
         limit: The most episodes of a schema from one theory (proofwriter); all by default.
-        runs: Genuine runs whose windows are lifted (clrs).
-        length: Length of those runs' inputs (clrs).
-        steps: Steps of a window (clrs); others than 4 are reported, not frozen.
-        seed: Seed of the first run (clrs).
+        runs: Genuine runs whose windows are lifted (clrs); 20 by default.
+        length: Length of those runs' inputs (clrs); 8 by default.
+        steps: Steps of a window, 2 to 8 (clrs); 4 by default, and others are reported, not frozen.
+        seed: Seed of the first run (clrs); 0 by default.
         json: Print the report for machines (lean).
-        jobs: Worker processes; as many as there are cores by default.
-        backend: Where the workers are.
+        jobs: Worker processes (proofwriter, clrs); as many as there are cores by default.
+        backend: Where the workers are (proofwriter, clrs); local processes, loky, by default.
     """
-    from vcrt.cli.lifting import lift_clrs, lift_lean_files, lift_proofwriter
+    from vcrt.cli.lift_options import require_taken
 
     if not inputs:
         raise VcrtError("lift what?", expected="at least one input", remedy="vcrt lift --help")
+    options = {"--output": output, "--limit": limit, "--runs": runs, "--length": length}
+    options |= {"--steps": steps, "--seed": seed, "--json": json}
+    require_taken(source, {**options, "--jobs": jobs, "--backend": backend})
     console = _console()
     if source == "lean":
+        from vcrt.cli.lean_files import lift_lean_files
+
         lift_lean_files(console, [Path(name) for name in inputs], as_json=json)
-    elif source == "proofwriter":
+        return
+    from vcrt.cli.lifting import lift_clrs, lift_proofwriter
+
+    if source == "proofwriter":
         lift_proofwriter(
             console,
             [Path(name) for name in inputs],
             limit=limit,
             output=output,
             jobs=_jobs(jobs),
-            backend=backend,
+            backend=backend or "loky",
         )
-    else:
-        lift_clrs(
-            console,
-            inputs,
-            num_runs=runs,
-            length=length,
-            num_steps=steps,
-            seed=seed,
-            output=output,
-            jobs=_jobs(jobs),
-            backend=backend,
-        )
+        return
+    lift_clrs(
+        console,
+        inputs,
+        num_runs=20 if runs is None else runs,
+        length=8 if length is None else length,
+        num_steps=4 if steps is None else steps,
+        seed=0 if seed is None else seed,
+        output=output,
+        jobs=_jobs(jobs),
+        backend=backend or "loky",
+    )
 
 
 def backbone(

@@ -1,43 +1,44 @@
 """What ``vcrt lift`` does: find episodes in material of the user's own, certify them, and say what was found.
 
 Theories and traces give many candidates of four steps, which are certified like sampled ones and can be frozen as a
-dataset. A Lean file gives a report on each theorem, for 2 to 8 steps.
+dataset. Windows of 2 to 8 steps other than four are reported one by one, their orders counted by merged replay. Lean
+files have a module of their own (:mod:`vcrt.cli.lean_files`).
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from vcrt.certification.config import given
-from vcrt.certification.lean_lifting import LiftedTheorem, lift_lean
+from vcrt.certification.episodes import PAPER_PRESET
 from vcrt.certification.merged import replay_merged
-from vcrt.certification.pairs import OrdersReport, PairReport, report_orders
-from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.pairs import report_orders
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.cli.counts import print_counts
+from vcrt.cli.lift_options import require_within
+from vcrt.cli.orders_view import MERGED, PLAIN, print_orders
 from vcrt.cli.progress import showing_progress
-from vcrt.environments.clrs.lifting import lift_windows
+from vcrt.environments.clrs.lifting import MAX_SEED, MAX_STEPS, MIN_STEPS, lift_windows
+from vcrt.environments.clrs.reading import MAX_LENGTH
 from vcrt.environments.contract import Environment, Episode
-from vcrt.environments.lean.lifting import Refusal
 from vcrt.environments.proofwriter.files import Refused
 from vcrt.environments.proofwriter.lifting import lift_theories
 from vcrt.environments.registry import load_environment
-from vcrt.errors import VcrtError
-from vcrt.hashing import Json
+from vcrt.errors import DatasetError, MalformedInputError, VcrtError
 from vcrt.processes import Backend
 from vcrt.records.freezing import make_dataset
+from vcrt.storage import require_new
 
 #: Refused lines that are printed in full; the rest are counted.
 SHOWN_REFUSALS = 20
-_PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}
 
 
 def lift_proofwriter(
@@ -49,7 +50,17 @@ def lift_proofwriter(
     jobs: int,
     backend: Backend,
 ) -> None:
-    """Lift theories, certify what was found, and freeze it if ``output`` is given."""
+    """Lift theories, certify what was found, and freeze it if ``output`` is given.
+
+    Raises :class:`vcrt.errors.VcrtError` if nothing was found, if a file is not there or empty, and, before anything
+    is read, if the output exists.
+    """
+    if limit is not None:
+        require_within("--limit", limit, 1)
+    for file in files:
+        _require_material(file)
+    if output is not None:
+        require_new(output, DatasetError)
     episodes: list[Episode] = []
     refusals: list[Refused] = []
     num_theories = 0
@@ -61,12 +72,44 @@ def lift_proofwriter(
             episodes += found.episodes
     for refusal in refusals[:SHOWN_REFUSALS]:
         detail = f": {refusal.error.found}" if refusal.error.found else ""
-        console.print(f"refused: {refusal.where}: {refusal.error.what}{detail}", **_PLAIN)
+        console.print(f"refused: {refusal.where}: {refusal.error.what}{detail}", **PLAIN)
     console.print(
         f"{num_theories} theories read, {len(refusals)} refused, {len(episodes)} candidates",
         highlight=False,
     )
+    if not num_theories:
+        raise MalformedInputError(
+            "no theory could be read",
+            where=", ".join(map(str, files)),
+            expected="JSON lines: ProofWriter's structured rows, or English theories with their questions",
+            remedy="the lines above say what is wrong with each",
+        )
+    if not episodes:
+        raise VcrtError(
+            "nothing was lifted",
+            found="no theory with four steps of which exactly one pair must keep its order",
+            remedy="give more theories, or theories with more rules that apply",
+        )
     _certify(console, episodes, output=output, jobs=jobs, backend=backend)
+
+
+def _require_material(file: Path) -> None:
+    found = None
+    if not file.exists():
+        found = "no such file"
+    elif file.is_dir():
+        found = "a directory"
+    elif not os.access(file, os.R_OK):
+        found = "a file that you may not read"
+    elif file.is_file() and file.stat().st_size == 0:
+        found = "an empty file"
+    if found is not None:
+        raise MalformedInputError(
+            "no theories there",
+            where=str(file),
+            found=found,
+            expected="a file of JSON lines, one theory each",
+        )
 
 
 def lift_clrs(
@@ -81,9 +124,25 @@ def lift_clrs(
     jobs: int,
     backend: Backend,
 ) -> None:
-    """Lift all windows of genuine runs; those of four steps are certified, longer ones reported one by one."""
+    """Lift all windows of genuine runs; those of four steps are certified, others reported one by one.
+
+    Raises :class:`vcrt.errors.VcrtError` if there is no window, and, before anything is lifted, for a number out of
+    range, an unknown algorithm or an output that exists.
+    """
+    require_within("--runs", num_runs, 1)
+    require_within("--length", length, 2, MAX_LENGTH)
+    require_within("--steps", num_steps, MIN_STEPS, MAX_STEPS)
+    require_within("--seed", seed, 0, MAX_SEED + 1 - num_runs)
+    if output is not None and num_steps != PAPER_PRESET.num_operations:
+        raise VcrtError(
+            "only episodes of four steps can be frozen",
+            found=f"--steps {num_steps} with --output",
+            remedy="leave out one of the two",
+        )
     environment = load_environment("clrs")
-    names = [environment.schema(algorithm).name for algorithm in algorithms]
+    names = list(dict.fromkeys(environment.schema(algorithm).name for algorithm in algorithms))
+    if output is not None:
+        require_new(output, DatasetError)
     seeds = range(seed, seed + num_runs)
     episodes = []
     for name in names:
@@ -93,59 +152,25 @@ def lift_clrs(
             highlight=False,
         )
         episodes += windows
-    if num_steps == given(()).preset.num_operations:
+    if not episodes:
+        raise VcrtError(
+            "nothing was lifted",
+            found=f"no run of {num_steps} steps or more",
+            remedy="give a longer input with --length, more runs with --runs, or fewer --steps",
+        )
+    if num_steps == PAPER_PRESET.num_operations:
         _certify(console, episodes, output=output, jobs=jobs, backend=backend)
-        return
-    if output is not None:
-        raise VcrtError(
-            "only episodes of four steps can be frozen",
-            found=f"--steps {num_steps} with --output",
-            remedy="leave out one of the two",
-        )
-    for merged in replay_merged(environment, episodes):
-        report = report_orders(merged.evidence)
-        labels = [operation.signature for operation in report.episode.operations]
-        console.print(f"\n{report.episode.provenance.generator}", highlight=False, soft_wrap=True)
-        _print_orders(console, report, labels)
+    else:
+        _report(console, environment, episodes)
 
 
-def lift_lean_files(console: Console, files: Sequence[Path], *, as_json: bool) -> None:
-    """Report on the theorems of Lean files, by merged replay; raises if nothing in them could be judged."""
-    environment = load_environment("lean")
-    judged = 0
-    documents: list[Json] = []
-    for file in files:
-        lifted = lift_lean(file, environment, _merged)
-        judged += len(lifted.theorems)
-        if as_json:
-            documents.append(_lean_json(lifted.theorems, lifted.refused, str(file), lifted.digest))
-            continue
-        for theorem in lifted.theorems:
-            where = f"{file}:{theorem.lifted.line}"
-            console.print(f"\n{where} {theorem.lifted.theorem}", style="bold", soft_wrap=True)
-            for number, step in enumerate(theorem.lifted.steps, start=1):
-                console.print(f"  {number}. {step.text}", **_PLAIN)
-            labels = [f"{n}. {s.label}" for n, s in enumerate(theorem.lifted.steps, start=1)]
-            _print_orders(console, theorem.orders, labels)
-        for refusal in lifted.refused:
-            name = f" {refusal.theorem}" if refusal.theorem else ""
-            console.print(
-                f"\nrefused: {file}:{refusal.line}{name} ({refusal.cause})\n"
-                f"  found: {refusal.found}\n  allowed: {refusal.allowed}",
-                **_PLAIN,
-            )
-    if as_json:
-        console.print_json(data=documents)
-    if not judged:
-        raise VcrtError(
-            "nothing in these files could be judged",
-            where=", ".join(map(str, files)),
-            remedy="the lines above say what is allowed",
-        )
-
-
-def _merged(environment: Environment, episodes: Sequence[Episode]) -> list[EpisodeReplays]:
-    return [merged.evidence for merged in replay_merged(environment, episodes)]
+def _report(console: Console, environment: Environment, episodes: Sequence[Episode]) -> None:
+    for episode in episodes:
+        (merged,) = replay_merged(environment, [episode])
+        labels = [operation.signature for operation in episode.operations]
+        console.print(f"\n{episode.provenance.source}, {episode.provenance.generator}", **PLAIN)
+        print_orders(console, report_orders(merged.evidence), labels)
+    console.print(f"\n{MERGED}", **PLAIN)
 
 
 def _certify(
@@ -156,10 +181,6 @@ def _certify(
     jobs: int,
     backend: Backend,
 ) -> None:
-    if not episodes:
-        raise VcrtError(
-            "nothing was lifted", remedy="give more material, or a longer input with --length"
-        )
     config = given(episodes)
     with ExitStack() as stack:
         progress = stack.enter_context(showing_progress(console))
@@ -191,72 +212,3 @@ def _print_schemas(console: Console, schemas: Sequence[CertifiedSchema]) -> None
             ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none",
         )
     console.print(table)
-
-
-def _print_orders(console: Console, report: OrdersReport, labels: Sequence[str]) -> None:
-    line = f"{report.num_legal} of {report.num_orders} orders are legal"
-    if report.num_other_state:
-        line += f"; {report.num_other_state} more are accepted, but end in another state"
-    console.print(line, highlight=False)
-    if report.reference_refusal is not None:
-        refusal = report.reference_refusal
-        step = "the whole" if refusal.step is None else labels[refusal.step]
-        console.print(f"the order as it stands is refused at {step}: {refusal.reason}", **_PLAIN)
-    table = Table("first", "second", "relation", "why")
-    for pair in report.pairs:
-        relation: str = pair.relation
-        if pair.before is not None:
-            relation = f"{labels[pair.before]} {pair.relation}"
-        why = pair.reason
-        if pair.relation == "uncertified" and pair.always_first is not None:
-            why += f"; {labels[pair.always_first]} comes first in every legal order"
-        table.add_row(labels[pair.first], labels[pair.second], relation, why)
-    console.print(table, markup=False)
-    if report.idle:
-        names = ", ".join(labels[step] for step in report.idle)
-        console.print(f"somewhere without any effect: {names}", **_PLAIN)
-
-
-def _lean_json(
-    theorems: Sequence[LiftedTheorem], refused: Sequence[Refusal], file: str, digest: str
-) -> Json:
-    return {
-        "file": file,
-        "sha256": digest,
-        "theorems": [
-            {
-                "name": theorem.lifted.theorem,
-                "line": theorem.lifted.line,
-                "steps": [
-                    {"label": s.label, "text": s.text, "line": s.line} for s in theorem.lifted.steps
-                ],
-                "orders": theorem.orders.num_orders,
-                "legal_orders": theorem.orders.num_legal,
-                "other_state": theorem.orders.num_other_state,
-                "pairs": [_pair_json(pair) for pair in theorem.orders.pairs],
-            }
-            for theorem in theorems
-        ],
-        "refused": [
-            {
-                "line": refusal.line,
-                "theorem": refusal.theorem,
-                "cause": refusal.cause,
-                "found": refusal.found,
-                "allowed": refusal.allowed,
-            }
-            for refusal in refused
-        ],
-    }
-
-
-def _pair_json(pair: PairReport) -> Json:
-    return {
-        "first": pair.first,
-        "second": pair.second,
-        "relation": pair.relation,
-        "before": pair.before,
-        "always_first": pair.always_first,
-        "reason": pair.reason,
-        "contexts": {str(verdict): count for verdict, count in pair.contexts.items()},
-    }

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from vcrt import __version__
 from vcrt.cli import commands
+from vcrt.cli.system_errors import named_error
 from vcrt.errors import VcrtError
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -31,10 +32,13 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 NOTHING = "nothing was written"
+KEPT = "what was certified is kept in OUTPUT.shards; the same command goes on from there"
 #: What to do after a command was interrupted.
 AFTER_INTERRUPTION = {
+    "certify": KEPT,
     "train": "go on from the last checkpoints with `vcrt train EXPERIMENT --resume`",
     "evaluate": "nothing was scored; the same command goes on under the same opening",
+    "report": "the report may be incomplete; the same command writes all of it again",
     "demo": "what the demo had published stays in its folder; the next demo makes a new one",
 }
 
@@ -60,14 +64,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         errors.print(f"[bold red]error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
     except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        message = f"{error.strerror or error}{where}"
-        errors.print(f"[bold red]error:[/] {_escape(message)}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        named = named_error(error)
+        errors.print(f"[bold red]error:[/] {_escape(str(named))}", highlight=False, soft_wrap=True)
+        sys.exit(named.exit_code)
     except KeyboardInterrupt:
-        command = sys.argv[1] if arguments is None and len(sys.argv) > 1 else (arguments or [""])[0]
-        errors.print(f"interrupted; {AFTER_INTERRUPTION.get(command, NOTHING)}", highlight=False)
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        errors.print(f"interrupted; {after_interruption(given)}", highlight=False, soft_wrap=True)
         sys.exit(130)
+
+
+def after_interruption(arguments: Sequence[str]) -> str:
+    """What an interrupted command has left, and how to go on."""
+    command = arguments[0] if arguments else ""
+    if command == "lift" and any(a.split("=")[0] == "--output" for a in arguments):
+        return KEPT
+    return AFTER_INTERRUPTION.get(command, NOTHING)
 
 
 def _escape(text: str) -> str:

@@ -71,9 +71,25 @@ def check_certificate(
     factories: Mapping[str, EnvironmentFactory] | None = None,
 ) -> None:
     """Check a certificate alone and print what was checked; raises if anything differs."""
+    if not path.exists() or path.is_dir():
+        raise DatasetError(
+            "no certificate there",
+            where=str(path),
+            found=_instead(path),
+            expected="a file made by `vcrt show EPISODE --json`",
+            remedy="check the name, or make one: vcrt show EPISODE --json > FILE",
+        )
     check = verify_certificate(path, factories=factories)
     for line in check_lines(check):
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+
+
+def _instead(path: Path) -> str:
+    if path.is_dir():
+        return "a directory"
+    return (
+        f"a link to {path.readlink()}, which is not there" if path.is_symlink() else "no such file"
+    )
 
 
 def check_lines(check: CertificateCheck) -> list[str]:

@@ -65,41 +65,41 @@ def verify_agreement(
     made = {name: (factories or {}).get(name, Registered(name)) for name in dataset.environments}
     for name, factory in made.items():
         _require_versions(dataset, name, factory)
-    records = {name: read_policy_records(dataset, name) for name in made}
     preset = Preset(
         num_operations=dataset.manifest.num_operations, orbit_size=dataset.manifest.orbit_size
     )
-    work: list[tuple[str, list[dict[str, str]], _Shard]] = []
+    total = sum(c.episodes for some in dataset.manifest.counts.values() for c in some.values())
+    task = progress.task("verify: replay everything in fresh processes", total, "episodes")
+    num_episodes = num_records = num_replays = 0
+    # One environment after the other, so that only its rows are in memory.
     for name, factory in made.items():
+        records = read_policy_records(dataset, name)
         rows = read_audit(dataset, name)
-        for start in range(0, len(rows), SHARD_SIZE):
-            part = rows[start : start + SHARD_SIZE]
-            episodes = tuple(episode_from_json(json.loads(row["episode"])) for row in part)
-            work.append((name, part, _Shard(factory, episodes, preset, dataset.manifest.seed)))
-
-    num_episodes = sum(len(rows) for _, rows, _ in work)
-    task = progress.task("verify: replay everything in fresh processes", num_episodes, "episodes")
-    num_replays = 0
-    results = in_fresh_processes(
-        _replay_again,
-        [shard for _, _, shard in work],
-        jobs=jobs,
-        backend=backend,
-        error=VerifierFailure,
-    )
-    for (name, rows, _), again in zip(work, results, strict=True):
-        for row, found in zip(rows, again, strict=True):
-            _compare(dataset, row, found)
-            record = records[name].get(row["record_id"])
-            if record is None or policy_row(record) != found.policy:
-                raise DatasetError(
-                    "a policy record is not the one that its evidence gives",
-                    where=f"{dataset.path / policy_name(name)}, record {row['record_id']}",
-                    remedy="make the dataset again with `vcrt certify`",
-                )
-            num_replays += len(json.loads(row["replays"]))
-        task.advance(len(rows))
-    num_records = sum(len(some) for some in records.values())
+        parts = [rows[start : start + SHARD_SIZE] for start in range(0, len(rows), SHARD_SIZE)]
+        results = in_fresh_processes(
+            _replay_again,
+            (
+                _Shard(factory, tuple(map(_episode, part)), preset, dataset.manifest.seed)
+                for part in parts
+            ),
+            jobs=jobs,
+            backend=backend,
+            error=VerifierFailure,
+        )
+        for part, again in zip(parts, results, strict=True):
+            for row, found in zip(part, again, strict=True):
+                _compare(dataset, row, found)
+                record = records.get(row["record_id"])
+                if record is None or policy_row(record) != found.policy:
+                    raise DatasetError(
+                        "a policy record is not the one that its evidence gives",
+                        where=f"{dataset.path / policy_name(name)}, record {row['record_id']}",
+                        remedy="make the dataset again with `vcrt certify`",
+                    )
+                num_replays += len(json.loads(row["replays"]))
+            task.advance(len(part))
+        num_episodes += len(rows)
+        num_records += len(records)
     if num_episodes != num_records:
         raise DatasetError(
             "the policy view has records without evidence",
@@ -116,6 +116,10 @@ def verify_agreement(
     )
     write_agreement(dataset, agreement)
     return agreement
+
+
+def _episode(row: Mapping[str, str]) -> Episode:
+    return episode_from_json(json.loads(row["episode"]))
 
 
 def _require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) -> None:

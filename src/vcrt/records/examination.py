@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.evidence import Evidence
 from vcrt.certification.replay import EpisodeReplays
 from vcrt.certification.shards import EnvironmentFactory, evidence_again
-from vcrt.environments.contract import Episode, Versions
-from vcrt.environments.registry import load_environment
+from vcrt.environments.contract import Environment, Episode, Versions
+from vcrt.environments.registry import Registered
 from vcrt.errors import (
     DatasetError,
     MalformedInputError,
@@ -65,7 +64,7 @@ def factory_of(
     name: str, factories: Mapping[str, EnvironmentFactory] | None = None
 ) -> EnvironmentFactory:
     """How an environment is made: as ``factories`` says, else from the registry."""
-    return (factories or {}).get(name, partial(load_environment, name))
+    return (factories or {}).get(name, Registered(name))
 
 
 def from_certified(certified: CertifiedEpisode, preset: Preset) -> Examined:
@@ -84,11 +83,12 @@ def examine(factory: EnvironmentFactory, episode: Episode, preset: Preset) -> Ex
 
     Raises :class:`VerifierFailure` if the verifier breaks twice.
     """
-    versions, evidence = _replayed(factory, episode)
-    versions_again, again = _replayed(factory, episode)
+    (versions, *others), evidence = _replayed(factory, episode)
+    more, again = _replayed(factory, episode, backwards=True)
+    foreign = next((found for found in (*others, *more) if found != versions), None)
     outcome = certify_episode(evidence.replays, versions, preset, evidence.cross_checks)
-    if isinstance(outcome, CertifiedEpisode) and versions_again != versions:
-        detail = f"{versions_again}, not {versions}"
+    if isinstance(outcome, CertifiedEpisode) and foreign is not None:
+        detail = f"{foreign}, not {versions}"
         outcome = Exclusion(
             episode.episode_id, "version_disagreement", detail, evidence.cross_checks
         )
@@ -115,8 +115,10 @@ def verify_certificate(
     certified = certificate.certified
     factory = factory_of(certified.episode.environment, factories)
     _require_versions(path, certified, _versions_here(factory, certified))
-    versions, again = _replayed_untrusted(path, factory, certified.episode)
-    _require_versions(path, certified, versions)
+    _require_schema(path, factory(), certified.episode)
+    found, again = _replayed_untrusted(path, factory, certified.episode)
+    for versions in found:
+        _require_versions(path, certified, versions)
     _require_equal(path, certified, again)
     return CertificateCheck(
         certificate=certificate,
@@ -126,16 +128,29 @@ def verify_certificate(
     )
 
 
-def _replayed(factory: EnvironmentFactory, episode: Episode) -> tuple[Versions, Evidence]:
+def _replayed(
+    factory: EnvironmentFactory, episode: Episode, *, backwards: bool = False
+) -> tuple[tuple[Versions, Versions], Evidence]:
     ((versions, (evidence,)),) = in_fresh_processes(
-        evidence_again, [(factory, (episode,))], jobs=1, error=VerifierFailure
+        evidence_again, [(factory, (episode,), backwards)], jobs=1, error=VerifierFailure
     )
     return versions, evidence
 
 
+def _require_schema(path: Path, environment: Environment, episode: Episode) -> None:
+    known = [schema.name for schema in environment.schemas]
+    if environment.name != episode.environment or episode.schema not in known:
+        raise DatasetError(
+            "the certificate names a schema that its environment does not have",
+            where=f"{path}, field episode.schema",
+            found=f"{episode.environment}/{episode.schema}",
+            expected=", ".join(f"{environment.name}/{name}" for name in known),
+        )
+
+
 def _replayed_untrusted(
     path: Path, factory: EnvironmentFactory, episode: Episode
-) -> tuple[Versions, Evidence]:
+) -> tuple[tuple[Versions, Versions], Evidence]:
     try:
         return _replayed(factory, episode)
     except MalformedInputError as error:

@@ -6,6 +6,7 @@ A dataset is there whole or not at all. What was certified before an interruptio
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +16,8 @@ from pathlib import Path
 from vcrt.certification.config import CertificationConfig
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.certification.shards import EnvironmentFactory
-from vcrt.certification.store import LOCK
-from vcrt.errors import DatasetError
+from vcrt.certification.store import LOCK, read_identity, refuse_foreign
+from vcrt.errors import DatasetError, MalformedInputError
 from vcrt.hashing import file_digest, json_digest
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
@@ -40,7 +41,13 @@ from vcrt.records.manifest import (
     conformance_counts,
     model_bytes,
 )
-from vcrt.storage import publish_directory, require_new, sole_user, write_file
+from vcrt.storage import (
+    publish_directory,
+    remove_partial,
+    require_new,
+    sole_user,
+    write_file,
+)
 
 
 def make_dataset(
@@ -54,19 +61,49 @@ def make_dataset(
 ) -> Dataset:
     """Certify a configuration and freeze it as a new dataset, going on where an interrupted call stopped.
 
-    Raises :class:`DatasetError` if ``path`` exists, if nothing was certified, or if unfinished work of another
-    configuration is in the way, and what :func:`vcrt.certification.run.certify` raises.
+    Raises :class:`DatasetError` if ``path`` exists or if unfinished work of another configuration is in the way,
+    :class:`MalformedInputError` if too little was certified, and what :func:`vcrt.certification.run.certify` raises.
     """
-    require_new(path, DatasetError)
     shards = unfinished_path(path)
+    if path.exists() and _is_finished(path, shards, config):
+        shutil.rmtree(shards)
+    require_new(path, DatasetError)
+    refuse_foreign(shards)
     shards.mkdir(exist_ok=True)
-    with sole_user(shards / LOCK, "this dataset", DatasetError):
-        certified, store = certify(
-            config, shards, jobs=jobs, backend=backend, progress=progress, factories=factories
-        )
-        dataset = freeze(config, certified, path)
-        store.remove()
+    try:
+        with sole_user(shards / LOCK, "this dataset", DatasetError):
+            remove_partial(path.parent, path.name)
+            try:
+                certified, store = certify(
+                    config,
+                    shards,
+                    jobs=jobs,
+                    backend=backend,
+                    progress=progress,
+                    factories=factories,
+                )
+                dataset = freeze(config, certified, path)
+            except MalformedInputError:
+                # What was certified can never become a dataset.
+                shutil.rmtree(shards)
+                raise
+            store.remove()
+    finally:
+        if shards.is_dir() and [entry.name for entry in shards.iterdir()] == [LOCK]:
+            shutil.rmtree(shards)
     return dataset
+
+
+def _is_finished(path: Path, shards: Path, config: CertificationConfig) -> bool:
+    """Whether the dataset of this configuration was published, and only its unfinished work not removed yet."""
+    if not (path / MANIFEST).is_file() or not shards.is_dir():
+        return False
+    manifest = open_dataset(path).manifest
+    frozen = [manifest.seed, manifest.num_operations, manifest.orbit_size, manifest.series]
+    asked = config.to_json()
+    known = read_identity(shards).get("config") == asked
+    names = ("seed", "num_operations", "orbit_size", "series")
+    return known and frozen == [asked[name] for name in names]
 
 
 def unfinished_path(path: Path) -> Path:
@@ -95,7 +132,7 @@ def _fill(
     config: CertificationConfig, certified: Sequence[CertifiedSchema], directory: Path
 ) -> None:
     if not any(schema.num_episodes for schema in certified):
-        raise DatasetError(
+        raise MalformedInputError(
             "no episode was certified, so there is nothing to freeze",
             found=", ".join(
                 f"{kind}: {count}"

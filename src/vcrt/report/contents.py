@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcrt.errors import VcrtError
+from vcrt.protocol.anonymity.result import AnonymityReport
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
@@ -65,6 +66,8 @@ class ReportContents:
     runs: tuple[RunReport, ...]
     not_measured: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
+    #: What a probe could guess of the policy records; None where none was run.
+    anonymity: AnonymityReport | None = None
     seed: int = 0
     num_resamples: int = 10_000
 

@@ -12,6 +12,7 @@ from vcrt.protocol.evaluation import (
 )
 from vcrt.protocol.experiment import Experiment, planned_dataset
 from vcrt.records.dataset import require_agreement
+from vcrt.report.anonymity import read_anonymity
 from vcrt.report.contents import FoldScore, ReportContents, RunReport
 from vcrt.training.methods import method
 
@@ -60,5 +61,6 @@ def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> Rep
         ),
         not_measured=not_measured,
         tried=(plan.how_chosen,),
+        anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),
         seed=plan.seed,
     )

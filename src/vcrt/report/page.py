@@ -13,6 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from vcrt.report.analysis import Analysis, Estimate, analyse
+from vcrt.report.anonymity import anonymity_sentences
 from vcrt.report.contents import ReportContents
 from vcrt.report.figures import (
     curve_figures,
@@ -72,6 +73,7 @@ def render_page(contents: ReportContents, analysis: Analysis, tables: tuple[Tabl
             (label(method), _swatch(style))
             for method, style in method_styles(contents.methods).items()
         ],
+        anonymity=anonymity_sentences(contents.anonymity) if contents.anonymity else [],
         tables={table.name: to_html(table) for table in tables},
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from vcrt.protocol.statistics import proportion_interval
 from vcrt.report import paper
+from vcrt.report.anonymity import anonymity_table
 from vcrt.report.contents import ReportContents
 from vcrt.report.table import Table
 from vcrt.report.wording import label
@@ -22,6 +23,7 @@ def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
         fold_table(contents),
         exclusion_table(contents),
         cross_check_table(contents),
+        *(() if contents.anonymity is None else (anonymity_table(contents.anonymity),)),
         plan_table(contents),
         opening_table(contents),
         version_table(contents),

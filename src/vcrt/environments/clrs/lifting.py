@@ -19,6 +19,11 @@ from vcrt.environments.contract import Episode, Provenance
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.randomness import derive_seed
 
+#: How many steps a window may have, since every order of them is replayed.
+MIN_STEPS, MAX_STEPS = 2, 8
+#: The largest seed that dm-clrs takes.
+MAX_SEED = 2**32 - 1
+
 
 def lift_windows(
     algorithm: str,
@@ -43,7 +48,7 @@ def lift_windows(
     if probabilities and edge_probability is None:
         edge_probability = probabilities[len(probabilities) // 2]
     _check("length", length, 2, MAX_LENGTH)
-    _check("num_operations", num_operations, 2, MAX_LENGTH)
+    _check("num_operations", num_operations, MIN_STEPS, MAX_STEPS)
     if not probabilities and edge_probability is not None:
         raise VcrtError(
             f"the inputs of {algorithm} are no graphs",
@@ -55,7 +60,7 @@ def lift_windows(
         _check("edge_probability", edge_probability, 0, 1)
     windows: list[Episode] = []
     for seed in seeds:
-        _check("seed", seed, 0, 2**32 - 1)
+        _check("seed", seed, 0, MAX_SEED)
         instance = Instance(
             algorithm=algorithm, length=length, edge_probability=edge_probability, seed=seed
         )
