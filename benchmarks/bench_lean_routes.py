@@ -5,7 +5,7 @@
 
 ``in process``: every prefix of the 24 orders elaborated once, in a worker. ``with kernel``: theorems and definitions
 left to the kernel once they are elaborated. ``command line``: every order by itself, to its end. ``second opinion``:
-the same as it is used, up to the step that was refused. Seconds are CPU time of this process and of Lean, so that a busy
+the same as it is used, up to the step that was refused. Seconds are CPU time of this process and of Lean, so a busy
 machine does not slow the figures down by much; each figure is the median over turns of a few episodes, in which the
 routes take their turns. All routes must give equal replays, else the benchmark fails.
 """
