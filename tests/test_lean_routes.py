@@ -17,6 +17,7 @@ from vcrt.environments.contract import (
     Episode,
     Operation,
     Provenance,
+    Rejected,
     Replay,
     ReplayRequest,
 )
@@ -457,3 +458,21 @@ class TestSecondOpinion:
         assert check.agreed == 24
         ((check,),) = env.cross_check_all([other], [replays])
         assert check == CrossCheck("lean command line", 24, 0)
+
+    def test_a_wrong_refusal_or_acceptance_is_noticed(self):
+        """Though an order is asked about only up to the step that is said to be refused."""
+        env = LeanEnvironment()
+        for schema in ("cite", "tactic_siblings"):
+            sample = env.sample(schema, 58)
+            orders = list(itertools.permutations(range(4)))
+            replays = env.replay([ReplayRequest(sample, order) for order in orders])
+            refused = next(replay for replay in replays if replay.rejection is not None)
+            accepted = next(replay for replay in replays if replay.accepted)
+            wrong = {
+                refused: Replay(refused.sequence, accepted.state_hashes),
+                accepted: Replay(
+                    accepted.sequence, accepted.state_hashes[:2], Rejected("it should not be")
+                ),
+            }
+            ((check,),) = env.cross_check_all([sample], [[wrong.get(r, r) for r in replays]])
+            assert check == CrossCheck("lean command line", 24, 22)

@@ -6,7 +6,8 @@ prelude replaces by a few propositions, data types and tactics.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import ClassVar
 
@@ -96,22 +97,27 @@ class LeanEnvironment(BatchEnvironment):
         episodes: Sequence[Episode],
         replays: Sequence[Sequence[Replay]] | None = None,
     ) -> list[tuple[CrossCheck, ...]]:
-        """The ``lean`` command's opinion on every order of each episode, from one process per batch."""
+        """The ``lean`` command's opinion on every order of each episode, from one process per batch.
+
+        Each order is replayed by itself; one that was refused at a step, up to that step.
+        """
         toolchain = self._toolchain()
         if self._elaborators(toolchain) is None:
             return [() for _ in episodes]
-        requests = [
-            [ReplayRequest(episode, order) for order in all_orders(episode.num_operations)]
-            for episode in episodes
-        ]
         if replays is None:
-            replays = [self.replay(group) for group in requests]
-        flat = [request for group in requests for request in group]
-        opinions = iter(self._replay_by_command(toolchain, self._jobs(flat)))
-        return [
-            (_compared(list(islice(opinions, len(group))), found),)
-            for group, found in zip(requests, replays, strict=True)
-        ]
+            replays = [
+                self.replay([ReplayRequest(e, o) for o in all_orders(e.num_operations)])
+                for e in episodes
+            ]
+        jobs = self._jobs(
+            [
+                ReplayRequest(episode, _decided(replay))
+                for episode, group in zip(episodes, replays, strict=True)
+                for replay in group
+            ]
+        )
+        opinions = iter(self._replay_by_command(toolchain, jobs))
+        return [(_compared(group, islice(opinions, len(group))),) for group in replays]
 
     def describe(self, operation: Operation) -> str:
         """The text that Lean gets for the step."""
@@ -161,6 +167,14 @@ class LeanEnvironment(BatchEnvironment):
         return toolchain
 
 
-def _compared(opinions: Sequence[Replay], replays: Sequence[Replay]) -> CrossCheck:
-    agreed = sum(one == other for one, other in zip(opinions, replays, strict=True))
-    return CrossCheck("lean command line", checked=len(opinions), agreed=agreed)
+def _decided(replay: Replay) -> tuple[int, ...]:
+    """The steps up to the one that was refused, or all."""
+    return replay.sequence[: len(replay.state_hashes)] if replay.rejection else replay.sequence
+
+
+def _compared(replays: Sequence[Replay], opinions: Iterable[Replay]) -> CrossCheck:
+    agreed = sum(
+        replace(opinion, sequence=replay.sequence) == replay
+        for replay, opinion in zip(replays, opinions, strict=True)
+    )
+    return CrossCheck("lean command line", checked=len(replays), agreed=agreed)

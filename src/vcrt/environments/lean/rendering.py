@@ -2,9 +2,9 @@
 
 Every global name of replay ``i`` of a batch gets the suffix ``_r`` and ``i`` in four digits, so that replays cannot see
 each other and Lean's output has the same layout wherever in a batch a replay stands. After every step the text makes
-Lean print what the step added to the state; of declarations, only the first replay of a batch that has a prefix asks
-for its state. The last line of each replay asks for a constant that does not exist, and Lean's complaint shows that it
-read that far. Not covered: what Lean answers (see :mod:`vcrt.environments.lean.messages`).
+Lean print what the step added to the state; where it can be left out, only the first replay of a batch that has a
+prefix asks for its state. The last line of each replay asks for a constant that does not exist, and Lean's complaint
+shows that it read that far. Not covered: what Lean answers (see :mod:`vcrt.environments.lean.messages`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Role: TypeAlias = Literal[
 #: The most replays that one batch can hold: their number has four digits.
 MAX_REPLAYS = 10_000
 _WORD = re.compile(r"\w+")
-_ASKING = ("show", "synth")
+_ASKING = ("show", "synth", "trace")
 PRELUDE = files("vcrt.environments.lean").joinpath("prelude.lean").read_text(encoding="utf-8")
 
 
@@ -149,7 +149,9 @@ def render_batch(replays: Sequence[tuple[Program, tuple[int, ...]]]) -> BatchTex
     for index, (program, sequence) in enumerate(replays):
         rendered = Rendered(program=program, index=index)
         prefixes = [(id(program), sequence[:count]) for count in range(len(sequence) + 1)]
-        asking = [not (_may_be_silent(program) and prefix in asked) for prefix in prefixes]
+        asking = [
+            prefix not in asked or not _may_be_silent(program, prefix[1]) for prefix in prefixes
+        ]
         asked.update(prefixes)
         parts = tuple(
             part if asks else tuple(line for line in part if line.role not in _ASKING)
@@ -176,13 +178,13 @@ def replay_parts(rendered: Rendered, sequence: tuple[int, ...]) -> tuple[Part, .
     return (rendered.start(), *map(rendered.step, sequence), rendered.end(complete=complete))
 
 
-def _may_be_silent(program: Program) -> bool:
-    """Whether a step may do without the lines that ask for the state.
+def _may_be_silent(program: Program, prefix: tuple[int, ...]) -> bool:
+    """Whether a prefix may do without the lines that ask for its state.
 
     What the parser says of a step without an end speaks of the next line. After a declaration that is always the one
-    about its axioms; after a tactic it is the one that asks for the goals.
+    about its axioms, but after a tactic it is the one that asks for the goals.
     """
-    return isinstance(program, Declarations)
+    return isinstance(program, Declarations) or not prefix
 
 
 def part_text(part: Part) -> str:
