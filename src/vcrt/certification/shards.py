@@ -15,25 +15,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar
 
 from vcrt.certification.episodes import (
     CertifiedEpisode,
     Exclusion,
-    ExclusionKind,
     Preset,
     certify_episode,
 )
-from vcrt.certification.evidence import (
-    Evidence,
-    cross_checks_from_json,
-    cross_checks_to_json,
-    evidence_from_json,
-)
+from vcrt.certification.evidence import Evidence
 from vcrt.certification.replay import EpisodeReplays, replay_exhaustively
+from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.environments.contract import CrossCheck, Environment, Episode, RelationKind, Versions
 from vcrt.errors import VcrtError, VerifierFailure
-from vcrt.hashing import Json, json_digest
+from vcrt.hashing import json_digest
 from vcrt.processes import in_fresh_processes
 
 #: Makes an environment. Equal ones must make equal environments: one is made in a process and kept.
@@ -51,73 +46,6 @@ class Shard:
     preset: Preset
     seeds: tuple[int, ...] = ()
     episodes: tuple[Episode, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstReplay:
-    """What a shard's candidates gave; ``process`` names the process in which they were replayed."""
-
-    versions: tuple[Versions, ...]
-    outcomes: tuple[Evidence | Exclusion, ...]
-    process: str
-
-    def to_json(self) -> Json:
-        """The JSON form."""
-        return {
-            "versions": [versions.to_json() for versions in self.versions],
-            "outcomes": [
-                _exclusion_to_json(outcome) if isinstance(outcome, Exclusion) else outcome.to_json()
-                for outcome in self.outcomes
-            ],
-            "process": self.process,
-        }
-
-    @classmethod
-    def from_json(cls, value: Any) -> FirstReplay:
-        """Read the JSON form."""
-        return cls(
-            versions=tuple(Versions(**versions) for versions in value["versions"]),
-            outcomes=tuple(
-                _exclusion_from_json(outcome)
-                if "exclusion" in outcome
-                else evidence_from_json(outcome)
-                for outcome in value["outcomes"]
-            ),
-            process=value["process"],
-        )
-
-    def evidence(self) -> tuple[Evidence, ...]:
-        """The evidence of the candidates that were certified."""
-        return tuple(outcome for outcome in self.outcomes if isinstance(outcome, Evidence))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SecondReplay:
-    """How the second replay of each certified candidate differs from the first, None where it does not.
-
-    ``of`` is the digest of the first replay that it was compared with.
-    """
-
-    versions: tuple[Versions, ...]
-    differences: tuple[str | None, ...]
-    of: str
-
-    def to_json(self) -> Json:
-        """The JSON form."""
-        return {
-            "versions": [versions.to_json() for versions in self.versions],
-            "differences": list(self.differences),
-            "of": self.of,
-        }
-
-    @classmethod
-    def from_json(cls, value: Any) -> SecondReplay:
-        """Read the JSON form."""
-        return cls(
-            versions=tuple(Versions(**versions) for versions in value["versions"]),
-            differences=tuple(value["differences"]),
-            of=value["of"],
-        )
 
 
 @cache
@@ -331,21 +259,3 @@ def _retried_once(work: Callable[[], Result]) -> Result:
 def _this_process() -> str:
     # A forked child has its parent's imports, but not its number.
     return f"{_IMPORTED}-{os.getpid()}"
-
-
-def _exclusion_to_json(exclusion: Exclusion) -> dict[str, Json]:
-    return {
-        "exclusion": exclusion.kind,
-        "episode_id": exclusion.episode_id,
-        "detail": exclusion.detail,
-        "cross_checks": cross_checks_to_json(exclusion.cross_checks),
-    }
-
-
-def _exclusion_from_json(value: Any) -> Exclusion:
-    return Exclusion(
-        value["episode_id"],
-        cast(ExclusionKind, value["exclusion"]),
-        value["detail"],
-        cross_checks_from_json(value["cross_checks"]),
-    )

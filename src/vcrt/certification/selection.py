@@ -1,0 +1,195 @@
+"""Which candidates of a series are certified: in candidate order, until there are enough, each content once.
+
+Pure bookkeeping: what comes in was replayed elsewhere, and the same outcomes always give the same selection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vcrt.certification.config import SHARD_SIZE, CertificationConfig, Series
+from vcrt.certification.episodes import Exclusion
+from vcrt.certification.evidence import Evidence
+from vcrt.certification.replay import replay_to_json
+from vcrt.certification.shard_results import FirstReplay, SecondReplay
+from vcrt.certification.shards import EnvironmentFactory, Shard
+from vcrt.environments.contract import CrossCheck, Versions
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json, json_digest
+
+#: Certification of a schema gives up when fewer than one candidate in this many is certified.
+MAX_CANDIDATES_PER_EPISODE = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecondOpinion:
+    """One checker's comparisons over all candidates of a schema, those that were left out included."""
+
+    episodes: int
+    disagreeing_episodes: int
+    checked: int
+    agreed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """A shard, whose it is, and the number of its first candidate."""
+
+    selection: Selection
+    start: int
+    shard: Shard
+
+    @property
+    def num_candidates(self) -> int:
+        """How many candidates it holds."""
+        return len(self.shard.seeds) or len(self.shard.episodes)
+
+    @property
+    def first_name(self) -> str:
+        """Where its first replay lies in a store."""
+        return first_name(self.selection.series, self.start)
+
+    @property
+    def second_name(self) -> str:
+        """Where its second replay lies in a store."""
+        return _name(self.selection.series, self.start, "second")
+
+
+@dataclass(kw_only=True, slots=True)
+class Selection:
+    """Takes outcomes in candidate order until enough are certified; later candidates count for nothing."""
+
+    series: Series
+    versions: Versions
+    config: CertificationConfig
+    num_seen: int = 0
+    num_candidates: int = 0
+    num_episodes: int = 0
+    accepted: dict[int, frozenset[int]] = field(default_factory=dict)
+    exclusions: list[Exclusion] = field(default_factory=list)
+    contents: set[str] = field(default_factory=set)
+    opinions: dict[str, SecondOpinion] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing more is to be looked at."""
+        if self.series.wanted is None:
+            return self.num_seen == len(self.series.episodes)
+        return self.num_episodes == self.series.wanted
+
+    def refuse_if_hopeless(self) -> None:
+        """Raise :class:`MalformedInputError` if too few of the candidates so far were certified."""
+        wanted = self.series.wanted
+        if wanted is None or self.num_candidates < max(
+            SHARD_SIZE, MAX_CANDIDATES_PER_EPISODE * wanted
+        ):
+            return
+        raise MalformedInputError(
+            "a schema gives too few episodes that can be certified",
+            where=self.series.name,
+            found=f"{self.num_episodes} of {self.num_candidates} candidates; "
+            f"the last was left out as {self.exclusions[-1].kind}: {self.exclusions[-1].detail}",
+            expected=f"{wanted} certified episodes",
+            remedy=f"`vcrt environments validate {self.series.environment}` says what is wrong with the schema; "
+            "if only some candidates fail, ask for fewer episodes",
+        )
+
+    def next_pieces(self, factory: EnvironmentFactory) -> list[Piece]:
+        """Whole shards, for at least as many candidates as there are episodes missing."""
+        if self.series.wanted is None:
+            numbers = range(len(self.series.episodes))
+        else:
+            num_shards = -(-(self.series.wanted - self.num_episodes) // SHARD_SIZE)
+            numbers = range(self.num_seen, self.num_seen + SHARD_SIZE * num_shards)
+        return [
+            Piece(
+                selection=self,
+                start=numbers[start],
+                shard=self._shard(factory, numbers[start : start + SHARD_SIZE]),
+            )
+            for start in range(0, len(numbers), SHARD_SIZE)
+        ]
+
+    def _shard(self, factory: EnvironmentFactory, numbers: Sequence[int]) -> Shard:
+        given = self.series.wanted is None
+        return Shard(
+            factory=factory,
+            schema=self.series.schema,
+            preset=self.config.preset,
+            episodes=tuple(self.series.episodes[n] for n in numbers) if given else (),
+            seeds=()
+            if given
+            else tuple(self.config.candidate_seed(self.series, number) for number in numbers),
+        )
+
+    def take(self, start: int, first: FirstReplay, second: SecondReplay) -> None:
+        """Take the outcomes of the shard whose first candidate has the number ``start``."""
+        differences = iter(second.differences)
+        accepted = set()
+        for place, outcome in enumerate(first.outcomes):
+            self.num_seen += 1
+            difference = next(differences) if isinstance(outcome, Evidence) else None
+            if self.complete and self.series.wanted is not None:
+                continue
+            self.num_candidates += 1
+            self._count(outcome.cross_checks)
+            refused = self._refusal(outcome, (*first.versions, *second.versions), difference)
+            if refused is None:
+                accepted.add(place)
+                self.num_episodes += 1
+            else:
+                self.exclusions.append(refused)
+        if accepted:
+            self.accepted[start] = frozenset(accepted)
+
+    def _count(self, checks: Sequence[CrossCheck]) -> None:
+        for check in checks:
+            before = self.opinions.get(
+                check.checker,
+                SecondOpinion(episodes=0, disagreeing_episodes=0, checked=0, agreed=0),
+            )
+            self.opinions[check.checker] = SecondOpinion(
+                episodes=before.episodes + 1,
+                disagreeing_episodes=before.disagreeing_episodes + (check.agreed != check.checked),
+                checked=before.checked + check.checked,
+                agreed=before.agreed + check.agreed,
+            )
+
+    def _refusal(
+        self,
+        outcome: Evidence | Exclusion,
+        versions: Sequence[Versions],
+        difference: str | None,
+    ) -> Exclusion | None:
+        if isinstance(outcome, Exclusion):
+            return outcome
+        identity = outcome.episode.episode_id
+        foreign = [found for found in versions if found != self.versions]
+        if foreign:
+            detail = f"{foreign[0]}, not {self.versions}"
+            return Exclusion(identity, "version_disagreement", detail, outcome.cross_checks)
+        if difference is not None:
+            return Exclusion(identity, "nondeterministic", difference, outcome.cross_checks)
+        # The same text, the same states and verdicts under other words, or another episode under the same name.
+        marks = (outcome.episode.content_hash(), _behaviour(outcome), identity)
+        known = [mark for mark in marks if mark in self.contents]
+        if known:
+            return Exclusion(identity, "duplicate", f"content {known[0]}", outcome.cross_checks)
+        self.contents.update(marks)
+        return None
+
+
+def _behaviour(evidence: Evidence) -> str:
+    """A digest of what the verifier said of every order, and of the steps' names."""
+    signatures: list[Json] = [operation.signature for operation in evidence.episode.operations]
+    return json_digest([signatures, [replay_to_json(r) for r in evidence.replays.replays]])
+
+
+def first_name(series: Series, start: int) -> str:
+    """Where the first replay of a shard lies in a store, by its first candidate's number."""
+    return _name(series, start, "first")
+
+
+def _name(series: Series, start: int, stage: str) -> str:
+    return f"{series.environment}/{series.schema}/{start:08d}.{stage}.json"
