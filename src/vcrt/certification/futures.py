@@ -1,9 +1,9 @@
 """Whether equal canonical states have equal futures, as far as an episode's own replays can tell.
 
 A canonical form that forgets something gives two different states one hash; steps then seem to commute that do not.
-Such an episode shows it when two prefixes of equal length, of the same operations or of others, give one hash and a
-continuation of both fares differently. (Prefixes of other lengths may differ: what ends a sequence, such as the check
-of a finished proof, belongs to its last state.)
+Such an episode shows it when two prefixes, of the same operations or of others, give one hash and a continuation of
+both fares differently. (Only where both or neither end the sequence by it: what belongs to the end, such as the check
+of a finished proof, belongs to the last state.)
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ def unequal_futures(evidence: EpisodeReplays) -> tuple[Order, Order, Order] | No
             for end in range(length + 1, min(num_reached + 1, len(replay.sequence) + 1)):
                 reached = replay.state_hashes[end] if end < num_reached else None
                 future[replay.sequence[length:end]] = reached
-    known: dict[tuple[int, str], dict[Order, tuple[str | None, Order]]] = {}
+    num_operations = evidence.episode.num_operations
+    known: dict[tuple[str, Order, bool], tuple[str | None, Order]] = {}
     for prefix in sorted(futures, key=lambda order: (len(order), order)):
-        common = known.setdefault((len(prefix), hashes[prefix]), {})
         for tail, reached in futures[prefix].items():
-            before, twin = common.setdefault(tail, (reached, prefix))
+            ends = len(prefix) + len(tail) == num_operations
+            before, twin = known.setdefault((hashes[prefix], tail, ends), (reached, prefix))
             if before != reached:
                 return twin, prefix, tail
     return None

@@ -94,6 +94,7 @@ def certify(
     from vcrt.certification.config import sampled
     from vcrt.cli.counts import print_counts
     from vcrt.cli.selection import select_schemas
+    from vcrt.records.dataset import read_audit
     from vcrt.records.freezing import make_dataset
 
     if episodes < 1:
@@ -108,7 +109,12 @@ def certify(
         highlight=False,
         soft_wrap=True,
     )
-    console.print(f"next: vcrt verify {output}", highlight=False, soft_wrap=True)
+    first = next(iter(read_audit(dataset, dataset.environments[0])))["episode_id"]
+    console.print(
+        f"next: vcrt verify {output}\n      vcrt show {first} --dataset {output}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def verify(

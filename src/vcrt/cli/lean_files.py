@@ -25,7 +25,7 @@ from vcrt.hashing import Json
 def lift_lean_files(console: Console, files: Sequence[Path], *, as_json: bool) -> None:
     """Report on the theorems of Lean files; raises if one cannot be read, or if nothing in them could be judged."""
     environment = load_environment("lean")
-    judged = 0
+    judged = refused = 0
     unread: list[MalformedInputError] = []
     documents: list[Json] = []
     for file in files:
@@ -40,13 +40,14 @@ def lift_lean_files(console: Console, files: Sequence[Path], *, as_json: bool) -
                 console.print(f"\nrefused: {error}", **PLAIN)
             continue
         judged += len(lifted.theorems)
+        refused += len(lifted.refused)
         documents.append(_file_json(lifted, str(file)))
         if not as_json:
             _print_file(console, lifted, str(file))
     if as_json:
         console.print_json(data=documents)
     elif judged:
-        console.print(f"\n{MERGED}", **PLAIN)
+        console.print(f"\n{MERGED}\n{_summary(judged, refused)}", **PLAIN)
     if unread and len(files) == 1:
         raise unread[0]
     if unread:
@@ -82,6 +83,10 @@ def _print_file(console: Console, lifted: LeanLift, file: str) -> None:
             f"  found: {refusal.found}\n  allowed: {refusal.allowed}",
             **PLAIN,
         )
+
+
+def _summary(judged: int, refused: int) -> str:
+    return f"{judged} judged in vcrt's own prelude, without the file's imports; {refused} refused"
 
 
 def _file_json(lifted: LeanLift, file: str) -> Json:

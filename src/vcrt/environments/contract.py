@@ -236,7 +236,10 @@ class StepEnvironment(Environment, Generic[State]):
 
     @abstractmethod
     def canonical(self, state: State) -> bytes:
-        """A canonical serialisation: equal bytes exactly when the states are equivalent for every continuation."""
+        """A canonical serialisation: equal bytes exactly when the states are equivalent for every continuation.
+
+        The last state of an episode may hold more, such as the check of what is then finished.
+        """
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
         """Each request by itself, step by step, from its own fresh initial state."""
