@@ -100,9 +100,17 @@ class Value:
 
     def replaced(self, index: int, value: Value) -> Value:
         """A copy of a constructor's object (without small values) with one field changed."""
-        fields = [self.field(i) for i in range(self.num_fields)]
-        fields[index] = value
-        return construct(self.tag, *fields)
+        count = self.num_fields
+        words = list(
+            struct.unpack(f"={count}Q", ctypes.string_at(self.address + _HEADER, _WORD * count))
+        )
+        words[index] = value.address
+        for word in words:
+            if not word & 1:
+                self.retain(word, 1)
+        copy = _object(_HEADER + _WORD * count, fields=count, tag=self.tag)
+        _fill(copy, words)
+        return Value(copy)
 
     def _word(self, index: int) -> int:
         return ctypes.c_uint64.from_address(self.address + _HEADER + _WORD * index).value
