@@ -61,6 +61,7 @@ def replay_all(environment: Environment, requests: Sequence[ReplayRequest]) -> l
     if not isinstance(size, int) or size < 1:
         raise _malformed(environment, f"preferred_batch {size!r}", "a number from 1")
     replays: list[Replay] = []
+    known: set[str] = set()
     for start in range(0, len(requests), size):
         batch = requests[start : start + size]
         answers = environment.replay(batch)
@@ -68,7 +69,7 @@ def replay_all(environment: Environment, requests: Sequence[ReplayRequest]) -> l
             found = f"{len(answers)} answers" if isinstance(answers, list) else repr(answers)[:80]
             raise _malformed(environment, found, f"a list of {len(batch)} answers")
         for request, answer in zip(batch, answers, strict=True):
-            flaw = _flaw(request, answer)
+            flaw = _flaw(request, answer, known)
             if flaw is not None:
                 where = f"{request.episode.episode_id}, operations {list(request.sequence)}"
                 raise _malformed(environment, f"{flaw} for {where}", "one answer to each request")
@@ -76,13 +77,13 @@ def replay_all(environment: Environment, requests: Sequence[ReplayRequest]) -> l
     return replays
 
 
-def _flaw(request: ReplayRequest, answer: Replay) -> str | None:
-    """What is wrong with the form of an answer, or None."""
+def _flaw(request: ReplayRequest, answer: Replay, known: set[str]) -> str | None:
+    """What is wrong with the form of an answer, or None; ``known`` are hashes that were found to be in due form."""
     if not isinstance(answer, Replay) or answer.sequence != request.sequence:
         return f"the answer {answer!r:.120}"
     hashes, length = answer.state_hashes, len(request.sequence)
-    if not isinstance(hashes, tuple) or not all(
-        isinstance(one, str) and _HASH.fullmatch(one) for one in hashes
+    if not isinstance(hashes, tuple) or not (
+        known.issuperset(hashes) or all(_is_hash(one, known) for one in hashes)
     ):
         return f"the state hashes {hashes!r:.120} (SHA-256 in lower-case hexadecimal)"
     rejection = answer.rejection
@@ -93,6 +94,13 @@ def _flaw(request: ReplayRequest, answer: Replay) -> str | None:
     if not rejection.reason.strip():
         return "a rejection without a reason"
     return None if 1 <= len(hashes) <= length + 1 else f"rejected, with {len(hashes)} state hashes"
+
+
+def _is_hash(value: object, known: set[str]) -> bool:
+    if not isinstance(value, str) or not _HASH.fullmatch(value):
+        return False
+    known.add(value)
+    return True
 
 
 def _malformed(environment: Environment, found: str, expected: str) -> VerifierFailure:
