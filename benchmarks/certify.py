@@ -28,7 +28,7 @@ from vcrt.environments.contract import BatchEnvironment
 from vcrt.environments.registry import load_environment
 
 #: Episodes in one turn, of environments that answer in batches and of those that answer step by step.
-BATCH_TURN, STEP_TURN = 10, 100
+BATCH_TURN, STEP_TURN = 10, 20
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
