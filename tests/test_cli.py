@@ -300,6 +300,11 @@ def test_an_experiment_has_one_writer(evaluated, capsys):
             assert "another process" in refused(capsys, command, experiment.path)
 
 
+def heed_interruptions():
+    """What a shell starts in the background ignores SIGINT, and so would all that the tests start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_killed_training_leaves_no_worker_and_resumes_to_the_same_bits(evaluated, tmp_path, sent):
     options = ["--runs", "1", "--updates", "120", "--methods", "vcrt", "--held-out", "clrs"]
@@ -316,7 +321,11 @@ def test_killed_training_leaves_no_worker_and_resumes_to_the_same_bits(evaluated
         call("plan", evaluated / "data", "--output", experiment, *options)
     call("train", whole)
     process = subprocess.Popen(
-        [*vcrt, "train", str(cut)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*vcrt, "train", str(cut)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interruptions,
     )
     log = cut / "runs" / "vcrt" / "clrs" / "0" / "progress.jsonl"
     deadline = time.monotonic() + 100
@@ -477,7 +486,9 @@ def test_an_interrupted_certification_says_what_is_kept_and_goes_on(tmp_path):
     data = tmp_path / "data"
     command = [sys.executable, "-m", "vcrt", "certify", "--output", data, "--jobs", 1]
     command += ["--schemas", "clrs/bellman_ford", "--episodes", 60]
-    with subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [*map(str, command)], stderr=subprocess.PIPE, text=True, preexec_fn=heed_interruptions
+    ) as process:
         shards, deadline = tmp_path / "data.shards", time.monotonic() + 60
         # A file that is still being written has a name with a dot in front.
         while not any(file.is_file() for file in shards.glob("clrs/**/[!.]*")):
