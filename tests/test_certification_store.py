@@ -111,6 +111,20 @@ def test_a_dataset_that_was_published_before_the_kill_is_tidied_up(tmp_path, roo
     assert unfinished_path(path).exists()
 
 
+class Malformed(toy.ToyEnvironment):
+    def step(self, state, operation):
+        raise MalformedInputError("an operation that cannot be read")
+
+
+def test_finished_shards_are_kept_under_any_other_error(tmp_path):
+    certify(CONFIG, tmp_path / "data.shards", jobs=1, factories=TOY)
+    kept = shards(tmp_path / "data.shards")
+    kept.pop().unlink()
+    with pytest.raises(MalformedInputError, match="cannot be read"):
+        make_dataset(CONFIG, tmp_path / "data", jobs=1, factories={"toy": Malformed})
+    assert shards(tmp_path / "data.shards") == kept
+
+
 def test_what_can_never_become_a_dataset_leaves_nothing(tmp_path):
     with pytest.raises(MalformedInputError, match="too few"):
         make_dataset(CONFIG, tmp_path / "data", jobs=1, factories={"toy": toy.AlwaysRejects})

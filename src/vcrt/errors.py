@@ -101,3 +101,7 @@ class RunError(VcrtError):
 
 class BackboneError(VcrtError):
     """Backbone weights or a tokenizer that are missing, altered or unsuitable."""
+
+
+class UncertifiableError(MalformedInputError):
+    """So little of what was asked for can be certified that no dataset can come of it, now or on another try."""

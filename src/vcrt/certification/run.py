@@ -74,9 +74,9 @@ def certify(
 
     ``factories`` replaces registered environments by name. The caller sees to it that no other process works in
     ``directory``. Raises :class:`VerifierFailure` if a verifier breaks twice on the same shard,
-    :class:`MalformedInputError` if a schema yields too few certified episodes, :class:`vcrt.errors.DatasetError` if
-    the directory belongs to another certification, and whatever the environments raise for missing parts (before any
-    work is done).
+    :class:`vcrt.errors.UncertifiableError` if a schema yields too few certified episodes,
+    :class:`vcrt.errors.DatasetError` if the directory belongs to another certification, and whatever the environments
+    raise for missing parts (before any work is done).
     """
     made = {name: (factories or {}).get(name, Registered(name)) for name in config.environments}
     environments = {name: factory() for name, factory in made.items()}

@@ -15,7 +15,7 @@ from vcrt.certification.replay import replay_to_json
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.certification.shards import EnvironmentFactory, Shard
 from vcrt.environments.contract import CrossCheck, Versions
-from vcrt.errors import MalformedInputError
+from vcrt.errors import UncertifiableError
 from vcrt.hashing import Json, json_digest
 
 #: Certification of a schema gives up when fewer than one candidate in this many is certified.
@@ -79,13 +79,13 @@ class Selection:
         return self.num_episodes == self.series.wanted
 
     def refuse_if_hopeless(self) -> None:
-        """Raise :class:`MalformedInputError` if too few of the candidates so far were certified."""
+        """Raise :class:`UncertifiableError` if too few of the candidates so far were certified."""
         wanted = self.series.wanted
         if wanted is None or self.num_candidates < max(
             SHARD_SIZE, MAX_CANDIDATES_PER_EPISODE * wanted
         ):
             return
-        raise MalformedInputError(
+        raise UncertifiableError(
             "a schema gives too few episodes that can be certified",
             where=self.series.name,
             found=f"{self.num_episodes} of {self.num_candidates} candidates; "

@@ -17,7 +17,7 @@ from vcrt.certification.config import CertificationConfig
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.certification.store import LOCK, read_identity, refuse_foreign
-from vcrt.errors import DatasetError, MalformedInputError
+from vcrt.errors import DatasetError, UncertifiableError
 from vcrt.hashing import file_digest, json_digest
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
@@ -62,7 +62,7 @@ def make_dataset(
     """Certify a configuration and freeze it as a new dataset, going on where an interrupted call stopped.
 
     Raises :class:`DatasetError` if ``path`` exists or if unfinished work of another configuration is in the way,
-    :class:`MalformedInputError` if too little was certified, and what :func:`vcrt.certification.run.certify` raises.
+    :class:`UncertifiableError` if too little was certified, and what :func:`vcrt.certification.run.certify` raises.
     """
     shards = unfinished_path(path)
     if path.exists() and _is_finished(path, shards, config):
@@ -83,8 +83,8 @@ def make_dataset(
                     factories=factories,
                 )
                 dataset = freeze(config, certified, path)
-            except MalformedInputError:
-                # What was certified can never become a dataset.
+            except UncertifiableError:
+                # Only this error: under any other the finished shards are still of use.
                 shutil.rmtree(shards)
                 raise
             store.remove()
@@ -132,7 +132,7 @@ def _fill(
     config: CertificationConfig, certified: Sequence[CertifiedSchema], directory: Path
 ) -> None:
     if not any(schema.num_episodes for schema in certified):
-        raise MalformedInputError(
+        raise UncertifiableError(
             "no episode was certified, so there is nothing to freeze",
             found=", ".join(
                 f"{kind}: {count}"
