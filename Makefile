@@ -4,15 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 CLUSTERS := $(VENV)/.installed-clusters
+BENCH := $(VENV)/.installed-bench
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-example bench-certify lint format types clean
+.PHONY: help setup demo test test-slow test-example bench-certify bench-update bench-coverage lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
 	@echo "make test       the test suite"
 	@echo "make test-slow  the tests that take long"
 	@echo "make bench-certify  orders per second of every schema, as JSON in benchmarks/results"
+	@echo "make bench-update  an update of VCRT beside one of TRL's GRPOTrainer, as JSON in benchmarks/results"
+	@echo "make bench-coverage  how often the intervals hold a known difference, for benchmarks/results and the report"
 	@echo "make test-example  the tests of the example package"
 	@echo "make lint       ruff, lint and format"
 	@echo "make types      mypy, strict"
@@ -36,6 +39,11 @@ $(CLUSTERS): $(DONE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,dask]'
 	@touch $@
 
+# TRL, to be compared with.
+$(BENCH): $(DONE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@touch $@
+
 demo: $(DONE)
 	$(BIN)/vcrt demo
 
@@ -52,6 +60,14 @@ test-example: $(DONE)
 
 bench-certify: $(DONE)
 	$(BIN)/python benchmarks/certify.py --output benchmarks/results/certify.json
+
+bench-update: $(BENCH)
+	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/update.py --output benchmarks/results/update.json
+
+# The report quotes the results, so they are part of the package too.
+bench-coverage: $(DONE)
+	$(BIN)/python benchmarks/coverage.py --output benchmarks/results/coverage.json
+	cp benchmarks/results/coverage.json src/vcrt/report/coverage.json
 
 lint: $(DONE)
 	$(BIN)/ruff check .

@@ -152,6 +152,12 @@ def test_sentences_say_what_leaks_and_what_was_not_measured():
     assert "Controls that should guess and do not: relation types from prompt, sorted." in bad
 
 
+def test_no_probe_is_no_verdict():
+    sentences = anonymity_sentences(replace(report(), results=(), controls=()))
+    assert "Nothing is known" in sentences[0]
+    assert "none above chance" not in " ".join(sentences)
+
+
 def test_the_report_of_an_experiment_is_that_of_its_dataset(tmp_path):
     assert read_anonymity(tmp_path, "ab" * 32) is None
     (tmp_path / "anonymity.json").write_bytes(report_bytes(report()))

@@ -11,15 +11,20 @@ import sqlite3
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from vcrt.cli import main
 from vcrt.cli.main import after_interruption
-from vcrt.protocol.evaluation import read_scores
+from vcrt.cli.progress import showing_progress
+from vcrt.protocol.evaluation import openings_of_dataset, read_scores
 from vcrt.protocol.experiment import _train_job, _TrainJob, open_experiment
+from vcrt.records.dataset import open_dataset
 from vcrt.report.gather import gather
+from vcrt.report.wording import counted
 
 SCHEMAS = ("clrs", "proofwriter")
 METHODS = ("outcome-grpo", "canonical-grpo", "vcrt")
@@ -59,6 +64,24 @@ def evaluated(tmp_path_factory):
     main(["evaluate", str(experiment), "--jobs", "1"])
     main(["report", str(experiment)])
     return folder
+
+
+def test_a_reader_that_has_enough_ends_the_command_quietly():
+    command = [sys.executable, "-m", "vcrt", "show", "clrs/bellman_ford/7", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_away_from_a_terminal_quick_work_is_one_line_of_progress():
+    console = Console(file=StringIO(), force_terminal=False)
+    with showing_progress(console) as progress:
+        task = progress.task("replay", 50, "orders")
+        for _ in range(50):
+            task.advance()
+    (line,) = console.file.getvalue().splitlines()
+    assert line.startswith("replay: 50/50 orders, ")
 
 
 def test_the_whole_way_gives_a_report(evaluated):
@@ -114,6 +137,25 @@ def test_a_second_opening_is_said_on_the_report(evaluated, capsys, tmp_path):
     assert (experiment / "scores.json").read_bytes() == (
         evaluated / "experiment" / "scores.json"
     ).read_bytes()
+
+
+def test_openings_of_the_dataset_by_other_plans_are_said(evaluated, capsys, tmp_path):
+    other = tmp_path / "other"
+    options = ("--methods", "vcrt", "--runs", "1", "--updates", "2", "--held-out", "clrs")
+    assert run(capsys, "plan", evaluated / "data", "--output", other, *options)[0] == 0
+    assert run(capsys, "train", other, "--jobs", "1")[0] == 0
+    assert run(capsys, "evaluate", other, "--jobs", "1")[0] == 0
+    _, printed, _ = run(capsys, "report", other, "--output", tmp_path / "report")
+    # Other tests may have opened it again under the first plan.
+    times = len(openings_of_dataset(open_dataset(evaluated / "data")).entries("opening")) - 1
+    assert times >= 1
+    assert f"opened {counted(times, 'time')} by other plans" in " ".join(printed.split())
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "Other plans had opened" in page
+    # The first plan's own openings are not another's.
+    first = gather(open_experiment(evaluated / "experiment"))
+    assert first.opening["by_other_plans"] == 1
+    assert gather(open_experiment(other)).opening["by_other_plans"] == times
 
 
 def test_changed_scores_and_checkpoints_are_refused(evaluated, capsys, tmp_path):
@@ -277,6 +319,25 @@ def test_a_report_does_not_write_into_what_is_there(evaluated, capsys, tmp_path)
         assert sorted(taken.rglob("*")) == before
 
 
+def test_one_table_is_printed_in_each_form_and_nothing_is_written(evaluated, capsys):
+    experiment = evaluated / "experiment"
+    before = {path: path.stat().st_mtime_ns for path in experiment.rglob("*")}
+    for form, suffix in (("csv", "csv"), ("latex", "tex")):
+        code, out, _ = run(capsys, "report", experiment, "--table", "main", "--form", form)
+        written = (experiment / "report" / f"main.{suffix}").read_bytes().decode()
+        assert (code, out) == (0, written)
+    code, out, _ = run(capsys, "report", experiment, "--table", "main", "--form", "text")
+    assert code == 0
+    assert out in (experiment / "report" / "tables.txt").read_text()
+    assert "Held-out pass rate" in run(capsys, "report", experiment, "--table", "main")[1]
+    message = refused(capsys, "report", experiment, "--table", "mian")
+    assert "main" in message
+    assert "--table" in refused(capsys, "report", experiment, "--form", "csv")
+    both = ("--table", "main", "--output", evaluated / "new")
+    assert "one of them" in refused(capsys, "report", experiment, *both)
+    assert {path: path.stat().st_mtime_ns for path in experiment.rglob("*")} == before
+
+
 def test_a_report_takes_the_probe_of_its_own_dataset_only(evaluated, capsys, tmp_path):
     experiment = tmp_path / "probed"
     shutil.copytree(evaluated / "experiment", experiment)
@@ -344,7 +405,7 @@ def test_killed_training_leaves_no_worker_and_resumes_to_the_same_bits(evaluated
         assert "Traceback" not in process.stderr.read()
     call("train", cut, "--resume")
     paths = sorted(whole.glob("runs/*/*/*/update-*/*"))
-    assert len(paths) == 2 * 4
+    assert len(paths) == 3 * 4
     for path in paths:
         assert (cut / path.relative_to(whole)).read_bytes() == path.read_bytes()
 

@@ -29,7 +29,7 @@ from vcrt.hashing import Json
 
 SEEDS = (0, 1, 17)
 ORDERS = tuple(itertools.permutations(range(4)))
-SCHEMAS = tuple(schema.name for schema in LeanEnvironment.schemas)
+SCHEMAS = tuple(s.name for s in LeanEnvironment.schemas if s.preset == "paper")
 PLAIN: Json = {"form": "declarations", "setup": [], "probes": []}
 FACTS: Json = {
     "form": "tactics",

@@ -8,7 +8,7 @@ import torch
 
 from objective_oracle import GRID, RandomPolicy, event_probabilities, next_choice, order_probability
 from vcrt.objective.action_kl import action_kl
-from vcrt.objective.augmented_lagrangian import Constraint, dual_step, penalty
+from vcrt.objective.augmented_lagrangian import Constraint, dual_step, penalties
 from vcrt.objective.commutation import commutation_loss
 from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.objective.retention import retention_loss
@@ -158,7 +158,7 @@ def test_action_kl_gradient_and_impossible_events():
 def test_penalty_and_dual_step(value, dual):
     constraint, mu = Constraint(name="retention", cap=0.05), 10.0
     leaf = torch.tensor(value, dtype=torch.float64, requires_grad=True)
-    found = penalty(constraint, leaf, dual, mu)
+    (found,) = penalties([constraint], leaf[None], [dual], mu)
     slack = dual + mu * (value - 0.05)
     expected = (slack**2 - dual**2) / (2 * mu) if slack > 0 else -(dual**2) / (2 * mu)
     assert found.item() == pytest.approx(expected, abs=1e-12)
@@ -174,7 +174,7 @@ def test_dual_steps_solve_a_small_constrained_problem():
     x = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
     for _ in range(30):
         for _ in range(50):
-            loss = (x - 1) ** 2 + penalty(constraint, x, dual, mu)
+            loss = (x - 1) ** 2 + penalties([constraint], x[None], [dual], mu)[0]
             (slope,) = torch.autograd.grad(loss, x)
             with torch.no_grad():
                 x -= 0.05 * slope

@@ -1,12 +1,14 @@
 """The complete objective against plain-Python recomputation, term by term and as a sum."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from objective_oracle import GRID, RandomPolicy, event_probabilities, next_choice, random_members
 from vcrt.objective.advantage import leave_one_out_advantage
+from vcrt.objective.contrastive import contrastive_loss
 from vcrt.objective.total import CONSTRAINT_NAMES, FrozenBatch, ObjectiveConfig, objective
 
 CONFIG = ObjectiveConfig(
@@ -22,7 +24,7 @@ DUALS = {"commutation": 0.4, "retention": 0.9, "action_kl": 0.1}
 NUM_SAMPLES = 5
 
 
-def _case(n, interface, *, use_credit, seed=0):
+def _case(n, interface, *, use_credit, seed=0, margin="native"):
     """A policy, its current logits, and a frozen batch from slightly different ones."""
     policy = RandomPolicy(n, interface, seed=seed + n)
     old = policy.logits
@@ -30,6 +32,7 @@ def _case(n, interface, *, use_credit, seed=0):
     num_orders = math.factorial(n)
     behaviour = policy.events(old)
     legal = random_members(2, num_orders, seed=seed + n)
+    other = random_members(2, num_orders, seed=seed + n + 40)
     generator = torch.Generator().manual_seed(seed)
     samples = torch.randint(behaviour.shape[1], (2, NUM_SAMPLES), generator=generator)
     samples[0, 0], samples[0, -1] = 0, behaviour.shape[1] - 1
@@ -45,6 +48,7 @@ def _case(n, interface, *, use_credit, seed=0):
         frozen_log_mass=torch.tensor([0.6, 0.3], dtype=torch.float64).log(),
         legal=legal,
         credit=legal if use_credit else None,
+        margin_set={"native": legal, "shuffled": other, None: None}[margin],
         histories=torch.tensor(histories, dtype=torch.long).reshape(-1, 3),
         used=policy.used,
         num_choices=n,
@@ -52,14 +56,14 @@ def _case(n, interface, *, use_credit, seed=0):
     return policy, new, batch
 
 
-def _terms(policy, logits, batch, *, margin=True, duals=DUALS):
+def _terms(policy, logits, batch, *, duals=DUALS, **switches):
     return objective(
         policy.events(logits),
         policy.choice_log_probs(logits),
         batch,
         config=CONFIG,
-        margin=margin,
         duals=duals,
+        **switches,
     )
 
 
@@ -144,11 +148,71 @@ def test_gradient_agrees_with_finite_differences(interface):
 def test_terms_that_a_method_leaves_out_are_reported_but_not_summed():
     policy, new, batch = _case(4, "pointers", use_credit=False)
     full = _terms(policy, new, batch)
-    bare = _terms(policy, new, batch, margin=False, duals=None)
+    bare = _terms(policy, new, replace(batch, margin_set=None), duals=None)
     assert torch.equal(bare.loss, bare.policy_loss)
     assert bare.anti_diamond_loss == full.anti_diamond_loss > 0
     assert bare.values == full.values
     assert all(value == 0 for value in bare.penalties.values())
+    silent = _terms(policy, new, batch, policy_term=False)
+    assert silent.loss.item() == pytest.approx((full.loss - full.policy_loss).item(), abs=1e-12)
+    assert silent.policy_loss == full.policy_loss
+
+
+def test_the_margin_may_be_about_another_set_than_the_orbit():
+    policy, new, native = _case(4, "pointers", use_credit=True)
+    _, _, shuffled = _case(4, "pointers", use_credit=True, margin="shuffled")
+    expected = 0.0
+    for b in range(2):
+        after = event_probabilities(policy, new, b)
+        inside = sum(p for c, p in enumerate(after) if shuffled.margin_set[b, c])
+        delta = math.log(inside / (1 - inside))
+        expected += CONFIG.alpha * 0.5 * max(0.0, CONFIG.margin - delta) ** 2 / 2
+    found, bare = (
+        _terms(policy, new, batch) for batch in (shuffled, replace(native, margin_set=None))
+    )
+    assert (found.loss - bare.loss).item() == pytest.approx(expected, abs=1e-12)
+    # The log is about the certified orbit all the same.
+    assert found.anti_diamond_loss == bare.anti_diamond_loss
+
+
+@pytest.mark.parametrize("interface", ["pointers", "tokens"])
+def test_the_contrast_is_the_share_of_correct_samples(interface):
+    policy, new, batch = _case(4, interface, use_credit=False, seed=3)
+    found, bare = (_terms(policy, new, batch, contrast=flag) for flag in (True, False))
+    across = [0.0, 0.0]
+    within = 0.0
+    for b in range(2):
+        after = event_probabilities(policy, new, b)
+        masses = [after[s] ** (1 / batch.num_choices) for s in batch.samples[b].tolist()]
+        right = sum(m for m, r in zip(masses, batch.rewards[b].tolist(), strict=True) if r > 0)
+        across = [across[0] + right, across[1] + sum(masses)]
+        if 0 < right < sum(masses):
+            within -= math.log(right / sum(masses)) / 2
+    expected = 0.5 * (within - math.log(across[0] / across[1]))
+    assert expected > 0
+    assert found.contrastive_loss.item() == pytest.approx(expected, abs=1e-12)
+    assert (found.loss - bare.loss).item() == pytest.approx(CONFIG.alpha * expected, abs=1e-12)
+    leaf = new.clone().requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda logits: _terms(policy, logits, batch, contrast=True).loss, leaf, fast_mode=True
+    )
+
+
+@pytest.mark.parametrize("successes", [[[True] * 3, [True] * 3], [[False] * 3, [False] * 3]])
+def test_there_is_nothing_to_contrast_when_all_samples_fare_alike(successes):
+    scores = torch.tensor([[-1.0, -2.0, -4.0], [-3.0, -1.5, -9.0]], requires_grad=True)
+    loss = contrastive_loss(scores, torch.tensor(successes))
+    loss.backward()
+    assert loss == 0
+    assert torch.equal(scores.grad, torch.zeros(2, 3))
+
+
+def test_one_prompt_may_be_silent_while_the_pool_is_not():
+    scores = torch.zeros(2, 2, requires_grad=True)
+    loss = contrastive_loss(scores, torch.tensor([[True, True], [True, False]]))
+    assert loss.item() == pytest.approx(0.5 * (math.log(4 / 3) + math.log(2) / 2))
+    loss.backward()
+    assert torch.isfinite(scores.grad).all()
 
 
 def test_only_the_loss_carries_a_gradient():

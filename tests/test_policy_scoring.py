@@ -279,10 +279,48 @@ def test_the_mask_is_additive_in_the_models_dtype_with_positions(dtype):
 
 
 def test_mask_of_a_padded_prompt():
-    mask = tree_mask([1, 2], order_tree(2, 1), torch.float32)[:, 0] == 0
+    mask = tree_mask([1, 2], order_tree(2, 1), torch.float32, torch.device("cpu"))[:, 0] == 0
     padded = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 1, 0, 1]]
     whole = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]]
     assert mask.int().tolist() == [padded, whole]
+
+
+def test_what_is_kept_between_calls_is_told_apart_by_length_dtype_and_tree():
+    single, double = make_model(dtype=torch.float32), make_model()
+    batches = [make_prompts(n, lengths=lengths) for n in (3, 4) for lengths in ((5, 5), (8, 5))]
+    first, again = (
+        [
+            score_orders(model, prompts, interface=interface).order_log_probs
+            for prompts in batches
+            for model in (single, double)
+            for interface in INTERFACES
+        ]
+        for _ in range(2)
+    )
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    for prompts in batches:
+        naive = score_orders(double, prompts, interface="pointers", backend="naive")
+        tree = score_orders(double, prompts, interface="pointers")
+        torch.testing.assert_close(tree.order_log_probs, naive.order_log_probs, atol=1e-10, rtol=0)
+
+
+def test_prompts_of_one_length_share_one_mask():
+    mask = tree_mask([3, 3, 3], order_tree(3, 1), torch.float32, torch.device("cpu"))
+    assert mask.shape == (3, 1, 6, 6)
+    assert mask.stride(0) == 0
+    padded = tree_mask([3, 2], order_tree(3, 1), torch.float32, torch.device("cpu"))
+    assert torch.equal(padded[0], mask[0])
+    assert not torch.equal(padded[1], mask[0])
+
+
+def test_scores_in_inference_mode_leave_nothing_behind_that_gradients_cannot_use():
+    # A vocabulary, lengths and a dtype that no other test has, so that what is kept is made here.
+    model = make_model(vocab_size=11, dtype=torch.float32)
+    prompts = make_prompts(4, lengths=(13, 17), vocab_size=11)
+    with torch.inference_mode():
+        first = score_orders(model, prompts, interface="tokens").order_log_probs.clone()
+    assert gradient(model, prompts, "tokens", "tree").norm() > 0
+    assert torch.equal(score_orders(model, prompts, interface="tokens").order_log_probs, first)
 
 
 @pytest.mark.parametrize("interface", INTERFACES)

@@ -30,7 +30,7 @@ from vcrt.environments.proofwriter.theory import Atom, theory_from_json, theory_
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import canonical_json
 
-SCHEMAS = tuple(schema.name for schema in ProofWriterEnvironment.schemas)
+SCHEMAS = tuple(s.name for s in ProofWriterEnvironment.schemas if s.preset == "paper")
 CONFLICTS = ("binding_sweep", "naf_sweep")
 ORDERS = tuple(permutations(range(4)))
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
 import toy_environment as toy
 from vcrt.certification.config import sampled
 from vcrt.errors import RunError, UnknownNameError
-from vcrt.protocol.experiment import create_experiment, open_experiment
+from vcrt.policy.backbone import load_backbone
+from vcrt.protocol.experiment import create_experiment, open_experiment, train
 from vcrt.protocol.ledger import LEDGER_FILE, Ledger
 from vcrt.protocol.plan import PLAN_FILE, make_plan, read_plan
 from vcrt.protocol.splits import source_split
 from vcrt.records.agreement import verify_agreement
-from vcrt.records.dataset import Item, load_items
+from vcrt.records.dataset import load_items
 from vcrt.records.freezing import make_dataset
+from vcrt.training import methods
 from vcrt.training.run import RunConfig, episode_order
 
 TOYS = toy.THREE_TOYS
@@ -46,7 +49,7 @@ def test_a_plan_lists_every_run_and_is_hashed(dataset, tmp_path):
     plan = plan_on(dataset)
     assert len(plan.runs) == 2 * 3 * 2
     assert plan.sources("toy-b") == ("toy-a", "toy-c")
-    assert plan.run_config == RunConfig(num_updates=5)
+    assert plan.shared_config == RunConfig(num_updates=5)
     experiment = create_experiment(plan, tmp_path / "e")
     assert open_experiment(experiment.path).plan == plan
     assert plan_on(dataset).plan_hash == plan.plan_hash
@@ -94,6 +97,36 @@ def test_a_changed_plan_is_refused(dataset, tmp_path):
         open_experiment(experiment.path)
 
 
+@pytest.mark.parametrize("what", ["method vcrt", "torch"])
+def test_training_refuses_code_that_was_not_planned(dataset, tmp_path, monkeypatch, what):
+    plan = plan_on(dataset, methods=("vcrt",), backbone_digest=load_backbone("embedded").digest)
+    experiment = create_experiment(plan, tmp_path / "e")
+    if what == "torch":
+        monkeypatch.setattr("torch.__version__", "2.0.0")
+    else:
+        row = replace(methods.METHODS["vcrt"], margin=None)
+        monkeypatch.setattr(methods, "METHODS", {"vcrt": row})
+    with pytest.raises(RunError, match="code is not the one") as error:
+        train(experiment, jobs=1)
+    assert error.value.where == what
+
+
+def test_training_opens_no_file_that_no_fold_trains_on(dataset, tmp_path):
+    digest = load_backbone("embedded").digest
+    plan = plan_on(dataset, held_out=("toy-b",), seeds=(0,), backbone_digest=digest)
+    experiment = create_experiment(plan, tmp_path / "e")
+    closed = [path for path in dataset.path.rglob("*") if path.stem == "toy-b"]
+    contents = {path: path.read_bytes() for path in closed}
+    assert len(contents) == 2
+    try:
+        for path in closed:
+            path.unlink()
+        assert len(train(experiment, jobs=1)) == 2
+    finally:
+        for path, data in contents.items():
+            path.write_bytes(data)
+
+
 def test_the_ledger_is_append_only_and_chained(tmp_path):
     ledger = Ledger(tmp_path / LEDGER_FILE)
     assert ledger.entries() == []
@@ -138,10 +171,7 @@ def test_a_file_that_is_no_ledger_is_named(tmp_path):
 
 def test_the_split_is_by_source_and_never_within_one(dataset):
     items = load_items(dataset, "toy-a")
-    shared = [
-        Item(supervised=i.supervised, episode_id=i.episode_id, schema=i.schema, source=f"s{k // 4}")
-        for k, i in enumerate(items)
-    ]
+    shared = [replace(i, source=f"s{k // 4}") for k, i in enumerate(items)]
     split = source_split([shared], 0.3, seed=0)
     assert len(split.retention) == 8
     assert not {i.source for i in split.training} & {i.source for i in split.retention}

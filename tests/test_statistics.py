@@ -1,4 +1,4 @@
-"""Statistics against enumeration, SciPy and simulation."""
+"""Statistics against enumeration and SciPy; simulation is in test_coverage.py."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from vcrt.protocol.statistics import (
     pass_rate,
     proportion_interval,
     run_means,
+    share_intervals,
 )
 from vcrt.randomness import generator
 
@@ -67,7 +68,8 @@ def test_replicates_have_the_enumerated_distribution(replicates, with_runs, fold
     exact = enumerate_macro(folds, with_runs=with_runs)
     assert sum(exact.values()) == pytest.approx(1.0)
     size = 60_000
-    draws = replicates(folds, generator(1, "enumeration"), num_resamples=size)
+    by_fold = replicates(folds, generator(1, "enumeration"), num_resamples=size)
+    draws = sum(by_fold.values()) / len(by_fold)
     seen = Counter(np.round(draws, 8).tolist())
     assert set(seen) <= set(exact)
     for value, probability in exact.items():
@@ -81,8 +83,73 @@ def test_blocks_do_not_change_the_draws(monkeypatch: pytest.MonkeyPatch) -> None
     assert hierarchical_bootstrap(SMALL, generator(3, "blocks"), 997) == whole
 
 
+class SameDraws(np.random.Generator):
+    """A generator whose ``integers`` are indices of items with exactly the counts that the library draws.
+
+    It draws the library's counts of distinct columns and names the first item of each column as often: SciPy then
+    resamples item by item what the library resamples by counting.
+    """
+
+    def __init__(self, folds: Mapping[str, np.ndarray], *names: str) -> None:
+        source = generator(7, *names)
+        super().__init__(source.bit_generator)
+        self._folds = itertools.cycle(folds[name] for name in sorted(folds))
+
+    def integers(self, low, high, size, **_):
+        _, first, multiplicity = np.unique(
+            next(self._folds), axis=1, return_index=True, return_counts=True
+        )
+        assert (low, high) == (0, multiplicity.sum())
+        counts = self.multinomial(high, multiplicity / high, size=size[0])
+        return np.array([np.repeat(first, row) for row in counts])
+
+
 @pytest.mark.parametrize("num_folds", [1, 3])
-def test_paired_interval_agrees_with_scipy(num_folds: int) -> None:
+@pytest.mark.parametrize("num_runs", [1, 3])
+def test_paired_interval_is_scipys_on_the_same_resamples(num_folds: int, num_runs: int) -> None:
+    rng = generator(5, "scipy")
+    folds = {
+        f"fold{k}": (
+            rng.integers(0, 2, (num_runs, 90 + 50 * k))
+            - rng.integers(0, 2, (num_runs, 90 + 50 * k))
+        ).astype(float)
+        for k in range(num_folds)
+    }
+    reference = scipy.stats.bootstrap(
+        tuple(d.mean(axis=0) for d in folds.values()),
+        lambda *samples, axis: sum(np.mean(s, axis=axis) for s in samples) / len(samples),
+        method="percentile",
+        n_resamples=2000,
+        batch=2000,
+        rng=SameDraws(folds, "same"),
+    )
+    replicates = paired_replicates(folds, generator(7, "same"), num_resamples=2000)
+    ours = paired_bootstrap(folds, generator(7, "same"), 2000)
+    assert reference.bootstrap_distribution == pytest.approx(
+        sum(replicates.values()) / num_folds, abs=1e-12
+    )
+    assert len(np.unique(reference.bootstrap_distribution)) > 20
+    assert (ours.low, ours.high) == pytest.approx(tuple(reference.confidence_interval), abs=1e-12)
+
+
+def test_hierarchical_replicates_are_plain_resampling_of_runs_and_items() -> None:
+    """Run by run and item by item, with indices that have the library's counts."""
+    folds = {"a": SMALL["a"], "b": generator(3, "b").integers(-1, 2, (3, 40)).astype(float)}
+    num_resamples = 300
+    replicates = hierarchical_replicates(folds, generator(7, "h"), num_resamples=num_resamples)
+    draws = SameDraws(folds, "h")
+    for name, scores in folds.items():
+        num_runs, num_items = scores.shape
+        run_counts = draws.multinomial(num_runs, np.full(num_runs, 1 / num_runs), num_resamples)
+        items = draws.integers(0, num_items, size=(num_resamples, num_items))
+        for k in range(num_resamples):
+            runs = np.repeat(np.arange(num_runs), run_counts[k])
+            mean = np.mean([scores[run, item] for run in runs for item in items[k]])
+            assert replicates[name][k] == pytest.approx(mean, abs=1e-12)
+
+
+@pytest.mark.parametrize("num_folds", [1, 3])
+def test_paired_interval_agrees_with_scipys_own_resamples(num_folds: int) -> None:
     rng = generator(5, "scipy")
     folds = {
         f"fold{k}": rng.integers(0, 2, (3, 150 + 50 * k)) - rng.integers(0, 2, (3, 150 + 50 * k))
@@ -114,49 +181,6 @@ def test_continuous_scores_agree_with_scipy() -> None:
         reference.confidence_interval.low, abs=0.15 * reference.standard_error
     )
     assert ours.estimate == pytest.approx(scores.mean())
-
-
-def simulate_coverage(bootstrap, *, simulations: int, run_effect: float, num_runs: int) -> float:
-    """How often the interval holds the true macro difference of two folds."""
-    rng = generator(11, "coverage", num_runs)
-    truth = {"a": 0.2, "b": -0.05}
-    hits = 0
-    for _ in range(simulations):
-        folds = {}
-        for fold, mean in truth.items():
-            gain = mean + run_effect * rng.choice([-1.0, 1.0], (num_runs, 1))
-            first = rng.random((num_runs, 80)) < 0.4 + gain
-            second = rng.random((num_runs, 80)) < 0.4
-            folds[fold] = paired_differences(first, second)
-        interval = bootstrap(folds, rng, 400)
-        hits += interval.low <= macro(truth) <= interval.high
-    return hits / simulations
-
-
-def test_paired_interval_covers_when_only_items_vary() -> None:
-    assert (
-        0.90
-        <= simulate_coverage(paired_bootstrap, simulations=300, run_effect=0.0, num_runs=1)
-        <= 0.985
-    )
-
-
-def test_runs_that_differ_need_the_hierarchical_interval() -> None:
-    kwargs = {"simulations": 200, "run_effect": 0.2, "num_runs": 8}
-    paired = simulate_coverage(paired_bootstrap, **kwargs)
-    hierarchical = simulate_coverage(hierarchical_bootstrap, **kwargs)
-    assert paired < 0.80
-    assert hierarchical > 0.88
-
-
-@pytest.mark.slow
-def test_coverage_by_a_longer_simulation() -> None:
-    paired = simulate_coverage(paired_bootstrap, simulations=4000, run_effect=0.0, num_runs=1)
-    assert 0.93 <= paired <= 0.96
-    hierarchical = simulate_coverage(
-        hierarchical_bootstrap, simulations=3000, run_effect=0.2, num_runs=12
-    )
-    assert 0.91 <= hierarchical <= 0.975
 
 
 def test_same_generator_same_interval_and_order_is_moot() -> None:
@@ -242,8 +266,38 @@ def test_sign_of_an_interval() -> None:
     def interval(low: float, high: float) -> Interval:
         return Interval(estimate=0.0, low=low, high=high, level=0.95, num_resamples=1)
 
-    signs = [interval(*ends).sign for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1), (0.0, 0.1))]
-    assert signs == [1, -1, 0, 0]
+    ends = ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1), (0.0, 0.1), (1e-17, 0.1), (-0.1, -1e-17))
+    assert [interval(*pair).sign for pair in ends] == [1, -1, 0, 0, 0, 0]
+
+
+def shares(folds: Mapping[str, np.ndarray], num_resamples: int = 2000) -> dict[str, Interval]:
+    replicates = paired_replicates(folds, generator(1, "shares"), num_resamples=num_resamples)
+    return share_intervals(folds, replicates)
+
+
+def test_shares_of_folds_sum_to_one_and_hold_their_estimates() -> None:
+    rng = generator(2, "shares")
+    folds = {
+        name: (rng.random((2, 500)) < gain).astype(float)
+        for name, gain in (("a", 0.6), ("b", 0.1), ("c", 0.05))
+    }
+    found = shares(folds)
+    means = {name: float(scores.mean()) for name, scores in folds.items()}
+    for name, share in found.items():
+        assert share.estimate == pytest.approx(means[name] / sum(means.values()))
+        assert share.low < share.estimate < share.high
+    assert sum(share.estimate for share in found.values()) == pytest.approx(1.0)
+    doubled = {name: 2 * scores for name, scores in folds.items()}
+    for name, share in shares(doubled).items():
+        assert (share.low, share.high) == pytest.approx((found[name].low, found[name].high))
+    assert shares({"a": folds["a"]})["a"].low == shares({"a": folds["a"]})["a"].high == 1.0
+
+
+def test_there_is_no_share_of_nothing() -> None:
+    one = np.ones((1, 5))
+    assert shares({"a": one, "b": -one}) == {}
+    # Not zero in the scores, but in some resamples.
+    assert shares({"a": np.array([[1.0, 0.0]]), "b": np.zeros((1, 2))}) == {}
 
 
 @pytest.mark.parametrize(("count", "total"), [(0, 1), (0, 5000), (3, 70), (70, 70), (1, 2)])

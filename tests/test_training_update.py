@@ -17,12 +17,20 @@ from training_fixtures import (
     weights,
 )
 from vcrt.errors import MalformedInputError, RunError, UnknownNameError
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.advantage import leave_one_out_advantage
+from vcrt.objective.total import FrozenBatch, ObjectiveConfig, objective
 from vcrt.policy.order_tree import order_tree
 from vcrt.policy.scoring import score_orders
 from vcrt.training.items import encode_items, orbit_log_masses
-from vcrt.training.methods import METHODS, method
-from vcrt.training.update import UpdateConfig, new_state, sample_events, update
+from vcrt.training.methods import METHODS, PAPER_METHODS, method
+from vcrt.training.update import (
+    UpdateConfig,
+    event_log_probs,
+    new_state,
+    next_duals,
+    sample_events,
+    update,
+)
 
 OBJECTIVE, CONFIG = ObjectiveConfig(), UpdateConfig()
 
@@ -54,19 +62,34 @@ def _train(name, updates, *, seed=0, rate=1e-3, records=None, model=None, chosen
 
 
 def test_the_table_is_the_papers():
+    view = {"outcome-grpo": ("tokens", "shuffled")}
+    assert {n: (m.interface, m.serialisation) for n, m in METHODS.items()} == {
+        n: view.get(n, ("pointers", "sorted")) for n in METHODS
+    }
     rows = {
-        name: (m.interface, m.serialisation, m.ratio, m.margin, m.constraints)
+        name: (m.policy_term, m.ratio, m.margin, m.constraints, m.contrast)
         for name, m in METHODS.items()
     }
     assert rows == {
-        "outcome-grpo": ("tokens", "shuffled", "trajectory", False, False),
-        "canonical-grpo": ("pointers", "sorted", "trajectory", False, False),
-        "vcrt": ("pointers", "sorted", "orbit", True, True),
-        "no-orbit": ("pointers", "sorted", "trajectory", True, True),
-        "shuffled-orbit": ("pointers", "sorted", "shuffled_orbit", True, True),
-        "no-anti": ("pointers", "sorted", "orbit", False, True),
+        "outcome-grpo": (True, "trajectory", None, False, False),
+        "canonical-grpo": (True, "trajectory", None, False, False),
+        "vcrt": (True, "orbit", "native", True, False),
+        "no-orbit": (True, "trajectory", "native", True, False),
+        "shuffled-orbit": (True, "shuffled_orbit", "native", True, False),
+        "no-anti": (True, "orbit", None, True, False),
+        "shuffled-all": (True, "shuffled_orbit", "shuffled", True, False),
+        "margin-only": (False, "orbit", "native", True, False),
+        "no-constraints": (True, "orbit", "native", False, False),
+        "contrastive": (True, "trajectory", None, False, True),
     }
+    assert tuple(METHODS)[:6] == PAPER_METHODS
     assert all(name == row.name for name, row in METHODS.items())
+
+
+@pytest.mark.parametrize("wrong", [{"margin": "shuffled"}, {"policy_term": False, "margin": None}])
+def test_a_row_that_contradicts_itself_is_refused(wrong):
+    with pytest.raises(ValueError, match="vcrt"):
+        replace(method("vcrt"), **wrong)
 
 
 def test_unknown_method_is_named_with_a_suggestion():
@@ -77,9 +100,11 @@ def test_unknown_method_is_named_with_a_suggestion():
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("canonical-grpo", {"ratio": "trajectory", "margin": False, "constraints": False}),
+        ("canonical-grpo", {"ratio": "trajectory", "margin": None, "constraints": False}),
         ("no-orbit", {"ratio": "trajectory"}),
-        ("no-anti", {"margin": False}),
+        ("no-anti", {"margin": None}),
+        ("margin-only", {"policy_term": False}),
+        ("shuffled-all", {"ratio": "shuffled_orbit", "margin": "shuffled"}),
     ],
 )
 def test_methods_differ_from_vcrt_by_what_the_table_says(name, changes):
@@ -264,9 +289,9 @@ def _by_hand(name, items, frozen, *, seed, rate):
         choices, new = score()
         loss = torch.zeros(())
         retention, kl, js = [], [], []
+        scores, right = ([[] for _ in items] for _ in range(2))
         for b, item in enumerate(items):
             inside = [c for c in range(24) if item.legal[c]]
-            outside = [c for c in range(24) if not item.legal[c]]
             credit = [] if item.credit is None else [c for c in range(24) if item.credit[c]]
             rewards = [1.0 if s in inside else 0.0 for s in samples[b].tolist()]
             for i, event in enumerate(samples[b].tolist()):
@@ -279,10 +304,16 @@ def _by_hand(name, items, frozen, *, seed, rate):
                     rho = (new[b][event] - old[b][event]).exp()
                 bounded = min(max(rho.item(), 0.8), 1.2)
                 clipped = torch.tensor(bounded) if rho.item() != bounded else rho
-                loss = loss - torch.minimum(rho * advantage, clipped * advantage) / 16
+                if chosen.policy_term:
+                    loss = loss - torch.minimum(rho * advantage, clipped * advantage) / 16
+                scores[b].append((new[b][event] / tree.num_choices).exp())
+                right[b].append(rewards[i])
             z = sum(new[b][c].exp() for c in inside)
             if chosen.margin:
-                delta = z.log() - sum(new[b][c].exp() for c in outside).log()
+                legal = credit if chosen.margin == "shuffled" else inside
+                mass = sum(new[b][c].exp() for c in legal)
+                rest = sum(new[b][c].exp() for c in range(24) if c not in legal)
+                delta = mass.log() - rest.log()
                 loss = loss + 0.1 * 0.5 * torch.relu(2.0 - delta) ** 2 / 2
             retention.append(frozen[b].exp() - z)
             kl.append(
@@ -299,6 +330,15 @@ def _by_hand(name, items, frozen, *, seed, rate):
             "retention": sum(retention) / 2,
             "action_kl": sum(kl) / 2,
         }
+        if chosen.contrast:
+            pools = [(scores[b], right[b], 2 * len(items)) for b in range(len(items))]
+            for pool, flags, weight in [
+                *pools,
+                ([*scores[0], *scores[1]], [*right[0], *right[1]], 2),
+            ]:
+                if 0 < sum(flags) < len(flags):
+                    share = sum(s for s, f in zip(pool, flags, strict=True) if f) / sum(pool)
+                    loss = loss - 0.1 * share.log() / weight
         pulls = {k: START_DUALS[k] + 10 * (values[k] - caps[k]) for k in values}
         if chosen.constraints:
             for k, pull in pulls.items():
@@ -365,6 +405,99 @@ def test_ratios_are_exactly_one_in_the_first_epoch(name):
         )
         assert metrics.start_log_ratio == 0.0
     assert metrics.action_kl > 0
+
+
+def _with_the_behaviour_scored_by_itself(name, items, frozen, *, seed, updates):
+    """Algorithm 1 with a forward of its own for the behaviour policy, and nothing kept between calls."""
+    chosen, model = method(name), answering_model()
+    state = new_state(model, seed=seed, learning_rate=1e-3)
+    tree = order_tree(4, 3 if chosen.interface == "tokens" else 2)
+    legal = torch.stack([item.legal for item in items])
+    credit = None if items[0].credit is None else torch.stack([item.credit for item in items])
+
+    def score():
+        prompts = [item.prompt for item in items]
+        return score_orders(model, prompts, interface=chosen.interface)
+
+    for _ in range(updates):
+        with torch.no_grad():
+            behaviour = event_log_probs(score())
+        samples = sample_events(behaviour, 8, state.generator)
+        rewards = torch.tensor(
+            [[float(s < 24 and legal[b, s]) for s in row] for b, row in enumerate(samples.tolist())]
+        )
+        batch = FrozenBatch(
+            samples=samples,
+            rewards=rewards,
+            advantages=leave_one_out_advantage(rewards),
+            behaviour=behaviour,
+            frozen_log_mass=frozen,
+            legal=legal,
+            credit=credit,
+            margin_set={None: None, "native": legal, "shuffled": credit}[chosen.margin],
+            histories=torch.tensor(
+                [[b, *row] for b, item in enumerate(items) for row in item.histories.tolist()]
+            ),
+            used=torch.tensor(tree.used),
+            num_choices=tree.num_choices,
+        )
+        for _ in range(2):
+            scores = score()
+            terms = objective(
+                event_log_probs(scores),
+                scores.choice_log_probs,
+                batch,
+                config=OBJECTIVE,
+                duals=state.duals if chosen.constraints else None,
+                policy_term=chosen.policy_term,
+                contrast=chosen.contrast,
+            )
+            state.optimizer.zero_grad()
+            terms.loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            state.optimizer.step()
+        if chosen.constraints:
+            values = {key: value.item() for key, value in terms.values.items()}
+            state.duals = next_duals(values, state.duals, OBJECTIVE)
+    return state
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_scoring_the_behaviour_policy_by_itself_would_give_the_same_bits(name):
+    items = encode_items(supervised_records(2), method(name), seed=3, encode=ENCODE)
+    frozen = torch.tensor([0.95, 0.9]).log()
+    expected = _with_the_behaviour_scored_by_itself(name, items, frozen, seed=3, updates=3)
+    state = new_state(answering_model(), seed=3, learning_rate=1e-3)
+    for _ in range(3):
+        update(
+            state,
+            items,
+            frozen,
+            method=method(name),
+            objective_config=OBJECTIVE,
+            config=CONFIG,
+        )
+    assert same_tensors(weights(state.model), weights(expected.model))
+    assert state.duals == expected.duals
+
+
+@pytest.mark.parametrize("name", ["vcrt", "outcome-grpo"])
+@pytest.mark.parametrize("num_epochs", [1, 2, 3])
+def test_an_update_needs_one_forward_for_each_epoch(name, num_epochs):
+    model, forwards = tiny_model(), []
+    items = encode_items(supervised_records(2), method(name), seed=0, encode=ENCODE)
+    state = new_state(model, seed=0, learning_rate=1e-3)
+    with model.register_forward_hook(lambda *_: forwards.append(torch.is_grad_enabled())):
+        metrics = update(
+            state,
+            items,
+            torch.full((2,), -0.5),
+            method=method(name),
+            objective_config=OBJECTIVE,
+            config=UpdateConfig(num_epochs=num_epochs),
+        )
+    assert forwards == [True] * num_epochs
+    assert metrics.start_log_ratio == 0
 
 
 def test_metrics_are_consistent_and_json():

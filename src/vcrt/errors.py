@@ -99,6 +99,10 @@ class RunError(VcrtError):
     """A training or evaluation run whose directory, plan or ledger does not allow what was asked."""
 
 
+class DivergedError(RunError):
+    """A training run whose loss or gradient is no longer a finite number."""
+
+
 class BackboneError(VcrtError):
     """Backbone weights or a tokenizer that are missing, altered or unsuitable."""
 

@@ -6,8 +6,10 @@ operations are. Not covered: estimates for operation counts at which n! orders n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from itertools import permutations
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
+from itertools import permutations, product
+from types import MappingProxyType
 from typing import TypeAlias
 
 Order: TypeAlias = tuple[int, ...]
@@ -18,6 +20,13 @@ SwapCertified: TypeAlias = Callable[[Order, int, int], bool]
 def all_orders(num_operations: int) -> tuple[Order, ...]:
     """All ``n!`` orders in lexicographic order; this is the column order of every ``[..., n!]`` array in vcrt."""
     return tuple(permutations(range(num_operations)))
+
+
+@cache
+def order_columns(num_operations: int) -> Mapping[Order, int]:
+    """The column of each order of :func:`all_orders`."""
+    columns = {order: column for column, order in enumerate(all_orders(num_operations))}
+    return MappingProxyType(columns)
 
 
 def swap_adjacent(order: Order, position: int) -> Order:
@@ -55,6 +64,29 @@ def linear_extensions(num_operations: int, precedence: Iterable[tuple[int, int]]
     if not extensions:
         raise ValueError("the precedence pairs contain a cycle, so no order satisfies them")
     return extensions
+
+
+def transitive_closure(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """All pairs that follow from the given ones; a cycle gives pairs of an operation with itself."""
+    closure = set(pairs)
+    while True:
+        more = {(a, d) for (a, b), (c, d) in product(closure, repeat=2) if b == c} - closure
+        if not more:
+            return frozenset(closure)
+        closure |= more
+
+
+def transitive_reduction(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    """Those of the pairs that do not follow from the others: the fewest with the same closure, which are unique.
+
+    Raises ``ValueError`` if the pairs contain a cycle.
+    """
+    given = frozenset(pairs)
+    closure = transitive_closure(given)
+    if any(a == b for a, b in closure):
+        raise ValueError("the precedence pairs contain a cycle, so no reduction of them is unique")
+    implied = {(a, d) for (a, b), (c, d) in product(closure, repeat=2) if b == c}
+    return given - implied
 
 
 def orbit_of(start: Order, orders: Collection[Order], is_certified: SwapCertified) -> list[Order]:

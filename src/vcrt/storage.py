@@ -15,7 +15,7 @@ from vcrt.errors import VcrtError
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file atomically, replacing one that is there."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.unfinished-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
@@ -65,9 +65,20 @@ def remove_unfinished_files(directory: Path, pattern: str) -> None:
 
     The directory has no other writer now.
     """
-    for file in directory.rglob(f".{pattern}.*"):
+    for file in directory.rglob(f".{pattern}.unfinished-*"):
         if file.is_file():
             file.unlink()
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what killed calls of :func:`write_file` and :func:`publish_directory` left anywhere below ``directory``.
+
+    The directory has no other writer now.
+    """
+    for partial in list(directory.rglob(".*.partial-*")):
+        if partial.is_dir():
+            shutil.rmtree(partial)
+    remove_unfinished_files(directory, "*")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ the manifest; it is never turned into a soft label.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -20,11 +20,13 @@ from vcrt.certification.relations import (
     ContextDependentError,
     OperationRelation,
     UncertifiedPairError,
+    directed,
     relation_graph,
 )
 from vcrt.certification.replay import EpisodeReplays
 from vcrt.environments.contract import CrossCheck, Episode, Replay, Versions
-from vcrt.orders import Order, orbit_of
+from vcrt.errors import UnknownNameError
+from vcrt.orders import Order, linear_extensions, orbit_of
 
 ExclusionKind: TypeAlias = Literal[
     "nondeterministic",
@@ -53,14 +55,39 @@ class Exclusion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """What an episode must look like to be frozen: its number of operations and the size of its orbit."""
+    """What an episode must look like to be frozen: its number of operations and the size of its orbit.
+
+    Without a size, the episode has several directed relations, two at least, and its legal orders are their linear
+    extensions, two at least; then at most a third of all orders are legal.
+    """
 
     num_operations: int
-    orbit_size: int
+    orbit_size: int | None
+
+    @property
+    def text(self) -> str:
+        """What is asked for, in words."""
+        if self.orbit_size is not None:
+            return f"{self.orbit_size} legal orders of {self.num_operations} operations"
+        return (
+            f"{self.num_operations} operations with two directed relations or more, whose linear extensions are the "
+            "legal orders, two at least"
+        )
 
 
 #: Four operations of which 12 of the 24 orders are legal (the paper's Section "Experimental Design").
 PAPER_PRESET = Preset(num_operations=4, orbit_size=12)
+#: Four operations with several anti-diamonds: 2 to 8 of the 24 orders are legal.
+SEVERAL_PRESET = Preset(num_operations=4, orbit_size=None)
+#: The presets by name; a schema names the one that its episodes are made for.
+PRESETS: Mapping[str, Preset] = {"paper": PAPER_PRESET, "several": SEVERAL_PRESET}
+
+
+def preset_named(name: str) -> Preset:
+    """The preset of that name; raises :class:`vcrt.errors.UnknownNameError`."""
+    if name not in PRESETS:
+        raise UnknownNameError.of("preset", name, PRESETS)
+    return PRESETS[name]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +138,9 @@ def certify_episode(
             f"{one} and {other} have one hash, but differ when followed by {tail}",
         )
     try:
-        relations = relation_graph(episode.num_operations, local)
+        relations = relation_graph(
+            episode.num_operations, local, allow_implied=preset.orbit_size is None
+        )
     except ContextDependentError as error:
         return excluded("context_dependent", str(error))
     except UncertifiedPairError as error:
@@ -126,11 +155,9 @@ def certify_episode(
         legal,
         lambda context, a, b: (context, frozenset((a, b))) in diamonds,
     )
-    if len(orbit) != len(legal) or len(orbit) != preset.orbit_size:
-        return excluded(
-            "outside_schema",
-            f"{len(legal)} legal orders, {len(orbit)} in the orbit, not {preset.orbit_size}",
-        )
+    misfit = _misfit(preset, directed(relations), legal, orbit)
+    if misfit is not None:
+        return excluded("outside_schema", misfit)
     return CertifiedEpisode(
         episode=episode,
         versions=versions,
@@ -147,6 +174,30 @@ def legal_orders(replays: Sequence[Replay]) -> list[Order]:
     reference = min(replays, key=lambda replay: replay.sequence)
     terminal = reference.terminal_hash
     return [r.sequence for r in replays if r.accepted and r.terminal_hash == terminal]
+
+
+def _misfit(
+    preset: Preset,
+    pairs: Sequence[tuple[int, int]],
+    legal: Sequence[Order],
+    orbit: Sequence[Order],
+) -> str | None:
+    """Why an episode with these directed pairs, legal orders and orbit is not of the preset, if it is not."""
+    counts = f"{len(legal)} legal orders, {len(orbit)} in the orbit"
+    if preset.orbit_size is not None:
+        whole = len(orbit) == len(legal) == preset.orbit_size
+        return None if whole else f"{counts}, not {preset.orbit_size}"
+    if len(pairs) < 2:
+        return f"{len(pairs)} directed relations, not two or more"
+    if len(orbit) != len(legal) or len(orbit) < 2:
+        return f"{counts}, not one orbit of two or more"
+    try:
+        extensions = linear_extensions(preset.num_operations, pairs)
+    except ValueError:
+        return "the directed relations contain a cycle"
+    if extensions != sorted(legal):
+        return f"{counts}, but {len(extensions)} linear extensions of the directed relations, or others"
+    return None
 
 
 def _flaw_of_episode(episode: Episode, preset: Preset) -> tuple[ExclusionKind, str] | None:

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from vcrt.certification.certificates import Certificate
 from vcrt.hashing import Json
+from vcrt.orders import transitive_closure
 
 RelationType: TypeAlias = Literal["commutes", "precedes", "conflicts"]
 
@@ -37,12 +38,15 @@ class OperationRelation:
 
 
 def relation_graph(
-    num_operations: int, certificates: Iterable[Certificate]
+    num_operations: int, certificates: Iterable[Certificate], *, allow_implied: bool = False
 ) -> tuple[OperationRelation, ...]:
     """One relation for each pair, sorted.
 
+    If every context of a pair is vacuous, nothing certifies it. With ``allow_implied``, it has no relation then if the
+    others order it by transitivity, as the first and the last of three steps that need each other.
+
     Raises :class:`ContextDependentError` if two contexts disagree about a pair and :class:`UncertifiedPairError` if
-    every context of a pair is vacuous.
+    nothing certifies one that is not allowed to be without.
     """
     found: dict[tuple[int, int], dict[OperationRelation, Certificate]] = {
         (a, b): {} for a in range(num_operations) for b in range(a + 1, num_operations)
@@ -51,16 +55,28 @@ def relation_graph(
         if certificate.verdict != "vacuous":
             found[certificate.pair].setdefault(_relation(certificate), certificate)
     graph: list[OperationRelation] = []
+    uncertified = []
     for pair, relations in found.items():
         if not relations:
-            raise UncertifiedPairError(f"operations {pair} can run in neither order in any context")
+            uncertified.append(pair)
         if len(relations) > 1:
             seen = ", ".join(
                 f"{relation.kind} after {list(c.context)}" for relation, c in relations.items()
             )
             raise ContextDependentError(f"operations {pair}: {seen}")
         graph.extend(relations)
+    ordered = transitive_closure(directed(graph)) if allow_implied else frozenset()
+    for one, other in uncertified:
+        if (one, other) not in ordered and (other, one) not in ordered:
+            raise UncertifiedPairError(
+                f"operations {one, other} can run in neither order in any context"
+            )
     return tuple(sorted(graph))
+
+
+def directed(relations: Iterable[OperationRelation]) -> list[tuple[int, int]]:
+    """The pairs that must keep their order, as (before, after)."""
+    return [(r.first, r.second) for r in relations if r.kind != "commutes"]
 
 
 def _relation(certificate: Certificate) -> OperationRelation:

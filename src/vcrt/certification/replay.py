@@ -61,15 +61,15 @@ def replay_all(environment: Environment, requests: Sequence[ReplayRequest]) -> l
     if not isinstance(size, int) or size < 1:
         raise _malformed(environment, f"preferred_batch {size!r}", "a number from 1")
     replays: list[Replay] = []
-    known: set[str] = set()
     for start in range(0, len(requests), size):
         batch = requests[start : start + size]
         answers = environment.replay(batch)
         if not isinstance(answers, list) or len(answers) != len(batch):
             found = f"{len(answers)} answers" if isinstance(answers, list) else repr(answers)[:80]
             raise _malformed(environment, found, f"a list of {len(batch)} answers")
+        are_hashes = _are_hashes(answers)
         for request, answer in zip(batch, answers, strict=True):
-            flaw = _flaw(request, answer, known)
+            flaw = _flaw(request, answer, are_hashes)
             if flaw is not None:
                 where = f"{request.episode.episode_id}, operations {list(request.sequence)}"
                 raise _malformed(environment, f"{flaw} for {where}", "one answer to each request")
@@ -77,14 +77,21 @@ def replay_all(environment: Environment, requests: Sequence[ReplayRequest]) -> l
     return replays
 
 
-def _flaw(request: ReplayRequest, answer: Replay, known: set[str]) -> str | None:
-    """What is wrong with the form of an answer, or None; ``known`` are hashes that were found to be in due form."""
+def _are_hashes(answers: Sequence[Replay]) -> bool:
+    """Whether all state hashes in these answers are SHA-256; each different value is looked at once."""
+    try:
+        values = set[object]().union(*(answer.state_hashes for answer in answers))
+    except (AttributeError, TypeError):
+        return False
+    return all(isinstance(value, str) and _HASH.fullmatch(value) for value in values)
+
+
+def _flaw(request: ReplayRequest, answer: Replay, are_hashes: bool) -> str | None:
+    """What is wrong with the form of an answer, or None; ``are_hashes``: those of its batch are known to be hashes."""
     if not isinstance(answer, Replay) or answer.sequence != request.sequence:
         return f"the answer {answer!r:.120}"
     hashes, length = answer.state_hashes, len(request.sequence)
-    if not isinstance(hashes, tuple) or not (
-        known.issuperset(hashes) or all(_is_hash(one, known) for one in hashes)
-    ):
+    if not isinstance(hashes, tuple) or not (are_hashes or _are_hashes([answer])):
         return f"the state hashes {hashes!r:.120} (SHA-256 in lower-case hexadecimal)"
     rejection = answer.rejection
     if rejection is None:
@@ -94,13 +101,6 @@ def _flaw(request: ReplayRequest, answer: Replay, known: set[str]) -> str | None
     if not rejection.reason.strip():
         return "a rejection without a reason"
     return None if 1 <= len(hashes) <= length + 1 else f"rejected, with {len(hashes)} state hashes"
-
-
-def _is_hash(value: object, known: set[str]) -> bool:
-    if not isinstance(value, str) or not _HASH.fullmatch(value):
-        return False
-    known.add(value)
-    return True
 
 
 def _malformed(environment: Environment, found: str, expected: str) -> VerifierFailure:

@@ -26,7 +26,7 @@ from vcrt.certification.episodes import (
 from vcrt.certification.evidence import Evidence
 from vcrt.certification.replay import EpisodeReplays, replay_exhaustively
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
-from vcrt.environments.contract import CrossCheck, Environment, Episode, RelationKind, Versions
+from vcrt.environments.contract import CrossCheck, Environment, Episode, Schema, Versions
 from vcrt.errors import VcrtError, VerifierFailure
 from vcrt.hashing import json_digest
 from vcrt.processes import in_fresh_processes
@@ -60,7 +60,7 @@ def replay_first(shard: Shard) -> FirstReplay:
         environment = _environment(shard.factory)
         before = environment.versions()
         episodes = shard.episodes or _sampled(environment, shard)
-        designed = environment.schema(shard.schema).relation if shard.seeds else None
+        designed = environment.schema(shard.schema) if shard.seeds else None
         outcomes = [
             _as_designed(outcome, designed)
             for outcome in _judged(environment, episodes, before, shard.preset)
@@ -177,15 +177,16 @@ def _difference(first: EpisodeReplays, second: EpisodeReplays) -> str | None:
 
 
 def _as_designed(
-    outcome: CertifiedEpisode | Exclusion, designed: RelationKind | None
+    outcome: CertifiedEpisode | Exclusion, designed: Schema | None
 ) -> CertifiedEpisode | Exclusion:
-    """An episode whose anti-diamond is of another kind than its schema's was not made as it should be."""
+    """An episode whose anti-diamonds are of another kind than its schema's was not made as it should be."""
     if designed is None or isinstance(outcome, Exclusion):
         return outcome
     kinds = {relation.kind for relation in outcome.relations} - {"commutes"}
-    if kinds == {designed}:
+    if designed.designed(kinds):
         return outcome
-    detail = f"the anti-diamond {' and '.join(sorted(kinds))}, where the schema is for {designed}"
+    found = " and ".join(sorted(kinds))
+    detail = f"the anti-diamond {found}, where the schema is for {designed.relation}"
     episode_id = outcome.episode.episode_id
     return Exclusion(episode_id, "outside_schema", detail, outcome.cross_checks)
 

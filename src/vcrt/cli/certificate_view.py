@@ -1,7 +1,7 @@
 """An episode and its certificates as a person reads them: steps, relations, orders, and every pair in every context.
 
 Only the rendering; what is shown comes from :mod:`vcrt.records.examination`. Nothing is cut off but hashes and the
-initial state, which the JSON form holds whole. Steps are numbered from 0, as everywhere in vcrt's files.
+values of the initial state, which the JSON form holds whole. Steps are numbered from 0, as everywhere in vcrt's files.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from vcrt.cli.certificate_words import (
     short_hash,
 )
 from vcrt.environments.contract import Operation
-from vcrt.hashing import canonical_json
+from vcrt.hashing import Json, canonical_json
 from vcrt.records.certificate import in_words
 from vcrt.records.examination import Examined
 from vcrt.report.wording import counted, printable
 
-#: Characters of the initial state that are printed.
-INITIAL_CHARS = 300
+#: Characters that are printed of each value in the initial state.
+VALUE_CHARS = 200
 
 _STYLES: dict[Verdict, str] = {
     "diamond": "green",
@@ -112,11 +112,10 @@ def _print_head(console: Console, view: View) -> None:
         ("2nd opinion", f"{check.checker}: {check.agreed} of {check.checked} agree")
         for check in examined.evidence.cross_checks
     ] or [("2nd opinion", "none: this environment has no second engine")]
-    initial = canonical_json(episode.initial).decode()
-    shown = initial[:INITIAL_CHARS]
-    cut = f" ... ({len(initial):,} characters, whole in --json)" if shown != initial else ""
-    rows.append(("start", f"{shown}{cut}"))
-    rows.append(("", f"state {short_hash(examined.evidence.replays.replays[0].state_hashes[0])}"))
+    rows.append(
+        ("start", f"state {short_hash(examined.evidence.replays.replays[0].state_hashes[0])}")
+    )
+    rows += [("", line) for line in _value_lines(episode.initial)]
     grid = _grid()
     for name, value in rows:
         style = "bold" if name in ("outcome", "found") else ""
@@ -133,6 +132,17 @@ def _outcome_text(examined: Examined) -> str:
         f"certified: {len(outcome.orbit)} of {num_orders} orders are legal, "
         f"{counted(len(outcome.certificates), 'local certificate')}"
     )
+
+
+def _value_lines(initial: Json) -> list[str]:
+    """The initial state, one named value a line, long ones cut off."""
+    named = initial.items() if isinstance(initial, dict) else [("", initial)]
+    lines = []
+    for name, value in named:
+        text = value if isinstance(value, str) else canonical_json(value).decode()
+        cut = f" ... ({len(text):,} characters, whole in --json)" * (len(text) > VALUE_CHARS)
+        lines.append(f"{name}: {text[:VALUE_CHARS]}{cut}" if name else f"{text[:VALUE_CHARS]}{cut}")
+    return lines
 
 
 def _steps_table(view: View) -> Table:

@@ -51,8 +51,7 @@ def run_demo(
             methods=METHODS,
             held_out=(),
             runs=runs,
-            updates=updates,
-            learning_rate=RunConfig().learning_rate,
+            run=RunConfig(num_updates=updates),
             seed=seed,
         )
         experiment = create_experiment(plan, experiment_path)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from vcrt.certification.episodes import PAPER_PRESET, Exclusion, ExclusionKind, certify_episode
+from vcrt.certification.episodes import Exclusion, ExclusionKind, certify_episode, preset_named
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.conformance import Finding, validate
 from vcrt.environments.contract import Environment, Schema
@@ -23,7 +23,9 @@ def list_environments(console: Console) -> None:
         try:
             environment = load_environment(name)
             for schema in environment.schemas:
-                summary = schema.summary if schema.default else f"{schema.summary} (not by default)"
+                remarks = [f"--preset {schema.preset}"] * (schema.preset != "paper")
+                remarks += ["not by default"] * (not schema.default)
+                summary = f"{schema.summary} ({', '.join(remarks)})" if remarks else schema.summary
                 table.add_row(name, schema.name, schema.relation, summary)
             versions.append(f"{name}: {environment.versions().verifier}")
         except VcrtError as error:
@@ -77,8 +79,9 @@ def _table_of(findings: Sequence[Finding]) -> Table:
 
 
 def _certification(environment: Environment, schema: Schema, seeds: Iterable[int]) -> Finding:
-    """Whether a schema's episodes are certified, with the anti-diamond that the schema declares."""
-    check = f"certifies {PAPER_PRESET.orbit_size} legal orders"
+    """Whether a schema's episodes are certified, with the anti-diamonds that the schema declares."""
+    preset = preset_named(schema.preset)
+    check = f"certifies {preset.orbit_size or 'several'} legal orders"
     subject = f"{environment.name}/{schema.name}"
     episodes = [environment.sample(schema.name, seed) for seed in seeds]
     kinds = set()
@@ -86,14 +89,14 @@ def _certification(environment: Environment, schema: Schema, seeds: Iterable[int
         outcome = certify_episode(
             evidence,
             environment.versions(),
-            PAPER_PRESET,
+            preset,
             environment.cross_check(evidence.episode),
         )
         if isinstance(outcome, Exclusion):
             remedy = _REMEDIES.get(outcome.kind, "see what the checks above say of this schema")
             return Finding(check, subject, f"{outcome.kind}: {outcome.detail}", remedy)
         kinds |= {relation.kind for relation in outcome.relations} - {"commutes"}
-    found = None if kinds == {schema.relation} else f"{sorted(kinds)}, not {schema.relation!r}"
+    found = None if schema.designed(kinds) else f"{sorted(kinds)}, not {schema.relation!r}"
     return Finding(check, subject, found, "declare the kind of anti-diamond that is certified")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -11,24 +12,27 @@ import tyro
 from rich.console import Console
 
 from vcrt import __version__
-from vcrt.cli import commands
+from vcrt.cli import data_commands, experiment_commands
 from vcrt.cli.system_errors import named_error
 from vcrt.errors import VcrtError
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": commands.demo,
-    "certify": commands.certify,
-    "verify": commands.verify,
-    "show": commands.show,
-    "plan": commands.plan,
-    "train": commands.train,
-    "evaluate": commands.evaluate,
-    "report": commands.report,
-    "environments": commands.environments,
-    "probe": commands.probe,
-    "lift": commands.lift,
-    "theories": commands.theories,
-    "backbone": commands.backbone,
+    "demo": experiment_commands.demo,
+    "reproduce": experiment_commands.reproduce,
+    "certify": data_commands.certify,
+    "verify": data_commands.verify,
+    "show": data_commands.show,
+    "methods": experiment_commands.methods,
+    "search": experiment_commands.search,
+    "plan": experiment_commands.plan,
+    "train": experiment_commands.train,
+    "evaluate": experiment_commands.evaluate,
+    "report": experiment_commands.report,
+    "environments": data_commands.environments,
+    "probe": data_commands.probe,
+    "lift": data_commands.lift,
+    "theories": data_commands.theories,
+    "backbone": experiment_commands.backbone,
 }
 
 NOTHING = "nothing was written"
@@ -36,6 +40,8 @@ KEPT = "what was certified is kept in OUTPUT.shards; the same command goes on fr
 #: What to do after a command was interrupted.
 AFTER_INTERRUPTION = {
     "certify": KEPT,
+    "search": "finished trials are kept in OUTPUT.trials; the same command goes on from there",
+    "reproduce": "what was finished is kept; the same command goes on from there",
     "train": "go on from the last checkpoints with `vcrt train EXPERIMENT --resume`",
     "evaluate": "nothing was scored; the same command goes on under the same opening",
     "report": "the report may be incomplete; the same command writes all of it again",
@@ -63,6 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except VcrtError as error:
         errors.print(f"[bold red]error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Whoever read the output has enough of it, as `head` does: what Python still holds goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
         named = named_error(error)
         errors.print(f"[bold red]error:[/] {_escape(str(named))}", highlight=False, soft_wrap=True)

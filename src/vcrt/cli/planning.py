@@ -6,10 +6,12 @@ from pathlib import Path
 
 from vcrt.policy.backbone import load_backbone
 from vcrt.protocol.plan import Plan, make_plan
+from vcrt.protocol.search import Search
 from vcrt.records.dataset import open_dataset, require_agreement
 from vcrt.training.run import RunConfig
 
-HOW_CHOSEN = (
+#: How the library's default settings were chosen.
+DEFAULTS_CHOSEN = (
     "The learning rate was chosen on source items of another dataset (seed 1), three runs a fold: of 1e-4, 3e-4, "
     "1e-3 and 3e-3, the third was best by mean source pass rate for Canonical-GRPO and for VCRT "
     "(benchmarks/results/source_search.json). Other settings are the library's defaults."
@@ -22,9 +24,9 @@ def frozen_plan(
     methods: tuple[str, ...],
     held_out: tuple[str, ...],
     runs: int,
-    updates: int,
-    learning_rate: float,
+    run: RunConfig,
     seed: int,
+    search: Search | None = None,
 ) -> Plan:
     """A plan on a verified dataset with the embedded backbone."""
     dataset = open_dataset(dataset_path)
@@ -36,11 +38,10 @@ def frozen_plan(
         methods=methods,
         held_out=held_out,
         seeds=tuple(range(runs)),
-        run=RunConfig(
-            num_updates=updates, learning_rate=learning_rate, checkpoint_every=min(100, updates)
-        ),
+        run=run,
         seed=seed,
-        how_chosen=HOW_CHOSEN
-        if learning_rate == RunConfig().learning_rate
+        search=search,
+        how_chosen=DEFAULTS_CHOSEN
+        if run.learning_rate == RunConfig().learning_rate
         else "The learning rate was given on the command line.",
     )

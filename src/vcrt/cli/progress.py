@@ -23,6 +23,9 @@ from rich.text import Text
 
 from vcrt import progress as contract
 
+#: Seconds between two lines about one task; its last line comes at once.
+LINE_INTERVAL = 10.0
+
 
 class RateColumn(ProgressColumn):
     """Units a second since the task began."""
@@ -64,14 +67,17 @@ class _LineTask:
     began: float = field(default_factory=time.monotonic)
     done: int = 0
     tenths: int = 0
+    printed: float = field(default_factory=time.monotonic)
 
     def advance(self, units: int = 1) -> None:
-        """Note that more units are done; prints a line at each further tenth."""
+        """Note that more units are done; prints a line at a tenth, not too soon after the last, and at the end."""
         self.done += units
         tenths = 10 * self.done // max(self.total, 1)
-        if tenths > self.tenths:
-            self.tenths = tenths
-            elapsed = time.monotonic() - self.began
+        now = time.monotonic()
+        ended = self.done >= self.total
+        if tenths > self.tenths and (ended or now - self.printed >= LINE_INTERVAL):
+            self.tenths, self.printed = tenths, now
+            elapsed = now - self.began
             rate = self.done / elapsed if elapsed else 0.0
             left = (self.total - self.done) / rate if rate else 0.0
             self.console.print(

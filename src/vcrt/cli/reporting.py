@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from rich.console import Console
 
+from vcrt.errors import UnknownNameError
 from vcrt.protocol.experiment import Experiment
 from vcrt.report.analysis import analyse
+from vcrt.report.assembly import SHOWN, report_tables, result_tables
 from vcrt.report.gather import gather
+from vcrt.report.latex import to_latex
 from vcrt.report.page import write_report
 from vcrt.report.summary import sentences
-from vcrt.report.table import Table, only_aside, to_rich, without_aside
-from vcrt.report.tables import result_tables
+from vcrt.report.table import Table, only_aside, to_csv, to_rich, to_text, without_aside
 from vcrt.report.task import task_text
 
+Form: TypeAlias = Literal["terminal", "text", "csv", "latex"]
+FORMS: Mapping[str, Callable[[Table], str]] = {"text": to_text, "csv": to_csv, "latex": to_latex}
 NOT_MEASURED = (
     "Language models: all figures come from the embedded backbone of about 150,000 parameters.",
     "Whether the relations could be read from raw text: the policy is given the certified relations.",
@@ -25,16 +31,28 @@ NOT_MEASURED = (
 def print_report(console: Console, experiment: Experiment, directory: Path) -> None:
     """Write the report of an evaluated experiment to ``directory`` and print its result."""
     contents = gather(experiment, not_measured=NOT_MEASURED)
-    written = write_report(contents, directory)
     analysis = analyse(contents)
+    written = write_report(contents, directory, analysis)
     console.print(task_text(contents), highlight=False, markup=False)
     console.print()
     for table in result_tables(contents, analysis):
-        _print_table(console, table)
+        if table.name in SHOWN:
+            _print_table(console, table)
     for sentence in sentences(contents, analysis):
         console.print(f"- {sentence}", highlight=False, markup=False)
     console.print()
     console.print(f"wrote {len(written)} files to {directory}", highlight=False, soft_wrap=True)
+
+
+def print_one_table(console: Console, experiment: Experiment, name: str, form: Form) -> None:
+    """Print one table of the report in one form and write nothing; raises :class:`UnknownNameError`."""
+    tables = {table.name: table for table in report_tables(gather(experiment))}
+    if name not in tables:
+        raise UnknownNameError.of("table", name, tables)
+    if form == "terminal":
+        _print_table(console, tables[name])
+    else:
+        console.file.write(FORMS[form](tables[name]))
 
 
 def _print_table(console: Console, table: Table) -> None:

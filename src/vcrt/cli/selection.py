@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+from vcrt.environments.contract import Environment, Schema
 from vcrt.environments.registry import load_environment, own_environment_names
+from vcrt.errors import VcrtError
 
 
-def select_schemas(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+def select_schemas(names: tuple[str, ...], preset: str = "paper") -> dict[str, tuple[str, ...]]:
     """Schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; vcrt's own environments for no names.
 
-    An environment by itself stands for its default schemas.
+    An environment by itself stands for its default schemas of the preset.
 
-    Raises :class:`vcrt.errors.UnknownNameError` for a name that is not registered.
+    Raises :class:`vcrt.errors.UnknownNameError` for a name that is not registered, and :class:`vcrt.errors.VcrtError`
+    for one that has nothing of the preset.
     """
     chosen: dict[str, list[str]] = {}
     for name in names or own_environment_names():
         environment_name, _, schema = name.partition("/")
         environment = load_environment(environment_name)
-        known = [s.name for s in environment.schemas if s.default]
-        wanted = [environment.schema(schema).name] if schema else known
+        wanted = [s.name for s in environment.schemas if s.default and s.preset == preset]
+        if schema:
+            _require(environment.schema(schema), name, preset)
+            wanted = [schema]
+        if not wanted:
+            raise _nothing(environment, preset)
         listed = chosen.setdefault(environment_name, [])
         listed += [one for one in wanted if one not in listed]
     return {name: tuple(listed) for name, listed in sorted(chosen.items())}
+
+
+def _require(schema: Schema, name: str, preset: str) -> None:
+    if schema.preset != preset:
+        raise VcrtError(
+            "a schema that was made for another preset",
+            found=f"{name}, for preset {schema.preset!r}",
+            expected=f"schemas for preset {preset!r}",
+            remedy=f"add --preset {schema.preset}, or leave the schema out",
+        )
+
+
+def _nothing(environment: Environment, preset: str) -> VcrtError:
+    return VcrtError(
+        "an environment without a schema for this preset",
+        found=f"environment {environment.name!r}, preset {preset!r}",
+        expected="; ".join(f"{s.name} for preset {s.preset!r}" for s in environment.schemas),
+        remedy="name a schema or another environment",
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vcrt.certification.episodes import PAPER_PRESET, Preset
+from vcrt.certification.episodes import preset_named
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.cli.certificate_view import View, print_view
 from vcrt.environments.contract import Environment, Operation
@@ -134,9 +134,10 @@ def _find(
         )
     factory = factory_of(matched[1], factories)
     environment = factory()
-    episode = environment.sample(environment.schema(matched[2]).name, int(matched[3]))
+    schema = environment.schema(matched[2])
+    episode = environment.sample(schema.name, int(matched[3]))
     return (
-        examine(factory, episode, PAPER_PRESET),
+        examine(factory, episode, preset_named(schema.preset)),
         "sampled now; every order replayed in two fresh processes",
     )
 
@@ -154,9 +155,7 @@ def _find_sealed(name: str, dataset: Dataset) -> tuple[Examined, str]:
             expected=f"one of its {len(rows)} episodes of {environment}, such as {', '.join(near)}",
             remedy="without --dataset it is sampled and certified on the spot, or excluded with the reason",
         )
-    preset = Preset(
-        num_operations=dataset.manifest.num_operations, orbit_size=dataset.manifest.orbit_size
-    )
+    preset = dataset.manifest.preset
     return (
         from_certified(certified_from_row(rows[name], preset), preset),
         f"sealed in {dataset.path}, root hash {dataset.manifest.root_hash}",

@@ -10,7 +10,7 @@ Not covered: certification (which orders are equivalent) and everything that the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -19,6 +19,8 @@ from vcrt.hashing import Json, json_digest, sha256_hex
 
 State = TypeVar("State")
 RelationKind: TypeAlias = Literal["precedes", "conflicts"]
+#: The kind of a schema's anti-diamonds; ``either`` stands for both kinds, in different episodes or in one.
+AntiDiamonds: TypeAlias = RelationKind | Literal["either"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,14 +166,20 @@ class CrossCheck:
 class Schema:
     """One family of episodes.
 
-    ``relation`` is the kind of its anti-diamond *as designed*; certification decides. ``default`` says whether it is
-    certified when no schema is named.
+    ``relation`` is the kind of its anti-diamonds *as designed*; certification decides. ``preset`` names what its
+    episodes are to look like (see ``vcrt.certification.episodes.PRESETS``), and ``default`` says whether it is
+    certified when that preset is asked for and no schema is named.
     """
 
     name: str
     summary: str
-    relation: RelationKind
+    relation: AntiDiamonds
     default: bool = True
+    preset: str = "paper"
+
+    def designed(self, kinds: Collection[str]) -> bool:
+        """Whether anti-diamonds of these kinds are what the schema was designed for."""
+        return bool(kinds) and (self.relation == "either" or set(kinds) == {self.relation})
 
 
 class Environment(ABC):

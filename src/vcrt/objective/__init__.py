@@ -13,7 +13,7 @@ separation loss ``L_anti``                 :func:`vcrt.objective.anti_diamond_ma
 commutation loss ``L_comm``                :func:`vcrt.objective.commutation.commutation_loss`
 cap on source-orbit mass decline           :func:`vcrt.objective.retention.retention_loss`
 cap on action KL                           :func:`vcrt.objective.action_kl.action_kl`
-penalties ``Phi``                          :func:`vcrt.objective.augmented_lagrangian.penalty`
+penalties ``Phi``                          :func:`vcrt.objective.augmented_lagrangian.penalties`
 complete objective                         :func:`vcrt.objective.total.objective`
 =========================================  ==========================================================
 """

@@ -5,25 +5,40 @@ Shapes: ``B`` prompts, ``M`` orders. The malformed event of the tokens interface
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from vcrt.objective.orbit_mass import orbit_log_mass
 
 
-def log_mass_margin(order_log_probs: Tensor, legal: Tensor) -> Tensor:
-    """``Delta = log Z(O+) - log Z(O-)``, where O+ are a row's legal orders and O- all its other orders; ``[B]``.
+def split_log_masses(order_log_probs: Tensor, legal: Tensor) -> tuple[Tensor, Tensor]:
+    """``log Z(O+)`` and ``log Z(O-)``, where O+ are a row's legal orders and O- all its other orders; ``[B]`` twice.
 
     Both masses are summed in log space, because ``1 - Z(O+)`` loses ``Z(O-)`` to rounding long before it is small.
-    ``+inf`` (with zero gradient) where no order is illegal. Source: the paper's equation for ``Delta``.
     """
-    return orbit_log_mass(order_log_probs, legal) - orbit_log_mass(order_log_probs, ~legal)
+    both = order_log_probs.expand(2, *order_log_probs.shape)
+    inside, outside = orbit_log_mass(both, torch.stack([legal, ~legal])).unbind()
+    return inside, outside
+
+
+def log_mass_margin(order_log_probs: Tensor, legal: Tensor) -> Tensor:
+    """``Delta = log Z(O+) - log Z(O-)``, ``[B]``; ``+inf`` (with zero gradient) where no order is illegal.
+
+    Source: the paper's equation for ``Delta``.
+    """
+    inside, outside = split_log_masses(order_log_probs, legal)
+    return inside - outside
+
+
+def separation_loss(deltas: Tensor, margin: float) -> Tensor:
+    """``max(0, margin - Delta)^2 / 2`` of each margin ``Delta``."""
+    return 0.5 * (margin - deltas).clamp(min=0).square()
 
 
 def anti_diamond_loss(order_log_probs: Tensor, legal: Tensor, margin: float) -> Tensor:
-    """``max(0, margin - Delta)^2 / 2`` of each prompt, ``[B]``; 0 where no order is illegal.
+    """The separation loss of each prompt, ``[B]``; 0 where no order is illegal.
 
     Takes log-probabilities and booleans ``[B, M]``; each row needs a legal order, or the loss is infinite.
     Source: the paper's equation for ``L_anti``, Section "Dependency Separation and Constraints".
     """
-    shortfall = (margin - log_mass_margin(order_log_probs, legal)).clamp(min=0)
-    return 0.5 * shortfall.square()
+    return separation_loss(log_mass_margin(order_log_probs, legal), margin)

@@ -5,6 +5,7 @@ Source: the method of multipliers for inequality constraints (Rockafellar 1973),
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -18,10 +19,17 @@ class Constraint:
     cap: float
 
 
-def penalty(constraint: Constraint, value: Tensor, dual: float, mu: float) -> Tensor:
-    """``Phi = (max(0, dual + mu (value - cap))^2 - dual^2) / (2 mu)``, a scalar; its slope is the next dual."""
-    active = (dual + mu * (value - constraint.cap)).clamp(min=0)
-    return (active.square() - dual**2) / (2 * mu)
+def penalties(
+    constraints: Sequence[Constraint], values: Tensor, duals: Sequence[float], mu: float
+) -> Tensor:
+    """``Phi = (max(0, dual + mu (value - cap))^2 - dual^2) / (2 mu)`` of each constraint; its slope is the next dual.
+
+    Takes ``values [C]`` and returns ``[C]``.
+    """
+    caps = values.new_tensor([constraint.cap for constraint in constraints])
+    multipliers = values.new_tensor(duals)
+    active = (multipliers + mu * (values - caps)).clamp(min=0)
+    return (active.square() - multipliers.square()) / (2 * mu)
 
 
 def dual_step(constraint: Constraint, value: float, dual: float, mu: float) -> float:

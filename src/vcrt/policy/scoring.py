@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vcrt.errors import BackboneError, MalformedInputError
@@ -29,6 +31,9 @@ CausalModel: TypeAlias = Any
 
 FULL_ATTENTION_NAMES = frozenset({"full_attention", "attention"})
 MASK_READING_ATTENTION = frozenset({"sdpa", "eager"})
+#: How many trees, and how many lengths of prompts, keep their tensors between calls. These tensors are made outside
+#: inference mode, whoever asks first, because autograd could not use them otherwise.
+KEPT = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,15 +89,15 @@ def score_orders(
     """
     tree = _tree_of(prompts, interface)
     logits = _row_logits(model, prompts, tree, backend)
-    answer = choices(logits, _pointer_ids(prompts, logits), _on(tree.used, logits), interface)
-    rows, slots = _on(tree.order_rows, logits), _on(tree.order_slots, logits)
+    index = _tree_index(tree, logits.device)
+    answer = choices(logits, _pointer_ids(prompts, logits), index.used, interface)
     malformed = None
     if answer.malformed_log_probs is not None:
-        reached = _prefix_log_probs(answer.log_probs, tree)
+        reached = _prefix_log_probs(answer.log_probs, index)
         malformed = (reached + answer.malformed_log_probs).logsumexp(-1)
     return OrderScores(
         choice_log_probs=answer.log_probs,
-        order_log_probs=answer.log_probs[:, rows, slots].sum(-1),
+        order_log_probs=answer.log_probs[:, index.order_rows, index.order_slots].sum(-1),
         malformed_log_prob=malformed,
     )
 
@@ -115,7 +120,7 @@ def greedy_orders(
         batch = prompts[start : start + batch_size]
         tree = _tree_of(batch, interface)
         logits = _row_logits(model, batch, tree, backend)
-        ids, used = _pointer_ids(batch, logits), _on(tree.used, logits)
+        ids, used = _pointer_ids(batch, logits), _tree_index(tree, logits.device).used
         best = greedy_slots(logits, ids, used, interface).tolist()
         orders += [_follow(slots, tree) for slots in best]
     return orders
@@ -199,50 +204,103 @@ def _row_logits(
 
 
 def _tree_logits(model: CausalModel, prompts: Sequence[Prompt], tree: OrderTree) -> Tensor:
-    lengths = [len(prompt.token_ids) for prompt in prompts]
-    longest = max(lengths)
+    lengths = tuple(len(prompt.token_ids) for prompt in prompts)
+    longest, device = max(lengths), model.device
+    last_slots = _tree_index(tree, device).last_slots
     # Padding stands on the left, so that the last prompt token and the nodes are the last R positions of every row.
     token_ids = [
         [0] * (longest - length)
         + list(prompt.token_ids)
-        + [prompt.pointer_ids[slot] for slot in tree.last_slot[1:]]
+        + [prompt.pointer_ids[slot] for slot in last_slots]
         for prompt, length in zip(prompts, lengths, strict=True)
     ]
-    position_ids = [
-        [0] * (longest - length)
-        + list(range(length))
-        + [length - 1 + int(depth) for depth in tree.depths[1:]]
-        for length in lengths
-    ]
-    device = model.device
     logits: Tensor = model(
         input_ids=torch.tensor(token_ids, device=device),
-        position_ids=torch.tensor(position_ids, device=device),
-        attention_mask=tree_mask(lengths, tree, model.dtype).to(device),
+        position_ids=_stacked([_positions(n, longest, tree, device) for n in lengths]),
+        attention_mask=tree_mask(lengths, tree, model.dtype, device),
         use_cache=False,
         logits_to_keep=tree.num_rows,
     ).logits
     return logits
 
 
-def tree_mask(lengths: Sequence[int], tree: OrderTree, dtype: torch.dtype) -> Tensor:
+def tree_mask(
+    lengths: Sequence[int], tree: OrderTree, dtype: torch.dtype, device: torch.device
+) -> Tensor:
     """The additive attention mask ``[B, 1, L, L]`` for left-padded prompts of these ``lengths`` and the tree's nodes.
 
     Additive and in the model's dtype, because ``eager`` attention would add a Boolean mask as zeros and ones and be
-    silently wrong. Padded positions see themselves: a softmax over nothing would be NaN.
+    silently wrong. Padded positions see themselves: a softmax over nothing would be NaN. Read-only: it is shared.
     """
-    longest, num_nodes = max(lengths), tree.num_rows - 1
-    size = longest + num_nodes
-    padding = torch.tensor([longest - length for length in lengths])
-    is_prompt = torch.arange(longest) >= padding[:, None]
-    allowed = torch.zeros(len(lengths), size, size, dtype=torch.bool)
-    causal = torch.ones(longest, longest, dtype=torch.bool).tril()
-    allowed[:, :longest, :longest] = causal & is_prompt[:, None, :]
-    allowed[:, longest:, :longest] = is_prompt[:, None, :]
-    allowed[:, longest:, longest:] = torch.tensor(tree.ancestors)
+    longest = max(lengths)
+    return _stacked([_mask_of_one(n, longest, tree, dtype, device) for n in lengths])
+
+
+def _stacked(rows: Sequence[Tensor]) -> Tensor:
+    # Mostly all rows are one and the same: then nothing is copied.
+    first = rows[0]
+    if all(row is first for row in rows):
+        return first.expand(len(rows), *first.shape)
+    return torch.stack(list(rows))
+
+
+@lru_cache(maxsize=KEPT)
+@torch.inference_mode(mode=False)
+def _mask_of_one(
+    length: int, longest: int, tree: OrderTree, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """``[1, L, L]``: the mask of a prompt that is padded to ``longest`` tokens."""
+    size = longest + tree.num_rows - 1
+    is_prompt = torch.arange(longest) >= longest - length
+    allowed = torch.zeros(size, size, dtype=torch.bool)
+    allowed[:longest, :longest] = torch.ones(longest, longest, dtype=torch.bool).tril() & is_prompt
+    allowed[longest:, :longest] = is_prompt
+    allowed[longest:, longest:] = torch.tensor(tree.ancestors)
     allowed |= torch.eye(size, dtype=torch.bool)
     mask = torch.zeros(allowed.shape, dtype=dtype)
-    return mask.masked_fill(~allowed, torch.finfo(dtype).min)[:, None]
+    return mask.masked_fill(~allowed, torch.finfo(dtype).min)[None].to(device)
+
+
+@lru_cache(maxsize=KEPT)
+@torch.inference_mode(mode=False)
+def _positions(length: int, longest: int, tree: OrderTree, device: torch.device) -> Tensor:
+    """``[L]``: the positions of a prompt that is padded to ``longest`` tokens, and of the nodes behind it."""
+    nodes = [length - 1 + int(depth) for depth in tree.depths[1:]]
+    return torch.tensor([0] * (longest - length) + list(range(length)) + nodes, device=device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TreeIndex:
+    """The arrays of a tree as tensors of one device."""
+
+    used: Tensor
+    order_rows: Tensor
+    order_slots: Tensor
+    #: The slot that each node's prefix ends with.
+    last_slots: tuple[int, ...]
+    #: For each depth from 1 on, the parents (counted within their depth and as rows) and last slots of its rows.
+    levels: tuple[tuple[Tensor, Tensor, Tensor], ...]
+
+
+@lru_cache(maxsize=KEPT)
+@torch.inference_mode(mode=False)
+def _tree_index(tree: OrderTree, device: torch.device) -> _TreeIndex:
+    def on(array: NDArray[Any]) -> Tensor:
+        return torch.tensor(array, device=device)
+
+    levels, first_of_parents = [], 0
+    for depth in range(1, tree.depth + 1):
+        rows = (tree.depths == depth).nonzero()[0]
+        parents = tree.parent[rows]
+        levels.append((on(parents - first_of_parents), on(parents), on(tree.last_slot[rows])))
+        first_of_parents = int(rows[0])
+    return _TreeIndex(
+        used=on(tree.used),
+        order_rows=on(tree.order_rows),
+        order_slots=on(tree.order_slots),
+        last_slots=tuple(tree.last_slot[1:].tolist()),
+        levels=tuple(levels),
+    )
 
 
 def _naive_logits(model: CausalModel, prompt: Prompt, tree: OrderTree) -> Tensor:
@@ -263,16 +321,11 @@ def _naive_logits(model: CausalModel, prompt: Prompt, tree: OrderTree) -> Tensor
     return logits[first_leaf, tree.depths.tolist()][None]
 
 
-def _prefix_log_probs(choice_log_probs: Tensor, tree: OrderTree) -> Tensor:
+def _prefix_log_probs(choice_log_probs: Tensor, index: _TreeIndex) -> Tensor:
     """``[B, R]``: log-probability that an answer begins with each row's prefix."""
     levels = [choice_log_probs.new_zeros(len(choice_log_probs), 1)]
-    first_of_level = 0
-    for depth in range(1, tree.depth + 1):
-        rows = (tree.depths == depth).nonzero()[0]
-        parents = torch.tensor(tree.parent[rows], device=choice_log_probs.device)
-        slots = torch.tensor(tree.last_slot[rows], device=choice_log_probs.device)
-        levels.append(levels[-1][:, parents - first_of_level] + choice_log_probs[:, parents, slots])
-        first_of_level = int(rows[0])
+    for within, parents, slots in index.levels:
+        levels.append(levels[-1][:, within] + choice_log_probs[:, parents, slots])
     return torch.cat(levels, dim=-1)
 
 
@@ -289,7 +342,3 @@ def _follow(best: list[int], tree: OrderTree) -> Order | None:
 
 def _pointer_ids(prompts: Sequence[Prompt], logits: Tensor) -> Tensor:
     return torch.tensor([prompt.pointer_ids for prompt in prompts], device=logits.device)
-
-
-def _on(array: Any, logits: Tensor) -> Tensor:
-    return torch.tensor(array, device=logits.device)

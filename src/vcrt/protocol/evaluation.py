@@ -1,7 +1,8 @@
 """The one evaluation: after every planned run is at its last update, the held-out folds are opened and scored.
 
 Each item gets one greedy order and one native verdict; there is no search and no verifier feedback. The opening is
-recorded before anything is read. A second opening needs a reason, which every later report shows.
+recorded before anything is read, in the experiment's ledger and in one beside the dataset. A second opening needs a
+reason, which every later report shows.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,10 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from vcrt.errors import RunError
-from vcrt.hashing import json_digest
-from vcrt.orders import all_orders
+from vcrt.hashing import Json, json_digest
+from vcrt.orders import order_columns
 from vcrt.policy.backbone import Backbone
-from vcrt.policy.scoring import greedy_orders
+from vcrt.policy.scoring import CausalModel, greedy_orders
 from vcrt.policy.tokenizer import encode_record
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
@@ -32,14 +34,16 @@ from vcrt.protocol.experiment import (
     planned_backbone,
     planned_dataset,
     read_finished_run,
+    require_same_code,
 )
+from vcrt.protocol.ledger import Ledger
 from vcrt.protocol.plan import PlannedRun
-from vcrt.records.dataset import Item, load_items
+from vcrt.records.dataset import Dataset, Item, load_items, open_dataset
 from vcrt.storage import write_file
 from vcrt.training.checkpoint import load_checkpoint
-from vcrt.training.items import encode_items
+from vcrt.training.items import EncodedItem, encode_items
 from vcrt.training.methods import Method, method
-from vcrt.training.update import new_state
+from vcrt.training.run import checkpoint_path, start
 
 SCORES_FILE = "scores.json"
 #: The frozen backbone's own row in a report is scored as this method sees the records.
@@ -58,18 +62,20 @@ class FoldPasses(BaseModel):
 class Scores(BaseModel):
     """The passes of the frozen backbone, by view and held-out environment, and of every run by its name.
 
-    A *view* is what a method's policy gets and gives: its interface and its serialisation (:func:`view_of`).
+    ``runs`` are the runs at their last update; ``checkpoints`` are they at each scheduled update before it. A *view* is
+    what a method's policy gets and gives: its interface and its serialisation (:func:`view_of`).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     frozen: dict[str, dict[str, FoldPasses]]
     runs: dict[str, FoldPasses]
+    checkpoints: dict[str, dict[int, FoldPasses]]
 
     @property
     def digest(self) -> str:
         """SHA-256 of the scores' canonical JSON."""
-        return json_digest(self.model_dump())
+        return json_digest(self.model_dump(mode="json"))
 
 
 def passes_array(text: str) -> npt.NDArray[np.bool_]:
@@ -114,27 +120,30 @@ def _evaluate(
     plan = experiment.plan
     for run in plan.runs:
         read_finished_run(experiment, run)
-    planned_dataset(plan)
-    _record_opening(experiment, reopen_reason)
+    dataset = planned_dataset(plan)
+    require_same_code(plan)
+    _record_opening(experiment, dataset, reopen_reason)
     views = {view_of(method(name)): name for name in (*reversed(plan.methods), FROZEN_AS)}
     work = [
         _ScoreJob(experiment.path, fold, name, None)
-        for name in views.values()
         for fold in plan.held_out
+        for name in views.values()
     ]
     work += [_ScoreJob(experiment.path, run.held_out, run.method, run) for run in plan.runs]
     task = progress.task("evaluate runs and the frozen backbone", len(work), "scored")
     frozen: dict[str, dict[str, FoldPasses]] = {}
     runs: dict[str, FoldPasses] = {}
+    checkpoints: dict[str, dict[int, FoldPasses]] = {}
     for job, passes in zip(
         work, in_fresh_processes(_score_job, work, jobs=jobs, error=RunError), strict=True
     ):
         if job.run is None:
-            frozen.setdefault(view_of(method(job.method)), {})[job.held_out] = passes
+            frozen.setdefault(view_of(method(job.method)), {})[job.held_out] = passes[0]
         else:
-            runs[job.run.name] = passes
+            runs[job.run.name] = passes.pop(plan.shared_config.num_updates)
+            checkpoints[job.run.name] = passes
         task.advance()
-    scores = Scores(frozen=frozen, runs=runs)
+    scores = Scores(frozen=frozen, runs=runs, checkpoints=checkpoints)
     _keep_earlier_scores(experiment)
     write_file(experiment.path / SCORES_FILE, scores.model_dump_json(indent=1).encode() + b"\n")
     experiment.ledger.append("scores", {"digest": scores.digest})
@@ -172,7 +181,22 @@ def openings(experiment: Experiment) -> list[dict[str, Any]]:
     return [entry.body for entry in experiment.ledger.entries("opening")]
 
 
-def _record_opening(experiment: Experiment, reason: str | None) -> None:
+def other_openings(experiment: Experiment, dataset: Dataset) -> list[dict[str, Any]]:
+    """The openings of this dataset's held-out folds by other plans, as the ledger beside the dataset records them.
+
+    Whoever has seen one plan's scores may have made the next plan with them in mind. A copy of the dataset begins a
+    ledger of its own.
+    """
+    entries = openings_of_dataset(dataset).entries("opening")
+    return [e.body for e in entries if e.body["plan_hash"] != experiment.plan.plan_hash]
+
+
+def openings_of_dataset(dataset: Dataset) -> Ledger:
+    """The ledger beside a dataset: every opening of its folds, by whatever plan."""
+    return Ledger(dataset.path.with_name(f"{dataset.path.name}.openings.sqlite"))
+
+
+def _record_opening(experiment: Experiment, dataset: Dataset, reason: str | None) -> None:
     entries = experiment.ledger.entries()
     kinds = [entry.kind for entry in entries if entry.kind in ("opening", "scores")]
     if not kinds and (experiment.path / SCORES_FILE).exists():
@@ -195,7 +219,11 @@ def _record_opening(experiment: Experiment, reason: str | None) -> None:
             "which every later report shows",
         )
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    experiment.ledger.append("opening", {"at": at, "reason": reason})
+    opening: dict[str, Json] = {"at": at, "reason": reason}
+    openings_of_dataset(dataset).append(
+        "opening", {"plan_hash": experiment.plan.plan_hash, **opening}
+    )
+    experiment.ledger.append("opening", opening)
 
 
 def _keep_earlier_scores(experiment: Experiment) -> None:
@@ -208,42 +236,51 @@ def _keep_earlier_scores(experiment: Experiment) -> None:
         path.replace(kept)
 
 
-def _score_job(job: _ScoreJob) -> FoldPasses:
+def _score_job(job: _ScoreJob) -> dict[int, FoldPasses]:
+    """The passes after each scheduled update of a run, or those of the frozen backbone as update 0."""
     torch.set_num_threads(1)
     experiment = open_experiment(job.path)
     plan = experiment.plan
     dataset = planned_dataset(plan)
-    held_out = load_items(dataset, job.held_out)
-    retention = load_sources(plan, dataset, job.held_out).retention
     backbone = planned_backbone(plan)
     chosen = method(job.method)
-    if job.run is not None:
-        config = plan.run_config
-        state = new_state(
-            backbone.model,
-            seed=job.run.seed,
-            learning_rate=config.learning_rate,
-            weight_decay=config.weight_decay,
+    held_out, retention = (
+        encoded(backbone, items, chosen, plan.seed)
+        for items in (
+            _held_out_items(str(dataset.path), dataset.manifest.root_hash, job.held_out),
+            load_sources(plan, dataset, job.held_out).retention,
         )
-        finished = read_finished_run(experiment, job.run)
-        load_checkpoint(
-            state,
-            finished.checkpoint,
-            identity=plan.identity(job.run),
-            expected_digest=finished.digest,
-        )
-    return FoldPasses(
-        held_out=score_items(backbone, held_out, chosen, plan.seed),
-        retention=score_items(backbone, retention, chosen, plan.seed),
     )
 
+    def passes(model: CausalModel) -> FoldPasses:
+        return FoldPasses(
+            held_out=greedy_passes(model, held_out, chosen),
+            retention=greedy_passes(model, retention, chosen),
+        )
 
-def score_items(backbone: Backbone, items: Sequence[Item], chosen: Method, seed: int) -> str:
-    """One greedy order for each item, judged by its native verdict: ``1`` for a legal order, else ``0``.
+    if job.run is None:
+        return {0: passes(backbone.model)}
+    state = start(plan.config_of(job.run), backbone, seed=plan.run_seed(job.run.seed))
+    finished = read_finished_run(experiment, job.run)
+    by_update = {}
+    for update, digest in sorted(finished.digests.items()):
+        path = checkpoint_path(finished.directory, update)
+        load_checkpoint(state, path, identity=plan.identity(job.run), expected_digest=digest)
+        by_update[update] = passes(state.model)
+    return by_update
 
-    The verdict is that of the order's own replay, which the agreement gate repeated.
-    """
-    encoded = encode_items(
+
+@lru_cache(maxsize=1)
+def _held_out_items(path: str, root_hash: str, environment: str) -> tuple[Item, ...]:
+    """The items of an opened fold; a process that scores several runs of one reads it once."""
+    return tuple(load_items(open_dataset(Path(path)), environment))
+
+
+def encoded(
+    backbone: Backbone, items: Sequence[Item], chosen: Method, seed: int
+) -> list[EncodedItem]:
+    """Items as a method's policy sees them."""
+    return encode_items(
         [item.supervised for item in items],
         chosen,
         seed=seed,
@@ -251,13 +288,18 @@ def score_items(backbone: Backbone, items: Sequence[Item], chosen: Method, seed:
             backbone.tokenizer, record, serialisation, rng
         ),
     )
-    answers = greedy_orders(
-        backbone.model, [item.prompt for item in encoded], interface=chosen.interface
-    )
+
+
+def greedy_passes(model: CausalModel, items: Sequence[EncodedItem], chosen: Method) -> str:
+    """One greedy order for each item, judged by its native verdict: ``1`` for a legal order, else ``0``.
+
+    The verdict is that of the order's own replay, which the agreement gate repeated.
+    """
+    answers = greedy_orders(model, [item.prompt for item in items], interface=chosen.interface)
     passes = []
     for item, order in zip(items, answers, strict=True):
-        columns = {o: k for k, o in enumerate(all_orders(item.supervised.num_operations))}
-        passes.append(order is not None and item.supervised.legal[columns[order]])
+        columns = order_columns(item.prompt.num_operations)
+        passes.append(order is not None and bool(item.legal[columns[order]]))
     return "".join("1" if passed else "0" for passed in passes)
 
 

@@ -1,6 +1,7 @@
 """An experiment's directory: the plan, the ledger, the runs and, after the opening, the scores.
 
     plan.json                        what will be run, hashed
+    search.json                      what was tried before, if the plan was made with a search
     ledger.sqlite                    plan, finished runs, opening and scores, chained by hash
     runs/METHOD/HELD-OUT/SEED/       checkpoints
     scores.json                      greedy passes of every run and of the frozen backbone
@@ -10,30 +11,41 @@ A training run opens the files of its source environments; those of the environm
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from vcrt.errors import RunError
-from vcrt.hashing import json_digest
+from vcrt.hashing import Json, json_digest
 from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.scoring import self_check
 from vcrt.policy.tokenizer import encode_record
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger
-from vcrt.protocol.plan import PLAN_FILE, Plan, PlannedRun, read_plan, write_plan
-from vcrt.protocol.splits import SourceSplit, source_split
+from vcrt.protocol.plan import (
+    PLAN_FILE,
+    Plan,
+    PlannedRun,
+    read_plan,
+    versions_of_training,
+    write_plan,
+)
+from vcrt.protocol.search import SEARCH_FILE, Search, read_search, write_search
+from vcrt.protocol.splits import SourceSplit, split_sources
 from vcrt.randomness import generator
-from vcrt.records.dataset import Dataset, load_items, open_dataset, require_agreement
+from vcrt.records.dataset import Dataset, Item, open_dataset, require_agreement
 from vcrt.storage import publish_directory, sole_user
 from vcrt.training.checkpoint import read_metrics
-from vcrt.training.methods import method
+from vcrt.training.methods import Method, method
 from vcrt.training.run import (
     FinishedRun,
+    RunConfig,
     checkpoint_path,
     episode_order,
     latest_checkpoint,
@@ -60,10 +72,6 @@ class Experiment:
         """Where a run keeps its checkpoints."""
         return self.path / "runs" / run.name
 
-    def final_checkpoint(self, run: PlannedRun) -> Path:
-        """The checkpoint of a run's last update."""
-        return checkpoint_path(self.run_directory(run), self.plan.run_config.num_updates)
-
     @contextmanager
     def sole_writer(self) -> Iterator[None]:
         """Hold the experiment's lock; raises :class:`RunError` if another process holds it."""
@@ -75,11 +83,22 @@ class Experiment:
         return {entry.body["run"]: entry for entry in self.ledger.entries("run")}
 
 
-def create_experiment(plan: Plan, path: Path) -> Experiment:
-    """Make a new experiment directory from a plan; raises :class:`RunError` if it exists."""
+def create_experiment(plan: Plan, path: Path, *, search: Search | None = None) -> Experiment:
+    """Make a new experiment directory from a plan and the search that it was made with, if any.
+
+    Raises :class:`RunError` if the directory exists, or if the search is not the plan's.
+    """
+    if (None if search is None else search.digest) != plan.search:
+        raise RunError(
+            "the plan was made with another search",
+            found="none" if search is None else f"digest {search.digest}",
+            expected="none" if plan.search is None else f"digest {plan.search}",
+        )
 
     def fill(directory: Path) -> None:
         write_plan(plan, directory / PLAN_FILE)
+        if search is not None:
+            write_search(search, directory / SEARCH_FILE)
         Ledger(directory / LEDGER_FILE).append("plan", {"plan_hash": plan.plan_hash})
 
     publish_directory(path, fill, RunError)
@@ -102,10 +121,10 @@ def open_experiment(path: Path) -> Experiment:
     return experiment
 
 
-def planned_dataset(plan: Plan, *, without: str | None = None) -> Dataset:
+def planned_dataset(plan: Plan, *, without: Collection[str] = ()) -> Dataset:
     """The plan's dataset, checked and with full agreement; raises if it is another one.
 
-    The files of the environment ``without`` are not opened, not even to hash them.
+    The files of the environments ``without`` are not opened, not even to hash them.
     """
     if not Path(plan.dataset).exists():
         raise RunError(
@@ -127,6 +146,46 @@ def planned_dataset(plan: Plan, *, without: str | None = None) -> Dataset:
     return dataset
 
 
+def unused_environments(plan: Plan) -> tuple[str, ...]:
+    """The environments that no planned run trains on; training opens no file of theirs."""
+    used = {name for fold in plan.held_out for name in plan.sources(fold)}
+    return tuple(name for name in plan.environments if name not in used)
+
+
+def require_same_code(plan: Plan) -> None:
+    """Raise :class:`RunError` unless the methods and the libraries are those that were planned."""
+    planned: dict[str, Any] = {f"method {name}": row for name, row in plan.definitions.items()}
+    found: dict[str, Any] = {f"method {name}": asdict(method(name)) for name in plan.definitions}
+    planned |= plan.versions
+    found |= versions_of_training()
+    for name, expected in planned.items():
+        if found.get(name) != expected:
+            raise RunError(
+                "the code is not the one that was planned",
+                where=name,
+                found=str(found.get(name)),
+                expected=str(expected),
+                remedy="go on with the version that the plan was made with, or make a new plan",
+            )
+
+
+def planned_search(experiment: Experiment) -> Search | None:
+    """The search that the plan was made with, if any; raises :class:`RunError` if it is gone or another one."""
+    if experiment.plan.search is None:
+        return None
+    path = experiment.path / SEARCH_FILE
+    search = read_search(path)
+    if search.digest != experiment.plan.search:
+        raise RunError(
+            "the search is not the one that the plan was made with",
+            where=str(path),
+            found=f"digest {search.digest}",
+            expected=f"digest {experiment.plan.search}",
+            remedy="restore the original",
+        )
+    return search
+
+
 def planned_backbone(plan: Plan) -> Backbone:
     """The plan's backbone; raises :class:`RunError` if its locked files are not those that were planned."""
     backbone = load_backbone(plan.backbone)
@@ -143,11 +202,7 @@ def planned_backbone(plan: Plan) -> Backbone:
 
 def load_sources(plan: Plan, dataset: Dataset, held_out: str) -> SourceSplit:
     """The source items of a fold; no file of the held-out environment is opened."""
-    return source_split(
-        [load_items(dataset, name) for name in plan.sources(held_out)],
-        plan.retention_share,
-        plan.seed,
-    )
+    return split_sources(dataset, held_out, plan.retention_share, plan.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +224,9 @@ def train(
 
 def _train(experiment: Experiment, jobs: int, resume: bool, progress: Progress) -> dict[str, str]:
     plan = experiment.plan
-    planned_dataset(plan)
+    planned_dataset(plan, without=unused_environments(plan))
     planned_backbone(plan)
+    require_same_code(plan)
     finished = experiment.finished_runs()
     pending = [run for run in plan.runs if run.name not in finished]
     interrupted = [run for run in pending if experiment.run_directory(run).exists()]
@@ -183,10 +239,10 @@ def _train(experiment: Experiment, jobs: int, resume: bool, progress: Progress) 
             remedy="add --resume to go on to the same result, or make a new experiment with `vcrt plan`",
         )
     if not pending:
-        return {name: entry.body["checkpoint"] for name, entry in finished.items()}
+        return _last_digests(experiment)
     resumed = [latest_checkpoint(experiment.run_directory(run)) for run in pending]
     shown = sum(int(path.name.removeprefix("update-")) for path in resumed if path is not None)
-    total = len(pending) * plan.run_config.num_updates - shown
+    total = len(pending) * plan.shared_config.num_updates - shown
     task = progress.task(f"train {', '.join(plan.methods)}", total, "updates")
 
     def show_updates() -> None:
@@ -200,18 +256,27 @@ def _train(experiment: Experiment, jobs: int, resume: bool, progress: Progress) 
     results = in_fresh_processes(
         _train_job, arguments, jobs=jobs, error=RunError, on_wait=show_updates
     )
-    for run, digest in zip(pending, results, strict=True):
-        experiment.ledger.append("run", {"run": run.name, "checkpoint": digest})
+    for run, (digests, cpu_seconds) in zip(pending, results, strict=True):
+        experiment.ledger.append(
+            "run", {"run": run.name, "checkpoints": digests, "cpu_seconds": cpu_seconds}
+        )
         show_updates()
-    return {name: e.body["checkpoint"] for name, e in experiment.finished_runs().items()}
+    return _last_digests(experiment)
 
 
-def _train_job(job: _TrainJob) -> str:
+def _last_digests(experiment: Experiment) -> dict[str, str]:
+    last = str(experiment.plan.shared_config.num_updates)
+    return {name: e.body["checkpoints"][last] for name, e in experiment.finished_runs().items()}
+
+
+def _train_job(job: _TrainJob) -> tuple[dict[str, str], float]:
+    """Train one run; its checkpoints' digests by update, and the CPU seconds of the process that finished it."""
+    began = time.process_time()
     # One thread: the last bits of a sum depend on how many threads share it.
     torch.set_num_threads(1)
     experiment = open_experiment(job.path)
-    plan, run, config = experiment.plan, job.run, experiment.plan.run_config
-    source = load_sources(plan, planned_dataset(plan, without=run.held_out), run.held_out)
+    plan, run, config = experiment.plan, job.run, experiment.plan.config_of(job.run)
+    source = load_sources(plan, planned_dataset(plan, without=(run.held_out,)), run.held_out)
     identities = [item.episode_id for item in source.training]
     num_draws = config.num_updates * config.prompts_per_update
     order = episode_order(len(identities), num_draws, plan.run_seed(run.seed))
@@ -227,17 +292,7 @@ def _train_job(job: _TrainJob) -> str:
         )
     backbone = planned_backbone(plan)
     chosen = method(run.method)
-    prompts = [
-        encode_record(
-            backbone.tokenizer,
-            item.supervised.record,
-            chosen.serialisation,
-            generator(plan.seed, "self-check", item.supervised.record.record_id),
-        )
-        for item in source.training[:4]
-    ]
-    if config.update.backend == "tree":
-        self_check(backbone.model, prompts, interface=chosen.interface)
+    check_scoring(backbone, source.training, chosen, config, plan.seed)
     finished = train_run(
         config,
         chosen,
@@ -248,21 +303,42 @@ def _train_job(job: _TrainJob) -> str:
         encode_seed=plan.seed,
         identity=plan.identity(run),
     )
-    return finished.digest
+    digests = {str(update): digest for update, digest in finished.digests.items()}
+    return digests, round(time.process_time() - began, 1)
+
+
+def check_scoring(
+    backbone: Backbone, items: Sequence[Item], chosen: Method, config: RunConfig, seed: int
+) -> None:
+    """Compare the tree's scores of a few items with those of the naive backend; raises if they differ."""
+    prompts = [
+        encode_record(
+            backbone.tokenizer,
+            item.supervised.record,
+            chosen.serialisation,
+            generator(seed, "self-check", item.supervised.record.record_id),
+        )
+        for item in items[:4]
+    ]
+    if config.update.backend == "tree":
+        self_check(backbone.model, prompts, interface=chosen.interface)
 
 
 def read_finished_run(experiment: Experiment, run: PlannedRun) -> FinishedRun:
-    """A finished run, every file of its checkpoint checked; raises :class:`RunError` if one is not as recorded."""
-    checkpoint = experiment.final_checkpoint(run)
+    """A finished run, every file of its checkpoints checked; raises :class:`RunError` if one is not as recorded."""
+    directory = experiment.run_directory(run)
     entry = experiment.finished_runs().get(run.name)
     if entry is None:
         raise RunError(
             "a run is not finished",
-            where=str(checkpoint),
+            where=str(directory),
             expected="a finished run in the ledger",
             remedy=f"run `vcrt train {experiment.path} --resume`",
         )
-    digest = entry.body["checkpoint"]
+    digests = {int(update): digest for update, digest in entry.body["checkpoints"].items()}
     identity = experiment.plan.identity(run)
-    metrics = read_metrics(checkpoint, identity=identity, expected_digest=digest)
-    return FinishedRun(checkpoint=checkpoint, digest=digest, metrics=tuple(metrics))
+    metrics: list[dict[str, Json]] = []
+    for update, digest in sorted(digests.items()):
+        checkpoint = checkpoint_path(directory, update)
+        metrics = read_metrics(checkpoint, identity=identity, expected_digest=digest)
+    return FinishedRun(directory=directory, digests=digests, metrics=tuple(metrics))

@@ -1,6 +1,6 @@
 """The plan of an experiment: everything that will be run, frozen and hashed before the first update.
 
-Not covered: the choice of hyper-parameters; the plan records how they were chosen.
+Not covered: the choice of hyper-parameters (:mod:`vcrt.protocol.search`); the plan records what was chosen, and how.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+import transformers
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+import vcrt
 from vcrt.errors import RunError, UnknownNameError, VcrtError
 from vcrt.hashing import Json, json_digest
 from vcrt.objective.total import ObjectiveConfig
+from vcrt.protocol.search import Search, chosen_for
 from vcrt.protocol.splits import source_split
 from vcrt.randomness import derive_seed
 from vcrt.records.dataset import Dataset, load_items
 from vcrt.storage import write_file
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig, episode_order
+from vcrt.training.run import RunConfig, Settings, episode_order
 from vcrt.training.update import UpdateConfig
 
-FORMAT = "vcrt-plan/1"
+FORMAT = "vcrt-plan/2"
 PLAN_FILE = "plan.json"
 
 
@@ -53,13 +58,21 @@ class Plan(BaseModel):
     backbone: str
     backbone_digest: str
     methods: tuple[str, ...]
+    #: What each method is: its row of the method table.
+    definitions: dict[str, dict[str, Any]]
+    #: The libraries that the last bits of a run depend on.
+    versions: dict[str, str]
     held_out: tuple[str, ...]
     environments: tuple[str, ...]
     seeds: tuple[int, ...]
     seed: int
     retention_share: float
     run: dict[str, Any]
+    #: By method and held-out environment, what a search chose for them; empty if all share the settings of ``run``.
+    chosen: dict[str, dict[str, Settings]]
     how_chosen: str
+    #: SHA-256 of the search that ``chosen`` is from.
+    search: str | None
     episode_order_hashes: dict[str, str]
 
     @property
@@ -69,23 +82,30 @@ class Plan(BaseModel):
 
     @property
     def runs(self) -> tuple[PlannedRun, ...]:
-        """Every planned run: by seed, held-out environment and method."""
+        """Every planned run: by held-out environment, seed and method."""
         return tuple(
             PlannedRun(method=name, held_out=fold, seed=seed)
-            for seed in self.seeds
             for fold in self.held_out
+            for seed in self.seeds
             for name in self.methods
         )
 
     @property
-    def run_config(self) -> RunConfig:
-        """The settings that all runs share."""
+    def shared_config(self) -> RunConfig:
+        """The settings that all runs share, with the defaults of those that a search chooses."""
         values = dict(self.run)
         update, objective = (
             UpdateConfig(**values.pop("update")),
             ObjectiveConfig(**values.pop("objective")),
         )
+        values["checkpoints"] = tuple(values["checkpoints"])
         return RunConfig(**values, update=update, objective=objective)
+
+    def config_of(self, run: PlannedRun) -> RunConfig:
+        """All settings of a run: the shared ones with those that were chosen for its method and fold."""
+        if not self.chosen:
+            return self.shared_config
+        return self.shared_config.with_settings(self.chosen[run.method][run.held_out])
 
     def identity(self, run: PlannedRun) -> str:
         """What a run's checkpoints call it: the plan's hash and the run's name."""
@@ -112,23 +132,20 @@ def make_plan(
     seed: int = 0,
     retention_share: float = 0.1,
     how_chosen: str = "the defaults of the library",
+    search: Search | None = None,
 ) -> Plan:
     """Plan ``methods`` x folds x ``seeds`` on a dataset; all its environments are held out in turn by default.
 
+    With a ``search``, each method and fold has the settings that it chose; it must be of this dataset, backbone, seed
+    and share of retention items, and list every method and fold.
+
     Raises :class:`UnknownNameError` for an unknown method or environment and :class:`RunError` for an empty plan.
     """
-    for name in methods:
-        method(name)
     environments = dataset.environments
-    for what, names in (("method", methods), ("environment", held_out), ("seed", seeds)):
-        twice = sorted({str(name) for name in names if names.count(name) > 1})
-        if twice:
-            raise RunError(
-                f"a {what} is named twice", found=", ".join(twice), expected="each one once"
-            )
-    for name in held_out:
-        if name not in environments:
-            raise UnknownNameError.of("environment of the dataset", name, environments)
+    require_names(dataset, methods, held_out)
+    if len(set(seeds)) < len(seeds):
+        twice = sorted({str(seed) for seed in seeds if seeds.count(seed) > 1})
+        raise RunError("a seed is named twice", found=", ".join(twice), expected="each one once")
     if len(environments) < 2 or not methods or not seeds:
         raise RunError(
             "nothing to plan",
@@ -136,7 +153,17 @@ def make_plan(
             expected="at least two environments (one is held out), one method and one seed",
         )
     folds = held_out or environments
-    values: dict[str, Any] = asdict(run)
+    chosen: dict[str, dict[str, Settings]] = {}
+    if search is not None:
+        search.require(
+            root_hash=dataset.manifest.root_hash,
+            backbone_digest=backbone_digest,
+            seed=seed,
+            retention_share=retention_share,
+        )
+        chosen = chosen_for(search, methods, folds)
+        search.require_same_training(run, methods)
+    values: dict[str, Any] = {**asdict(run), "checkpoints": list(run.checkpoints)}
     plan = Plan(
         format=FORMAT,
         dataset=str(dataset.path.resolve()),
@@ -144,13 +171,17 @@ def make_plan(
         backbone=backbone,
         backbone_digest=backbone_digest,
         methods=methods,
+        definitions={name: asdict(method(name)) for name in methods},
+        versions=versions_of_training(),
         held_out=folds,
         environments=environments,
         seeds=seeds,
         seed=seed,
         retention_share=retention_share,
         run=values,
-        how_chosen=how_chosen,
+        chosen=chosen,
+        how_chosen=how_chosen if search is None else search.in_words(),
+        search=None if search is None else search.digest,
         episode_order_hashes={},
     )
     needed = sorted({name for fold in folds for name in plan.sources(fold)})
@@ -172,6 +203,31 @@ def make_plan(
             order = episode_order(len(identities), num_draws, plan.run_seed(seed_of_run))
             hashes[f"{fold}/{seed_of_run}"] = json_digest([identities[i] for i in order])
     return plan.model_copy(update={"episode_order_hashes": hashes})
+
+
+def require_names(dataset: Dataset, methods: tuple[str, ...], held_out: tuple[str, ...]) -> None:
+    """Raise an error that names the first method or environment which is unknown or named twice."""
+    for name in methods:
+        method(name)
+    for what, names in (("method", methods), ("environment", held_out)):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise RunError(
+                f"a {what} is named twice", found=", ".join(twice), expected="each one once"
+            )
+    for name in held_out:
+        if name not in dataset.environments:
+            raise UnknownNameError.of("environment of the dataset", name, dataset.environments)
+
+
+def versions_of_training() -> dict[str, str]:
+    """The versions of everything that a run's bits depend on besides the machine."""
+    return {
+        "vcrt": vcrt.__version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "numpy": np.__version__,
+    }
 
 
 def write_plan(plan: Plan, path: Path) -> None:

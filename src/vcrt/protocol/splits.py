@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vcrt.randomness import generator
-from vcrt.records.dataset import Item
+from vcrt.records.dataset import Dataset, Item, load_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,28 @@ class SourceSplit:
 
     training: tuple[Item, ...]
     retention: tuple[Item, ...]
+
+
+def split_sources(
+    dataset: Dataset, held_out: str, retention_share: float, seed: int
+) -> SourceSplit:
+    """The split source items of a fold; no file of the environment ``held_out`` is opened.
+
+    A process that is asked for one fold again does not read it again; it never keeps two folds, so that what one holds
+    out is not in memory because another trains on it.
+    """
+    identity = (str(dataset.path), dataset.manifest.root_hash)
+    key = (*identity, held_out, retention_share, seed)
+    if key not in _LAST:
+        _LAST.clear()
+        names = [name for name in dataset.environments if name != held_out]
+        loaded = [load_items(dataset, name) for name in names]
+        _LAST[key] = source_split(loaded, retention_share, seed)
+    return _LAST[key]
+
+
+#: The fold that this process read last.
+_LAST: dict[tuple[str, str, str, float, int], SourceSplit] = {}
 
 
 def source_split(

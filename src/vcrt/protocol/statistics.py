@@ -22,6 +22,8 @@ from scipy.special import betaincinv
 from vcrt.errors import VcrtError
 
 FloatArray = npt.NDArray[np.float64]
+#: Ends of intervals are sums of floats: what is nearer to zero than this is zero.
+ZERO = 1e-12
 #: Upper bound on the elements of one block of resampled counts (32 MiB of 8-byte integers).
 MAX_BLOCK_ELEMENTS = 4 * 1024 * 1024
 
@@ -39,9 +41,9 @@ class Interval:
     @property
     def sign(self) -> int:
         """1 if the whole interval lies above zero, -1 if below, 0 if it includes zero."""
-        if self.low > 0:
+        if self.low > ZERO:
             return 1
-        return -1 if self.high < 0 else 0
+        return -1 if self.high < -ZERO else 0
 
 
 def proportion_interval(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
@@ -100,13 +102,13 @@ def paired_replicates(
     generator: np.random.Generator,
     *,
     num_resamples: int,
-) -> FloatArray:
-    """Macro mean differences ``[num_resamples]`` when items are resampled within each fold and runs are averaged."""
+) -> dict[str, FloatArray]:
+    """Each fold's mean differences ``[num_resamples]`` when its items are resampled and its runs averaged."""
     folds = _folds(differences_by_fold, num_resamples)
-    total = np.zeros(num_resamples)
-    for scores in folds.values():
-        total += _resampled_run_means(scores, generator, num_resamples).mean(axis=1)
-    return total / len(folds)
+    return {
+        fold: _resampled_run_means(scores, generator, num_resamples).mean(axis=1)
+        for fold, scores in folds.items()
+    }
 
 
 def hierarchical_replicates(
@@ -114,19 +116,18 @@ def hierarchical_replicates(
     generator: np.random.Generator,
     *,
     num_resamples: int,
-) -> FloatArray:
-    """Macro mean differences ``[num_resamples]`` when runs and items are both resampled within each fold.
+) -> dict[str, FloatArray]:
+    """Each fold's mean differences ``[num_resamples]`` when its runs and its items are both resampled.
 
     Runs and items are crossed: every run is scored on the same items, so one resample of items serves all runs.
     """
-    folds = _folds(differences_by_fold, num_resamples)
-    total = np.zeros(num_resamples)
-    for scores in folds.values():
+    replicates = {}
+    for fold, scores in _folds(differences_by_fold, num_resamples).items():
         num_runs = scores.shape[0]
         runs = generator.multinomial(num_runs, _uniform(num_runs), size=num_resamples)
         means = _resampled_run_means(scores, generator, num_resamples)
-        total += (runs * means).sum(axis=1) / num_runs
-    return total / len(folds)
+        replicates[fold] = (runs * means).sum(axis=1) / num_runs
+    return replicates
 
 
 def paired_bootstrap(
@@ -141,9 +142,8 @@ def paired_bootstrap(
     ``differences_by_fold`` maps each fold to ``[runs, items]``; one fold alone is allowed. The order of folds
     and of items does not change the result.
     """
-    _check_level(level)
     replicates = paired_replicates(differences_by_fold, generator, num_resamples=num_resamples)
-    return _percentile_interval(differences_by_fold, replicates, level)
+    return macro_interval(differences_by_fold, replicates, level)
 
 
 def hierarchical_bootstrap(
@@ -157,11 +157,43 @@ def hierarchical_bootstrap(
     With one run it has nothing to resample and equals the paired interval in distribution. With few runs it is still
     too narrow: resampling R runs shows only (R - 1) / R of their variance.
     """
-    _check_level(level)
     replicates = hierarchical_replicates(
         differences_by_fold, generator, num_resamples=num_resamples
     )
-    return _percentile_interval(differences_by_fold, replicates, level)
+    return macro_interval(differences_by_fold, replicates, level)
+
+
+def macro_interval(
+    scores_by_fold: Mapping[str, npt.ArrayLike],
+    replicates: Mapping[str, FloatArray],
+    level: float = 0.95,
+) -> Interval:
+    """The macro mean of ``scores_by_fold`` with the percentile interval of its folds' replicates."""
+    estimate = macro({fold: pass_rate(scores) for fold, scores in scores_by_fold.items()})
+    total = sum((replicates[fold] for fold in sorted(scores_by_fold)), start=np.zeros(()))
+    return _percentile_interval(estimate, total / len(scores_by_fold), level)
+
+
+def share_intervals(
+    differences_by_fold: Mapping[str, npt.ArrayLike],
+    replicates: Mapping[str, FloatArray],
+    level: float = 0.95,
+) -> dict[str, Interval]:
+    """Each fold's share of the macro difference, its mean over the sum of all folds' means, from their replicates.
+
+    Empty where the sum is zero, in the scores or in a resample: there is no share of nothing. Where the sum's own
+    interval includes zero, shares mean little; that is for the caller to see.
+    """
+    estimates = {fold: pass_rate(scores) for fold, scores in differences_by_fold.items()}
+    total = sum(replicates.values(), start=np.zeros(()))
+    if abs(sum(estimates.values())) <= ZERO or (abs(total) <= ZERO).any():
+        return {}
+    return {
+        fold: _percentile_interval(
+            estimates[fold] / sum(estimates.values()), replicates[fold] / total, level
+        )
+        for fold in estimates
+    }
 
 
 def _resampled_run_means(
@@ -181,10 +213,8 @@ def _resampled_run_means(
     return means
 
 
-def _percentile_interval(
-    differences_by_fold: Mapping[str, npt.ArrayLike], replicates: FloatArray, level: float
-) -> Interval:
-    estimate = macro({fold: pass_rate(scores) for fold, scores in differences_by_fold.items()})
+def _percentile_interval(estimate: float, replicates: FloatArray, level: float) -> Interval:
+    _check_level(level)
     tail = (1.0 - level) / 2.0
     low, high = np.quantile(replicates, [tail, 1.0 - tail])
     return Interval(

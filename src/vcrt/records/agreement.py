@@ -30,6 +30,7 @@ from vcrt.records.dataset import (
     write_agreement,
 )
 from vcrt.records.manifest import Agreement
+from vcrt.records.record_form import RecordForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class _Shard:
     episodes: tuple[Episode, ...]
     preset: Preset
     seed: int
+    form: RecordForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,9 @@ def verify_agreement(
     made = {name: (factories or {}).get(name, Registered(name)) for name in dataset.environments}
     for name, factory in made.items():
         _require_versions(dataset, name, factory)
-    preset = Preset(
-        num_operations=dataset.manifest.num_operations, orbit_size=dataset.manifest.orbit_size
-    )
-    total = sum(c.episodes for some in dataset.manifest.counts.values() for c in some.values())
+    manifest = dataset.manifest
+    preset = manifest.preset
+    total = sum(c.episodes for some in manifest.counts.values() for c in some.values())
     task = progress.task("verify: replay everything in fresh processes", total, "episodes")
     num_episodes = num_records = num_replays = 0
     # One environment after the other, so that only its rows are in memory.
@@ -79,7 +80,9 @@ def verify_agreement(
         results = in_fresh_processes(
             _replay_again,
             (
-                _Shard(factory, tuple(map(_episode, part)), preset, dataset.manifest.seed)
+                _Shard(
+                    factory, tuple(map(_episode, part)), preset, manifest.seed, manifest.record_form
+                )
                 for part in parts
             ),
             jobs=jobs,
@@ -143,7 +146,7 @@ def _replay_again(shard: _Shard) -> list[_Again]:
         if isinstance(outcome, Exclusion):
             again.append(_Again({}, {}, f"{outcome.kind}: {outcome.detail}"))
         else:
-            anonymised = anonymise(outcome, shard.seed)
+            anonymised = anonymise(outcome, shard.seed, shard.form)
             again.append(_Again(audit_row(outcome, anonymised), policy_row(anonymised.record)))
     return again
 

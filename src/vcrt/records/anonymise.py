@@ -13,6 +13,7 @@ from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.orders import Order, all_orders
 from vcrt.randomness import generator
 from vcrt.records.policy_view import POINTER_POOL, PointerRelation, PolicyRecord
+from vcrt.records.record_form import PLAIN_FORM, RecordForm
 from vcrt.records.supervision import SupervisedRecord
 
 
@@ -24,8 +25,8 @@ class Anonymised:
     slot_of_operation: tuple[int, ...]
 
 
-def anonymise(certified: CertifiedEpisode, seed: int) -> Anonymised:
-    """Draw fresh pointers for the operations and express the relation graph in them.
+def anonymise(certified: CertifiedEpisode, seed: int, form: RecordForm = PLAIN_FORM) -> Anonymised:
+    """Draw fresh pointers for the operations and express the relation graph in them, in the given form.
 
     The record's identity is a digest that cannot be traced back without the audit view.
     """
@@ -39,7 +40,10 @@ def anonymise(certified: CertifiedEpisode, seed: int) -> Anonymised:
         record=PolicyRecord(
             record_id=sha256_hex(canonical_json(["vcrt record", seed, content]))[:16],
             pointers=pointers,
-            relations=tuple(sorted(_in_slots(r, slots) for r in certified.relations)),
+            relations=tuple(
+                sorted(_in_slots(relation, slots) for relation in form.stated(certified.relations))
+            ),
+            distractors=form.draw_distractors(pointers, generator(seed, "distractors", content)),
         ),
         slot_of_operation=slots,
     )

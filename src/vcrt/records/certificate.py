@@ -80,7 +80,7 @@ class _Document(_Strict):
 
     format: str
     num_operations: Annotated[int, Field(ge=2, le=MAX_OPERATIONS)]
-    orbit_size: Annotated[int, Field(ge=1)]
+    orbit_size: Annotated[int, Field(ge=1)] | None
     episode: _Episode
     versions: _Versions
     replays: list[_Replay]
@@ -155,7 +155,7 @@ def read_certificate(path: Path) -> SealedCertificate:
             "the certificate's replays do not certify its episode",
             where=f"{path}, field replays",
             found=f"{outcome.kind}: {outcome.detail}",
-            expected=f"{preset.orbit_size} legal orders of {preset.num_operations} operations",
+            expected=preset.text,
             remedy=_REMEDY,
         )
     derived = certificate_document(outcome, preset)

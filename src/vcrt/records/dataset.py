@@ -12,11 +12,10 @@ that it is the same for every version of the file format. The files' own SHA-256
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcrt.certification.episodes import Preset
 from vcrt.errors import DatasetError
 from vcrt.hashing import canonical_json, file_digest, json_digest
 from vcrt.records.anonymise import anonymise, supervise
@@ -78,8 +77,8 @@ def rows_digest(rows: Iterable[dict[str, str]]) -> str:
     return json_digest([json_digest(row) for row in rows])
 
 
-def open_dataset(path: Path, *, without: str | None = None) -> Dataset:
-    """Open a dataset and check every file against the manifest; those of ``without`` are left unopened and unchecked.
+def open_dataset(path: Path, *, without: Collection[str] = ()) -> Dataset:
+    """Open a dataset and check every file against the manifest; those of ``without`` (environments) stay unopened.
 
     Raises :class:`DatasetError` naming the file that is missing, altered or unexpected. Whether its replays agree is
     another question: see :func:`require_agreement`.
@@ -110,7 +109,7 @@ def open_dataset(path: Path, *, without: str | None = None) -> Dataset:
             found=", ".join(sorted(set(manifest.files) ^ set(manifest.content))),
             remedy="make the dataset again with `vcrt certify`",
         )
-    closed = () if without is None else (audit_name(without), policy_name(without))
+    closed = {part(name) for name in without for part in (audit_name, policy_name)}
     for name, entry in manifest.files.items():
         if name in closed:
             continue
@@ -224,6 +223,7 @@ class Item:
     """A supervised record and what the protocol (never the policy) knows of it."""
 
     supervised: SupervisedRecord
+    environment: str
     episode_id: str
     schema: str
     source: str
@@ -235,13 +235,11 @@ def load_items(dataset: Dataset, environment: str) -> list[Item]:
     Relations and orbits are derived again from the sealed replays, never taken as text.
     """
     records = read_policy_records(dataset, environment)
-    preset = Preset(
-        num_operations=dataset.manifest.num_operations, orbit_size=dataset.manifest.orbit_size
-    )
+    preset = dataset.manifest.preset
     items = []
     for row in read_audit(dataset, environment):
         certified = certified_from_row(row, preset)
-        anonymised = anonymise(certified, dataset.manifest.seed)
+        anonymised = anonymise(certified, dataset.manifest.seed, dataset.manifest.record_form)
         if records.get(anonymised.record.record_id) != anonymised.record:
             raise DatasetError(
                 "an episode's policy record is not the one that its evidence gives",
@@ -251,6 +249,7 @@ def load_items(dataset: Dataset, environment: str) -> list[Item]:
         items.append(
             Item(
                 supervised=supervise(certified, anonymised),
+                environment=environment,
                 episode_id=row["episode_id"],
                 schema=row["schema"],
                 source=row["source"],

@@ -41,6 +41,7 @@ from vcrt.records.manifest import (
     conformance_counts,
     model_bytes,
 )
+from vcrt.records.record_form import PLAIN_FORM, RecordForm
 from vcrt.storage import (
     publish_directory,
     remove_partial,
@@ -58,15 +59,17 @@ def make_dataset(
     backend: Backend = "loky",
     progress: Progress = SILENT,
     factories: Mapping[str, EnvironmentFactory] | None = None,
+    form: RecordForm = PLAIN_FORM,
 ) -> Dataset:
     """Certify a configuration and freeze it as a new dataset, going on where an interrupted call stopped.
+
+    ``form`` says how the records state the relations; what was certified before an interruption serves any form.
 
     Raises :class:`DatasetError` if ``path`` exists or if unfinished work of another configuration is in the way,
     :class:`UncertifiableError` if too little was certified, and what :func:`vcrt.certification.run.certify` raises.
     """
     shards = unfinished_path(path)
-    if path.exists() and _is_finished(path, shards, config):
-        shutil.rmtree(shards)
+    discard_work_of_finished(config, path, form)
     require_new(path, DatasetError)
     refuse_foreign(shards)
     shards.mkdir(exist_ok=True)
@@ -82,7 +85,7 @@ def make_dataset(
                     progress=progress,
                     factories=factories,
                 )
-                dataset = freeze(config, certified, path)
+                dataset = freeze(config, certified, path, form)
             except UncertifiableError:
                 # Only this error: under any other the finished shards are still of use.
                 shutil.rmtree(shards)
@@ -94,7 +97,16 @@ def make_dataset(
     return dataset
 
 
-def _is_finished(path: Path, shards: Path, config: CertificationConfig) -> bool:
+def discard_work_of_finished(
+    config: CertificationConfig, path: Path, form: RecordForm = PLAIN_FORM
+) -> None:
+    """Remove the unfinished work beside a dataset that a killed call published without coming to remove it."""
+    shards = unfinished_path(path)
+    if _is_finished(path, shards, config, form):
+        shutil.rmtree(shards)
+
+
+def _is_finished(path: Path, shards: Path, config: CertificationConfig, form: RecordForm) -> bool:
     """Whether the dataset of this configuration was published, and only its unfinished work not removed yet."""
     if not (path / MANIFEST).is_file() or not shards.is_dir():
         return False
@@ -103,7 +115,7 @@ def _is_finished(path: Path, shards: Path, config: CertificationConfig) -> bool:
     asked = config.to_json()
     known = read_identity(shards).get("config") == asked
     names = ("seed", "num_operations", "orbit_size", "series")
-    return known and frozen == [asked[name] for name in names]
+    return known and manifest.record_form == form and frozen == [asked[name] for name in names]
 
 
 def unfinished_path(path: Path) -> Path:
@@ -112,10 +124,13 @@ def unfinished_path(path: Path) -> Path:
 
 
 def freeze(
-    config: CertificationConfig, certified: Sequence[CertifiedSchema], path: Path
+    config: CertificationConfig,
+    certified: Sequence[CertifiedSchema],
+    path: Path,
+    form: RecordForm = PLAIN_FORM,
 ) -> Dataset:
     """Write a new dataset directory and publish it by one rename; raises :class:`DatasetError` if it exists."""
-    publish_directory(path, lambda partial: _fill(config, certified, partial), DatasetError)
+    publish_directory(path, lambda partial: _fill(config, certified, partial, form), DatasetError)
     return open_dataset(path)
 
 
@@ -129,7 +144,10 @@ class _Written:
 
 
 def _fill(
-    config: CertificationConfig, certified: Sequence[CertifiedSchema], directory: Path
+    config: CertificationConfig,
+    certified: Sequence[CertifiedSchema],
+    directory: Path,
+    form: RecordForm,
 ) -> None:
     if not any(schema.num_episodes for schema in certified):
         raise UncertifiableError(
@@ -150,7 +168,7 @@ def _fill(
         written = _Written()
         schemas = [schema for schema in certified if schema.environment == environment]
         audit, policy = audit_name(environment), policy_name(environment)
-        write_rows(_audit_rows(config, schemas, written), AUDIT_COLUMNS, directory / audit)
+        write_rows(_audit_rows(config, schemas, written, form), AUDIT_COLUMNS, directory / audit)
         # By digest, so that the order of the rows says nothing.
         written.policy.sort(key=lambda row: row["record_id"])
         write_rows(written.policy, POLICY_COLUMNS, directory / policy)
@@ -160,6 +178,7 @@ def _fill(
     manifest = Manifest(
         format=FORMAT,
         seed=config.seed,
+        record_form=form,
         num_operations=config.preset.num_operations,
         orbit_size=config.preset.orbit_size,
         series=[series.to_json() for series in config.series],
@@ -180,7 +199,10 @@ def _fill(
 
 
 def _audit_rows(
-    config: CertificationConfig, schemas: Sequence[CertifiedSchema], written: _Written
+    config: CertificationConfig,
+    schemas: Sequence[CertifiedSchema],
+    written: _Written,
+    form: RecordForm,
 ) -> Iterator[dict[str, str]]:
     """The audit rows, one at a time; what else the dataset needs of them is left in ``written``."""
     num_orders = factorial(config.preset.num_operations)
@@ -188,7 +210,7 @@ def _audit_rows(
         relations: Counter[str] = Counter()
         legal_orders = 0
         for episode in schema.episodes():
-            anonymised = anonymise(episode, config.seed)
+            anonymised = anonymise(episode, config.seed, form)
             relations.update(relation.kind for relation in episode.relations)
             legal_orders += len(episode.orbit)
             row = audit_row(episode, anonymised)

@@ -12,11 +12,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
+from vcrt.certification.episodes import Preset
 from vcrt.certification.run import CertifiedSchema
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, json_digest
+from vcrt.records.record_form import PLAIN_FORM, RecordForm
 
 FORMAT = "vcrt-dataset/2"
 MANIFEST, AGREEMENT = "manifest.json", "agreement.json"
@@ -62,8 +70,11 @@ class Manifest(_Strict):
 
     format: str
     seed: int
+    record_form: RecordForm = PLAIN_FORM
+    """How the records state the relations; left out of the file where they state all of them."""
     num_operations: int
-    orbit_size: int
+    orbit_size: int | None
+    """None where episodes have several anti-diamonds."""
     series: list[dict[str, Any]]
     counts: dict[str, dict[str, SchemaCounts]]
     conformance: dict[str, dict[str, CheckCounts]]
@@ -71,6 +82,18 @@ class Manifest(_Strict):
     content: dict[str, str]
     root_hash: str
     files: dict[str, FileEntry]
+
+    @model_serializer(mode="wrap")
+    def _without_the_plain_form(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        value: dict[str, Any] = handler(self)
+        if self.record_form == PLAIN_FORM:
+            value.pop("record_form", None)
+        return value
+
+    @property
+    def preset(self) -> Preset:
+        """What the dataset's episodes look like."""
+        return Preset(num_operations=self.num_operations, orbit_size=self.orbit_size)
 
     def computed_root_hash(self) -> str:
         """The root hash of everything in the manifest but the files' own sizes and digests."""

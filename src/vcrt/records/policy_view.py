@@ -1,8 +1,8 @@
 """The policy view: the anonymous record that a model sees, and its rendering as tokens.
 
-A record holds pointers drawn afresh for each episode and one typed relation for each related pair. It holds no
-environment, schema, verdict, message, mask or operation order. *Slots* number a record's pointers in ascending
-order; orders of a record are orders of slots.
+A record holds pointers drawn afresh for each episode and typed relations between them, in a dataset's form (see
+:mod:`vcrt.records.record_form`). It holds no environment, schema, verdict, message, mask or operation order. *Slots*
+number a record's pointers in ascending order; orders of a record are orders of slots.
 
 Not covered: text for language models with a tokenizer of their own (see :mod:`vcrt.policy`).
 """
@@ -19,6 +19,8 @@ from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
 
 POINTER_POOL = 8
+#: The most relations among operations that do not occur which a record may have.
+MAX_DISTRACTORS = 4
 
 RelationType: TypeAlias = Literal["commutes", "precedes", "conflicts"]
 Serialisation: TypeAlias = Literal["sorted", "shuffled"]
@@ -42,17 +44,27 @@ class PointerRelation:
     kind: RelationType
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class Distractor:
+    """A typed relation between two pointers of operations that do not occur; it says nothing about those that do."""
+
+    first: int
+    second: int
+    kind: RelationType
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyRecord:
     """What the policy sees of one episode.
 
-    ``pointers[slot]`` is the pointer (0 to ``POINTER_POOL - 1``) of a slot, ascending; ``relations`` are sorted.
-    ``record_id`` is opaque and is never rendered.
+    ``pointers[slot]`` is the pointer (0 to ``POINTER_POOL - 1``) of a slot, ascending; ``relations`` and
+    ``distractors`` are sorted. ``record_id`` is opaque and is never rendered.
     """
 
     record_id: str
     pointers: tuple[int, ...]
     relations: tuple[PointerRelation, ...]
+    distractors: tuple[Distractor, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"policy record {self.record_id!r}"
@@ -75,13 +87,8 @@ class PolicyRecord:
                 raise MalformedInputError(
                     "a relation names a slot that does not exist", where=where, found=str(relation)
                 )
-            if relation.kind not in RELATION_TOKENS:
-                raise MalformedInputError(
-                    "unknown relation type",
-                    where=where,
-                    found=relation.kind,
-                    expected=f"one of {', '.join(RELATION_TOKENS)}",
-                )
+            _require_kind(relation.kind, where)
+        _require_distractors(self.distractors, self.pointers, where)
 
     @property
     def num_operations(self) -> int:
@@ -89,25 +96,70 @@ class PolicyRecord:
         return len(self.pointers)
 
     def to_json(self) -> dict[str, Json]:
-        """The JSON form; :func:`record_from_json` reads it."""
-        return {
+        """The JSON form; :func:`record_from_json` reads it. Distractors, if there are any, are of pointers."""
+        value: dict[str, Json] = {
             "record_id": self.record_id,
             "pointers": list(self.pointers),
             "relations": [[r.first, r.second, r.kind] for r in self.relations],
         }
+        if self.distractors:
+            value["distractors"] = [[d.first, d.second, d.kind] for d in self.distractors]
+        return value
+
+
+def _require_kind(kind: str, where: str) -> None:
+    if kind not in RELATION_TOKENS:
+        raise MalformedInputError(
+            "unknown relation type",
+            where=where,
+            found=kind,
+            expected=f"one of {', '.join(RELATION_TOKENS)}",
+        )
+
+
+def _require_distractors(
+    distractors: Sequence[Distractor], pointers: Sequence[int], where: str
+) -> None:
+    others = set(range(POINTER_POOL)) - set(pointers)
+    for distractor in distractors:
+        _require_kind(distractor.kind, where)
+        ends = {distractor.first, distractor.second}
+        if len(ends) != 2 or not ends <= others:
+            raise MalformedInputError(
+                "a distractor must join two pointers that are not the record's own",
+                where=where,
+                found=str(distractor),
+                expected=f"two of {', '.join(map(str, sorted(others)))}",
+            )
+    joined = {frozenset((d.first, d.second)) for d in distractors}
+    if len(joined) != len(distractors) or len(distractors) > MAX_DISTRACTORS:
+        raise MalformedInputError(
+            "too many distractors, or two for one pair",
+            where=where,
+            found=str(distractors),
+            expected=f"at most {MAX_DISTRACTORS}, each for a pair of its own",
+        )
 
 
 def record_from_json(value: Mapping[str, object]) -> PolicyRecord:
     """Read a record; raises :class:`MalformedInputError` for anything that ``to_json`` does not write."""
     try:
         record_id, pointers, relations = value["record_id"], value["pointers"], value["relations"]
-        if set(value) != {"record_id", "pointers", "relations"} or not isinstance(record_id, str):
+        distractors = value.get("distractors", [])
+        known = {"record_id", "pointers", "relations", "distractors"}
+        if not set(value) <= known or not isinstance(record_id, str):
             raise TypeError("unexpected fields")
         if not isinstance(pointers, list) or not isinstance(relations, list):
             raise TypeError("pointers and relations must be lists")
-        triples = tuple(PointerRelation(int(a), int(b), kind) for a, b, kind in relations)
+        if not isinstance(distractors, list):
+            raise TypeError("distractors must be a list")
+        if "distractors" in value and not distractors:
+            raise TypeError("distractors are left out where there are none")
         return PolicyRecord(
-            record_id=record_id, pointers=tuple(int(p) for p in pointers), relations=triples
+            record_id=record_id,
+            pointers=tuple(int(p) for p in pointers),
+            relations=tuple(PointerRelation(int(a), int(b), kind) for a, b, kind in relations),
+            distractors=tuple(Distractor(int(a), int(b), kind) for a, b, kind in distractors),
         )
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, MalformedInputError):
@@ -115,7 +167,8 @@ def record_from_json(value: Mapping[str, object]) -> PolicyRecord:
         raise MalformedInputError(
             "not a policy record",
             found=f"{type(error).__name__}: {error}",
-            expected='{"record_id": str, "pointers": [int], "relations": [[slot, slot, type]]}',
+            expected='{"record_id": str, "pointers": [int], "relations": [[slot, slot, type]]} and, if it has some, '
+            '"distractors": [[pointer, pointer, type]]',
         ) from error
 
 
@@ -126,11 +179,13 @@ def render(
 
     ``sorted``: relations sorted by pointer and always first-before-second. ``shuffled``: pointers and relations in
     random order and either direction, as a verifier may serialise them. ``commutes`` is printed in random order in
-    both, so that its direction means nothing.
+    both, so that its direction means nothing. Distractors are printed as relations are, among them.
     """
     slots = list(range(record.num_operations))
+    own = record.pointers
+    stated = [Distractor(own[r.first], own[r.second], r.kind) for r in record.relations]
     statements: list[tuple[int, str, int]] = []
-    for relation in record.relations:
+    for relation in (*stated, *record.distractors):
         forward, backward = RELATION_TOKENS[relation.kind]
         either_way = relation.kind == "commutes" or serialisation == "shuffled"
         if either_way and generator.integers(2):
@@ -142,10 +197,9 @@ def render(
         generator.shuffle(statements)
     else:
         statements.sort(key=lambda statement: (statement[0], statement[2]))
-    pointer = [POINTER_TOKENS[p] for p in record.pointers]
-    tokens = [BEGIN, POINTERS, *(pointer[slot] for slot in slots), RELATIONS]
+    tokens = [BEGIN, POINTERS, *(POINTER_TOKENS[own[slot]] for slot in slots), RELATIONS]
     for left, token, right in statements:
-        tokens += [pointer[left], token, pointer[right], SEPARATOR]
+        tokens += [POINTER_TOKENS[left], token, POINTER_TOKENS[right], SEPARATOR]
     return [*tokens, ANSWER]
 
 

@@ -1,7 +1,6 @@
 """The numbers of a report: rates, differences and retention with their intervals, computed once from the contents.
 
-Each interval has its own named generator, so that it does not depend on which other intervals are computed. Not
-covered: conclusions (:mod:`vcrt.report.judgement`), wording, rounding and drawing. Everything is a fraction of 1.
+Not covered: conclusions (:mod:`vcrt.report.judgement`), wording, rounding and drawing. Everything is a fraction of 1.
 """
 
 from __future__ import annotations
@@ -11,33 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcrt.protocol.statistics import (
-    FloatArray,
-    Interval,
-    hierarchical_bootstrap,
-    negative_comparisons,
-    paired_bootstrap,
-    paired_differences,
-)
-from vcrt.randomness import generator
+from vcrt.protocol.statistics import Interval, paired_differences
 from vcrt.report import paper
+from vcrt.report.by_update import UpdatePoint, update_points
+from vcrt.report.comparisons import FROZEN, Comparison, compare
 from vcrt.report.contents import ReportContents
-
-#: The name under which rows show the backbone before training.
-FROZEN = "Frozen backbone"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Estimate:
-    """One estimate with both intervals: items resampled (the paper's), and runs and items resampled."""
-
-    items: Interval
-    runs_and_items: Interval
-
-    @property
-    def value(self) -> float:
-        """The estimate itself, the same for both intervals."""
-        return self.items.estimate
+from vcrt.report.estimates import Estimate, by_run, resample
+from vcrt.report.task import is_papers_task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,25 +26,11 @@ class MethodResult:
     method: str
     folds: Mapping[str, Estimate]
     macro: Estimate | None
-    #: By fold and seed.
-    run_rates: Mapping[str, Mapping[int, float]]
+    #: By fold and seed, with the interval over items.
+    run_rates: Mapping[str, Mapping[int, Interval]]
     #: Pass rate on source items not trained on, minus the frozen backbone's.
     retention: Mapping[str, Estimate]
-    run_retention: Mapping[str, Mapping[int, float]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """``method`` minus ``minus``, paired by item and by seed; ``macro`` only if both have every fold."""
-
-    method: str
-    minus: str
-    folds: Mapping[str, Estimate]
-    macro: Estimate | None
-    #: How many pairs of runs each fold has.
-    num_runs: Mapping[str, int]
-    num_negative: int
-    num_comparisons: int
+    run_retention: Mapping[str, Mapping[int, Interval]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,12 +44,18 @@ class Analysis:
     results: tuple[MethodResult, ...]
     frozen: Mapping[str, Estimate]
     frozen_macro: Estimate
+    #: Whether an item asks what the paper's do; if not, signs are not compared with the paper's.
+    same_task: bool
     #: The method under study, if the plan has it.
     method: str | None
     #: The stronger of the matched baselines by macro, if the plan has one with every fold.
     strongest_baseline: str | None
     #: The method under study minus each other method, and minus the frozen backbone.
     comparisons: Mapping[str, Comparison]
+    #: What the interface alone gives: the one matched baseline minus the other.
+    interface: Comparison | None
+    #: Pass rates of every scored checkpoint; empty if there is none.
+    by_update: tuple[UpdatePoint, ...]
 
     @property
     def headline(self) -> Comparison | None:
@@ -93,17 +64,18 @@ class Analysis:
             return None
         return self.comparisons.get(self.strongest_baseline)
 
-    def largest_decline(self, folds: Collection[str]) -> tuple[float, MethodResult, str, int]:
+    def largest_decline(self, folds: Collection[str]) -> tuple[Interval, MethodResult, str, int]:
         """The lowest source retention of a single run on some folds: its value, method, fold and seed."""
         runs = (
-            (value, index, fold, seed)
+            (value.estimate, index, fold, seed)
             for index, result in enumerate(self.results)
             for fold, by_seed in result.run_retention.items()
             if fold in folds
             for seed, value in by_seed.items()
         )
-        value, index, fold, seed = min(runs)
-        return value, self.results[index], fold, seed
+        _, index, fold, seed = min(runs)
+        result = self.results[index]
+        return result.run_retention[fold][seed], result, fold, seed
 
 
 def analyse(contents: ReportContents) -> Analysis:
@@ -113,22 +85,30 @@ def analyse(contents: ReportContents) -> Analysis:
         fold: contents.frozen[fold].held_out_passes[np.newaxis].astype(np.float64)
         for fold in contents.folds
     }
-    method = next((m for m in contents.methods if paper.same_name(m, paper.METHOD)), None)
+    before = resample(contents, frozen, "pass rate", FROZEN)
+    method = _named(contents, paper.METHOD)
     comparisons = {}
     if method is not None:
         others = [FROZEN, *(m for m in contents.methods if m != method)]
-        comparisons = {other: _comparison(contents, method, other) for other in others}
+        comparisons = {other: compare(contents, method, other) for other in others}
     return Analysis(
         folds=contents.folds,
         num_items={f: contents.frozen[f].held_out_passes.size for f in contents.folds},
         num_retention_items={f: contents.frozen[f].retention_passes.size for f in contents.folds},
         results=results,
-        frozen=_by_fold(contents, frozen, "pass rate", FROZEN),
-        frozen_macro=_estimate(contents, frozen, "pass rate", FROZEN, "macro"),
+        frozen=before.by_fold(),
+        frozen_macro=before.mean(contents.folds),
+        same_task=is_papers_task(contents),
         method=method,
         strongest_baseline=_strongest(results),
         comparisons={name: c for name, c in comparisons.items() if c.folds},
+        interface=_interface(contents),
+        by_update=update_points(contents),
     )
+
+
+def _named(contents: ReportContents, name: str) -> str | None:
+    return next((m for m in contents.methods if paper.same_name(m, name)), None)
 
 
 def _strongest(results: tuple[MethodResult, ...]) -> str | None:
@@ -141,82 +121,34 @@ def _strongest(results: tuple[MethodResult, ...]) -> str | None:
     return max(macros, key=lambda name: macros[name]) if macros else None
 
 
+def _interface(contents: ReportContents) -> Comparison | None:
+    first, second = (
+        _named(contents, name) for name in (paper.INTERFACE.method, paper.INTERFACE.minus)
+    )
+    if first is None or second is None:
+        return None
+    found = compare(contents, first, second)
+    return found if found.folds else None
+
+
 def _method_result(contents: ReportContents, method: str) -> MethodResult:
-    passes, changes, run_rates, run_retention = {}, {}, {}, {}
+    passes, changes, seeds = {}, {}, {}
     for fold in contents.folds:
         runs = contents.runs_of(method, fold)
         if not runs:
             continue
+        seeds[fold] = list(runs)
         passes[fold] = np.array([run.held_out_passes for run in runs.values()], dtype=np.float64)
         changes[fold] = paired_differences(
             [run.retention_passes for run in runs.values()],
             [contents.frozen_retention(run) for run in runs.values()],
         )
-        run_rates[fold] = dict(zip(runs, passes[fold].mean(axis=1).tolist(), strict=True))
-        run_retention[fold] = dict(zip(runs, changes[fold].mean(axis=1).tolist(), strict=True))
-    rates, macro = _estimates(contents, passes, "pass rate", method)
+    rates = resample(contents, passes, "pass rate", method)
     return MethodResult(
         method=method,
-        folds=rates,
-        macro=macro,
-        run_rates=run_rates,
-        retention=_by_fold(contents, changes, "retention", method),
-        run_retention=run_retention,
-    )
-
-
-def _comparison(contents: ReportContents, method: str, other: str) -> Comparison:
-    differences = {}
-    for fold in contents.folds:
-        first = contents.runs_of(method, fold)
-        second = contents.runs_of(other, fold)
-        seeds = [seed for seed in first if other == FROZEN or seed in second]
-        if seeds:
-            baseline = [
-                contents.frozen[fold].held_out_passes
-                if other == FROZEN
-                else second[seed].held_out_passes
-                for seed in seeds
-            ]
-            differences[fold] = paired_differences(
-                [first[seed].held_out_passes for seed in seeds], baseline
-            )
-    folds, macro = _estimates(contents, differences, "difference", f"{method}-{other}")
-    num_negative, num_comparisons = negative_comparisons(differences)
-    return Comparison(
-        method=method,
-        minus=other,
-        folds=folds,
-        macro=macro,
-        num_runs={fold: len(values) for fold, values in differences.items()},
-        num_negative=num_negative,
-        num_comparisons=num_comparisons,
-    )
-
-
-def _estimates(
-    contents: ReportContents, scores: Mapping[str, FloatArray], *names: str
-) -> tuple[dict[str, Estimate], Estimate | None]:
-    """Each fold's estimate, and the macro estimate if no fold of the report is missing."""
-    complete = set(scores) == set(contents.folds)
-    folds = _by_fold(contents, scores, *names)
-    return folds, _estimate(contents, scores, *names, "macro") if complete else None
-
-
-def _by_fold(
-    contents: ReportContents, scores: Mapping[str, FloatArray], *names: str
-) -> dict[str, Estimate]:
-    return {
-        fold: _estimate(contents, {fold: values}, *names, fold) for fold, values in scores.items()
-    }
-
-
-def _estimate(contents: ReportContents, scores: Mapping[str, FloatArray], *names: str) -> Estimate:
-    return Estimate(
-        items=paired_bootstrap(
-            scores, generator(contents.seed, "report", "items", *names), contents.num_resamples
-        ),
-        runs_and_items=hierarchical_bootstrap(
-            scores, generator(contents.seed, "report", "runs", *names), contents.num_resamples
-        ),
+        folds=rates.by_fold(),
+        macro=rates.macro(contents.folds),
+        run_rates=by_run(contents, passes, seeds, "pass rate", method),
+        retention=resample(contents, changes, "retention", method).by_fold(),
+        run_retention=by_run(contents, changes, seeds, "retention", method),
     )

@@ -50,7 +50,7 @@ def anonymity_table(report: AnonymityReport) -> Table:
         rows=tuple(rows),
         note=(
             "AUC of a linear classifier by cross-validation in five folds that share no source, among records with "
-            "the same relation types (row order: of the same file); 0.5 is chance. "
+            "equal relations up to renaming (row order: of the same file); 0.5 is chance. "
             f"The intervals are simultaneous: all {len(report.results)} hold at once in {100 * report.level:.0f}% of "
             "cases; a leak is an interval above 0.5. p is the share of permutations of the labels that give as much, "
             "for that row alone. Controls are guesses that must succeed; elsewhere the legal order is asked about "
@@ -76,7 +76,11 @@ def anonymity_sentences(report: AnonymityReport) -> list[str]:
     """The verdict, and what could not be measured."""
     probes = counted(len(report.results), "probe")
     summary = f"{probes} of the policy records' anonymity, none above chance."
-    if report.leaks:
+    if not report.results:
+        summary = (
+            "Nothing is known about the policy records' anonymity: no probe has enough records."
+        )
+    elif report.leaks:
         found = listed([f"{r.target} from {r.view} (AUC {r.auc:.3f})" for r in report.leaks])
         summary = f"The policy records are not anonymous: of {probes}, these guess: {found}."
     sentences = [summary]

@@ -7,7 +7,7 @@ contents give equal bytes. Not covered: how the numbers were obtained, and any r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from vcrt.errors import VcrtError
 from vcrt.protocol.anonymity.result import AnonymityReport
+from vcrt.protocol.search import Search
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
@@ -41,9 +42,20 @@ class RunReport:
     held_out_passes: BoolArray
     retention_passes: BoolArray
     curve: tuple[Mapping[str, float], ...] = ()
+    #: ``[held-out items]``: the frozen backbone's passes as this run's method sees the records; None as below.
+    frozen_held_out_passes: BoolArray | None = None
     #: ``[retention items]``: the frozen backbone's passes as this run's method sees the records; None where that is how
     #: ``ReportContents.frozen`` was scored.
     frozen_retention_passes: BoolArray | None = None
+    #: Greedy passes of the run's earlier checkpoints by update, on the same items; its last update is the run itself.
+    checkpoints: Mapping[int, FoldScore] = field(default_factory=dict)
+    #: CPU time of the run's training, in seconds; None where it was not recorded.
+    cpu_seconds: float | None = None
+
+    @property
+    def last_update(self) -> int:
+        """The last update that was logged or, where none was, scored; 0 if there is neither."""
+        return int(max([0, *self.checkpoints, *(row["update"] for row in self.curve)]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,6 +78,8 @@ class ReportContents:
     runs: tuple[RunReport, ...]
     not_measured: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
+    #: The search that the plan was made with; None if there was none.
+    search: Search | None = None
     #: What a probe could guess of the policy records; None where none was run.
     anonymity: AnonymityReport | None = None
     seed: int = 0
@@ -109,10 +123,17 @@ def _check_items(run: RunReport, frozen: Mapping[str, FoldScore]) -> None:
     if run.held_out not in frozen:
         raise VcrtError("the frozen backbone was not scored on a fold", where=where)
     reference = frozen[run.held_out]
-    pairs = (
-        ("held-out items", run.held_out_passes, reference.held_out_passes),
-        ("retention items", run.retention_passes, reference.retention_passes),
+    scored = (
+        FoldScore(held_out_passes=run.held_out_passes, retention_passes=run.retention_passes),
     )
+    pairs = [
+        pair
+        for score in (*scored, *run.checkpoints.values())
+        for pair in (
+            ("held-out items", score.held_out_passes, reference.held_out_passes),
+            ("retention items", score.retention_passes, reference.retention_passes),
+        )
+    ]
     for what, passes, expected in pairs:
         if passes.ndim != 1 or passes.size == 0 or passes.shape != expected.shape:
             raise VcrtError(

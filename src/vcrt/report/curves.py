@@ -20,6 +20,7 @@ CURVE_TITLES: Mapping[str, str] = {
     "loss": "Loss",
     "policy_loss": "Policy loss",
     "anti_diamond_loss": "Anti-diamond loss",
+    "contrastive_loss": "Contrastive loss",
     "commutation": "Commutation divergence",
     "retention": "Decline of source orbit mass",
     "action_kl": "Action KL",

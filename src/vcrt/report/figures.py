@@ -12,7 +12,7 @@ from typing import Any
 
 import altair as alt
 
-from vcrt.report.analysis import Analysis, Estimate
+from vcrt.report.analysis import Analysis
 from vcrt.report.contents import ReportContents
 from vcrt.report.curves import (
     CURVE_TITLES,
@@ -22,6 +22,7 @@ from vcrt.report.curves import (
     curve_points,
     quantities,
 )
+from vcrt.report.estimates import Estimate
 from vcrt.report.panels import (
     COLORS,
     Figure,
@@ -104,7 +105,7 @@ def pass_rate_figure(contents: ReportContents, analysis: Analysis) -> Figure:
                 name = label(result.method)
                 rows.append(_interval_row(name, result.folds[fold]))
                 dots += [
-                    {"label": name, "rate": percent(rate)}
+                    {"label": name, "rate": percent(rate.estimate)}
                     for rate in result.run_rates[fold].values()
                 ]
         frozen = percent(analysis.frozen[fold].value)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from vcrt.protocol.evaluation import (
     FROZEN_AS,
     openings,
+    other_openings,
     passes_array,
     read_metrics,
     read_scores,
     view_of,
 )
-from vcrt.protocol.experiment import Experiment, planned_dataset
+from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search
 from vcrt.records.dataset import require_agreement
 from vcrt.report.anonymity import read_anonymity
 from vcrt.report.contents import FoldScore, ReportContents, RunReport
@@ -26,6 +27,7 @@ def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> Rep
     dataset = planned_dataset(plan)
     agreement = require_agreement(dataset)
     opened = openings(experiment)
+    finished = experiment.finished_runs()
     return ReportContents(
         title=TITLE,
         backbone=f"{plan.backbone} ({plan.backbone_digest[:12]})",
@@ -37,6 +39,7 @@ def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> Rep
             "opened_at": opened[0]["at"],
             "reopened": len(opened) > 1,
             "reason": "; ".join(entry["reason"] for entry in opened[1:]) or None,
+            "by_other_plans": len(other_openings(experiment, dataset)),
         },
         frozen={
             fold: FoldScore(
@@ -52,15 +55,27 @@ def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> Rep
                 seed=run.seed,
                 held_out_passes=passes_array(scores.runs[run.name].held_out),
                 retention_passes=passes_array(scores.runs[run.name].retention),
+                frozen_held_out_passes=passes_array(
+                    scores.frozen[view_of(method(run.method))][run.held_out].held_out
+                ),
                 frozen_retention_passes=passes_array(
                     scores.frozen[view_of(method(run.method))][run.held_out].retention
                 ),
                 curve=tuple(read_metrics(experiment, run)),
+                checkpoints={
+                    update: FoldScore(
+                        held_out_passes=passes_array(passes.held_out),
+                        retention_passes=passes_array(passes.retention),
+                    )
+                    for update, passes in scores.checkpoints[run.name].items()
+                },
+                cpu_seconds=finished[run.name].body["cpu_seconds"],
             )
             for run in plan.runs
         ),
         not_measured=not_measured,
         tried=(plan.how_chosen,),
+        search=planned_search(experiment),
         anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),
         seed=plan.seed,
     )

@@ -5,16 +5,25 @@ A conclusion is drawn only where the intervals, or the number of items, can carr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from vcrt.protocol.statistics import Interval
 from vcrt.report import paper
-from vcrt.report.analysis import Analysis, Comparison, Estimate
+from vcrt.report.analysis import Analysis, MethodResult
+from vcrt.report.comparisons import Comparison
+from vcrt.report.estimates import Estimate, deciding_interval
+
+#: A pass rate is at the ceiling if its interval includes or exceeds this and the rate itself is not below ``NEAR``,
+#: at the floor if the same holds of its shortfall. A wide interval alone says that little is known.
+CEILING = 0.995
+NEAR = 0.98
+Bound: TypeAlias = Literal["ceiling", "floor"]
 
 
 def determined_sign(estimate: Estimate, num_runs: int) -> int:
-    """1 or -1 where the interval over runs and items excludes zero, else 0.
-
-    A single run cannot show how runs differ, so its interval over items decides.
-    """
-    return (estimate.items if num_runs == 1 else estimate.runs_and_items).sign
+    """1 or -1 where the deciding interval excludes zero, else 0."""
+    return deciding_interval(estimate, num_runs).sign
 
 
 def macro_sign(comparison: Comparison) -> int:
@@ -35,20 +44,49 @@ def same_everywhere(difference: Estimate) -> bool:
     return all(i.estimate == i.low == i.high == 0 for i in intervals)
 
 
-def contributions(comparison: Comparison) -> dict[str, float]:
-    """Each fold's share of the macro difference; empty if there is no macro difference."""
-    if comparison.macro is None or comparison.macro.value == 0:
-        return {}
-    total = comparison.macro.value * len(comparison.folds)
-    return {fold: estimate.value / total for fold, estimate in comparison.folds.items()}
-
-
-def at_bound(analysis: Analysis, fold: str, *, tolerance: float = 0.01) -> str | None:
-    """``ceiling`` or ``floor`` if every trained method is within ``tolerance`` of 1 or of 0 on a fold."""
-    rates = [r.folds[fold].value for r in analysis.results if fold in r.folds]
-    if min(rates) >= 1 - tolerance:
+def bound_of(interval: Interval) -> Bound | None:
+    """``ceiling`` or ``floor`` if the interval of a pass rate reaches it."""
+    if interval.high >= CEILING and interval.estimate >= NEAR:
         return "ceiling"
-    return "floor" if max(rates) <= tolerance else None
+    return "floor" if interval.low <= 1 - CEILING and interval.estimate <= 1 - NEAR else None
+
+
+def fold_bound(analysis: Analysis, fold: str) -> Bound | None:
+    """The bound at which every trained method is on a fold, if there is one."""
+    return _common(
+        [
+            deciding_interval(r.folds[fold], len(r.run_rates[fold]))
+            for r in analysis.results
+            if fold in r.folds
+        ]
+    )
+
+
+def macro_bound(analysis: Analysis) -> Bound | None:
+    """The bound at which every method's macro is, if every method has one."""
+    intervals = [macro_interval(result) for result in analysis.results]
+    return None if None in intervals else _common([i for i in intervals if i is not None])
+
+
+def macro_interval(result: MethodResult) -> Interval | None:
+    """The deciding interval of a method's macro pass rate."""
+    if result.macro is None:
+        return None
+    return deciding_interval(result.macro, max(len(runs) for runs in result.run_rates.values()))
+
+
+def _common(intervals: Sequence[Interval]) -> Bound | None:
+    bounds = {bound_of(interval) for interval in intervals}
+    return bounds.pop() if len(bounds) == 1 else None
+
+
+def ablation_signs(analysis: Analysis) -> dict[str, int]:
+    """The determined sign of the method under study minus each of the paper's ablations that has every fold."""
+    return {
+        name: macro_sign(comparison)
+        for name, comparison in analysis.comparisons.items()
+        if comparison.macro is not None and paper.is_ablation(name)
+    }
 
 
 def resolves_guardrail(num_items: int) -> bool:

@@ -1,4 +1,4 @@
-"""The report on disk: one self-contained HTML page, every table as CSV, and all tables as text.
+"""The report on disk: one self-contained HTML page, and every table as CSV, as LaTeX and as text.
 
 The page needs no network and no script. Equal contents give equal bytes: no clock, no host name, no path. Each file is
 written whole or not at all, and the page last, so that a page is never newer than its tables.
@@ -12,19 +12,24 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from vcrt.report.analysis import Analysis, Estimate, analyse
+from vcrt.report.analysis import Analysis, analyse
 from vcrt.report.anonymity import anonymity_sentences
+from vcrt.report.assembly import all_tables
+from vcrt.report.behaviour import behaviour_sentences
+from vcrt.report.bounds import bound_sentences
+from vcrt.report.checkpoints import update_figure
 from vcrt.report.contents import ReportContents
+from vcrt.report.estimates import Estimate
 from vcrt.report.figures import (
     curve_figures,
     difference_figure,
     pass_rate_figure,
 )
+from vcrt.report.latex import to_document, to_latex
 from vcrt.report.panels import Style, method_styles
-from vcrt.report.provenance import provenance_tables
-from vcrt.report.summary import bound_sentences, sentences, verdict
+from vcrt.report.provenance import CLOCKS
+from vcrt.report.summary import sentences, verdict
 from vcrt.report.table import Table, cell_text, to_csv, to_html, to_text
-from vcrt.report.tables import result_tables
 from vcrt.report.task import task_text
 from vcrt.report.wording import counted, counted_range, interval_text, label, points
 from vcrt.storage import write_file
@@ -33,15 +38,22 @@ from vcrt.storage import write_file
 SHOWN_CURVES = 3
 
 
-def write_report(contents: ReportContents, directory: Path) -> dict[str, Path]:
-    """Write the report into ``directory`` and return its files by name.
+def write_report(
+    contents: ReportContents, directory: Path, analysis: Analysis | None = None
+) -> dict[str, Path]:
+    """Write the report into ``directory`` and return its files by name; ``analysis`` is computed if it is not given.
 
-    Names are ``report.html``, ``tables.txt`` and ``NAME.csv`` for each table. Files of an earlier report are replaced.
+    Names are ``report.html``, ``tables.txt``, ``tables.tex`` (a document) and, for each table, ``NAME.csv`` and
+    ``NAME.tex`` (to be put into another document). All but ``report.html`` and the table of clocks are the same bytes
+    each time the experiment is repeated. Files of an earlier report are replaced.
     """
-    analysis = analyse(contents)
-    tables = (*result_tables(contents, analysis), *provenance_tables(contents))
+    analysis = analysis or analyse(contents)
+    tables = all_tables(contents, analysis)
     texts = {f"{table.name}.csv": to_csv(table) for table in tables}
-    texts["tables.txt"] = "\n\n".join(to_text(table) for table in tables)
+    texts |= {f"{table.name}.tex": to_latex(table) for table in tables}
+    repeatable = [table for table in tables if table.name != CLOCKS]
+    texts["tables.txt"] = "\n\n".join(to_text(table) for table in repeatable)
+    texts["tables.tex"] = to_document(repeatable)
     texts["report.html"] = render_page(contents, analysis, tables)
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -67,6 +79,8 @@ def render_page(contents: ReportContents, analysis: Analysis, tables: tuple[Tabl
         headline=_headline(analysis),
         difference=difference_figure(analysis),
         pass_rates=pass_rate_figure(contents, analysis),
+        by_update=update_figure(contents, analysis.by_update) if analysis.by_update else None,
+        behaviour=behaviour_sentences(),
         curves=curves[:SHOWN_CURVES],
         more_curves=curves[SHOWN_CURVES:],
         legend=[

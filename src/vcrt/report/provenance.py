@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from vcrt.protocol.search import RANGES, Search
 from vcrt.protocol.statistics import proportion_interval
 from vcrt.report import paper
 from vcrt.report.anonymity import anonymity_table
 from vcrt.report.contents import ReportContents
 from vcrt.report.table import Table
 from vcrt.report.wording import label
+from vcrt.training.methods import method
+
+#: The table that is not the same each time.
+CLOCKS = "clocks"
 
 
 def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
@@ -25,7 +30,9 @@ def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
         cross_check_table(contents),
         *(() if contents.anonymity is None else (anonymity_table(contents.anonymity),)),
         plan_table(contents),
+        *(() if contents.search is None else (search_table(contents.search),)),
         opening_table(contents),
+        clock_table(contents),
         version_table(contents),
     )
 
@@ -139,7 +146,10 @@ def cross_check_table(contents: ReportContents) -> Table:
         title="Cross-checks",
         columns=("Environment", "Checker", "Checked", "Agreed", "Disagreement (%)", "95% interval"),
         rows=tuple((*check, *_disagreement(check[2], check[3])) for check in checks),
-        note="Exact binomial (Clopper-Pearson) intervals, which treat comparisons as independent.",
+        note=(
+            "Exact binomial (Clopper-Pearson) intervals, which treat comparisons as independent. In the paper the "
+            "agreement of replays is 100%."
+        ),
     )
 
 
@@ -169,14 +179,72 @@ def plan_table(contents: ReportContents) -> Table:
 
 
 def opening_table(contents: ReportContents) -> Table:
-    """When the held-out evaluation was opened, and whether it was opened again."""
-    rows = tuple((".".join(path), _text(value)) for path, value in _leaves(contents.opening))
+    """Whether the held-out evaluation was opened again, and why."""
+    rows = tuple(
+        (".".join(path), _text(value))
+        for path, value in _leaves(contents.opening)
+        if path != ("opened_at",)
+    )
     return Table(
         name="opening",
         title="Opening of the held-out evaluation",
         columns=("Fact", "Value"),
         rows=rows,
         note="Evaluation opens once, after every run of the plan has reached its last update.",
+    )
+
+
+def clock_table(contents: ReportContents) -> Table:
+    """What clocks said: the moment of the opening and the processor time of training, beside the paper's.
+
+    The only table that is not the same each time the experiment is repeated.
+    """
+    known = [run.cpu_seconds for run in contents.runs if run.cpu_seconds is not None]
+    hours = f"{sum(known) / 3600:.2f} CPU hours" if len(known) == len(contents.runs) else None
+    return Table(
+        name=CLOCKS,
+        title="What clocks said",
+        columns=("Fact", "Here", "Paper"),
+        rows=(
+            ("Held-out evaluation opened", str(contents.opening.get("opened_at", "n/a")), "n/a"),
+            ("Training of all runs", hours or "not recorded", f"{paper.GPU_HOURS:.2f} GPU hours"),
+        ),
+        note=(
+            "Processor time of the processes that finished the runs; what an interrupted run had used before is not in "
+            "it. This table differs from repetition to repetition; the others do not."
+        ),
+    )
+
+
+def search_table(search: Search) -> Table:
+    """Every trial of the search that the plan was made with, the chosen ones marked."""
+    chosen = {(m, fold): search.best(m, fold) for m in search.methods for fold in search.held_out}
+    rows = [
+        (
+            label(trial.method),
+            label(trial.held_out),
+            trial.number,
+            *(
+                f"{getattr(trial.settings, name):.3g}"
+                if name in method(trial.method).settings
+                else "-"
+                for name in RANGES
+            ),
+            "diverged" if trial.diverged else f"{100 * trial.pass_rate:.2f}",
+            f"{trial.orbit_mass:.4f}",
+            "chosen" if chosen[trial.method, trial.held_out] == trial else "",
+        )
+        for trial in search.trials
+    ]
+    return Table(
+        name="search",
+        title="What was tried before, on source items alone",
+        columns=(
+            *("Method", "Held out", "Trial", "Learning rate", "Alpha", "Margin", "Mu"),
+            *("Pass rate (%)", "Orbit mass", "Verdict"),
+        ),
+        rows=tuple(rows),
+        note=search.in_words(),
     )
 
 

@@ -7,12 +7,15 @@ only if the interval that resamples runs too lies on one side of zero.
 from __future__ import annotations
 
 from vcrt.report import paper
-from vcrt.report.agreement import against_paper
-from vcrt.report.analysis import FROZEN, Analysis, Comparison, Estimate, analyse
+from vcrt.report.agreement import against_paper, sign_sentences
+from vcrt.report.analysis import Analysis, analyse
+from vcrt.report.bounds import bound_sentences
+from vcrt.report.comparisons import FROZEN, Comparison
 from vcrt.report.contents import ReportContents
+from vcrt.report.estimates import Estimate
 from vcrt.report.judgement import (
-    at_bound,
-    contributions,
+    ablation_signs,
+    macro_sign,
     resolves_guardrail,
     same_everywhere,
     within_guardrail,
@@ -28,6 +31,10 @@ from vcrt.report.wording import (
     printable,
 )
 
+OTHER_TASK = (
+    "An item asks something else here than in the paper: its values are shown for orientation, and signs are not "
+    "compared."
+)
 SAME = "every item scored the same"
 
 
@@ -43,6 +50,7 @@ def sentences(contents: ReportContents, analysis: Analysis) -> list[str]:
         *_against_frozen(analysis),
         *bound_sentences(analysis),
         *_ablations(analysis),
+        *sign_sentences(analysis),
         *_retention(analysis),
         *_scope(contents, analysis),
     ]
@@ -93,7 +101,7 @@ def _headline(analysis: Analysis) -> list[str]:
         f"over runs and items {interval_text(headline.macro.runs_and_items)}): {verdict(headline.macro)}."
     )
     lines.append(_by_fold(headline))
-    lines += against_paper(headline)
+    lines += against_paper(headline) if analysis.same_task else [OTHER_TASK]
     return lines
 
 
@@ -104,10 +112,17 @@ def _by_fold(comparison: Comparison) -> str:
     text = f"By fold, with intervals over runs and items: {listed(parts)}."
     num_negative, total = comparison.num_negative, comparison.num_comparisons
     text += f" {num_negative} of {counted(total, 'fold-by-run comparison')} {_be(num_negative)} negative."
-    shares = contributions(comparison)
-    if len(shares) > 1 and min(shares.values()) >= 0:
-        fold = max(shares, key=lambda name: shares[name])
-        text += f" {label(fold)} makes {100 * shares[fold]:.0f}% of the macro difference."
+    shares = comparison.shares
+    # A share means something only where there is a difference and no fold takes away from it.
+    if macro_sign(comparison) and shares and min(s.value for s in shares.values()) >= 0:
+        fold = max(shares, key=lambda name: shares[name].value)
+        low, high = (
+            100 * end for end in (shares[fold].runs_and_items.low, shares[fold].runs_and_items.high)
+        )
+        text += (
+            f" {label(fold)} makes {100 * shares[fold].value:.0f}% of the macro difference "
+            f"[{low:.0f}, {high:.0f}]."
+        )
     return text
 
 
@@ -133,33 +148,40 @@ def _against_frozen(analysis: Analysis) -> list[str]:
     ]
 
 
-def bound_sentences(analysis: Analysis) -> list[str]:
-    """A sentence for the folds where all methods are at the ceiling, and one for those at the floor."""
-    found = {fold: at_bound(analysis, fold) for fold in analysis.folds}
-    lines = []
-    for kind, words in (("ceiling", "at least 99%"), ("floor", "at most 1%")):
-        folds = [fold for fold, bound in found.items() if bound == kind]
-        if folds:
-            where = (
-                "every fold"
-                if len(folds) == len(found)
-                else listed([label(fold) for fold in folds])
-            )
-            lines.append(
-                f"All methods are at the {kind} on {where} (each passes {words}): "
-                "differences there say little about the methods."
-            )
-    return lines
-
-
 def _ablations(analysis: Analysis) -> list[str]:
     skipped = (FROZEN, *paper.BASELINES)
-    return [
+    lines = [
         f"{label(c.method)} minus {label(name)}: {points(c.macro.value)} points "
         f"(95% interval over items {interval_text(c.macro.items)}, over runs and items "
-        f"{interval_text(c.macro.runs_and_items)}); {verdict(c.macro)}."
+        f"{interval_text(c.macro.runs_and_items)}); {verdict(c.macro)}; "
+        f"{c.num_negative} of {counted(c.num_comparisons, 'fold-by-run comparison')} {_be(c.num_negative)} negative."
         for name, c in analysis.comparisons.items()
         if c.macro is not None and not any(paper.same_name(name, other) for other in skipped)
+    ]
+    return lines + _criterion(analysis)
+
+
+def _criterion(analysis: Analysis) -> list[str]:
+    """The paper's prespecified criterion on its ablations, where all of them were run."""
+    signs = ablation_signs(analysis)
+    if len(signs) < len(paper.MECHANISM_TABLE):
+        return []
+    lower, higher, open_ = (
+        [label(name) for name, sign in signs.items() if sign == wanted] for wanted in (1, -1, 0)
+    )
+    parts = [
+        f"{words} {listed(names)}"
+        for words, names in (
+            ("it is lower for", lower),
+            ("higher for", higher),
+            ("not determined for", open_),
+        )
+        if names
+    ]
+    met = "met" if len(lower) == len(signs) else "not met"
+    return [
+        f"The paper's criterion that every ablation decreases the macro is {met} here ({', '.join(parts)}); "
+        "in the paper it is not met."
     ]
 
 
@@ -172,7 +194,9 @@ def _retention(analysis: Analysis) -> list[str]:
     if fine:
         value, lowest = _lowest_run(analysis, fine)
         verdict = "held" if within_guardrail(value) else "broken"
-        lines.append(f"{_guardrail_on(fine if coarse else [])} is {verdict}: {lowest}.")
+        lines.append(
+            f"{_guardrail_on(fine if coarse else [])} is {verdict}: {lowest}.{_broken_by(analysis, fine)}"
+        )
     if coarse:
         number = counted_range([items[fold] for fold in coarse], "item")
         lines.append(
@@ -187,14 +211,29 @@ def _guardrail_on(folds: list[str]) -> str:
     return f"The guardrail of {paper.RETENTION_GUARDRAIL:.0f} points on source decline{where}"
 
 
+def _broken_by(analysis: Analysis, folds: list[str]) -> str:
+    """Which methods have runs beyond the guardrail, and how many."""
+    broken = {}
+    for result in analysis.results:
+        runs = [
+            run.estimate for fold in folds for run in result.run_retention.get(fold, {}).values()
+        ]
+        beyond = sum(not within_guardrail(value) for value in runs)
+        if beyond:
+            broken[label(result.method)] = f"{beyond} of {counted(len(runs), 'run')}"
+    if not broken:
+        return ""
+    return f" It is broken by {listed([f'{number} of {name}' for name, number in broken.items()])}."
+
+
 def _lowest_run(analysis: Analysis, folds: list[str]) -> tuple[float, str]:
     """The largest decline of a single run on some folds, and its words."""
-    value, result, fold, seed = analysis.largest_decline(folds)
+    change, result, fold, seed = analysis.largest_decline(folds)
     mean = result.retention[fold]
-    return value, (
-        f"the lowest run changes by {points(value)} points ({label(result.method)} with {label(fold)} held out, "
-        f"seed {seed}; the mean of its runs on that fold is {points(mean.value)} points, 95% interval over runs and "
-        f"items {_interval(mean)})"
+    return change.estimate, (
+        f"the lowest run changes by {points(change.estimate)} points ({label(result.method)} with {label(fold)} held "
+        f"out, seed {seed}, 95% interval over items {interval_text(change)}; the mean of its runs on that fold is "
+        f"{points(mean.value)} points, 95% interval over runs and items {_interval(mean)})"
     )
 
 
@@ -212,6 +251,12 @@ def _scope(contents: ReportContents, analysis: Analysis) -> list[str]:
         f"{disagreed:,} of {counted(contents.agreement['replays'], 'replay')} came out otherwise "
         "when the whole dataset was replayed again."
     )
+    others = contents.opening.get("by_other_plans", 0)
+    if others:
+        lines.append(
+            f"The held-out folds of this dataset were opened {counted(others, 'time')} by other plans, whose scores "
+            "may have been known when this plan was made."
+        )
     if contents.opening.get("reopened"):
         lines.append(
             "The held-out evaluation was opened more than once: "

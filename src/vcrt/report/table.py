@@ -57,7 +57,7 @@ def to_rich(table: Table) -> rich.table.Table:
     for index, column in enumerate(table.columns):
         drawn.add_column(
             Text(cell_text(column)),
-            justify="right" if _is_numeric(table, index) else "left",
+            justify="right" if is_numeric(table, index) else "left",
             style="dim" if column in table.aside else None,
             overflow="fold",
             no_wrap=index == 0,
@@ -96,7 +96,7 @@ def to_text(table: Table) -> str:
         *([cell_text(cell) for cell in row] for row in table.rows),
     ]
     widths = [max(len(line[index]) for line in grid) for index in range(len(table.columns))]
-    numeric = [_is_numeric(table, index) for index in range(len(table.columns))]
+    numeric = [is_numeric(table, index) for index in range(len(table.columns))]
     lines = [
         "  ".join(
             text.rjust(width) if right else text.ljust(width)
@@ -123,7 +123,7 @@ def to_html(table: Table) -> Markup:
     classes = [
         " ".join(
             name
-            for name, applies in (("n", _is_numeric(table, i)), ("aside", column in table.aside))
+            for name, applies in (("n", is_numeric(table, i)), ("aside", column in table.aside))
             if applies
         )
         for i, column in enumerate(table.columns)
@@ -151,7 +151,7 @@ def _html_row(row: tuple[Cell, ...], attributes: list[Markup]) -> Markup:
     return Markup("<tr>{}</tr>").format(Markup("").join(cells))
 
 
-def _is_numeric(table: Table, index: int) -> bool:
+def is_numeric(table: Table, index: int) -> bool:
     """Whether a column is set right-aligned: all of its cells are numbers, intervals, signed numbers or empty."""
     cells = [row[index] for row in table.rows]
     return bool(cells) and all(not isinstance(c, str) or _looks_numeric(c) for c in cells)

@@ -1,27 +1,26 @@
-"""The tables of results: pass rates, differences, single runs and source retention, each with its intervals.
+"""The tables of rates: pass rates by method, by fold and by run, and source retention, each with its intervals.
 
-Rates are percentages and differences percentage points; the arithmetic is :mod:`vcrt.report.analysis`. Tables about the
-data and the plan are in :mod:`vcrt.report.provenance`, sentences in :mod:`vcrt.report.summary`.
+Rates are percentages and changes percentage points; the arithmetic is :mod:`vcrt.report.analysis`. Tables of
+differences are in :mod:`vcrt.report.differences`, those about the data and the plan in :mod:`vcrt.report.provenance`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from vcrt.report import paper
-from vcrt.report.analysis import (
-    FROZEN,
-    Analysis,
-    Comparison,
-    Estimate,
-    MethodResult,
-    analyse,
+from vcrt.report.analysis import Analysis, MethodResult
+from vcrt.report.cells import (
+    INTERVALS,
+    MISSING,
+    TWO_INTERVALS,
+    difference_cells,
+    paper_note,
+    published_folds,
+    rate_cells,
 )
+from vcrt.report.comparisons import FROZEN
 from vcrt.report.contents import ReportContents
 from vcrt.report.judgement import resolves_guardrail, within_guardrail
-from vcrt.report.provenance import provenance_tables
-from vcrt.report.summary import summary
-from vcrt.report.table import Cell, Table, cell_text, to_csv, to_html, to_rich, to_text
+from vcrt.report.table import Cell, Table
 from vcrt.report.task import task_note
 from vcrt.report.wording import (
     counted,
@@ -32,50 +31,6 @@ from vcrt.report.wording import (
     percent,
     points,
 )
-
-__all__ = [
-    "Table",
-    "cell_text",
-    "difference_table",
-    "main_table",
-    "mechanism_table",
-    "report_tables",
-    "result_tables",
-    "retention_table",
-    "run_table",
-    "summary",
-    "to_csv",
-    "to_html",
-    "to_rich",
-    "to_text",
-]
-
-MISSING = "n/a"
-INTERVALS = ("95% over items", "95% over runs and items")
-NOT_COMPARABLE = (
-    f'Columns marked "(paper)" are published values for {paper.BACKBONE}: another backbone and another scale, '
-    "not comparable in size."
-)
-OTHER_FOLDS = f"The published macro is over {listed(paper.ENVIRONMENTS)}."
-TWO_INTERVALS = (
-    "Percentile bootstrap intervals: over items for exactly these runs, as in the paper; over runs and items when the "
-    "runs are resampled too."
-)
-
-
-def report_tables(contents: ReportContents) -> tuple[Table, ...]:
-    """All tables of a report, in the order in which they are shown."""
-    return (*result_tables(contents, analyse(contents)), *provenance_tables(contents))
-
-
-def result_tables(contents: ReportContents, analysis: Analysis) -> tuple[Table, ...]:
-    """The tables of results. Differences are left out when there is nothing to compare."""
-    tables = [main_table(contents, analysis)]
-    if analysis.headline is not None:
-        tables.append(difference_table(analysis.headline, analysis.folds))
-    if len(analysis.comparisons) > (2 if analysis.headline else 1):
-        tables.append(mechanism_table(analysis))
-    return (*tables, run_table(analysis), retention_table(contents, analysis))
 
 
 def main_table(contents: ReportContents, analysis: Analysis) -> Table:
@@ -101,7 +56,7 @@ def main_table(contents: ReportContents, analysis: Analysis) -> Table:
         rows=tuple(rows),
         note=(
             f"{task_note(contents)} Mean over {counted_range(num_runs, 'run')} and {_items(analysis)}; macro is the "
-            f"mean over folds with equal weight. {_paper_note(analysis.folds)}"
+            f"mean over folds with equal weight. {paper_note(analysis.folds)}"
         ),
         aside=frozenset(published),
     )
@@ -124,75 +79,40 @@ def _published_rates(method: str, analysis: Analysis) -> list[Cell]:
     if row is None:
         return [MISSING] * (len(analysis.folds) + 1)
     macro = row.macro if paper.same_folds(analysis.folds) else MISSING
-    return [*_published_folds(row.folds, analysis.folds), macro]
+    return [*published_folds(row.folds, analysis.folds), macro]
 
 
-def _published_folds(values: Mapping[str, float], folds: tuple[str, ...]) -> list[Cell]:
-    found = [paper.in_fold(values, fold) for fold in folds]
-    return [MISSING if value is None else value for value in found]
-
-
-def difference_table(comparison: Comparison, folds: tuple[str, ...]) -> Table:
-    """One paired difference by fold and macro, with both intervals and the paper's value."""
-    published = paper.published_difference(comparison.method, comparison.minus)
-    rows = []
-    for fold in folds:
-        value = None if published is None else paper.in_fold(published.folds, fold)
-        text = MISSING if value is None else f"{value:+.2f}"
-        estimate = comparison.folds.get(fold)
-        rows.append((label(fold), *_estimate_cells(estimate), text))
-    rows.append(("Macro", *_estimate_cells(comparison.macro), _published_macro(published, folds)))
-    method, minus = label(comparison.method), label(comparison.minus)
+def fold_table(analysis: Analysis) -> Table:
+    """Each method's pass rate on each fold with both intervals, and the range of its runs."""
+    rows: list[tuple[Cell, ...]] = [
+        (FROZEN, label(fold), *rate_cells(estimate), MISSING, MISSING)
+        for fold, estimate in analysis.frozen.items()
+    ]
+    for result in analysis.results:
+        for fold, estimate in result.folds.items():
+            runs = [run.estimate for run in result.run_rates[fold].values()]
+            extremes = (percent(min(runs)), percent(max(runs)))
+            rows.append((label(result.method), label(fold), *rate_cells(estimate), *extremes))
     return Table(
-        name="difference",
-        title=f"{method} minus {minus}, the strongest baseline (points)",
-        columns=("Held out", "Difference", *INTERVALS, "Difference (paper)"),
+        name="rates",
+        title="Held-out pass rate (%) by fold",
+        columns=("Method", "Held out", "Pass rate", *INTERVALS, "Lowest run", "Highest run"),
         rows=tuple(rows),
-        note=(
-            f"{comparison.num_negative} of {comparison.num_comparisons} fold-by-run comparisons are negative. "
-            f"{TWO_INTERVALS} {_paper_note(folds)}"
-        ),
-        aside=frozenset({"Difference (paper)"}),
-    )
-
-
-def mechanism_table(analysis: Analysis) -> Table:
-    """The method under study minus everything else: fold differences, macro and both intervals."""
-    rows = []
-    for name, comparison in analysis.comparisons.items():
-        published = paper.published_difference(comparison.method, name)
-        rows.append(
-            (
-                label(name),
-                *(
-                    points(comparison.folds[f].value) if f in comparison.folds else MISSING
-                    for f in analysis.folds
-                ),
-                *_estimate_cells(comparison.macro),
-                _published_macro(published, analysis.folds),
-            )
-        )
-    method = label(analysis.method or "")
-    folds = (label(fold) for fold in analysis.folds)
-    return Table(
-        name="mechanism",
-        title=f"{method} minus each other method (points); positive values favour {method}",
-        columns=("Minus", *folds, "Macro", *INTERVALS, "Macro (paper)"),
-        rows=tuple(rows),
-        note=f"Intervals belong to the macro difference. {TWO_INTERVALS} {_paper_note(analysis.folds)}",
-        aside=frozenset({"Macro (paper)"}),
+        note=TWO_INTERVALS,
     )
 
 
 def run_table(analysis: Analysis) -> Table:
-    """Each single run: held-out pass rate in percent and source retention in points."""
+    """Each single run: held-out pass rate in percent and source retention in points, with intervals over items."""
     rows = tuple(
         (
             label(result.method),
             label(fold),
             seed,
-            percent(rate),
-            points(result.run_retention[fold][seed]),
+            percent(rate.estimate),
+            interval_text(rate, signed=False),
+            points((change := result.run_retention[fold][seed]).estimate),
+            interval_text(change),
         )
         for result in analysis.results
         for fold, by_seed in result.run_rates.items()
@@ -201,9 +121,17 @@ def run_table(analysis: Analysis) -> Table:
     return Table(
         name="runs",
         title="Single runs",
-        columns=("Method", "Held out", "Seed", "Pass rate (%)", "Source retention (points)"),
+        columns=(
+            "Method",
+            "Held out",
+            "Seed",
+            "Pass rate (%)",
+            INTERVALS[0],
+            "Source retention (points)",
+            f"Retention, {INTERVALS[0]}",
+        ),
         rows=rows,
-        note="Single values without intervals: the tables above have them for the means.",
+        note="Intervals are over items, for exactly this run.",
     )
 
 
@@ -221,8 +149,8 @@ def retention_table(contents: ReportContents, analysis: Analysis) -> Table:
             label(fold),
             (items := analysis.num_retention_items[fold]),
             percent(_frozen_retention(contents, result.method, fold)),
-            *_estimate_cells(estimate),
-            points(worst := min(result.run_retention[fold].values())),
+            *difference_cells(estimate),
+            points(worst := min(run.estimate for run in result.run_retention[fold].values())),
             _guardrail(worst, items),
         )
         for result in analysis.results
@@ -250,16 +178,6 @@ def retention_table(contents: ReportContents, analysis: Analysis) -> Table:
     )
 
 
-def _estimate_cells(estimate: Estimate | None) -> tuple[str, str, str]:
-    if estimate is None:
-        return MISSING, MISSING, MISSING
-    return (
-        points(estimate.value),
-        interval_text(estimate.items),
-        interval_text(estimate.runs_and_items),
-    )
-
-
 def _guardrail(worst: float, num_items: int) -> str:
     if not resolves_guardrail(num_items):
         return f"not resolvable ({counted(num_items, 'item')})"
@@ -274,17 +192,3 @@ def _items(analysis: Analysis) -> str:
     return listed(
         [f"{counted(n, 'item')} on {label(fold)}" for fold, n in analysis.num_items.items()]
     )
-
-
-def _paper_note(folds: tuple[str, ...]) -> str:
-    return NOT_COMPARABLE if paper.same_folds(folds) else f"{NOT_COMPARABLE} {OTHER_FOLDS}"
-
-
-def _published_macro(published: paper.PublishedDifference | None, folds: tuple[str, ...]) -> str:
-    """The paper's macro difference with its interval, if it is over these folds."""
-    if published is None or not paper.same_folds(folds):
-        return MISSING
-    if published.interval is None:
-        return f"{published.macro:+.2f}"
-    low, high = published.interval
-    return f"{published.macro:+.2f} [{low:+.2f}, {high:+.2f}]"

@@ -1,33 +1,51 @@
 """What an item asks of a policy, when it passes, and how often a random order would.
 
-Read from ``num_operations`` and ``orbit_size`` of the dataset. Not covered: how an order is replayed and judged.
+Read from ``num_operations``, ``orbit_size`` and, where that varies, the counts of the dataset, and from its
+``record_form``. Not covered: how an order is replayed and judged.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
 
+from vcrt.records.record_form import RecordForm
+from vcrt.report import paper
 from vcrt.report.contents import ReportContents
 
 
+def is_papers_task(contents: ReportContents) -> bool:
+    """Whether an item asks what the paper's items do: four steps, 12 legal orders, all relations stated plainly."""
+    asked = (contents.dataset["num_operations"], contents.dataset["orbit_size"])
+    return asked == (4, paper.LEGAL_ORDERS_PER_EPISODE) and not _form_text(contents)
+
+
 def chance(contents: ReportContents) -> float:
-    """The share of an episode's orders that pass, which is the pass rate of a random order."""
+    """The share of an episode's orders that pass, which is the pass rate of a random order.
+
+    Where it varies, it is the mean over the items of each held-out environment, and then over the environments.
+    """
+    if _varies(contents):
+        return fmean(_share(contents.dataset["counts"][fold]) for fold in contents.folds)
     return float(contents.dataset["orbit_size"]) / _num_orders(contents)
 
 
 def chance_text(contents: ReportContents) -> str:
-    """The chance as a percentage without needless decimals."""
-    return f"{100 * chance(contents):.4g}%"
+    """The chance as a percentage without needless decimals; says so if it is a mean."""
+    average = " on average" if _varies(contents) else ""
+    return f"{100 * chance(contents):.4g}%{average}"
 
 
 def task_text(contents: ReportContents) -> str:
     """What an item is, what the policy is given, when it passes, and what chance gives."""
     return (
         f"An item is an episode of {contents.dataset['num_operations']} steps from an environment that was not "
-        "trained on. The policy is given only anonymous pointers and the certified relations, no text, and writes one "
-        "order greedily. It passes if the verifier accepts that order and ends in the certified state; "
-        f"{contents.dataset['orbit_size']} of {_num_orders(contents)} orders do, so a random order passes with "
-        f"{chance_text(contents)}."
+        "trained on. The policy is given only anonymous pointers and the certified relations"
+        f"{_form_text(contents)}, no text, and writes one order greedily. It passes if the verifier accepts that order "
+        "and ends in the certified state; "
+        f"{_legal_text(contents)} orders do, so a random order passes with {chance_text(contents)}."
     )
 
 
@@ -38,6 +56,28 @@ def task_note(contents: ReportContents) -> str:
         "verifier accepts the order and ends in the certified state. A random order passes with "
         f"{chance_text(contents)}."
     )
+
+
+def _form_text(contents: ReportContents) -> str:
+    form = RecordForm.model_validate(contents.dataset.get("record_form", {})).text
+    return f" ({form})" if form else ""
+
+
+def _legal_text(contents: ReportContents) -> str:
+    num_orders = _num_orders(contents)
+    if _varies(contents):
+        # Two directed relations or more leave at most a third.
+        return f"2 to {num_orders // 3} of {num_orders}, by the item,"
+    return f"{contents.dataset['orbit_size']} of {num_orders}"
+
+
+def _varies(contents: ReportContents) -> bool:
+    return contents.dataset["orbit_size"] is None
+
+
+def _share(schemas: Mapping[str, Mapping[str, Any]]) -> float:
+    counts = schemas.values()
+    return float(sum(c["legal_orders"] for c in counts) / sum(c["orders"] for c in counts))
 
 
 def _num_orders(contents: ReportContents) -> int:

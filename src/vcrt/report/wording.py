@@ -27,8 +27,17 @@ def percent(fraction: float) -> float:
 
 def points(fraction: float) -> str:
     """A difference of fractions as signed percentage points; zero has no sign."""
-    value = percent(fraction)
-    return f"{value:+.2f}" if value else "0.00"
+    return signed(percent(fraction))
+
+
+def signed(value: float) -> str:
+    """Percentage points with their sign; zero has none."""
+    return f"{value:+.2f}" if round(value, 2) else "0.00"
+
+
+def bracketed(ends: tuple[float, float]) -> str:
+    """``[low, high]`` of an interval that is in percentage points already."""
+    return "[{}, {}]".format(*map(signed, ends))
 
 
 def interval_text(interval: Interval, *, signed: bool = True) -> str:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ import torch
 from vcrt.errors import RunError
 from vcrt.hashing import Json, file_digest
 from vcrt.objective.total import ObjectiveConfig
+from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.tokenizer import encode_record
 from vcrt.randomness import generator
@@ -33,47 +34,98 @@ PROGRESS_LOG = "progress.jsonl"
 _CHECKPOINT = re.compile(r"update-(\d{6})")
 
 
+_OBJECTIVE = ObjectiveConfig()
+
+
+def default_checkpoints(num_updates: int) -> tuple[int, ...]:
+    """The updates after which a run is kept: 50, 100, 150, every 400th, and the last."""
+    kept = (50, 100, 150, *range(400, num_updates, 400))
+    return (*(n for n in kept if n < num_updates), num_updates)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """The hyper-parameters that a search chooses for each method and fold; the defaults suit the embedded backbone."""
+
+    #: AdamW's learning rate (the paper, for 2B parameters: 5e-6).
+    learning_rate: float = 1e-3
+    #: Weight of the anti-diamond loss, or of the contrastive loss.
+    alpha: float = _OBJECTIVE.alpha
+    #: By how much the legal log-mass should exceed the illegal one, in nats.
+    margin: float = _OBJECTIVE.margin
+    #: Stiffness of the penalties and size of the dual steps.
+    mu: float = _OBJECTIVE.mu
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
-    """The settings of a run that all methods share."""
+    """The settings of a run; what all methods share but :class:`Settings`."""
 
     num_updates: int = 400
     """Updates of a run (the paper: 400)."""
     prompts_per_update: int = 2
     """Prompts of one update (the paper: 2)."""
-    checkpoint_every: int = 100
-    """Updates between two checkpoints; the last update always has one."""
-    learning_rate: float = 1e-3
-    """AdamW's learning rate; the default suits the embedded backbone (the paper, for 2B parameters: 5e-6)."""
+    checkpoints: tuple[int, ...] = ()
+    """The updates after which the run is kept, ascending, the last one included; by default
+    :func:`default_checkpoints`."""
+    learning_rate: float = Settings().learning_rate
+    """AdamW's learning rate."""
     weight_decay: float = 0.0
     """AdamW's weight decay."""
+    lora_rank: int = 0
+    """Rank of the adapters that are trained in place of all parameters (the paper: 64); 0 trains all parameters."""
+    lora_scale: float = 2.0
+    """What an adapter's product is multiplied by (the paper: 128 / 64)."""
     update: UpdateConfig = field(default_factory=UpdateConfig)
     """The settings of one update."""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     """The weights and caps of the objective."""
 
     def __post_init__(self) -> None:
-        counts = ("num_updates", "prompts_per_update", "checkpoint_every")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise RunError(
-                    f"{name} is too small", found=str(getattr(self, name)), expected="1 or more"
-                )
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise RunError(
-                "not a learning rate",
-                found=str(self.learning_rate),
-                expected="a finite number above 0",
-            )
+        for name in ("num_updates", "prompts_per_update"):
+            _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        for name in ("learning_rate", "lora_scale"):
+            value = getattr(self, name)
+            _require(math.isfinite(value) and value > 0, name, value, "a finite number above 0")
+        _require(self.lora_rank >= 0, "lora_rank", self.lora_rank, "0 or more")
+        if not self.checkpoints:
+            object.__setattr__(self, "checkpoints", default_checkpoints(self.num_updates))
+        kept = self.checkpoints
+        _require(
+            list(kept) == sorted(set(kept)) and kept[0] >= 1 and kept[-1] == self.num_updates,
+            "checkpoints",
+            kept,
+            f"updates from 1, ascending, the last of them {self.num_updates}",
+        )
+
+    def with_settings(self, settings: Settings) -> RunConfig:
+        """These settings with those that a search chose."""
+        return replace(
+            self,
+            learning_rate=settings.learning_rate,
+            objective=replace(
+                self.objective, alpha=settings.alpha, margin=settings.margin, mu=settings.mu
+            ),
+        )
+
+
+def _require(is_right: bool, name: str, found: object, expected: str) -> None:
+    if not is_right:
+        raise RunError(f"{name} is not possible", found=str(found), expected=expected)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinishedRun:
-    """A run at its last update: where its checkpoint is, its digest, and the metrics of every update."""
+    """A run at its last update: its checkpoints with their digests by update, and the metrics of every update."""
 
-    checkpoint: Path
-    digest: str
+    directory: Path
+    digests: Mapping[int, str]
     metrics: tuple[Mapping[str, Json], ...]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the last checkpoint."""
+        return self.digests[max(self.digests)]
 
 
 def episode_order(num_items: int, num_draws: int, seed: int) -> list[int]:
@@ -108,23 +160,23 @@ def train_run(
     ``encode_seed`` draws what the serialisation of a record leaves to chance; ``identity`` names the run in its
     checkpoints. Raises :class:`RunError` if the latest checkpoint is damaged or another run's.
     """
+    order = episode_order(len(records), config.num_updates * config.prompts_per_update, seed)
+    # Only what is drawn is encoded, in the order of the records, so that its bits do not depend on where a run resumes.
+    drawn = sorted(set(order))
     items = encode_items(
-        records,
+        [records[index] for index in drawn],
         method,
         seed=encode_seed,
         encode=lambda record, serialisation, rng: encode_record(
             backbone.tokenizer, record, serialisation, rng
         ),
     )
+    places = {index: place for place, index in enumerate(drawn)}
+    draws = [places[index] for index in order]
     frozen = orbit_log_masses(
         backbone.model, items, interface=method.interface, backend=config.update.backend
     )
-    state = new_state(
-        backbone.model,
-        seed=seed,
-        learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay,
-    )
+    state = start(config, backbone, seed=seed)
     metrics: list[dict[str, Json]] = []
     latest = latest_checkpoint(directory)
     if latest is not None:
@@ -132,9 +184,19 @@ def train_run(
     if state.update_index < config.num_updates:
         directory.mkdir(parents=True, exist_ok=True)
         remove_partial(directory)
-        _train(config, method, items, frozen, state, metrics, directory, seed, identity)
-    last = checkpoint_path(directory, config.num_updates)
-    return FinishedRun(checkpoint=last, digest=file_digest(last / HEAD), metrics=tuple(metrics))
+        _train(config, method, items, frozen, draws, state, metrics, directory, identity)
+    digests = {n: file_digest(checkpoint_path(directory, n) / HEAD) for n in config.checkpoints}
+    return FinishedRun(directory=directory, digests=digests, metrics=tuple(metrics))
+
+
+def start(config: RunConfig, backbone: Backbone, *, seed: int) -> TrainerState:
+    """The state before the first update; the backbone's own model is what is trained."""
+    model = backbone.model
+    if config.lora_rank:
+        model = with_adapters(model, rank=config.lora_rank, scale=config.lora_scale, seed=seed)
+    return new_state(
+        model, seed=seed, learning_rate=config.learning_rate, weight_decay=config.weight_decay
+    )
 
 
 def _train(
@@ -142,18 +204,17 @@ def _train(
     method: Method,
     items: Sequence[EncodedItem],
     frozen_log_mass: torch.Tensor,
+    draws: Sequence[int],
     state: TrainerState,
     metrics: list[dict[str, Json]],
     directory: Path,
-    seed: int,
     identity: str,
 ) -> None:
-    order = episode_order(len(items), config.num_updates * config.prompts_per_update, seed)
     with (directory / PROGRESS_LOG).open("w", encoding="utf-8") as log:
         log.writelines(json.dumps(line) + "\n" for line in metrics)
         while state.update_index < config.num_updates:
             first = state.update_index * config.prompts_per_update
-            drawn = order[first : first + config.prompts_per_update]
+            drawn = draws[first : first + config.prompts_per_update]
             done = update(
                 state,
                 [items[i] for i in drawn],
@@ -165,8 +226,7 @@ def _train(
             metrics.append(done.to_json())
             log.write(json.dumps(metrics[-1]) + "\n")
             log.flush()
-            at_end = state.update_index == config.num_updates
-            if at_end or state.update_index % config.checkpoint_every == 0:
+            if state.update_index in config.checkpoints:
                 path = checkpoint_path(directory, state.update_index)
                 save_checkpoint(state, path, metrics, identity=identity)
 

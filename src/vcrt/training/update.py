@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from vcrt.errors import RunError
+from vcrt.errors import DivergedError
 from vcrt.hashing import Json
 from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.augmented_lagrangian import dual_step
@@ -78,6 +78,7 @@ class UpdateMetrics:
     loss: float
     policy_loss: float
     anti_diamond_loss: float
+    contrastive_loss: float
     commutation: float
     retention: float
     action_kl: float
@@ -120,7 +121,10 @@ def new_state(
     return TrainerState(
         model=model,
         optimizer=torch.optim.AdamW(
-            trainable_parameters(model).values(), lr=learning_rate, weight_decay=weight_decay
+            trainable_parameters(model).values(),
+            lr=learning_rate,
+            weight_decay=weight_decay,
+            fused=True,
         ),
         duals=dict.fromkeys(CONSTRAINT_NAMES, 0.0),
         generator=torch.Generator().manual_seed(derive_seed(seed, "samples")),
@@ -141,21 +145,29 @@ def update(
 
     ``items`` must have been encoded for ``method`` and share a number of operations; ``frozen_log_mass [B]`` is their
     orbit log-mass under the frozen backbone (:func:`vcrt.training.items.orbit_log_masses`). Raises
-    :class:`vcrt.errors.RunError`, before the step, if the loss or its gradient is not finite.
+    :class:`vcrt.errors.DivergedError`, before the step, if the loss or its gradient is not finite.
+    The dual step is on the values of the last epoch, before its step: with a single epoch the action KL is 0.
     Source: the paper's Algorithm 1.
     """
-    state.model.eval()
-    batch = _freeze(state, items, frozen_log_mass, method, config)
+    if state.model.training:
+        state.model.eval()
+    scores = _score(state.model, items, method, config)
+    events = event_log_probs(scores)
+    # The policy of the first epoch is the behaviour policy: it is scored once for both.
+    batch = _freeze(state.generator, items, events.detach(), frozen_log_mass, method, config)
     start_log_ratio = gradient_norm = 0.0
     for epoch in range(config.num_epochs):
-        scores = _score(state.model, items, method, config)
+        if epoch > 0:
+            scores = _score(state.model, items, method, config)
+            events = event_log_probs(scores)
         terms = objective(
-            event_log_probs(scores),
+            events,
             scores.choice_log_probs,
             batch,
             config=objective_config,
-            margin=method.margin,
             duals=state.duals if method.constraints else None,
+            policy_term=method.policy_term,
+            contrast=method.contrast,
         )
         gradient_norm = _step(state, terms.loss, config.max_gradient_norm)
         if epoch == 0:
@@ -203,20 +215,21 @@ def _score(
     return score_orders(model, prompts, interface=method.interface, backend=config.backend)
 
 
-@torch.no_grad()
 def _freeze(
-    state: TrainerState,
+    generator: torch.Generator,
     items: Sequence[EncodedItem],
+    behaviour: Tensor,
     frozen_log_mass: Tensor,
     method: Method,
     config: UpdateConfig,
 ) -> FrozenBatch:
-    """Score the behaviour policy, sample from it, and judge the samples by membership in the certified orbit."""
-    behaviour = event_log_probs(_score(state.model, items, method, config))
+    """Sample from the behaviour policy, and judge the samples by membership in the certified orbit."""
     device, num_operations = behaviour.device, items[0].prompt.num_operations
     tree = order_tree(num_operations, tree_depth(num_operations, method.interface))
-    samples = sample_events(behaviour, config.num_samples, state.generator)
+    samples = sample_events(behaviour, config.num_samples, generator)
     legal = torch.stack([item.legal for item in items])
+    credit = _stacked_credit(items, method, device)
+    on_device = legal.to(device)
     malformed = legal.new_zeros(len(items), behaviour.shape[1] - legal.shape[1])
     rewards = torch.cat([legal, malformed], dim=1).gather(1, samples).to(behaviour.dtype)
     return FrozenBatch(
@@ -225,8 +238,9 @@ def _freeze(
         advantages=leave_one_out_advantage(rewards).to(device),
         behaviour=behaviour,
         frozen_log_mass=frozen_log_mass.to(device),
-        legal=legal.to(device),
-        credit=_stacked_credit(items, method, device),
+        legal=on_device,
+        credit=credit,
+        margin_set={None: None, "native": on_device, "shuffled": credit}[method.margin],
         histories=torch.cat(
             [
                 torch.nn.functional.pad(item.histories, (1, 0), value=index)
@@ -249,11 +263,13 @@ def _stacked_credit(
 
 def _step(state: TrainerState, loss: Tensor, max_norm: float) -> float:
     """One AdamW step on the gradient of ``loss``, scaled down to ``max_norm``; returns its norm before that."""
-    state.optimizer.zero_grad(set_to_none=True)
+    parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
+    for parameter in parameters:
+        parameter.grad = None
     loss.backward()  # type: ignore[no-untyped-call]
-    norm = torch.nn.utils.clip_grad_norm_(trainable_parameters(state.model).values(), max_norm)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
     if not (torch.isfinite(loss) and torch.isfinite(norm)):
-        raise RunError(
+        raise DivergedError(
             "training left the finite numbers",
             where=f"update {state.update_index + 1}",
             found=f"loss {loss.item()}, gradient norm {norm.item()}",
@@ -276,6 +292,7 @@ def _metrics(
         loss=terms.loss.item(),
         policy_loss=float(terms.policy_loss),
         anti_diamond_loss=float(terms.anti_diamond_loss),
+        contrastive_loss=float(terms.contrastive_loss),
         commutation=values["commutation"],
         retention=values["retention"],
         action_kl=values["action_kl"],

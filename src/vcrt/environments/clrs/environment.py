@@ -17,6 +17,7 @@ from vcrt.environments.clrs.episodes import ENVIRONMENT, cross_check, sample_epi
 from vcrt.environments.clrs.heapsort import Heapsort
 from vcrt.environments.clrs.matrix_chain import MatrixChainOrder
 from vcrt.environments.clrs.mst_kruskal import MstKruskal
+from vcrt.environments.clrs.posets import POSETS, sample_poset
 from vcrt.environments.clrs.schema import AlgorithmSchema, AlgorithmState
 from vcrt.environments.clrs.shim import DISTRIBUTION, load_dm_clrs
 from vcrt.environments.contract import (
@@ -31,10 +32,11 @@ from vcrt.environments.contract import (
     Transition,
     Versions,
 )
+from vcrt.environments.posets import require_four
 from vcrt.errors import VcrtError
 from vcrt.hashing import sha256_hex
 
-#: The schemas of this environment, by name.
+#: The schemas of one dependent pair, each of an algorithm, by the name that both have.
 ALGORITHMS: Mapping[str, AlgorithmSchema[Any]] = {
     algorithm.schema.name: algorithm
     for algorithm in (BellmanFord(), MatrixChainOrder(), MstKruskal(), Heapsort(), BubbleSort())
@@ -42,10 +44,16 @@ ALGORITHMS: Mapping[str, AlgorithmSchema[Any]] = {
 
 
 class ClrsEnvironment(StepEnvironment[AlgorithmState]):
-    """Episodes of ``num_operations`` steps (at least 2) of the algorithms in :data:`ALGORITHMS`."""
+    """Episodes of ``num_operations`` steps (at least 2) of the algorithms in :data:`ALGORITHMS`.
+
+    Those of the schemas in ``vcrt.environments.clrs.posets.POSETS`` have four steps.
+    """
 
     name: ClassVar[str] = ENVIRONMENT
-    schemas: ClassVar[tuple[Schema, ...]] = tuple(a.schema for a in ALGORITHMS.values())
+    schemas: ClassVar[tuple[Schema, ...]] = (
+        *[algorithm.schema for algorithm in ALGORITHMS.values()],
+        *[poset.schema for poset in POSETS.values()],
+    )
 
     def __init__(self, num_operations: int = 4) -> None:
         if num_operations < 2:
@@ -73,6 +81,9 @@ class ClrsEnvironment(StepEnvironment[AlgorithmState]):
 
     def sample(self, schema: str, seed: int) -> Episode:
         """An episode lifted from a sampled input's trace; deterministic in schema, seed and ``num_operations``."""
+        if schema in POSETS:
+            require_four(self.num_operations, f"{self.name}/{schema}")
+            return sample_poset(POSETS[schema], load_dm_clrs(), seed)
         return sample_episode(self._algorithm(schema), load_dm_clrs(), seed, self.num_operations)
 
     def initial_state(self, episode: Episode) -> AlgorithmState:
@@ -113,7 +124,8 @@ class ClrsEnvironment(StepEnvironment[AlgorithmState]):
         return _Program(episode, state, steps)
 
     def _algorithm(self, schema: str) -> AlgorithmSchema[Any]:
-        return ALGORITHMS[self.schema(schema).name]
+        name = self.schema(schema).name
+        return POSETS[name].algorithm if name in POSETS else ALGORITHMS[name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,16 +34,7 @@ def sample_episode(
     name = algorithm.schema.name
     rng = generator(seed, ENVIRONMENT, name, "lift")
     for draw in range(MAX_DRAWS):
-        instance = Instance(
-            algorithm=name,
-            length=int(rng.choice(algorithm.lengths)),
-            edge_probability=(
-                float(rng.choice(algorithm.edge_probabilities))
-                if algorithm.edge_probabilities
-                else None
-            ),
-            seed=derive_seed(seed, ENVIRONMENT, name, "sampler", draw) % 2**32,
-        )
+        instance = draw_instance(algorithm, rng, seed, name, draw)
         lifted = algorithm.lift(genuine_trace(library, instance), num_operations, rng)
         if lifted is not None:
             return Episode(
@@ -61,6 +52,22 @@ def sample_episode(
         where=f"{ENVIRONMENT}/{name}/{seed}",
         found=f"none in {MAX_DRAWS} inputs of length {min(lengths)} to {max(lengths)}",
         remedy="ask for fewer operations",
+    )
+
+
+def draw_instance(
+    algorithm: AlgorithmSchema[Any], rng: np.random.Generator, seed: int, schema: str, draw: int
+) -> Instance:
+    """An input of the algorithm for a draw of an episode of ``seed``, of a length that its schema uses."""
+    return Instance(
+        algorithm=algorithm.schema.name,
+        length=int(rng.choice(algorithm.lengths)),
+        edge_probability=(
+            float(rng.choice(algorithm.edge_probabilities))
+            if algorithm.edge_probabilities
+            else None
+        ),
+        seed=derive_seed(seed, ENVIRONMENT, schema, "sampler", draw) % 2**32,
     )
 
 

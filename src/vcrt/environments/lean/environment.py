@@ -22,12 +22,14 @@ from vcrt.environments.contract import (
 )
 from vcrt.environments.lean.inprocess import Elaborators, shared_elaborators
 from vcrt.environments.lean.judging import Job, Limits, judge
+from vcrt.environments.lean.posets import POSET_SCHEMAS, sample_poset
 from vcrt.environments.lean.program import Program, read_program
 from vcrt.environments.lean.rendering import PRELUDE
 from vcrt.environments.lean.schemas import SCHEMAS, sample_episode
 from vcrt.environments.lean.selftest import check_toolchain, runs_in_process
 from vcrt.environments.lean.sharing import judge_shared
 from vcrt.environments.lean.toolchain import Toolchain, find_toolchain
+from vcrt.environments.posets import require_four
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import sha256_hex
 from vcrt.orders import all_orders
@@ -41,7 +43,7 @@ class LeanEnvironment(BatchEnvironment):
     """
 
     name: ClassVar[str] = "lean"
-    schemas = SCHEMAS
+    schemas = (*SCHEMAS, *POSET_SCHEMAS)
     preferred_batch: ClassVar[int] = 240
     #: Versions of this adapter and of its canonical states.
     adapter: ClassVar[str] = "1"
@@ -70,7 +72,11 @@ class LeanEnvironment(BatchEnvironment):
 
     def sample(self, schema: str, seed: int) -> Episode:
         """A candidate episode; raises :class:`vcrt.errors.UnknownNameError` for an unknown schema."""
-        return sample_episode(self.schema(schema).name, seed, num_operations=self.num_operations)
+        known = self.schema(schema)
+        if known in POSET_SCHEMAS:
+            require_four(self.num_operations, f"{self.name}/{schema}")
+            return sample_poset(known.name, seed)
+        return sample_episode(known.name, seed, num_operations=self.num_operations)
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
         """Lean's answers, from its elaborator in a worker, or else from ``lean`` commands.

@@ -114,7 +114,7 @@ def _cite(rng: np.random.Generator, num_operations: int) -> _Draft:
     used = Fact(type=first.fact.type, proof=first.application(cited))
     second = Lemma(hypotheses=first.hypotheses, fact=extended(rng, used))
     # The second theorem's type extends the first's, so it binds every variable that the citation names.
-    pair = (_named(cited, first.theorem(cited)), _named(citing, second.theorem(citing)))
+    pair = (named(cited, first.theorem(cited)), named(citing, second.theorem(citing)))
     return _PLAIN, pair, [_declaration(rng, name) for name in rest]
 
 
@@ -122,8 +122,8 @@ def _defn(rng: np.random.Generator, num_operations: int) -> _Draft:
     defined, proving, *rest = fresh_names(rng, num_operations)
     made, about = definition(rng, defined)
     pair = (
-        _named(defined, made.text(defined)),
-        _named(proving, _widened(rng, about).theorem(proving)),
+        named(defined, made.text(defined)),
+        named(proving, _widened(rng, about).theorem(proving)),
     )
     return _PLAIN, pair, [_declaration(rng, name) for name in rest]
 
@@ -137,9 +137,9 @@ def _inductive(rng: np.random.Generator, num_operations: int) -> _Draft:
         use = definition_on(rng, kind, constructors).text(using)
     else:
         use = _widened(rng, lemma_on(rng, kind, constructors)).theorem(using)
-    pair = (_named(kind, inductive_type(kind, constructors)), _named(using, use))
+    pair = (named(kind, inductive_type(kind, constructors)), named(using, use))
     others = [
-        _named(name, inductive_type(name, constructors_from(rng, spare)))
+        named(name, inductive_type(name, constructors_from(rng, spare)))
         if rng.random() < 0.2
         else _declaration(rng, name)
         for name in rest
@@ -152,7 +152,7 @@ def _instances(rng: np.random.Generator, num_operations: int) -> _Draft:
     carrier, values = two_values(rng)
     result, wrap = pick(rng, (("α", "{}"), ("N → α", "fun n => {}"), ("Prop → α", "fun p => {}")))
     first, second = (
-        _named(
+        named(
             name,
             f"noncomputable instance {name} : {class_name} {carrier} := ⟨{wrap.format(value)}⟩",
         )
@@ -168,32 +168,32 @@ def _instances(rng: np.random.Generator, num_operations: int) -> _Draft:
 
 def _have(rng: np.random.Generator, num_operations: int) -> _Draft:
     theorem, first, second, *rest = fresh_names(rng, num_operations + 1)
-    frame, facts = _frame(rng)
+    frame, facts = frame_of(rng)
     base = extended(rng, pick(rng, facts), facts)
     derived = extended(rng, Fact(type=base.type, proof=first), facts)
-    pair = (_named(first, _have_step(first, base)), _named(second, _have_step(second, derived)))
-    others = [_named(n, _have_step(n, extended(rng, pick(rng, facts), facts))) for n in rest]
-    return _proof(rng, theorem, frame, facts), pair, others
+    pair = (named(first, have_step(first, base)), named(second, have_step(second, derived)))
+    others = [named(n, have_step(n, extended(rng, pick(rng, facts), facts))) for n in rest]
+    return proof_with(rng, theorem, frame, facts), pair, others
 
 
 def _shadow(rng: np.random.Generator, num_operations: int) -> _Draft:
     theorem, shared, *names = fresh_names(rng, 2 * num_operations)
     signatures = names[:num_operations]
-    frame, facts = _frame(rng)
+    frame, facts = frame_of(rng)
     older = extended(rng, pick(rng, facts), facts)
     newer = older
     while newer.type == older.type:
         newer = extended(rng, pick(rng, facts), facts)
-    steps = [_have_step(shared, older), _have_step(shared, newer)] + [
-        _have_step(name, extended(rng, pick(rng, facts), facts)) for name in names[num_operations:]
+    steps = [have_step(shared, older), have_step(shared, newer)] + [
+        have_step(name, extended(rng, pick(rng, facts), facts)) for name in names[num_operations:]
     ]
-    first, second, *others = map(_named, signatures, steps)
-    return _proof(rng, theorem, frame, facts), (first, second), others
+    first, second, *others = map(named, signatures, steps)
+    return proof_with(rng, theorem, frame, facts), (first, second), others
 
 
 def _tactic_siblings(rng: np.random.Generator, num_operations: int) -> _Draft:
     theorem, witness, proof, *rest = fresh_names(rng, num_operations + 1)
-    frame, facts = _frame(rng)
+    frame, facts = frame_of(rng)
     carrier, (value, _) = two_values(rng)
     equation, closed = _equation(rng, carrier, value, facts)
     kind = f"Exists (fun n : {carrier} => {equation})"
@@ -216,14 +216,15 @@ def _tactic_siblings(rng: np.random.Generator, num_operations: int) -> _Draft:
         "closing": None,
     }
     pair = (
-        _named(witness, f"case {witness} => exact {value}"),
-        _named(proof, f"case {proof} => exact {closed}"),
+        named(witness, f"case {witness} => exact {value}"),
+        named(proof, f"case {proof} => exact {closed}"),
     )
-    others = [_named(tag, f"case {tag} => exact {fact.proof}") for tag, fact in goals.items()]
+    others = [named(tag, f"case {tag} => exact {fact.proof}") for tag, fact in goals.items()]
     return initial, pair, others
 
 
-def _named(signature: str, text: str) -> Operation:
+def named(signature: str, text: str) -> Operation:
+    """The step of that text."""
     return Operation(signature=signature, payload=text)
 
 
@@ -231,8 +232,8 @@ def _declaration(rng: np.random.Generator, name: str) -> Operation:
     """A theorem, or now and then a definition, that needs nothing else."""
     if rng.random() < 0.15:
         made, _ = definition(rng, name)
-        return _named(name, made.text(name))
-    return _named(name, lemma(rng).theorem(name))
+        return named(name, made.text(name))
+    return named(name, lemma(rng).theorem(name))
 
 
 def _widened(rng: np.random.Generator, about: Lemma) -> Lemma:
@@ -242,11 +243,12 @@ def _widened(rng: np.random.Generator, about: Lemma) -> Lemma:
     return Lemma(hypotheses=about.hypotheses, fact=extended(rng, about.fact))
 
 
-def _have_step(name: str, fact: Fact) -> str:
+def have_step(name: str, fact: Fact) -> str:
+    """The step that states a fact under a name."""
     return f"have {name} : {fact.type} := {fact.proof}"
 
 
-def _frame(rng: np.random.Generator) -> tuple[tuple[tuple[str, str], ...], list[Fact]]:
+def frame_of(rng: np.random.Generator) -> tuple[tuple[tuple[str, str], ...], list[Fact]]:
     """The hypotheses of a proof, and the facts that follow from them at once."""
     a, b, c = (proposition(rng) for _ in range(3))
     hypotheses = (("x", a), ("y", f"{grouped(a)} → {grouped(b)}"), ("z", c))
@@ -254,7 +256,7 @@ def _frame(rng: np.random.Generator) -> tuple[tuple[tuple[str, str], ...], list[
     return hypotheses, [Fact(type=kind, proof=proof) for proof, kind in proofs]
 
 
-def _proof(
+def proof_with(
     rng: np.random.Generator,
     theorem: str,
     hypotheses: tuple[tuple[str, str], ...],

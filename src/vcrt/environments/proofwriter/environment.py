@@ -15,6 +15,7 @@ from vcrt.environments.contract import (
     CrossCheck,
     Episode,
     Operation,
+    Rejected,
     Replay,
     ReplayRequest,
     Schema,
@@ -22,6 +23,7 @@ from vcrt.environments.contract import (
     Transition,
     Versions,
 )
+from vcrt.environments.posets import require_four
 from vcrt.environments.proofwriter import engine
 from vcrt.environments.proofwriter.clingo_engine import clingo_answers, clingo_version
 from vcrt.environments.proofwriter.operations import (
@@ -35,6 +37,7 @@ from vcrt.environments.proofwriter.operations import (
     run_step,
     transition,
 )
+from vcrt.environments.proofwriter.posets import POSET_SCHEMAS, sample_poset
 from vcrt.environments.proofwriter.schemas import sample_episode
 from vcrt.environments.proofwriter.search import SCHEMAS
 from vcrt.environments.proofwriter.theory import Theory, theory_from_json
@@ -56,7 +59,7 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
     """Deduction over ProofWriter theories; ``num_operations`` is that of the episodes that ``sample`` gives."""
 
     name: ClassVar[str] = "proofwriter"
-    schemas: ClassVar[tuple[Schema, ...]] = SCHEMAS
+    schemas: ClassVar[tuple[Schema, ...]] = (*SCHEMAS, *POSET_SCHEMAS)
 
     def __init__(self, num_operations: int = 4) -> None:
         if not 2 <= num_operations <= MAX_OPERATIONS:
@@ -78,7 +81,11 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
 
     def sample(self, schema: str, seed: int) -> Episode:
         """An episode on a generated theory; raises :class:`UnknownNameError` for an unknown schema."""
-        return sample_episode(self.schema(schema), seed, self._num_operations)
+        known = self.schema(schema)
+        if known in POSET_SCHEMAS:
+            require_four(self._num_operations, f"{self.name}/{schema}")
+            return sample_poset(known, seed)
+        return sample_episode(known, seed, self._num_operations)
 
     def initial_state(self, episode: Episode) -> TheoryState:
         """The theory's facts.
@@ -111,25 +118,18 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
         """Each request by itself: every step of every order is run, from the episode's initial state.
 
-        What is shared is the digest of a set of facts that an earlier order reached, since the facts alone decide it.
+        What is shared is the digest of a set of facts that an earlier order reached, and the message of a step that was
+        refused in them before, since the facts alone decide both.
         """
-        return [self._replay_one(request) for request in requests]
-
-    def _replay_one(self, request: ReplayRequest) -> Replay:
-        sequence = request.sequence
-        (facts, actions), steps = self._prepared(request.episode)
-        digest = actions.digests.__getitem__
-        hashes = [digest(facts)]
-        for index in sequence:
-            step = steps[index]
-            after = run_step(step, facts)
-            if after == facts:
-                operation = request.episode.operations[index]
-                rejection = refusal(operation, step, TheoryState(facts, actions))
-                return Replay(sequence, tuple(hashes), rejection)
-            facts = after
-            hashes.append(digest(facts))
-        return Replay(sequence, tuple(hashes))
+        replays = []
+        episode: Episode | None = None
+        for request in requests:
+            if request.episode is not episode:
+                episode = request.episode
+                prepared = self._prepared(episode)
+                refusals: dict[tuple[int, int], Rejected] = {}
+            replays.append(_replay_one(prepared, refusals, request))
+        return replays
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
         """What clingo makes of the theory and of its reference order, run forwards and backwards.
@@ -172,6 +172,27 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
         payload = operation.payload
         text = payload.get("text") if isinstance(payload, dict) else None
         return f"{operation.signature}: {text}" if isinstance(text, str) else operation.signature
+
+
+def _replay_one(
+    prepared: _Prepared, refusals: dict[tuple[int, int], Rejected], request: ReplayRequest
+) -> Replay:
+    sequence = request.sequence
+    (facts, actions), steps = prepared
+    digests = actions.digests
+    hashes = [digests[facts]]
+    for index in sequence:
+        after = run_step(steps[index], facts)
+        if after == facts:
+            rejection = refusals.get((index, facts))
+            if rejection is None:
+                operation = request.episode.operations[index]
+                rejection = refusal(operation, steps[index], TheoryState(facts, actions))
+                refusals[index, facts] = rejection
+            return Replay(sequence, tuple(hashes), rejection)
+        facts = after
+        hashes.append(digests[facts])
+    return Replay(sequence, tuple(hashes))
 
 
 def _prepare(theory: Theory, operations: tuple[Operation, ...]) -> _Prepared:

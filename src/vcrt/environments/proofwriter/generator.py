@@ -48,13 +48,11 @@ class Planted:
     pair: Pair
 
 
-@dataclass(slots=True)
-class _Plot:
-    """A theory as it grows: the pair's rules, other rules, facts, and the facts that must not be."""
+@dataclass(slots=True, kw_only=True)
+class Plot:
+    """A theory as it grows: rules, facts, and the facts that must not be."""
 
     words: Words
-    first: Rule
-    second: Rule
     facts: set[Atom] = field(default_factory=set)
     forbidden: set[Atom] = field(default_factory=set)
     rules: list[Rule] = field(default_factory=list)
@@ -75,6 +73,14 @@ class _Plot:
         return True
 
 
+@dataclass(slots=True, kw_only=True)
+class _PairPlot(Plot):
+    """A theory as it grows around a pair; ``rules`` are those beside the pair's own."""
+
+    first: Rule
+    second: Rule
+
+
 def plant(schema: Schema, draws: Draws, num_operations: int = 4) -> Planted:
     """A theory with the schema's pair and room for that many operations."""
     closed = schema is NAF_SWEEP or draws.chance(0.5)
@@ -91,7 +97,12 @@ def plant(schema: Schema, draws: Draws, num_operations: int = 4) -> Planted:
     else:
         plot, keys = _ground_steps(schema, draws, words)
     _add_companions(draws, plot, num_operations - 2)
-    rules = _all_rules(draws, plot, num_operations + draws.between(1, 5))
+    rules = all_rules(
+        draws,
+        words,
+        (plot.first, plot.second, *plot.rules),
+        num_operations + draws.between(1, 5),
+    )
     for _ in range(draws.between(4, 14)):
         plot.add_facts([draw_fact(draws, words)])
     theory = Theory(assumption=assumption, facts=tuple(sorted(plot.facts)), rules=tuple(rules))
@@ -105,7 +116,7 @@ def plant(schema: Schema, draws: Draws, num_operations: int = 4) -> Planted:
 
 def _ground_steps(
     schema: Schema, draws: Draws, words: Words
-) -> tuple[_Plot, tuple[str, str | None, str | None]]:
+) -> tuple[_PairPlot, tuple[str, str | None, str | None]]:
     """One rule gives an entity what another rule needs of it."""
     entity = draws.one(words.entities)
     num_extra = {CONJUNCTIVE_JOIN: 1, RELATIONAL_JOIN: draws.below(2)}.get(schema, 0)
@@ -124,7 +135,7 @@ def _ground_steps(
         first = _named(first, entity)
     if draws.chance(_NAMED):
         second = _named(second, entity)
-    plot = _Plot(words, first, second)
+    plot = _PairPlot(words=words, first=first, second=second)
     plot.forbid(link.bind(entity), effect.bind(entity))
     plot.add_facts(atom.bind(entity) for atom in (*causes, *extra))
     return plot, (GROUND, entity, entity)
@@ -132,7 +143,7 @@ def _ground_steps(
 
 def _sweeps(
     schema: Schema, draws: Draws, words: Words
-) -> tuple[_Plot, tuple[str, str | None, str | None]]:
+) -> tuple[_PairPlot, tuple[str, str | None, str | None]]:
     """One rule gives the first of two entities what another rule needs to be there, or not to be there."""
     one, two = draws.some(words.entities, 2)
     absent = schema is NAF_SWEEP
@@ -140,10 +151,10 @@ def _sweeps(
     link, *extra, effect = _properties(draws, words, 2 + num_extra)
     causes = _causes(draws, words, [link, *extra, effect])
     conditions = draws.shuffled([link.with_polarity("~") if absent else link, *extra])
-    plot = _Plot(
-        words,
-        Rule(conditions=tuple(causes), conclusion=link),
-        Rule(conditions=tuple(conditions), conclusion=effect),
+    plot = _PairPlot(
+        words=words,
+        first=Rule(conditions=tuple(causes), conclusion=link),
+        second=Rule(conditions=tuple(conditions), conclusion=effect),
     )
     plot.forbid(link.bind(one), effect.bind(one), effect.bind(two))
     if absent:
@@ -188,18 +199,18 @@ def _related(draws: Draws, words: Words, entity: str, number: int) -> list[Atom]
 
 def _causes(draws: Draws, words: Words, others: Sequence[Atom]) -> list[Atom]:
     """One or two conditions for the first rule, none of them among the other atoms."""
-    themes = {_theme(atom) for atom in others}
+    themes = {theme(atom) for atom in others}
     found: list[Atom] = []
     number = draw_num_conditions(draws)
     while len(found) < number:
         atom = draw_atom(draws, words, words.variable)
-        if _theme(atom) not in themes:
-            themes.add(_theme(atom))
+        if theme(atom) not in themes:
+            themes.add(theme(atom))
             found.append(atom)
     return found
 
 
-def _theme(atom: Atom) -> tuple[str, str]:
+def theme(atom: Atom) -> tuple[str, str]:
     """What an atom says, whoever it says it of."""
     return atom.predicate, atom.object
 
@@ -211,16 +222,16 @@ def _named(rule: Rule, entity: str) -> Rule:
     )
 
 
-def _add_companions(draws: Draws, plot: _Plot, number: int) -> None:
+def _add_companions(draws: Draws, plot: _PairPlot, number: int) -> None:
     """Rules that can run on one or two entities and touch neither the pair nor each other."""
     pair = (*plot.first.atoms(), *plot.second.atoms())
-    read = {_theme(atom) for atom in pair}
-    written = {_theme(plot.first.conclusion), _theme(plot.second.conclusion)}
+    read = {theme(atom) for atom in pair}
+    written = {theme(plot.first.conclusion), theme(plot.second.conclusion)}
     for _ in range(number):
         for _ in range(_TRIES):
             rule = draw_rule(draws, plot.words)
-            conditions = {_theme(c) for c in rule.conditions}
-            conclusion = _theme(rule.conclusion)
+            conditions = {theme(c) for c in rule.conditions}
+            conclusion = theme(rule.conclusion)
             entities = draws.some(plot.words.entities, draws.between(1, 2))
             needed = [
                 c.bind(entity) for c in rule.conditions if c.polarity != "~" for entity in entities
@@ -234,11 +245,11 @@ def _add_companions(draws: Draws, plot: _Plot, number: int) -> None:
                 break
 
 
-def _all_rules(draws: Draws, plot: _Plot, number: int) -> list[Rule]:
-    """The pair's rules, those beside them and, up to the number, rules about anything; all different, in any order."""
-    rules = list(dict.fromkeys((plot.first, plot.second, *plot.rules)))
+def all_rules(draws: Draws, words: Words, own: Iterable[Rule], number: int) -> list[Rule]:
+    """A theory's own rules and, up to the number, rules about anything; all different, in any order."""
+    rules = list(dict.fromkeys(own))
     while len(rules) < number:
-        rule = draw_rule(draws, plot.words)
+        rule = draw_rule(draws, words)
         if rule not in rules:
             rules.append(rule)
     return draws.shuffled(rules)

@@ -14,7 +14,7 @@ from itertools import combinations
 from math import factorial
 from typing import TypeAlias
 
-from vcrt.environments.contract import RelationKind, Schema
+from vcrt.environments.contract import AntiDiamonds, Schema
 from vcrt.environments.proofwriter.draws import Draws
 from vcrt.environments.proofwriter.engine import ground, model
 from vcrt.environments.proofwriter.operations import (
@@ -189,7 +189,7 @@ def _accepted(step: Step, facts: int) -> int:
     return after if after != facts else 0
 
 
-def _behaves(relation: RelationKind, is_the_pair: bool, forwards: int, backwards: int) -> bool:
+def _behaves(relation: AntiDiamonds, is_the_pair: bool, forwards: int, backwards: int) -> bool:
     """Whether two operations do what they should; if neither order runs (0), the context shows nothing."""
     if not is_the_pair or not (forwards or backwards):
         return forwards == backwards

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from vcrt.orders import Order, all_orders
 from vcrt.records.audit import read_rows
 from vcrt.records.dataset import POLICY_COLUMNS, Dataset, load_items, policy_name
-from vcrt.records.policy_view import PolicyRecord, record_from_json
+from vcrt.records.policy_view import PointerRelation, PolicyRecord, record_from_json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +37,21 @@ class ProbedRecord:
     def relation_types(self) -> tuple[str, ...]:
         """The multiset of relation types, sorted."""
         return tuple(sorted(relation.kind for relation in self.record.relations))
+
+    @property
+    def relation_graph(self) -> tuple[tuple[int, int, str], ...]:
+        """The relations up to a renaming of slots: equal for two records exactly if a renaming makes them equal."""
+        return min(
+            tuple(sorted(_renamed(relation, names) for relation in self.record.relations))
+            for names in all_orders(self.record.num_operations)
+        )
+
+
+def _renamed(relation: PointerRelation, names: Order) -> tuple[int, int, str]:
+    first, second = names[relation.first], names[relation.second]
+    if relation.kind == "commutes":
+        first, second = sorted((first, second))
+    return first, second, relation.kind
 
 
 def read_probed_records(dataset: Dataset) -> list[ProbedRecord]:

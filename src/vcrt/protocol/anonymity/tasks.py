@@ -1,9 +1,9 @@
 """What is guessed from policy records: matched classes, folds, and the questions about legal orders.
 
 ``environment`` and ``schema`` could be told by the relations alone, which the policy is meant to see: environments
-differ in how many steps conflict. So records are matched: in each *stratum*, a multiset of relation types, every class
-keeps equally many records, and AUC is taken within the stratum. For the order of rows, which has no relations in it,
-the stratum is the file.
+differ in how many steps conflict. So records are matched: in each *stratum*, a graph of typed relations up to renaming,
+every class keeps equally many records, and AUC is taken within the stratum. For the order of rows, which has no
+relations in it, the stratum is the file.
 
 ``legal order`` asks whether one given order of a record is legal. Half of the records are asked about an order drawn
 from their legal ones, the others about one drawn from the rest. Which orders are legal follows from the relations, so
@@ -12,7 +12,7 @@ were numbered in the order in which the steps were written. Each record is asked
 leak that makes some fixed order legal in every record would leave nothing to tell apart.
 
 Two controls must be far above chance, or a probe at chance means nothing: the same question *with* the relations, and
-``relation types``, the stratum itself.
+``relation types``, which the stratum fixes.
 
 Each source gives at most one record to a task, so that no source stands on both sides of a fold and the records are
 independent.
@@ -76,7 +76,7 @@ def make_task(
 ) -> Task | None:
     """The task of a target; None if no stratum has ``MIN_RECORDS`` records of each of two classes.
 
-    With ``by_file``, classes are matched within files instead of relation types.
+    With ``by_file``, classes are matched within files instead of relation graphs.
     """
     rng = generator(seed, "anonymity", target)
     shuffled = [records[i] for i in rng.permutation(len(records))]
@@ -90,7 +90,7 @@ def make_task(
                 record.environment
                 if target == "environment"
                 else f"{record.environment}/{record.schema}",
-                record.file if by_file else record.relation_types,
+                record.file if by_file else (record.relation_types, record.relation_graph),
             )
             for record in one_each
         ]

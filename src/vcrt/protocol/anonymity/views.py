@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
+from math import comb
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -42,7 +44,7 @@ MIN_RECORDS_WITH_FEATURE = 5
 #: Parts of a file, and periods, whose traces in the order of rows are looked for.
 NUM_PARTS, PERIODS = 16, range(2, 9)
 
-_RELATION_LIST = re.compile(r"\[\s*\[.*\]\s*\]", re.DOTALL)
+_RELATION_LIST = re.compile(r'(?<="relations":)\s*\[.*\](?=\s*\})', re.DOTALL)
 _PIECES = re.compile(r"[a-z]+\d*|\d+|[^a-z\d]+")
 _RELATION_WORDS = frozenset(token for pair in RELATION_TOKENS.values() for token in pair)
 
@@ -112,19 +114,23 @@ def prompt_words(
     """The rendered prompt.
 
     Without relations, the sorted prompt loses them altogether, since it sorts and directs them by what they say. The
-    shuffled prompt keeps their pointers, whose sequence and direction it promises to be random, and loses their types.
+    shuffled prompt keeps their pointers, whose sequence and direction it promises to be random, and loses their types;
+    unless some pair has no relation, so that those that have one tell. Distractors are left among them.
     """
-    words = render(record.record, serialisation, draw)
+    shown = record.record
+    num_pairs = comb(shown.num_operations, 2)
+    if not shows_relations and len(shown.relations) < num_pairs:
+        shown = replace(shown, relations=())
+    words = render(shown, serialisation, draw)
     if not shows_relations:
         if serialisation == "sorted":
             words = [*words[: words.index(RELATIONS) + 1], ANSWER]
         words = ["?" if word in _RELATION_WORDS else word for word in words]
     if question is None:
         return words
-    names = {
-        POINTER_TOKENS[record.record.pointers[slot]]: f"q{place}"
-        for place, slot in enumerate(question)
-    }
+    asked = [POINTER_TOKENS[shown.pointers[slot]] for slot in question]
+    others = [token for token in POINTER_TOKENS if token not in asked]
+    names = {token: f"q{place}" for place, token in enumerate((*asked, *others))}
     return [names.get(word, word) for word in words]
 
 

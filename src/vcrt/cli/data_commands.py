@@ -1,68 +1,19 @@
-"""The commands. Each loads what it needs when it runs, so that ``vcrt --help`` is quick."""
+"""The commands about episodes: certify, verify, show, lift, probe, and what can be certified.
+
+Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
+"""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
 
+from vcrt.cli.options import DatasetPath, num_jobs, plain_console
 from vcrt.cli.progress import showing_progress
-from vcrt.errors import RunError, VcrtError
-
-DatasetPath = Annotated[Path, tyro.conf.Positional]
-ExperimentPath = Annotated[Path, tyro.conf.Positional]
-
-
-#: Columns of output that does not go to a terminal.
-PLAIN_WIDTH = 120
-
-
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
-
-
-def _jobs(jobs: int | None) -> int:
-    if jobs is not None and jobs < 1:
-        raise VcrtError("too few jobs", found=f"--jobs {jobs}", expected="at least 1")
-    return jobs if jobs is not None else len(os.sched_getaffinity(0))
-
-
-def demo(
-    output: Path = Path("runs"),
-    episodes: int = 100,
-    updates: int = 400,
-    runs: int = 1,
-    seed: int = 0,
-    jobs: int | None = None,
-) -> None:
-    """Certify, freeze, verify, train, evaluate once and report, with the embedded defaults.
-
-    Args:
-        output: Folder in which a new numbered folder is made for everything that the demo writes.
-        episodes: Certified episodes for each environment, spread evenly over its schemas.
-        updates: Updates of each training run.
-        runs: Independent training runs of each method and fold.
-        seed: Seed of everything.
-        jobs: Worker processes; as many as there are cores by default.
-    """
-    for option, value in (("--episodes", episodes), ("--updates", updates), ("--runs", runs)):
-        if value < 1:
-            raise VcrtError("too small a number", found=f"{option} {value}", expected="at least 1")
-    from vcrt.cli.demo import run_demo
-
-    run_demo(
-        _console(),
-        output,
-        episodes=episodes,
-        updates=updates,
-        runs=runs,
-        seed=seed,
-        jobs=_jobs(jobs),
-    )
+from vcrt.errors import VcrtError
 
 
 def certify(
@@ -72,6 +23,10 @@ def certify(
     seed: int = 0,
     jobs: int | None = None,
     backend: Literal["loky", "ray", "dask"] = "loky",
+    preset: Literal["paper", "several"] = "paper",
+    relations: Literal["all", "reduced"] = "all",
+    commutations: Literal["shown", "omitted"] = "shown",
+    distractors: int = 0,
 ) -> None:
     """Replay every order of sampled episodes and freeze the certified ones as a new dataset.
 
@@ -90,19 +45,45 @@ def certify(
         jobs: Worker processes; as many as there are cores by default. The result does not depend on it.
         backend: Where the workers are: local processes, or a Ray or Dask cluster (that of RAY_ADDRESS or
             DASK_SCHEDULER_ADDRESS, else a local one).
+        preset: What an episode looks like: one anti-diamond and 12 of 24 legal orders, or several anti-diamonds
+            and 2 to 8 legal orders. Each has schemas of its own.
+        relations: Whether a policy record states all directed relations, or only those that do not follow from
+            others.
+        commutations: Whether it states which pairs commute.
+        distractors: How many relations among operations that do not occur stand beside them.
     """
     from vcrt.certification.config import sampled
+    from vcrt.certification.episodes import preset_named
     from vcrt.cli.counts import print_counts
     from vcrt.cli.selection import select_schemas
     from vcrt.records.dataset import read_audit
     from vcrt.records.freezing import make_dataset
+    from vcrt.records.policy_view import MAX_DISTRACTORS
+    from vcrt.records.record_form import RecordForm
 
     if episodes < 1:
         raise VcrtError("too few episodes", found=f"--episodes {episodes}", expected="at least 1")
-    console = _console()
-    config = sampled(select_schemas(schemas), episodes, seed=seed)
+    if not 0 <= distractors <= MAX_DISTRACTORS:
+        raise VcrtError(
+            "a number of distractors that no record has",
+            found=f"--distractors {distractors}",
+            expected=f"0 to {MAX_DISTRACTORS}",
+        )
+    console = plain_console()
+    config = sampled(
+        select_schemas(schemas, preset), episodes, seed=seed, preset=preset_named(preset)
+    )
     with showing_progress(console) as progress:
-        dataset = make_dataset(config, output, jobs=_jobs(jobs), backend=backend, progress=progress)
+        dataset = make_dataset(
+            config,
+            output,
+            jobs=num_jobs(jobs),
+            backend=backend,
+            progress=progress,
+            form=RecordForm(
+                relations=relations, commutations=commutations, distractors=distractors
+            ),
+        )
     print_counts(console, dataset.manifest)
     console.print(
         f"dataset   {output}\nroot hash {dataset.manifest.root_hash}",
@@ -138,13 +119,13 @@ def verify(
             expected="a dataset, or a certificate",
             remedy="vcrt verify DATASET, or vcrt verify --certificate FILE",
         )
-    console = _console()
+    console = plain_console()
     if certificate is not None:
         from vcrt.cli.show import check_certificate
 
         check_certificate(console, certificate)
     if dataset is not None:
-        _verify_dataset(console, dataset, _jobs(jobs))
+        _verify_dataset(console, dataset, num_jobs(jobs))
 
 
 def _verify_dataset(console: Console, dataset: Path, jobs: int) -> None:
@@ -180,126 +161,7 @@ def show(
     """
     from vcrt.cli.show import show_episode
 
-    show_episode(_console(), episode, dataset=dataset, as_json=json, pair=pair)
-
-
-def plan(
-    dataset: DatasetPath,
-    output: Path,
-    methods: tuple[str, ...] = ("canonical-grpo", "vcrt"),
-    held_out: tuple[str, ...] = (),
-    runs: int = 3,
-    updates: int = 400,
-    learning_rate: float = 1e-3,
-    seed: int = 0,
-) -> None:
-    """Freeze what will be run on a dataset, before anything is trained.
-
-    Example: vcrt plan runs/data --output runs/experiment --methods canonical-grpo vcrt no-anti
-
-    Args:
-        dataset: A verified dataset.
-        output: The new experiment's directory.
-        methods: Any of outcome-grpo, canonical-grpo, vcrt, no-orbit, shuffled-orbit, no-anti.
-        held_out: Environments to hold out in turn; all of the dataset's if none is given.
-        runs: Independent runs of each method and fold.
-        updates: Updates of each run.
-        learning_rate: AdamW's learning rate.
-        seed: Seed of everything.
-    """
-    from vcrt.cli.planning import frozen_plan
-    from vcrt.errors import RunError
-    from vcrt.protocol.experiment import create_experiment
-    from vcrt.storage import require_new
-
-    require_new(output, RunError)
-    made = frozen_plan(
-        dataset,
-        methods=methods,
-        held_out=held_out,
-        runs=runs,
-        updates=updates,
-        learning_rate=learning_rate,
-        seed=seed,
-    )
-    experiment = create_experiment(made, output)
-    console = _console()
-    console.print(
-        f"plan      {experiment.path}\nplan hash {made.plan_hash}", highlight=False, soft_wrap=True
-    )
-    console.print(f"next: vcrt train {output}", highlight=False, soft_wrap=True)
-
-
-def train(experiment: ExperimentPath, resume: bool = False, jobs: int | None = None) -> None:
-    """Train every run of a plan; a run opens no file of the environment that it holds out.
-
-    Example: vcrt train runs/experiment --resume
-
-    Args:
-        experiment: A directory made by `vcrt plan`.
-        resume: Go on with interrupted runs; the result is the same as without the interruption.
-        jobs: Worker processes, one run each; as many as there are cores by default.
-    """
-    from vcrt.protocol.experiment import open_experiment
-    from vcrt.protocol.experiment import train as run_training
-
-    console = _console()
-    opened = open_experiment(experiment)
-    with showing_progress(console) as progress:
-        digests = run_training(opened, jobs=_jobs(jobs), resume=resume, progress=progress)
-    console.print(f"{len(digests)} runs at their last update", highlight=False, soft_wrap=True)
-    console.print(f"next: vcrt evaluate {experiment}", highlight=False, soft_wrap=True)
-
-
-def evaluate(
-    experiment: ExperimentPath,
-    reopen: bool = False,
-    reason: str | None = None,
-    jobs: int | None = None,
-) -> None:
-    """Open the held-out folds and score every run, once.
-
-    Example: vcrt evaluate runs/experiment
-
-    Args:
-        experiment: An experiment whose runs are all trained.
-        reopen: Open again what was opened and scored before; every later report says so.
-        reason: Why it is opened again.
-        jobs: Worker processes; as many as there are cores by default.
-    """
-    from vcrt.protocol.evaluation import evaluate as run_evaluation
-    from vcrt.protocol.experiment import open_experiment
-
-    if reopen != bool(reason):
-        raise RunError(
-            "a second opening needs both --reopen and --reason",
-            found="only one of them",
-            remedy='for example: --reopen --reason "a checkpoint file was restored"',
-        )
-    console = _console()
-    opened = open_experiment(experiment)
-    with showing_progress(console) as progress:
-        run_evaluation(opened, jobs=_jobs(jobs), reopen_reason=reason, progress=progress)
-    console.print(f"next: vcrt report {experiment}", highlight=False, soft_wrap=True)
-
-
-def report(experiment: ExperimentPath, output: Path | None = None) -> None:
-    """Write the tables and one self-contained page of an evaluated experiment.
-
-    Example: vcrt report runs/experiment
-
-    Args:
-        experiment: An evaluated experiment.
-        output: A new folder to write to; `report` in the experiment by default, where it replaces an earlier one.
-    """
-    if output is not None:
-        from vcrt.storage import require_new
-
-        require_new(output, RunError)
-    from vcrt.cli.reporting import print_report
-    from vcrt.protocol.experiment import open_experiment
-
-    print_report(_console(), open_experiment(experiment), output or experiment / "report")
+    show_episode(plain_console(), episode, dataset=dataset, as_json=json, pair=pair)
 
 
 def environments(
@@ -316,7 +178,7 @@ def environments(
     """
     from vcrt.cli.environments import list_environments, validate_environment
 
-    console = _console()
+    console = plain_console()
     if action == "list":
         list_environments(console)
     elif name is None:
@@ -339,7 +201,7 @@ def theories(files: Annotated[tuple[Path, ...], tyro.conf.Positional]) -> None:
         raise VcrtError("which files?", expected="at least one", remedy="vcrt theories FILE...")
     from vcrt.cli.theories import check_theories
 
-    check_theories(_console(), files)
+    check_theories(plain_console(), files)
 
 
 def probe(dataset: DatasetPath, output: Path | None = None, seed: int = 0) -> None:
@@ -354,7 +216,7 @@ def probe(dataset: DatasetPath, output: Path | None = None, seed: int = 0) -> No
     """
     from vcrt.cli.anonymity import run_probe
 
-    run_probe(_console(), dataset, output, seed=seed)
+    run_probe(plain_console(), dataset, output, seed=seed)
 
 
 def lift(
@@ -375,6 +237,9 @@ def lift(
     Theories and windows of four steps are certified like sampled episodes: every order is replayed by itself. For
     theorems, and for windows of another length, the numbers of legal orders come from merged replay: orders that
     reach equal states by the same steps are continued once for all of them.
+
+    The exit status is 2 if a file cannot be read or nothing in the material can be judged; the rest is reported all
+    the same.
 
     Example: vcrt lift lean Proofs.lean
 
@@ -399,7 +264,7 @@ def lift(
     options = {"--output": output, "--limit": limit, "--runs": runs, "--length": length}
     options |= {"--steps": steps, "--seed": seed, "--json": json}
     require_taken(source, {**options, "--jobs": jobs, "--backend": backend})
-    console = _console()
+    console = plain_console()
     if source == "lean":
         from vcrt.cli.lean_files import lift_lean_files
 
@@ -413,7 +278,7 @@ def lift(
             [Path(name) for name in inputs],
             limit=limit,
             output=output,
-            jobs=_jobs(jobs),
+            jobs=num_jobs(jobs),
             backend=backend or "loky",
         )
         return
@@ -425,35 +290,6 @@ def lift(
         num_steps=4 if steps is None else steps,
         seed=0 if seed is None else seed,
         output=output,
-        jobs=_jobs(jobs),
+        jobs=num_jobs(jobs),
         backend=backend or "loky",
     )
-
-
-def backbone(
-    action: Annotated[Literal["check", "pretrain"], tyro.conf.Positional] = "check",
-    output: Path | None = None,
-    seed: int | None = None,
-    steps: int | None = None,
-) -> None:
-    """Check the embedded backbone against its lock, or rebuild it by pretraining.
-
-    Example: vcrt backbone pretrain --output runs/backbone
-
-    Args:
-        action: What to do.
-        output: Where pretraining writes the new backbone.
-        seed: Seed of the pretraining; the shipped backbone's by default.
-        steps: Steps of the pretraining; the shipped backbone's by default.
-    """
-    from vcrt.cli.backbone import check_backbone, pretrain_backbone
-
-    console = _console()
-    if action == "check":
-        check_backbone(console)
-    elif output is None:
-        raise VcrtError("where to?", expected="--output DIRECTORY")
-    elif steps is not None and steps < 1:
-        raise VcrtError("too few steps", found=f"--steps {steps}", expected="at least 1")
-    else:
-        pretrain_backbone(console, output, seed=seed, steps=steps)

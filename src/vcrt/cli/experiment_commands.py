@@ -1,0 +1,360 @@
+"""The commands about experiments: the demo, the whole, and each of its stages.
+
+Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from vcrt.cli.options import DatasetPath, ExperimentPath, num_jobs, plain_console
+from vcrt.cli.progress import showing_progress
+from vcrt.errors import RunError, VcrtError
+
+
+def demo(
+    output: Path = Path("runs"),
+    episodes: int = 100,
+    updates: int = 400,
+    runs: int = 1,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> None:
+    """Certify, freeze, verify, train, evaluate once and report, with the embedded defaults.
+
+    Args:
+        output: Folder in which a new numbered folder is made for everything that the demo writes.
+        episodes: Certified episodes for each environment, spread evenly over its schemas.
+        updates: Updates of each training run.
+        runs: Independent training runs of each method and fold.
+        seed: Seed of everything.
+        jobs: Worker processes; as many as there are cores by default.
+    """
+    for option, value in (("--episodes", episodes), ("--updates", updates), ("--runs", runs)):
+        if value < 1:
+            raise VcrtError("too small a number", found=f"{option} {value}", expected="at least 1")
+    from vcrt.cli.demo import run_demo
+
+    run_demo(
+        plain_console(),
+        output,
+        episodes=episodes,
+        updates=updates,
+        runs=runs,
+        seed=seed,
+        jobs=num_jobs(jobs),
+    )
+
+
+def reproduce(
+    output: Path,
+    dataset: Path | None = None,
+    schemas: tuple[str, ...] = (),
+    episodes: int = 500,
+    methods: tuple[str, ...] = (),
+    runs: int = 3,
+    updates: int = 400,
+    trials: int = 8,
+    lora_rank: int = 0,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> None:
+    """Do the paper's experiment, or whatever of it is missing: certify, verify, search, plan, train, evaluate, report.
+
+    What is finished is checked and left as it is; an interrupted call goes on when it is given again. Dataset, search,
+    plan, checkpoints, scores and result tables are the same bytes each time.
+
+    Example: vcrt reproduce --output runs/paper
+
+    Args:
+        output: The folder of everything.
+        dataset: A certified dataset to use in place of a new one.
+        schemas: Environments, or single schemas as environment/schema; all that come with vcrt if none is given.
+        episodes: Certified episodes for each schema.
+        methods: The methods, of those that `vcrt methods` lists; the paper's six if none is given.
+        runs: Independent runs of each method and fold.
+        updates: Updates of each run, and of each trial of the search.
+        trials: Settings tried for each method and fold, on source items alone; 0 takes the library's defaults.
+        lora_rank: Train low-rank adapters of this rank instead of all parameters.
+        seed: Seed of everything.
+        jobs: Worker processes; as many as there are cores by default. The result does not depend on it.
+    """
+    from vcrt.cli.reproducing import Reproduction
+    from vcrt.cli.reproducing import reproduce as run
+    from vcrt.training.methods import PAPER_METHODS
+    from vcrt.training.run import RunConfig
+
+    run(
+        plain_console(),
+        Reproduction(
+            output=output,
+            dataset=dataset,
+            schemas=schemas,
+            episodes=episodes,
+            methods=methods or PAPER_METHODS,
+            runs=runs,
+            run=RunConfig(num_updates=updates, lora_rank=lora_rank),
+            trials=trials,
+            seed=seed,
+            jobs=num_jobs(jobs),
+        ),
+    )
+
+
+def methods() -> None:
+    """List the methods: what each one trains on, and what it leaves out.
+
+    Example: vcrt methods
+    """
+    from vcrt.cli.searching import print_methods
+
+    print_methods(plain_console())
+
+
+def search(
+    dataset: DatasetPath,
+    output: Path,
+    methods: tuple[str, ...] = ("canonical-grpo", "vcrt"),
+    held_out: tuple[str, ...] = (),
+    trials: int = 8,
+    updates: int = 400,
+    lora_rank: int = 0,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> None:
+    """Search for hyper-parameters on source items only, with equal effort for every method and fold.
+
+    A fold's trials train on a part of its source items and are scored on the rest; no file of the environment that it
+    holds out is opened for it. What was finished is kept in OUTPUT.trials until the search is whole.
+
+    Example: vcrt search runs/data --output runs/search.json --methods canonical-grpo vcrt
+
+    Args:
+        dataset: A verified dataset.
+        output: The new file that `vcrt plan --search` takes.
+        methods: Any of the names that `vcrt methods` lists.
+        held_out: Environments to hold out in turn; all of the dataset's if none is given.
+        trials: Settings tried for each method and fold; the first are the library's defaults.
+        updates: Updates of each trial; the plan must have as many.
+        lora_rank: Train low-rank adapters of this rank instead of all parameters; the plan must do the same.
+        seed: Seed of everything; the plan must have the same.
+        jobs: Worker processes; as many as there are cores by default.
+    """
+    from vcrt.protocol.trials import run_search
+    from vcrt.records.dataset import open_dataset
+    from vcrt.training.run import RunConfig
+
+    # The environment of a single fold is nobody's source; with more folds, each is one of another's.
+    opened = open_dataset(dataset, without=held_out if len(held_out) == 1 else ())
+    console = plain_console()
+    with showing_progress(console) as progress:
+        found = run_search(
+            opened,
+            output,
+            backbone="embedded",
+            methods=methods,
+            held_out=held_out or opened.environments,
+            num_trials=trials,
+            run=RunConfig(num_updates=updates, lora_rank=lora_rank),
+            jobs=num_jobs(jobs),
+            seed=seed,
+            progress=progress,
+        )
+    from vcrt.cli.searching import print_search
+
+    print_search(console, found)
+    console.print(
+        f"next: vcrt plan {dataset} --output EXPERIMENT --search {output}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def plan(
+    dataset: DatasetPath,
+    output: Path,
+    methods: tuple[str, ...] | None = None,
+    held_out: tuple[str, ...] | None = None,
+    runs: int = 3,
+    updates: int = 400,
+    checkpoints: tuple[int, ...] = (),
+    learning_rate: float | None = None,
+    lora_rank: int = 0,
+    search: Path | None = None,
+    seed: int = 0,
+) -> None:
+    """Freeze what will be run on a dataset, before anything is trained.
+
+    Example: vcrt plan runs/data --output runs/experiment --methods canonical-grpo vcrt no-anti
+
+    Args:
+        dataset: A verified dataset.
+        output: The new experiment's directory.
+        methods: Any of the names that `vcrt methods` lists; by default those of the search, or canonical-grpo and vcrt.
+        held_out: Environments to hold out in turn; by default those of the search, or all of the dataset's.
+        runs: Independent runs of each method and fold.
+        updates: Updates of each run.
+        checkpoints: The updates after which runs are kept and later scored, the last one included; by default 50, 100,
+            150, every 400th and the last.
+        learning_rate: AdamW's learning rate, for all methods; 1e-3 by default.
+        lora_rank: Train low-rank adapters of this rank instead of all parameters.
+        search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
+        seed: Seed of everything.
+    """
+    from vcrt.cli.planning import frozen_plan
+    from vcrt.errors import RunError
+    from vcrt.protocol.experiment import create_experiment
+    from vcrt.protocol.search import read_search
+    from vcrt.storage import require_new
+    from vcrt.training.run import RunConfig, Settings
+
+    require_new(output, RunError)
+    if search is not None and learning_rate is not None:
+        raise VcrtError(
+            "the learning rate would be chosen twice",
+            found="--search and --learning-rate",
+            expected="one of them",
+        )
+    found = None if search is None else read_search(search)
+    made = frozen_plan(
+        dataset,
+        methods=methods or (found.methods if found else ("canonical-grpo", "vcrt")),
+        held_out=held_out or (found.held_out if found else ()),
+        runs=runs,
+        run=RunConfig(
+            num_updates=updates,
+            checkpoints=checkpoints,
+            learning_rate=Settings().learning_rate if learning_rate is None else learning_rate,
+            lora_rank=lora_rank,
+        ),
+        seed=seed,
+        search=found,
+    )
+    experiment = create_experiment(made, output, search=found)
+    console = plain_console()
+    console.print(
+        f"plan      {experiment.path}\nplan hash {made.plan_hash}", highlight=False, soft_wrap=True
+    )
+    console.print(f"next: vcrt train {output}", highlight=False, soft_wrap=True)
+
+
+def train(experiment: ExperimentPath, resume: bool = False, jobs: int | None = None) -> None:
+    """Train every run of a plan; a run opens no file of the environment that it holds out.
+
+    Example: vcrt train runs/experiment --resume
+
+    Args:
+        experiment: A directory made by `vcrt plan`.
+        resume: Go on with interrupted runs; the result is the same as without the interruption.
+        jobs: Worker processes, one run each; as many as there are cores by default.
+    """
+    from vcrt.protocol.experiment import open_experiment
+    from vcrt.protocol.experiment import train as run_training
+
+    console = plain_console()
+    opened = open_experiment(experiment)
+    with showing_progress(console) as progress:
+        digests = run_training(opened, jobs=num_jobs(jobs), resume=resume, progress=progress)
+    console.print(f"{len(digests)} runs at their last update", highlight=False, soft_wrap=True)
+    console.print(f"next: vcrt evaluate {experiment}", highlight=False, soft_wrap=True)
+
+
+def evaluate(
+    experiment: ExperimentPath,
+    reopen: bool = False,
+    reason: str | None = None,
+    jobs: int | None = None,
+) -> None:
+    """Open the held-out folds and score every run, once.
+
+    Example: vcrt evaluate runs/experiment
+
+    Args:
+        experiment: An experiment whose runs are all trained.
+        reopen: Open again what was opened and scored before; every later report says so.
+        reason: Why it is opened again.
+        jobs: Worker processes; as many as there are cores by default.
+    """
+    from vcrt.protocol.evaluation import evaluate as run_evaluation
+    from vcrt.protocol.experiment import open_experiment
+
+    if reopen != bool(reason):
+        raise RunError(
+            "a second opening needs both --reopen and --reason",
+            found="only one of them",
+            remedy='for example: --reopen --reason "a checkpoint file was restored"',
+        )
+    console = plain_console()
+    opened = open_experiment(experiment)
+    with showing_progress(console) as progress:
+        run_evaluation(opened, jobs=num_jobs(jobs), reopen_reason=reason, progress=progress)
+    console.print(f"next: vcrt report {experiment}", highlight=False, soft_wrap=True)
+
+
+def report(
+    experiment: ExperimentPath,
+    output: Path | None = None,
+    table: str | None = None,
+    form: Literal["terminal", "text", "csv", "latex"] = "terminal",
+) -> None:
+    """Write the tables and one self-contained page of an evaluated experiment.
+
+    Example: vcrt report runs/experiment
+
+    Args:
+        experiment: An evaluated experiment.
+        output: A new folder to write to; `report` in the experiment by default, where it replaces an earlier one.
+        table: Print this one table and write nothing; the names are those of the report's CSV files.
+        form: How `--table` is printed.
+    """
+    if table is not None and output is not None:
+        raise VcrtError(
+            "one table is printed, not written",
+            found="--table and --output",
+            expected="one of them",
+        )
+    if table is None and form != "terminal":
+        raise VcrtError("which table?", found=f"--form {form}", expected="--form with --table")
+    if output is not None:
+        from vcrt.storage import require_new
+
+        require_new(output, RunError)
+    from vcrt.cli.reporting import print_one_table, print_report
+    from vcrt.protocol.experiment import open_experiment
+
+    if table is not None:
+        print_one_table(plain_console(), open_experiment(experiment), table, form)
+    else:
+        print_report(plain_console(), open_experiment(experiment), output or experiment / "report")
+
+
+def backbone(
+    action: Annotated[Literal["check", "pretrain"], tyro.conf.Positional] = "check",
+    output: Path | None = None,
+    seed: int | None = None,
+    steps: int | None = None,
+) -> None:
+    """Check the embedded backbone against its lock, or rebuild it by pretraining.
+
+    Example: vcrt backbone pretrain --output runs/backbone
+
+    Args:
+        action: What to do.
+        output: Where pretraining writes the new backbone.
+        seed: Seed of the pretraining; the shipped backbone's by default.
+        steps: Steps of the pretraining; the shipped backbone's by default.
+    """
+    from vcrt.cli.backbone import check_backbone, pretrain_backbone
+
+    console = plain_console()
+    if action == "check":
+        check_backbone(console)
+    elif output is None:
+        raise VcrtError("where to?", expected="--output DIRECTORY")
+    elif steps is not None and steps < 1:
+        raise VcrtError("too few steps", found=f"--steps {steps}", expected="at least 1")
+    else:
+        pretrain_backbone(console, output, seed=seed, steps=steps)

@@ -1,0 +1,30 @@
+"""What the commands share: the console that they print to, and options of more than one of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from vcrt.errors import VcrtError
+
+DatasetPath = Annotated[Path, tyro.conf.Positional]
+ExperimentPath = Annotated[Path, tyro.conf.Positional]
+#: Columns of output that does not go to a terminal.
+PLAIN_WIDTH = 120
+
+
+def plain_console() -> Console:
+    """The terminal, or output of a fixed width."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
+
+
+def num_jobs(jobs: int | None) -> int:
+    """How many worker processes: as many as there are cores by default; raises :class:`VcrtError` for less than one."""
+    if jobs is not None and jobs < 1:
+        raise VcrtError("too few jobs", found=f"--jobs {jobs}", expected="at least 1")
+    return jobs if jobs is not None else len(os.sched_getaffinity(0))

@@ -1,0 +1,220 @@
+"""A search for hyper-parameters on source items only: what was tried, with what result, and what is chosen.
+
+Every method tries the same settings on every fold, so that all have had equal effort; a setting that a method has no
+use for (the margin of a method without one) is of no consequence for it. Each fold is searched by itself, because
+another fold's source environments include the one that this fold holds out. Not covered: running the trials
+(:mod:`vcrt.protocol.trials`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from scipy.stats import qmc
+
+from vcrt.errors import RunError, UnknownNameError, VcrtError
+from vcrt.hashing import Json, json_digest
+from vcrt.randomness import generator
+from vcrt.storage import write_file
+from vcrt.training.methods import method
+from vcrt.training.run import RunConfig, Settings
+
+FORMAT = "vcrt-search/1"
+SEARCH_FILE = "search.json"
+#: Lowest and highest value of each setting; all are spread uniformly in their logarithm.
+RANGES: Mapping[str, tuple[float, float]] = {
+    "learning_rate": (1e-4, 4e-3),
+    "alpha": (0.02, 1.0),
+    "margin": (1.0, 4.0),
+    "mu": (1.0, 30.0),
+}
+
+
+class Trial(BaseModel):
+    """One method trained on one fold's source items with one choice of settings, and how it fared on others of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str
+    held_out: str
+    number: int
+    settings: Settings
+    #: Share of greedy passes on the validation items; 0 for a run that left the finite numbers.
+    pass_rate: float
+    #: Mean probability of the certified orbit on the validation items; 0 likewise.
+    orbit_mass: float
+    diverged: bool = False
+
+
+class Search(BaseModel):
+    """All trials of a search, with everything that they depend on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: str
+    root_hash: str
+    backbone: str
+    backbone_digest: str
+    methods: tuple[str, ...]
+    #: What each method is: its row of the method table.
+    definitions: dict[str, dict[str, Any]]
+    held_out: tuple[str, ...]
+    num_trials: int
+    seed: int
+    retention_share: float
+    validation_share: float
+    run: dict[str, Any]
+    trials: tuple[Trial, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the search's canonical JSON."""
+        return json_digest(self.model_dump(mode="json"))
+
+    def best(self, method: str, held_out: str) -> Trial:
+        """The trial with most validation passes; of equal ones, that with most orbit mass, then the first."""
+        mine = [t for t in self.trials if (t.method, t.held_out) == (method, held_out)]
+        return max(mine, key=lambda t: (not t.diverged, t.pass_rate, t.orbit_mass, -t.number))
+
+    def in_words(self) -> str:
+        """How the settings were chosen, for a plan and its report."""
+        ranges = ", ".join(
+            f"{name.replace('_', ' ')} {low:g} to {high:g}" for name, (low, high) in RANGES.items()
+        )
+        return (
+            f"For each method and fold, the best of {self.num_trials} settings by the pass rate on source items that "
+            f"the search did not train on ({100 * self.validation_share:g}% of them; equal ones by orbit mass), after "
+            f"one run of {self.run['num_updates']} updates each. Every method tried the same settings: the library's "
+            f"defaults, and {self.num_trials - 1} points of a Halton sequence ({ranges}, uniform in the logarithm). "
+            f"{SEARCH_FILE} lists all."
+        )
+
+    def require_same_training(self, run: RunConfig, methods: Sequence[str]) -> None:
+        """Raise :class:`RunError` unless the trials trained these methods as ``run`` will, but for what is searched."""
+        expected: dict[str, Any] = {f"run: {k}": v for k, v in shared_settings(run).items()}
+        found: dict[str, Any] = {f"run: {k}": v for k, v in self.run.items()}
+        for name in methods:
+            expected[f"method {name}"] = asdict(method(name))
+            found[f"method {name}"] = self.definitions.get(name)
+        for name, value in expected.items():
+            if found.get(name) != value:
+                raise RunError(
+                    "the search trained otherwise than is planned",
+                    where=name,
+                    found=str(found.get(name)),
+                    expected=str(value),
+                    remedy="search again with these settings: `vcrt search`",
+                )
+
+    def require(self, **expected: Json) -> None:
+        """Raise :class:`RunError` unless the search has these values of its fields."""
+        for name, value in expected.items():
+            if getattr(self, name) != value:
+                raise RunError(
+                    "the search is not of this experiment",
+                    where=name.replace("_", " "),
+                    found=str(getattr(self, name)),
+                    expected=str(value),
+                    remedy="search again on this dataset with `vcrt search`",
+                )
+
+
+def shared_settings(run: RunConfig) -> dict[str, Any]:
+    """The settings of a run but those that a search chooses, and but when it is kept; in JSON's types."""
+    values: dict[str, Any] = asdict(run)
+    del values["checkpoints"], values["learning_rate"]
+    for name in RANGES:
+        values["objective"].pop(name, None)
+    return values
+
+
+def settings_of_trial(seed: int, number: int) -> Settings:
+    """The settings of a trial: the defaults for number 0, otherwise a point of a Halton sequence scrambled by ``seed``.
+
+    A trial's settings do not depend on how many trials there are, and few already cover the ranges evenly
+    (:class:`scipy.stats.qmc.Halton`).
+    """
+    if number == 0:
+        return Settings()
+    sequence = qmc.Halton(len(RANGES), rng=generator(seed, "search"))
+    point = sequence.fast_forward(number - 1).random(1)[0]
+    # Six digits are enough, and are written without rounding.
+    drawn = {
+        name: float(f"{low * (high / low) ** float(share):.6g}")
+        for (name, (low, high)), share in zip(RANGES.items(), point, strict=True)
+    }
+    return Settings(**drawn)
+
+
+def chosen_for(
+    search: Search, methods: Sequence[str], folds: Sequence[str]
+) -> dict[str, dict[str, Settings]]:
+    """The chosen settings by method and fold; raises :class:`VcrtError` if the search left one out."""
+    for what, names, known in (
+        ("searched method", methods, search.methods),
+        ("searched environment", folds, search.held_out),
+    ):
+        for name in names:
+            if name not in known:
+                raise UnknownNameError.of(what, name, known)
+    return {m: {fold: search.best(m, fold).settings for fold in folds} for m in methods}
+
+
+def write_search(search: Search, path: Path) -> None:
+    """Write the search with its digest."""
+    value: Json = {"search": search.model_dump(mode="json"), "digest": search.digest}
+    write_file(path, (json.dumps(value, indent=1) + "\n").encode())
+
+
+def read_search(path: Path) -> Search:
+    """Read a search; raises :class:`RunError` if it is missing, malformed, altered or incomplete."""
+    remedy = "restore the original, or search again with `vcrt search`"
+    if not path.is_file():
+        raise RunError("there is no such search", where=str(path), remedy=remedy)
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        search, sealed = Search.model_validate(value["search"]), value["digest"]
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        if isinstance(error, VcrtError):
+            raise
+        raise RunError(
+            "the search cannot be read",
+            where=str(path),
+            found=str(error).splitlines()[0],
+            remedy=remedy,
+        ) from error
+    if search.format != FORMAT or search.digest != sealed:
+        raise RunError(
+            "the search was changed after it was made",
+            where=str(path),
+            found=f"format {search.format}, digest {search.digest}",
+            expected=f"format {FORMAT}, digest {sealed}",
+            remedy=remedy,
+        )
+    _require_complete(search, path)
+    return search
+
+
+def _require_complete(search: Search, path: Path) -> None:
+    """Equal effort: every method has every trial on every fold, with the settings that the seed gives."""
+    expected = [
+        (method, fold, number, asdict(settings_of_trial(search.seed, number)))
+        for fold in search.held_out
+        for method in search.methods
+        for number in range(search.num_trials)
+    ]
+    found = [(t.method, t.held_out, t.number, asdict(t.settings)) for t in search.trials]
+    if found != expected or not expected:
+        raise RunError(
+            "the search is not one of equal effort",
+            where=str(path),
+            found=f"{len(found)} trials",
+            expected=f"each of {len(search.methods)} methods on each of {len(search.held_out)} folds with the "
+            f"{search.num_trials} settings that seed {search.seed} gives",
+            remedy="search again with `vcrt search`",
+        )

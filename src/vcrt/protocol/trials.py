@@ -1,0 +1,246 @@
+"""Runs the trials of a search in worker processes, each on source items of its fold alone.
+
+A trial trains on a part of the items that the fold's runs will train on, and is scored on the rest; retention items
+take no part. Finished trials lie in ``OUTPUT.trials`` until the search is whole, so that an interrupted one goes on to
+the same result. Not covered: what is tried and chosen (:mod:`vcrt.protocol.search`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from pydantic import ValidationError
+
+from vcrt.errors import DivergedError, RunError
+from vcrt.hashing import json_digest
+from vcrt.policy.backbone import load_backbone
+from vcrt.processes import in_fresh_processes
+from vcrt.progress import SILENT, Progress
+from vcrt.protocol.evaluation import encoded, greedy_passes
+from vcrt.protocol.experiment import check_scoring
+from vcrt.protocol.plan import require_names, versions_of_training
+from vcrt.protocol.search import (
+    FORMAT,
+    Search,
+    Trial,
+    settings_of_trial,
+    shared_settings,
+    write_search,
+)
+from vcrt.protocol.splits import source_split, split_sources
+from vcrt.randomness import derive_seed
+from vcrt.records.dataset import Dataset, Item, open_dataset, require_agreement
+from vcrt.storage import require_new, sole_user, write_file
+from vcrt.training.items import orbit_log_masses
+from vcrt.training.methods import method
+from vcrt.training.run import RunConfig, train_run
+
+VALIDATION_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _TrialJob:
+    dataset: Path
+    root_hash: str
+    backbone: str
+    backbone_digest: str
+    method: str
+    held_out: str
+    number: int
+    config: RunConfig
+    retention_share: float
+    seed: int
+
+
+def run_search(
+    dataset: Dataset,
+    output: Path,
+    *,
+    backbone: str,
+    methods: tuple[str, ...],
+    held_out: tuple[str, ...],
+    num_trials: int,
+    run: RunConfig,
+    jobs: int,
+    seed: int = 0,
+    retention_share: float = 0.1,
+    progress: Progress = SILENT,
+) -> Search:
+    """Try ``num_trials`` settings for each method and fold and write the search to ``output``.
+
+    Raises :class:`RunError` if ``output`` exists, or if there is nothing to try.
+    """
+    unfinished = _unfinished_path(output)
+    discard_trials_of_finished(output)
+    require_new(output, RunError)
+    require_agreement(dataset)
+    if num_trials < 1 or not methods or not held_out:
+        raise RunError(
+            "nothing to search",
+            found=f"{num_trials} trials, {len(methods)} methods, {len(held_out)} folds",
+            expected="at least one of each",
+        )
+    require_names(dataset, methods, held_out)
+    digest = load_backbone(backbone).digest
+    # What is kept on the way is of no use here: a trial is scored at its end.
+    config = replace(run, checkpoints=(run.num_updates,))
+    work = [
+        _TrialJob(
+            dataset=dataset.path.resolve(),
+            root_hash=dataset.manifest.root_hash,
+            backbone=backbone,
+            backbone_digest=digest,
+            method=name,
+            held_out=fold,
+            number=number,
+            config=config.with_settings(settings_of_trial(seed, number)),
+            retention_share=retention_share,
+            seed=seed,
+        )
+        for fold in held_out
+        for name in methods
+        for number in range(num_trials)
+    ]
+    unfinished.mkdir(parents=True, exist_ok=True)
+    with sole_user(unfinished / "lock", "this search", RunError):
+        require_new(output, RunError)
+        trials = _run_all(work, unfinished, jobs, progress)
+        search = Search(
+            format=FORMAT,
+            root_hash=dataset.manifest.root_hash,
+            backbone=backbone,
+            backbone_digest=digest,
+            methods=methods,
+            definitions={name: asdict(method(name)) for name in methods},
+            held_out=held_out,
+            num_trials=num_trials,
+            seed=seed,
+            retention_share=retention_share,
+            validation_share=VALIDATION_SHARE,
+            run=shared_settings(config),
+            trials=trials,
+        )
+        write_search(search, output)
+        shutil.rmtree(unfinished)
+    return search
+
+
+def discard_trials_of_finished(output: Path) -> None:
+    """Remove the single trials beside a search that a killed call wrote without coming to remove them."""
+    unfinished = _unfinished_path(output)
+    if output.exists() and unfinished.exists():
+        shutil.rmtree(unfinished)
+
+
+def _unfinished_path(output: Path) -> Path:
+    return output.with_name(f"{output.name}.trials")
+
+
+def _run_all(
+    work: Sequence[_TrialJob], unfinished: Path, jobs: int, progress: Progress
+) -> tuple[Trial, ...]:
+    """All trials in the order of ``work``; those that lie in ``unfinished`` are not run again."""
+    task = progress.task("search on source items", len(work), "trials")
+    done = {job: _read_trial(unfinished / _file_name(job), job) for job in work}
+    missing = [job for job, trial in done.items() if trial is None]
+    task.advance(len(work) - len(missing))
+    results = in_fresh_processes(_run_trial, missing, jobs=jobs, error=RunError)
+    for job, trial in zip(missing, results, strict=True):
+        done[job] = trial
+        write_file(unfinished / _file_name(job), trial.model_dump_json().encode())
+        task.advance()
+    return tuple(trial for trial in done.values() if trial is not None)
+
+
+def _file_name(job: _TrialJob) -> str:
+    """A name that holds everything the trial depends on, so that another search's trials are not taken for it."""
+    identity = {
+        **asdict(job),
+        "dataset": job.root_hash,
+        "definition": asdict(method(job.method)),
+        "versions": versions_of_training(),
+    }
+    return f"{job.method}-{job.held_out}-{job.number}-{json_digest(identity)[:16]}.json"
+
+
+def _read_trial(path: Path, job: _TrialJob) -> Trial | None:
+    """A finished trial; None if there is none, or if it cannot be read, so that it is run again."""
+    try:
+        trial = Trial.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+    same = (trial.method, trial.held_out, trial.number) == (job.method, job.held_out, job.number)
+    return trial if same else None
+
+
+def _run_trial(job: _TrialJob) -> Trial:
+    torch.set_num_threads(1)
+    dataset = open_dataset(job.dataset, without=(job.held_out,))
+    backbone = load_backbone(job.backbone)
+    for what, found, expected in (
+        ("dataset", dataset.manifest.root_hash, job.root_hash),
+        ("backbone", backbone.digest, job.backbone_digest),
+    ):
+        if found != expected:
+            raise RunError(
+                f"the {what} changed during the search",
+                found=found,
+                expected=expected,
+                remedy="restore it, and give the same command again",
+            )
+    training, validation = _split(dataset, job)
+    chosen = method(job.method)
+    check_scoring(backbone, training, chosen, job.config, job.seed)
+    trial = Trial(
+        method=job.method,
+        held_out=job.held_out,
+        number=job.number,
+        settings=settings_of_trial(job.seed, job.number),
+        pass_rate=0.0,
+        orbit_mass=0.0,
+        diverged=True,
+    )
+    with TemporaryDirectory() as directory, suppress(DivergedError):
+        train_run(
+            job.config,
+            chosen,
+            backbone,
+            [item.supervised for item in training],
+            Path(directory) / "run",
+            seed=derive_seed(job.seed, "search run"),
+            encode_seed=job.seed,
+        )
+        trial = trial.model_copy(update={"diverged": False})
+    if trial.diverged:
+        return trial
+    items = encoded(backbone, validation, chosen, job.seed)
+    passes = greedy_passes(backbone.model, items, chosen)
+    masses = orbit_log_masses(backbone.model, items, interface=chosen.interface).exp()
+    scores = {
+        "pass_rate": passes.count("1") / len(passes),
+        "orbit_mass": round(float(masses.double().mean()), 6),
+    }
+    return trial.model_copy(update=scores)
+
+
+def _split(dataset: Dataset, job: _TrialJob) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    """The fold's training items, parted by source into those that are trained on and those that are scored."""
+    names = [name for name in dataset.environments if name != job.held_out]
+    training = split_sources(dataset, job.held_out, job.retention_share, job.seed).training
+    by_environment = [[i for i in training if i.environment == name] for name in names]
+    parted = source_split(by_environment, VALIDATION_SHARE, derive_seed(job.seed, "validation"))
+    if not parted.training or not parted.retention:
+        raise RunError(
+            "too few source items to search on",
+            where=f"{job.held_out} held out",
+            found=f"{len(parted.training)} to train on, {len(parted.retention)} to score",
+            expected="at least one of each",
+            remedy="certify more episodes",
+        )
+    return parted.training, parted.retention

@@ -1,0 +1,96 @@
+"""How the records of a dataset state the certified relations: all of them, or in a form that is harder to read.
+
+The form belongs to a dataset and is the same for all of its records. It changes what the policy is shown, never what
+is certified, rewarded or credited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, TypeAlias
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from vcrt.certification.relations import OperationRelation, directed
+from vcrt.errors import MalformedInputError
+from vcrt.orders import transitive_reduction
+from vcrt.records.policy_view import MAX_DISTRACTORS, POINTER_POOL, Distractor, RelationType
+
+Relations: TypeAlias = Literal["all", "reduced"]
+Commutations: TypeAlias = Literal["shown", "omitted"]
+
+
+class RecordForm(BaseModel):
+    """What a record states.
+
+    ``relations``: all directed relations, or only those that do not follow from the others (their transitive
+    reduction). ``commutations``: whether the pairs that commute are stated. ``distractors``: how many relations among
+    operations that do not occur stand beside them.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    relations: Relations = "all"
+    commutations: Commutations = "shown"
+    distractors: Annotated[int, Field(ge=0, le=MAX_DISTRACTORS)] = 0
+
+    def stated(self, relations: Iterable[OperationRelation]) -> list[OperationRelation]:
+        """Those of an episode's relations that its record states, in their order."""
+        relations = list(relations)
+        kept = directed(relations)
+        if self.relations == "reduced":
+            kept = sorted(transitive_reduction(kept))
+        shown = self.commutations == "shown"
+        return [
+            relation
+            for relation in relations
+            if (shown if relation.kind == "commutes" else (relation.first, relation.second) in kept)
+        ]
+
+    def draw_distractors(
+        self, own: Sequence[int], draw: np.random.Generator
+    ) -> tuple[Distractor, ...]:
+        """Relations of the kinds that are stated, among the pointers of the pool that are not ``own``.
+
+        They never form a cycle, and depend on ``own`` and the draw alone. Raises :class:`MalformedInputError` if too
+        few pointers are left.
+        """
+        if not self.distractors:
+            return ()
+        others = [pointer for pointer in range(POINTER_POOL) if pointer not in own]
+        order = [int(pointer) for pointer in draw.permutation(others)]
+        pairs = [(a, b) for place, a in enumerate(order) for b in order[place + 1 :]]
+        if len(pairs) < self.distractors:
+            raise MalformedInputError(
+                "too few pointers are left for the distractors",
+                found=f"{self.distractors} distractors beside {len(own)} operations",
+                expected=f"at most {len(pairs)}, as the pool has {POINTER_POOL} pointers",
+            )
+        kinds: tuple[RelationType, ...] = ("precedes", "conflicts")
+        if self.commutations == "shown":
+            kinds = (*kinds, "commutes")
+        chosen = draw.permutation(len(pairs))[: self.distractors].tolist()
+        found = []
+        for place in chosen:
+            kind = kinds[int(draw.integers(len(kinds)))]
+            first, second = sorted(pairs[place]) if kind == "commutes" else pairs[place]
+            found.append(Distractor(first, second, kind))
+        return tuple(sorted(found))
+
+    @property
+    def text(self) -> str:
+        """What is not as usual, in words; empty if nothing is."""
+        parts = []
+        if self.relations == "reduced":
+            parts.append("only relations that do not follow from others")
+        if self.commutations == "omitted":
+            parts.append("no commuting pairs")
+        if self.distractors:
+            noun = "relation" if self.distractors == 1 else "relations"
+            parts.append(f"{self.distractors} {noun} among operations that do not occur")
+        return ", ".join(parts)
+
+
+#: Every certified relation, and nothing else.
+PLAIN_FORM = RecordForm()

@@ -1,0 +1,53 @@
+"""All tables of a report in the order in which they are shown."""
+
+from __future__ import annotations
+
+from vcrt.report.analysis import Analysis, analyse
+from vcrt.report.behaviour import behaviour_table
+from vcrt.report.checkpoints import update_table
+from vcrt.report.contents import ReportContents
+from vcrt.report.differences import (
+    backbone_table,
+    by_fold_table,
+    by_run_table,
+    difference_table,
+    mechanism_table,
+    sign_table,
+)
+from vcrt.report.provenance import provenance_tables
+from vcrt.report.running_text import text_table
+from vcrt.report.table import Table
+from vcrt.report.tables import fold_table, main_table, retention_table, run_table
+
+#: The tables that a terminal shows; the others are in the files.
+SHOWN = ("main", "difference", "mechanism", "backbones", "running-text", "retention", "by-update")
+
+
+def report_tables(contents: ReportContents) -> tuple[Table, ...]:
+    """All tables of a report."""
+    return all_tables(contents, analyse(contents))
+
+
+def all_tables(contents: ReportContents, analysis: Analysis) -> tuple[Table, ...]:
+    """As :func:`report_tables`, from an analysis that is already there."""
+    return (
+        *result_tables(contents, analysis),
+        behaviour_table(),
+        *provenance_tables(contents),
+    )
+
+
+def result_tables(contents: ReportContents, analysis: Analysis) -> tuple[Table, ...]:
+    """The tables of results. Differences are left out when there is nothing to compare."""
+    tables = [main_table(contents, analysis), fold_table(analysis)]
+    if analysis.headline is not None:
+        tables.append(difference_table(analysis.headline, analysis.folds))
+    if len(analysis.comparisons) > (2 if analysis.headline else 1):
+        tables.append(mechanism_table(analysis))
+    if analysis.comparisons:
+        tables += [by_fold_table(analysis), by_run_table(analysis)]
+        tables += [backbone_table(contents, analysis), sign_table(analysis)]
+    tables.append(text_table(analysis))
+    if analysis.by_update:
+        tables.append(update_table(contents, analysis.by_update))
+    return (*tables, run_table(analysis), retention_table(contents, analysis))

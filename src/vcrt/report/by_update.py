@@ -1,0 +1,101 @@
+"""Pass rates by update: the backbone before training, every checkpoint that was scored, and the last update.
+
+The held-out passes of checkpoints are read after the opening, with everything else. Not covered: how they were scored,
+and the table and the figure (:mod:`vcrt.report.checkpoints`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcrt.protocol.statistics import FloatArray, Interval
+from vcrt.report.contents import BoolArray, FoldScore, ReportContents, RunReport
+from vcrt.report.estimates import deciding_interval, resample
+
+HELD_OUT, SOURCE = "held-out", "source"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdatePoint:
+    """The pass rate of a method's runs after ``update`` updates, with the deciding interval.
+
+    ``kind`` is ``held-out`` or ``source``; ``fold`` is None for the macro mean.
+    """
+
+    method: str
+    fold: str | None
+    update: int
+    kind: str
+    interval: Interval
+
+
+def points_of(
+    contents: ReportContents,
+    method: str,
+    update: int,
+    kind: str,
+    passes: Mapping[str, FloatArray],
+) -> list[UpdatePoint]:
+    """The points of one method, update and kind from plain arrays: passes ``[runs, items]`` by fold.
+
+    The macro point stands last, if no fold of the report is missing.
+    """
+    resampled = resample(contents, passes, "by update", kind, method, str(update))
+    groups: dict[str | None, list[str]] = {fold: [fold] for fold in passes}
+    if set(passes) == set(contents.folds):
+        groups[None] = list(passes)
+    return [
+        UpdatePoint(
+            method=method,
+            fold=fold,
+            update=update,
+            kind=kind,
+            interval=deciding_interval(
+                resampled.mean(folds), max(len(passes[name]) for name in folds)
+            ),
+        )
+        for fold, folds in groups.items()
+    ]
+
+
+def update_points(contents: ReportContents) -> tuple[UpdatePoint, ...]:
+    """Every method at every update; empty if no checkpoint was scored."""
+    if not any(run.checkpoints for run in contents.runs):
+        return ()
+    passes: dict[tuple[str, int, str], dict[str, list[BoolArray]]] = {}
+    for run in contents.runs:
+        for update, score in _scores(contents, run).items():
+            for kind, values in (
+                (HELD_OUT, score.held_out_passes),
+                (SOURCE, score.retention_passes),
+            ):
+                by_fold = passes.setdefault((run.method, update, kind), {})
+                by_fold.setdefault(run.held_out, []).append(values)
+    return tuple(
+        point
+        for method in contents.methods
+        for (name, update, kind), by_fold in sorted(passes.items())
+        if name == method
+        for point in points_of(
+            contents,
+            method,
+            update,
+            kind,
+            {fold: np.array(rows, dtype=np.float64) for fold, rows in by_fold.items()},
+        )
+    )
+
+
+def _scores(contents: ReportContents, run: RunReport) -> dict[int, FoldScore]:
+    """The run's passes by update, from the frozen backbone as update 0 to the last update."""
+    frozen = FoldScore(
+        held_out_passes=contents.frozen[run.held_out].held_out_passes
+        if run.frozen_held_out_passes is None
+        else run.frozen_held_out_passes,
+        retention_passes=contents.frozen_retention(run),
+    )
+    last = FoldScore(held_out_passes=run.held_out_passes, retention_passes=run.retention_passes)
+    return {0: frozen, **run.checkpoints, run.last_update: last}

@@ -1,0 +1,72 @@
+"""What the tables of results share: cells of estimates and of published values, and the notes that explain them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vcrt.report import paper
+from vcrt.report.estimates import Estimate
+from vcrt.report.table import Cell
+from vcrt.report.wording import bracketed, interval_text, listed, percent, points, signed
+
+MISSING = "n/a"
+INTERVALS = ("95% over items", "95% over runs and items")
+NOT_COMPARABLE = (
+    f'Columns marked "(paper)" are published values for {paper.BACKBONE}: another backbone and another scale, '
+    "not comparable in size."
+)
+OTHER_FOLDS = f"The published macro is over {listed(paper.ENVIRONMENTS)}."
+TWO_INTERVALS = (
+    "Percentile bootstrap intervals: over items for exactly these runs, as in the paper; over runs and items when the "
+    "runs are resampled too."
+)
+
+
+def difference_cells(estimate: Estimate | None) -> tuple[str, str, str]:
+    """A difference in points and its two intervals."""
+    if estimate is None:
+        return MISSING, MISSING, MISSING
+    return (
+        points(estimate.value),
+        interval_text(estimate.items),
+        interval_text(estimate.runs_and_items),
+    )
+
+
+def rate_cells(estimate: Estimate) -> tuple[float, str, str]:
+    """A pass rate in percent and its two intervals."""
+    return (
+        percent(estimate.value),
+        interval_text(estimate.items, signed=False),
+        interval_text(estimate.runs_and_items, signed=False),
+    )
+
+
+def published_folds(values: Mapping[str, float], folds: tuple[str, ...]) -> list[Cell]:
+    """The paper's value of each fold."""
+    found = [paper.in_fold(values, fold) for fold in folds]
+    return [MISSING if value is None else value for value in found]
+
+
+def published_differences(
+    published: paper.PublishedDifference | None, folds: tuple[str, ...]
+) -> list[str]:
+    """The paper's difference on each fold."""
+    if published is None:
+        return [MISSING] * len(folds)
+    found = [paper.in_fold(published.folds, fold) for fold in folds]
+    return [MISSING if value is None else signed(value) for value in found]
+
+
+def published_macro(published: paper.PublishedDifference | None, folds: tuple[str, ...]) -> str:
+    """The paper's macro difference with its interval, if it is over these folds."""
+    if published is None or not paper.same_folds(folds):
+        return MISSING
+    if published.interval is None:
+        return signed(published.macro)
+    return f"{signed(published.macro)} {bracketed(published.interval)}"
+
+
+def paper_note(folds: tuple[str, ...]) -> str:
+    """How published values compare with ours."""
+    return NOT_COMPARABLE if paper.same_folds(folds) else f"{NOT_COMPARABLE} {OTHER_FOLDS}"

@@ -1,0 +1,324 @@
+"""The report on disk: numbers in it are the numbers of the contents, and nothing from outside is alive in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import rich.console
+
+from report_support import (
+    EVIL,
+    FOLDS,
+    Page,
+    passes,
+    sentence,
+    synthetic_contents,
+)
+from vcrt.protocol.anonymity.result import AnonymityReport, ProbeResult
+from vcrt.report.assembly import report_tables
+from vcrt.report.contents import ReportContents
+from vcrt.report.page import write_report
+from vcrt.report.summary import summary
+from vcrt.report.table import to_rich
+from vcrt.report.task import task_text
+
+
+@pytest.fixture(scope="module")
+def contents() -> ReportContents:
+    return synthetic_contents()
+
+
+@pytest.fixture(scope="module")
+def report(contents: ReportContents, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_report(contents, tmp_path_factory.mktemp("report") / "new")
+
+
+@pytest.fixture(scope="module")
+def html(report: dict[str, Path]) -> str:
+    return report["report.html"].read_text(encoding="utf-8")
+
+
+def test_page_is_well_formed_with_unique_ids(html: str) -> None:
+    page = Page(html)
+    assert html.startswith("<!doctype html>")
+    assert len(page.ids) == len(set(page.ids))
+    targets = {v[1:] for tag, name, v in page.attributes if (tag, name) == ("a", "href")}
+    assert targets
+    assert targets <= set(page.ids)
+    labelled = [v for _, name, v in page.attributes if name == "aria-labelledby"]
+    assert labelled
+    assert {part for value in labelled for part in value.split()} <= set(page.ids)
+
+
+def test_page_asks_nothing_of_the_network(html: str) -> None:
+    page = Page(html)
+    outside = {
+        (tag, name)
+        for tag, name, value in page.attributes
+        if re.search(r"https?:|//", value) and not name.startswith("xmlns")
+    }
+    assert outside == set()
+    assert not {"script", "link", "iframe", "img", "object"} & {t for t, _, _ in page.attributes}
+    assert "<script" not in html
+    assert "url(" not in html
+    assert "@import" not in html
+
+
+def test_page_is_small_and_follows_light_and_dark(html: str) -> None:
+    assert len(html.encode()) < 2_000_000
+    assert "prefers-color-scheme: dark" in html
+    assert "@media print" in html
+    assert 'name="viewport"' in html
+    for value in ("white", "#fff", "black", "#000"):
+        assert f'fill="{value}"' not in html
+
+
+def test_every_cell_of_the_page_is_in_the_csv(html: str, report: dict[str, Path]) -> None:
+    tables = Page(html).tables
+    stems = {name.removesuffix(".csv") for name in report if name.endswith(".csv")}
+    assert set(tables) == stems
+    for stem, cells in tables.items():
+        with report[f"{stem}.csv"].open(encoding="utf-8", newline="") as stream:
+            assert list(csv.reader(stream)) == cells, stem
+    # The table of clocks is not the same each time, so it stands by itself.
+    del tables["clocks"]
+    text = report["tables.txt"].read_text(encoding="utf-8")
+    assert all(cell in text for cells in tables.values() for row in cells for cell in row)
+
+
+def test_equal_contents_give_equal_bytes(report: dict[str, Path], tmp_path: Path) -> None:
+    again = write_report(synthetic_contents(), tmp_path)
+    assert set(again) == set(report)
+    for name, path in again.items():
+        assert path.read_bytes() == report[name].read_bytes(), name
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(again)
+
+
+def test_a_failed_write_leaves_the_old_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_updates=1)
+    path = write_report(contents, tmp_path)["report.html"]
+    before = path.read_bytes()
+
+    def full_disk(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        write_report(replace(contents, title="Another"), tmp_path)
+    assert path.read_bytes() == before
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_text_from_outside_is_inert(tmp_path: Path) -> None:
+    contents = replace(
+        synthetic_contents(
+            rates={"vcrt": (0.9,), EVIL: (0.5,), "[red]\x1b[31m": (0.5,)},
+            folds=(EVIL,),
+            schema=EVIL,
+            num_runs=1,
+        ),
+        title=EVIL,
+        backbone=EVIL,
+        opening={"reopened": True, "reason": EVIL},
+        plan={EVIL: EVIL},
+        not_measured=(EVIL,),
+        tried=(EVIL,),
+    )
+    paths = write_report(contents, tmp_path)
+    html = paths["report.html"].read_text(encoding="utf-8")
+    page = Page(html)
+    assert "<script" not in html.lower()
+    assert "".join(page.text).count(EVIL) > 15
+    assert not [tag for tag, _, _ in page.attributes if tag == "script"]
+    for name in ("report.html", "tables.txt", "main.csv"):
+        assert b"\x1b" not in paths[name].read_bytes(), name
+    console = rich.console.Console(file=io.StringIO(), width=300)
+    for table in report_tables(contents):
+        console.print(to_rich(table))
+    assert isinstance(console.file, io.StringIO)
+    drawn = console.file.getvalue()
+    assert "[red]\\x1b[31m" in drawn
+    assert EVIL in drawn
+
+
+def test_figures_are_accessible_svg(html: str) -> None:
+    drawings = re.findall(r'<svg [^>]*role="img".*?</svg>', html, flags=re.DOTALL)
+    # One difference, three pass rates, six quantities on three folds.
+    assert len(drawings) == 1 + 3 + 6 * 3
+    for drawing in drawings:
+        root = ElementTree.fromstring(drawing)
+        kinds = [element.tag.rpartition("}")[2] for element in root]
+        assert kinds[:2] == ["title", "desc"]
+        assert all(root[i].text for i in (0, 1))
+        assert "currentColor" in drawing
+        assert "viewBox" in root.attrib
+
+
+def test_the_report_says_what_a_pass_is(html: str, contents: ReportContents) -> None:
+    expected = (
+        "An item is an episode of 4 steps from an environment that was not trained on. The policy is given only "
+        "anonymous pointers and the certified relations, no text, and writes one order greedily. It passes if the "
+        "verifier accepts that order and ends in the certified state; 12 of 24 orders do, so a random order passes "
+        "with 50%."
+    )
+    assert html.index('class="headline"') < html.index(expected) < html.index('id="results"')
+    assert "A random order passes with 50%." in report_tables(contents)[0].note
+    longer = replace(contents, dataset={**contents.dataset, "num_operations": 5, "orbit_size": 20})
+    assert "20 of 120 orders do, so a random order passes with 16.67%." in task_text(longer)
+    assert "5-step episode" in report_tables(longer)[0].note
+
+
+def test_the_subtitle_says_the_size(html: str, tmp_path: Path) -> None:
+    assert "random partial orders; 600 episodes; 54 runs of 30 updates</p>" in html
+    one = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_runs=1, num_updates=1)
+    one = replace(one, runs=(replace(one.runs[0], curve=()),))
+    page = write_report(one, tmp_path)["report.html"].read_text(encoding="utf-8")
+    assert "; 600 episodes; 1 run</p>" in page
+
+
+def test_one_minus_sign_everywhere(contents: ReportContents, tmp_path: Path) -> None:
+    """The drawing library writes its own minus on axes: a loss puts some there."""
+    worse = replace(
+        contents,
+        runs=tuple(
+            replace(r, curve=(), held_out_passes=passes(20 if r.method == "vcrt" else 160))
+            for r in contents.runs
+        ),
+    )
+    page = write_report(worse, tmp_path)["report.html"].read_text(encoding="utf-8")
+    assert re.search(r"<text[^>]*>-\d+</text>", page)
+    assert "\N{MINUS SIGN}" not in page
+
+
+CHROMIUM = shutil.which("chromium")
+
+
+MEASURE = """<pre id="measured"></pre><script>
+const box = document.querySelector("#table-main"), cell = box.querySelector("tbody th");
+const edge = () => cell.getBoundingClientRect().left - box.getBoundingClientRect().left;
+box.scrollLeft = 200;
+document.querySelector("#measured").textContent = JSON.stringify({
+  page: document.documentElement.scrollWidth, hidden: box.scrollWidth - box.clientWidth, scrolled: box.scrollLeft,
+  edge: edge(), share: cell.offsetWidth / box.clientWidth,
+  layers: getComputedStyle(box).backgroundAttachment});
+</script></body>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+def test_a_wide_table_on_a_phone_keeps_its_first_column(html: str, tmp_path: Path) -> None:
+    """At 390 px the page itself is not wider; a table scrolls under its first column, with a shade at its edges."""
+    assert CHROMIUM is not None
+    inner = tmp_path / "inner.html"
+    inner.write_text(html.replace("</body>", MEASURE), encoding="utf-8")
+    frame = "<body><iframe src='inner.html' style='width:390px;height:800px;border:0'></iframe>"
+    script = (
+        "<pre id='out'></pre><script>onload = () => { document.querySelector('#out').textContent ="
+        " frames[0].document.querySelector('#measured').textContent; }</script></body>"
+    )
+    outer = tmp_path / "outer.html"
+    outer.write_text(frame + script, encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
+    done = subprocess.run(
+        [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'user'}", "--dump-dom", outer.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    found = re.search(r'<pre id="out">(.+?)</pre>', done.stdout)
+    assert found is not None
+    measured = json.loads(found.group(1))
+    assert measured["page"] <= 390
+    assert measured["hidden"] >= 200
+    assert measured["scrolled"] == 200
+    assert measured["edge"] == 0
+    assert measured["share"] < 0.5
+    assert measured["layers"] == "local, local, scroll, scroll"
+
+
+def test_headings_say_what_they_hold(html: str) -> None:
+    assert '<a href="#opening">When it was evaluated</a>' in html
+    assert "<h3>How settings were chosen</h3>" in html
+    assert "Opening</" not in html
+
+
+@pytest.mark.parametrize(
+    ("rates", "fragment"),
+    [
+        ({"canonical-grpo": (0.5,)}, "VCRT is not among the runs"),
+        ({"vcrt": (0.5,), "no-anti": (0.4,)}, "No baseline was run on every fold"),
+        ({"vcrt": (0.5, 0.6), "canonical-grpo": (0.4,)}, "No baseline was run on every fold"),
+        ({"vcrt": (0.5, 0.6), "canonical-grpo": (0.4,)}, "no macro is given"),
+    ],
+)
+def test_partial_plans_are_reported_as_such(rates, fragment: str, tmp_path: Path) -> None:
+    contents = synthetic_contents(rates=rates, folds=FOLDS[: len(next(iter(rates.values())))])
+    sentence(summary(contents), fragment)
+    html = write_report(contents, tmp_path)["report.html"].read_text(encoding="utf-8")
+    Page(html)
+
+
+def test_a_second_opening_marks_the_report(contents: ReportContents, tmp_path: Path) -> None:
+    again = replace(
+        contents, opening={"reopened": True, "reason": "a broken disk"}, runs=contents.runs[:9]
+    )
+    html = write_report(again, tmp_path)["report.html"].read_text(encoding="utf-8")
+    assert 'class="alert"' in html
+    assert "opened more than once: a broken disk." in html
+
+
+def test_what_a_probe_could_guess_is_on_the_page(
+    contents: ReportContents, html: str, tmp_path: Path
+) -> None:
+    leak = ProbeResult(
+        target="environment",
+        view="file row",
+        num_records=600,
+        num_classes=3,
+        auc=0.812,
+        low=0.741,
+        high=0.883,
+        p_value=0.002,
+        at_chance=False,
+    )
+    anonymity = AnonymityReport(
+        root_hash="cd" * 32,
+        backbone_digest="ab" * 32,
+        seed=0,
+        level=0.95,
+        results=(leak,),
+        controls=(),
+        unmeasured=(),
+        findings=(EVIL,),
+    )
+    write_report(replace(contents, anonymity=anonymity), tmp_path)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    head, row = page.tables["anonymity"]
+    assert dict(zip(head, row, strict=True)) == {
+        "Guessed": "environment",
+        "From": "file row",
+        "Records": "600",
+        "Classes": "3",
+        "AUC": "0.812",
+        "Interval": "[0.741, 0.883]",
+        "p": "0.002",
+        "Verdict": "leak",
+    }
+    words = "".join(page.text)
+    assert "of 1 probe, these guess: environment from file row (AUC 0.812)" in words
+    assert EVIL in words
+    assert "<script" not in text
+    assert "leak" in (tmp_path / "anonymity.csv").read_text(encoding="utf-8")
+    assert "anonymity" not in Page(html).tables
