@@ -7,8 +7,10 @@ All three train a model of their own with the embedded backbone's weights on the
 each, 4 tokens a sample, 2 optimiser steps, one thread. TRL does what it needs (generation, old log-probabilities, two
 losses). A turn is a few updates in a row, as in training, where each finds the caches as its like left them; a time is
 that of a turn divided by its updates. Of TRL's time only what lies between the callbacks ``on_step_begin`` and
-``on_step_end`` counts. Then scoring by tree beside naive scoring, forward and backward; where the time of an update
-goes; and a whole run of 400 updates.
+``on_step_end`` counts. Then scoring by tree, forward and backward, beside two other ways: ``sequences``
+scores each of the 24 orders as a sequence of its own, all prompts in one batch, as one would without a tree; ``naive``
+is the library's oracle, which already leaves out sequences that differ in forced choices only. Then where the time of
+an update goes, and a whole run of 400 updates.
 
 Everything is measured twice, as wall-clock time and as CPU time of this process: other work on the machine stretches
 the first much more than the second. Ratios are medians over turns, so that both sides of each had the same neighbours.
@@ -251,8 +253,38 @@ def larger_model():
     return blank_model(config).eval()
 
 
+def by_sequences(model, prompts, interface):
+    """``[B, n!]``: the log-probability of every order as a sequence of its own, for prompts of one length."""
+    (num_operations,) = {prompt.num_operations for prompt in prompts}
+    orders = torch.tensor(all_orders(num_operations))
+    pointers = torch.tensor([prompt.pointer_ids for prompt in prompts])
+    answers = pointers[:, orders]
+    contexts = torch.tensor([prompt.token_ids for prompt in prompts])[:, None]
+    contexts = contexts.expand(-1, len(orders), -1)
+    logits = model(
+        input_ids=torch.cat([contexts, answers[..., :-1]], dim=-1).flatten(0, 1),
+        use_cache=False,
+        logits_to_keep=num_operations,
+    ).logits.unflatten(0, answers.shape[:2])
+    if interface == "pointers":
+        logits = logits.gather(-1, pointers[:, None, None].expand(*logits.shape[:3], -1))
+        used = torch.nn.functional.one_hot(orders, num_operations).cumsum(1).bool()
+        used = torch.nn.functional.pad(used[:, :-1], (0, 0, 1, 0), value=False)
+        logits, answers = logits.masked_fill(used, -torch.inf), orders.expand(len(prompts), -1, -1)
+    return logits.log_softmax(-1).gather(-1, answers[..., None]).sum((-2, -1))
+
+
+def scored(way, model, prompts, interface):
+    if way == "sequences":
+        return by_sequences(model, prompts, interface)
+    return score_orders(model, prompts, interface=interface, backend=way).order_log_probs
+
+
+WAYS = ("tree", "naive", "sequences")
+
+
 def tree_beside_naive(prompts, turns):
-    """Forward and backward of both ways to score all orders, by model, interface and number of prompts."""
+    """Forward and backward of all ways to score all orders, by model, interface and number of prompts."""
     rows = []
     models = {"embedded (3 layers, width 64)": load_backbone().model}
     models["random Qwen3 (4 layers, width 256)"] = larger_model()
@@ -260,25 +292,28 @@ def tree_beside_naive(prompts, turns):
         for interface in ("pointers", "tokens"):
             for num_prompts in (PROMPTS, 8 * PROMPTS):
 
-                def once(backend, count=num_prompts, model=model, interface=interface):
+                def once(way, count=num_prompts, model=model, interface=interface):
                     model.zero_grad()
-                    scores = score_orders(
-                        model, prompts[:count], interface=interface, backend=backend
-                    )
-                    scores.order_log_probs[:, ::2].logsumexp(-1).sum().backward()
+                    scores = scored(way, model, prompts[:count], interface)
+                    scores[:, ::2].logsumexp(-1).sum().backward()
+                    return scores.detach()
 
-                once("tree"), once("naive")
-                times = {"tree": [], "naive": []}
+                first, *others = [once(way) for way in WAYS]
+                assert all(torch.allclose(first, other, atol=1e-4) for other in others)
+                times = {way: [] for way in WAYS}
                 for _ in range(turns if num_prompts == PROMPTS else max(2, turns // 8)):
-                    for backend, column in times.items():
-                        column.append(timed(partial(once, backend)))
+                    for way, column in times.items():
+                        column.append(timed(partial(once, way)))
                 rows.append(
                     {
                         "model": model_name,
                         "interface": interface,
                         "prompts": num_prompts,
                         **{name: summary(column) for name, column in times.items()},
-                        "naive_over_tree": ratios(times["naive"], times["tree"]),
+                        **{
+                            f"{way}_over_tree": ratios(times[way], times["tree"])
+                            for way in WAYS[1:]
+                        },
                     }
                 )
     return rows

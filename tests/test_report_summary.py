@@ -211,6 +211,16 @@ def test_the_methods_that_break_the_guardrail_are_named() -> None:
     assert line.endswith("It is broken by 5 of 6 runs of Canonical-GRPO.")
 
 
+def test_items_that_share_sources_are_said() -> None:
+    contents = synthetic_contents(folds=("lean", "clrs"))
+    sizes = {fold: score.held_out_passes.size for fold, score in contents.frozen.items()}
+    apart = summary(replace(contents, num_sources=sizes))
+    assert apart == summary(contents)
+    line = sentence(summary(replace(contents, num_sources={**sizes, "clrs": 7})), "share sources")
+    assert line.startswith(f"Held-out items share sources: {sizes['clrs']} items of CLRS from 7 ")
+    assert "Lean" not in line
+
+
 def test_the_criterion_on_ablations() -> None:
     def lines(**counts: int) -> list[str]:
         rates = dict.fromkeys(("vcrt", "no-anti", "no-orbit", "shuffled-orbit"), (0.5,) * 3)

@@ -111,6 +111,18 @@ def test_what_killed_calls_left_is_removed(whole, tmp_path):
     assert evidence(copy) == evidence(whole)
 
 
+def test_it_can_be_moved(whole, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(whole, copy)
+    shutil.rmtree(copy / "report")
+    (whole / "dataset").rename(whole / "hidden")
+    try:
+        reproduce(copy)
+    finally:
+        (whole / "hidden").rename(whole / "dataset")
+    assert evidence(copy) == evidence(whole)
+
+
 def test_one_output_has_one_user_at_a_time(whole, capsys):
     with sole_user(whole / "lock", "this reproduction", VcrtError):
         with pytest.raises(SystemExit) as stop:

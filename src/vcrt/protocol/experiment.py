@@ -96,7 +96,7 @@ def create_experiment(plan: Plan, path: Path, *, search: Search | None = None) -
         )
 
     def fill(directory: Path) -> None:
-        write_plan(plan, directory / PLAN_FILE)
+        write_plan(_with_near_dataset(plan, path), directory / PLAN_FILE)
         if search is not None:
             write_search(search, directory / SEARCH_FILE)
         Ledger(directory / LEDGER_FILE).append("plan", {"plan_hash": plan.plan_hash})
@@ -105,9 +105,19 @@ def create_experiment(plan: Plan, path: Path, *, search: Search | None = None) -
     return Experiment(path, plan)
 
 
+def _with_near_dataset(plan: Plan, path: Path) -> Plan:
+    """The plan as it is written to ``path``: with the place of a dataset beside it relative to it."""
+    dataset = Path(plan.dataset)
+    if dataset.parent != path.resolve().parent:
+        return plan
+    return plan.model_copy(update={"dataset": str(Path("..") / dataset.name)})
+
+
 def open_experiment(path: Path) -> Experiment:
     """Open an experiment; raises :class:`RunError` unless its plan is the one that its ledger begins with."""
     plan = read_plan(path / PLAN_FILE)
+    # A dataset beside the experiment is written relative to it, so that both can be moved together.
+    plan = plan.model_copy(update={"dataset": str((path / plan.dataset).resolve())})
     experiment = Experiment(path, plan)
     planned = [entry.body.get("plan_hash") for entry in experiment.ledger.entries("plan")]
     if planned != [plan.plan_hash]:

@@ -82,6 +82,8 @@ class ReportContents:
     search: Search | None = None
     #: What a probe could guess of the policy records; None where none was run.
     anonymity: AnonymityReport | None = None
+    #: From how many sources (a theory, a run, a draw) each fold's held-out items were made; empty where not known.
+    num_sources: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
     num_resamples: int = 10_000
 

@@ -12,7 +12,7 @@ from vcrt.protocol.evaluation import (
     view_of,
 )
 from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search
-from vcrt.records.dataset import require_agreement
+from vcrt.records.dataset import load_items, require_agreement
 from vcrt.report.anonymity import read_anonymity
 from vcrt.report.contents import FoldScore, ReportContents, RunReport
 from vcrt.training.methods import method
@@ -77,5 +77,8 @@ def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> Rep
         tried=(plan.how_chosen,),
         search=planned_search(experiment),
         anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),
+        num_sources={
+            fold: len({item.source for item in load_items(dataset, fold)}) for fold in plan.held_out
+        },
         seed=plan.seed,
     )

@@ -246,6 +246,16 @@ def _scope(contents: ReportContents, analysis: Analysis) -> list[str]:
     partial = [label(r.method) for r in analysis.results if r.macro is None]
     if partial:
         lines.append(f"Not every fold was run for {listed(partial)}: no macro is given for them.")
+    shared = [
+        f"{counted(items, 'item')} of {label(fold)} from {counted(sources, 'source')}"
+        for fold, sources in contents.num_sources.items()
+        if sources < (items := contents.frozen[fold].held_out_passes.size)
+    ]
+    if shared:
+        lines.append(
+            f"Held-out items share sources: {listed(shared)}. Intervals treat items as independent, so they are too "
+            "narrow to the degree that items of one source are alike."
+        )
     disagreed = contents.agreement["replays"] - contents.agreement["agreed"]
     lines.append(
         f"{disagreed:,} of {counted(contents.agreement['replays'], 'replay')} came out otherwise "
