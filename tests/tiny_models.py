@@ -39,9 +39,9 @@ CONFIGS = {
     "granite": lambda: GraniteConfig(**_COMMON, **_GRANITE, num_hidden_layers=2),
     "qwen3_5": lambda: Qwen3_5TextConfig(
         **_COMMON,
-        num_hidden_layers=4,
+        num_hidden_layers=3,
         head_dim=16,
-        layer_types=[_LINEAR, _LINEAR, _FULL, _LINEAR],
+        layer_types=[_LINEAR, _FULL, _LINEAR],
         linear_key_head_dim=8,
         linear_value_head_dim=8,
         linear_num_key_heads=2,
@@ -50,8 +50,8 @@ CONFIGS = {
     "granitemoehybrid": lambda: GraniteMoeHybridConfig(
         **_COMMON,
         **_GRANITE,
-        num_hidden_layers=4,
-        layer_types=[_LINEAR, _FULL, _LINEAR, _FULL],
+        num_hidden_layers=3,
+        layer_types=[_LINEAR, _FULL, _LINEAR],
         shared_intermediate_size=48,
         num_local_experts=0,
         num_experts_per_tok=0,
@@ -68,7 +68,7 @@ HYBRID = ("qwen3_5", "granitemoehybrid")
 BACKENDS = dict.fromkeys(DENSE, "tree") | dict.fromkeys(HYBRID, "fork")
 
 
-def tiny_model(name, *, seed=0, sharpness=2.0, dtype=torch.float32, **changes):
+def tiny_model(name, *, seed=0, sharpness=1.5, dtype=torch.float32, **changes):
     """A model of a class in CONFIGS with random weights, far from uniform so that a wrong row or slot shows."""
     config = CONFIGS[name]()
     for key, value in changes.items():
@@ -84,13 +84,13 @@ def tiny_model(name, *, seed=0, sharpness=2.0, dtype=torch.float32, **changes):
     return model.to(dtype).eval()
 
 
-def tiny_prompts(num_operations, lengths=(7, 12, 7), seed=3):
+def tiny_prompts(num_operations, lengths=(7, 12, 7), seed=3, vocabulary=VOCABULARY):
     """Random prompts of these lengths."""
     draw = torch.Generator().manual_seed(seed)
     return [
         Prompt(
-            token_ids=tuple(torch.randint(VOCABULARY, (length,), generator=draw).tolist()),
-            pointer_ids=tuple(torch.randperm(VOCABULARY, generator=draw)[:num_operations].tolist()),
+            token_ids=tuple(torch.randint(vocabulary, (length,), generator=draw).tolist()),
+            pointer_ids=tuple(torch.randperm(vocabulary, generator=draw)[:num_operations].tolist()),
         )
         for length in lengths
     ]
