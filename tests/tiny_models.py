@@ -78,8 +78,11 @@ def tiny_model(name, *, seed=0, sharpness=1.5, dtype=torch.float32, **changes):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
         with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.dim() == 2:
+            for key, parameter in model.named_parameters():
+                if key.endswith("dt_bias"):
+                    # States that last, so that a lost one shows.
+                    parameter.fill_(-3.0)
+                elif parameter.dim() == 2:
                     parameter.normal_(0.0, sharpness / math.sqrt(parameter.shape[1]))
     return model.to(dtype).eval()
 

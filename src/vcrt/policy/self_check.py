@@ -60,11 +60,11 @@ def self_check(
 ) -> SelfCheck:
     """Compare ``backend`` with the naive one on ``prompts``, in nats; run it on every model that is loaded.
 
-    If all prompts have one length, a shortened one joins them, so that padding is checked. The weights of a
+    A shortened prompt and one of equal length join them, so that padding and batches are checked. The weights of a
     half-precision model are widened meanwhile (6 bytes a parameter) and put back as they were. Raises
     :class:`BackboneError` if a difference exceeds ``tolerance`` or is not a number, or if the model cannot be run so.
     """
-    prompts = _of_two_lengths(prompts)
+    prompts = _with_neighbours(prompts)
     depth = tree_depth(prompts[0].num_operations, interface)
     longest = max(len(prompt.token_ids) for prompt in prompts) + depth
     check = _Check(
@@ -198,14 +198,16 @@ def _events(scores: OrderScores) -> Tensor:
     return torch.cat([scores.order_log_probs, scores.malformed_log_prob[:, None]], dim=1)
 
 
-def _of_two_lengths(prompts: Sequence[Prompt]) -> list[Prompt]:
+def _with_neighbours(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The prompts, among them two lengths and two different prompts of one length, as batches of training have."""
     if not prompts:
         raise MalformedInputError("a self-check needs prompts", found="no prompts")
     shortest = min(prompts, key=_length)
-    if _length(shortest) == max(map(_length, prompts)) and _length(shortest) > 1:
-        shorter = Prompt(token_ids=shortest.token_ids[1:], pointer_ids=shortest.pointer_ids)
-        return [*prompts, shorter]
-    return list(prompts)
+    tokens, pointers = shortest.token_ids, shortest.pointer_ids
+    more = [Prompt(token_ids=tokens[::-1], pointer_ids=pointers[::-1])]
+    if len(tokens) > 1:
+        more.append(Prompt(token_ids=tokens[1:], pointer_ids=pointers))
+    return [*prompts, *more]
 
 
 def _length(prompt: Prompt) -> int:
