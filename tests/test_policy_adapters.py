@@ -10,7 +10,8 @@ from training_fixtures import supervised_records
 from vcrt.errors import BackboneError
 from vcrt.policy.adapters import TARGETS, with_adapters
 from vcrt.policy.backbone import load_backbone
-from vcrt.policy.scoring import score_orders, self_check
+from vcrt.policy.scoring import score_orders
+from vcrt.policy.self_check import self_check
 from vcrt.policy.tokenizer import encode_record
 from vcrt.training.methods import method
 from vcrt.training.run import RunConfig, checkpoint_path, start, train_run
@@ -38,7 +39,7 @@ def test_adapters_begin_as_the_backbone(backbone):
     model = with_adapters(load_backbone("embedded").model, rank=4, scale=2.0, seed=1)
     after = score_orders(model, prompts(backbone), interface="pointers")
     assert torch.equal(before.order_log_probs, after.order_log_probs)
-    assert self_check(model, prompts(backbone), interface="tokens") < 1e-4
+    assert self_check(model, prompts(backbone), interface="tokens").difference < 1e-4
 
 
 def test_only_adapters_of_every_projection_are_trained():

@@ -23,7 +23,7 @@ import torch
 from vcrt.errors import RunError
 from vcrt.hashing import Json, json_digest
 from vcrt.policy.backbone import Backbone, load_backbone
-from vcrt.policy.scoring import self_check
+from vcrt.policy.self_check import self_check
 from vcrt.policy.tokenizer import encode_record
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
@@ -320,7 +320,7 @@ def _train_job(job: _TrainJob) -> tuple[dict[str, str], float]:
 def check_scoring(
     backbone: Backbone, items: Sequence[Item], chosen: Method, config: RunConfig, seed: int
 ) -> None:
-    """Compare the tree's scores of a few items with those of the naive backend; raises if they differ."""
+    """Compare the backend's scores of a few items with those of the naive one; raises if they differ."""
     prompts = [
         encode_record(
             backbone.tokenizer,
@@ -330,8 +330,7 @@ def check_scoring(
         )
         for item in items[:4]
     ]
-    if config.update.backend == "tree":
-        self_check(backbone.model, prompts, interface=chosen.interface)
+    self_check(backbone.model, prompts, interface=chosen.interface, backend=config.update.backend)
 
 
 def read_finished_run(experiment: Experiment, run: PlannedRun) -> FinishedRun:

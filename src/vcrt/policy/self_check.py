@@ -1,0 +1,214 @@
+"""The start-up check of a loaded model: its backend against scoring each order by itself, before anything is trained.
+
+A layer that ignores a mask, a position or a cache gives wrong scores without an exception, so no model is trusted on
+its configuration alone. Log-probabilities are compared in the model's own number format, and those of a half-precision
+model once more with its weights widened to float32, where rounding cannot hide an error; gradients are compared too.
+
+Tolerances: in float32 the backends differ by rounding alone, some 1e-5 nats on an order, whereas reading one wrong
+token costs 1e-2 and more; 1e-4 lies between. In bfloat16 (8 bits) rounding alone reaches tenths of a nat on improbable
+orders, so the check in the model's own format allows ``HALF_TOLERANCE`` of 1 + |log-probability| and catches what is
+grossly wrong there, such as a kernel of that format that ignores the mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from vcrt.errors import BackboneError, MalformedInputError, VcrtError
+from vcrt.policy.backends import Backend, ExactBackend, choose_backend
+from vcrt.policy.interface import Interface, tree_depth
+from vcrt.policy.pointer_head import HALF
+from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
+from vcrt.policy.scoring import OrderScores, score_orders
+
+#: Of 1 + |log-probability|, for a half-precision model in its own format.
+HALF_TOLERANCE = 0.05
+#: Of the naive gradient's norm, in float32.
+GRADIENT_TOLERANCE = 1e-3
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfCheck:
+    """What a check found; all differences are from the naive backend."""
+
+    backend: ExactBackend
+    #: Largest difference of an order's or the malformed answers' log-probability in float32 or wider, in nats.
+    difference: float
+    #: The same in the model's own number format, over 1 + |log-probability|; None where that is float32 or wider.
+    own_format_difference: float | None
+    #: Distance of the gradients of one prompt over the naive gradient's norm; None if nothing is trainable or asked.
+    gradient_difference: float | None
+
+
+def self_check(
+    model: CausalModel,
+    prompts: Sequence[Prompt],
+    *,
+    interface: Interface,
+    backend: Backend = "auto",
+    tolerance: float = 1e-4,
+    gradients: bool = True,
+) -> SelfCheck:
+    """Compare ``backend`` with the naive one on ``prompts``, in nats; run it on every model that is loaded.
+
+    A shortened prompt and one of equal length join them, so that padding and batches are checked. The weights of a
+    half-precision model are widened meanwhile (6 bytes a parameter) and put back as they were. Raises
+    :class:`BackboneError` if a difference exceeds ``tolerance`` or is not a number, or if the model cannot be run so.
+    """
+    prompts = _with_neighbours(prompts)
+    depth = tree_depth(prompts[0].num_operations, interface)
+    longest = max(len(prompt.token_ids) for prompt in prompts) + depth
+    check = _Check(
+        model=model,
+        interface=interface,
+        backend=choose_backend(model, backend, longest=longest),
+        tolerance=tolerance,
+    )
+    own = None
+    if unwrapped(model).dtype in HALF:
+        own = check.difference(prompts, relative=True)
+    with widened(model):
+        difference = check.difference(prompts, relative=False)
+        slope = check.gradient_difference(min(prompts, key=_length)) if gradients else None
+    return SelfCheck(
+        backend=check.backend,
+        difference=difference,
+        own_format_difference=own,
+        gradient_difference=slope,
+    )
+
+
+@contextmanager
+def widened(model: CausalModel) -> Iterator[None]:
+    """Half-precision parameters and buffers in float32; afterwards they are the very tensors that they were."""
+    tensors = list(chain(model.parameters(), model.buffers()))
+    kept = [(tensor, tensor.data) for tensor in tensors if tensor.dtype in HALF]
+    try:
+        for tensor, data in kept:
+            tensor.data = data.float()
+        yield
+    finally:
+        for tensor, data in kept:
+            tensor.data = data
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Check:
+    model: CausalModel
+    interface: Interface
+    backend: ExactBackend
+    tolerance: float
+
+    @torch.no_grad()
+    def difference(self, prompts: Sequence[Prompt], *, relative: bool) -> float:
+        """The largest difference of log-probabilities, over 1 + their size if ``relative``."""
+        found, expected = (_events(self._scores(prompts, b)) for b in (self.backend, "naive"))
+        gaps = (found - expected).abs()
+        # A tensor's maximum keeps a NaN.
+        largest = float((gaps / (1 + expected.abs()) if relative else gaps).max())
+        bound = HALF_TOLERANCE if relative else self.tolerance
+        unit = "of 1 + their size" if relative else "nats"
+        self._require(largest, bound, f"log-probabilities differ by {largest:.3g} {unit}")
+        return largest
+
+    def gradient_difference(self, prompt: Prompt) -> float | None:
+        """The relative distance of the gradients of one mixture of log-probabilities; None without parameters."""
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        if not parameters or prompt.num_operations < 2:
+            return None
+
+        def gradient(backend: Backend) -> list[Tensor]:
+            events = _events(self._scores([prompt], backend))
+            # Weights that no symmetry of the orders cancels.
+            weights = torch.linspace(-1, 1, events.shape[-1], device=events.device) ** 3
+            return self._run(
+                backend,
+                lambda: list(
+                    torch.autograd.grad(
+                        (events * weights).sum(), parameters, materialize_grads=True
+                    )
+                ),
+            )
+
+        with torch.enable_grad():
+            found, expected = gradient(self.backend), gradient("naive")
+        gap = torch.stack([(a - b).norm() for a, b in zip(found, expected, strict=True)]).norm()
+        size = torch.stack([b.norm() for b in expected]).norm()
+        # Fresh adapters give half of their parameters no gradient, a constant model none at all.
+        largest = float(gap / size) if size > 0 else float(gap)
+        self._require(
+            largest, GRADIENT_TOLERANCE, f"gradients differ by {largest:.3g} of their norm"
+        )
+        return largest
+
+    def _scores(self, prompts: Sequence[Prompt], backend: Backend) -> OrderScores:
+        return self._run(
+            backend,
+            lambda: score_orders(self.model, prompts, interface=self.interface, backend=backend),
+        )
+
+    def _run(self, backend: Backend, action: Callable[[], Result]) -> Result:
+        try:
+            return action()
+        except VcrtError:
+            raise
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+            # Whatever a model's own code raises when it is given a mask or a cache that it was not written for.
+            raise BackboneError(
+                f"the {backend} backend cannot run this model",
+                where=self._where,
+                found=f"{type(error).__name__}: {error}",
+                remedy=self._remedy,
+            ) from error
+
+    def _require(self, largest: float, bound: float, found: str) -> None:
+        if not largest <= bound:
+            raise BackboneError(
+                f"the {self.backend} backend does not agree with scoring each order by itself",
+                where=self._where,
+                found=found,
+                expected=f"at most {bound:.3g}",
+                remedy=self._remedy,
+            )
+
+    @property
+    def _where(self) -> str:
+        return type(unwrapped(self.model)).__name__
+
+    @property
+    def _remedy(self) -> str:
+        if self.backend == "naive":
+            return "load the weights again: the model gives no numbers"
+        return 'use backend="naive", and tell us the class of the model'
+
+
+def _events(scores: OrderScores) -> Tensor:
+    """``[B, E]``: log-probabilities of the orders, and of malformed answers if there are any."""
+    if scores.malformed_log_prob is None:
+        return scores.order_log_probs
+    return torch.cat([scores.order_log_probs, scores.malformed_log_prob[:, None]], dim=1)
+
+
+def _with_neighbours(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The prompts, among them two lengths and two different prompts of one length, as batches of training have."""
+    if not prompts:
+        raise MalformedInputError("a self-check needs prompts", found="no prompts")
+    shortest = min(prompts, key=_length)
+    tokens, pointers = shortest.token_ids, shortest.pointer_ids
+    more = [Prompt(token_ids=tokens[::-1], pointer_ids=pointers[::-1])]
+    if len(tokens) > 1:
+        more.append(Prompt(token_ids=tokens[1:], pointer_ids=pointers))
+    return [*prompts, *more]
+
+
+def _length(prompt: Prompt) -> int:
+    return len(prompt.token_ids)

@@ -1,0 +1,280 @@
+"""The start-up check refuses every way in which scores or gradients could be silently wrong."""
+
+from contextlib import contextmanager, nullcontext
+from functools import partial
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from tiny_models import HYBRID, tiny_model, tiny_prompts
+from vcrt.errors import BackboneError, MalformedInputError
+from vcrt.policy import evaluation_mode, fork_scoring, functional_cache, scoring, tree_scoring
+from vcrt.policy.functional_cache import ForkedCache, RecordedCache
+from vcrt.policy.self_check import self_check
+
+INTERFACES = ("pointers", "tokens")
+
+
+def refused(model, match="does not agree", *, interface="pointers", backend="auto", **options):
+    prompts = tiny_prompts(4, (7, 12))
+    with pytest.raises(BackboneError, match=match) as error:
+        self_check(model, prompts, interface=interface, backend=backend, **options)
+    assert error.value.remedy
+    return error.value
+
+
+# The tree.
+
+
+def boolean_mask(*args, mask=tree_scoring.tree_mask):
+    return mask(*args) == 0
+
+
+def causal_mask(lengths, tree, dtype, device, mask=tree_scoring.tree_mask):
+    size = mask(lengths, tree, dtype, device).shape[-1]
+    seen = torch.ones(size, size).tril().bool()
+    lowest = torch.finfo(dtype).min
+    return torch.zeros(len(lengths), 1, size, size).masked_fill(~seen, lowest).to(dtype)
+
+
+def mask_of_one_length(lengths, tree, dtype, device, mask=tree_scoring.tree_mask):
+    return mask([max(lengths)] * len(lengths), tree, dtype, device)
+
+
+def mask_without_ancestors(lengths, tree, dtype, device, mask=tree_scoring.tree_mask):
+    wrong = mask(lengths, tree, dtype, device).clone()
+    nodes = slice(max(lengths), None)
+    alone = torch.eye(tree.num_rows - 1, dtype=torch.bool)
+    wrong[:, :, nodes, nodes] = (
+        torch.zeros(()).masked_fill(~alone, torch.finfo(dtype).min).to(dtype)
+    )
+    return wrong
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+@pytest.mark.parametrize(
+    ("mask", "attention"),
+    [
+        (boolean_mask, "eager"),
+        (causal_mask, "sdpa"),
+        (mask_of_one_length, "sdpa"),
+        (mask_without_ancestors, "sdpa"),
+    ],
+)
+def test_a_wrong_mask_is_refused(mask, attention, interface, monkeypatch):
+    model = tiny_model("llama")
+    model.set_attn_implementation(attention)
+    assert self_check(model, tiny_prompts(4), interface=interface).backend == "tree"
+    monkeypatch.setattr(tree_scoring, "tree_mask", mask)
+    refused(model, interface=interface)
+
+
+def test_positions_that_count_the_nodes_are_refused(monkeypatch):
+    model = tiny_model("qwen3")
+
+    def counted(length, longest, tree, device):
+        return torch.arange(longest + tree.num_rows - 1, device=device)
+
+    monkeypatch.setattr(tree_scoring, "_positions", counted)
+    refused(model, interface="tokens")
+
+
+def leaking(model, amount):
+    """A model whose first layer hands something from token to token, which its configuration does not say."""
+
+    def leak(module, args, output):
+        return output + amount * output.cumsum(1) / torch.arange(1, output.shape[1] + 1)[
+            :, None
+        ].to(output)
+
+    model.model.layers[0].register_forward_hook(leak)
+    return model
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_a_layer_that_reads_no_mask_is_refused(interface):
+    refused(leaking(tiny_model("granite"), 0.1), interface=interface)
+
+
+def test_an_error_that_half_precision_hides_shows_when_its_weights_are_widened():
+    model = leaking(tiny_model("granite", dtype=torch.bfloat16), 0.002)
+    error = refused(model, "nats")
+    assert "1 + their size" not in str(error)
+    assert model.dtype == torch.bfloat16
+
+
+def test_a_half_precision_model_that_is_only_wrong_in_its_own_format_is_refused(monkeypatch):
+    def careless(lengths, tree, dtype, device, mask=tree_scoring.tree_mask):
+        return (causal_mask if dtype == torch.bfloat16 else mask)(lengths, tree, dtype, device)
+
+    monkeypatch.setattr(tree_scoring, "tree_mask", careless)
+    refused(tiny_model("granite", dtype=torch.bfloat16), "1 \\+ their size")
+    assert (
+        self_check(tiny_model("granite"), tiny_prompts(4), interface="pointers").backend == "tree"
+    )
+
+
+# The fork.
+
+
+def no_recurrent_state(self, layer_idx, state_idx=0):
+    return None
+
+
+def no_convolution(self, conv_states, layer_idx, state_idx=0, **kwargs):
+    return conv_states
+
+
+def rows_of_other_prompts(self, state):
+    return None if state is None else state.repeat(self._rows, *[1] * (state.dim() - 1))
+
+
+def forgotten_keys(self, key_states, value_states, layer_idx, update=ForkedCache.update):
+    keys, values = update(self, key_states, value_states, layer_idx)
+    return torch.cat([keys[..., 1:2, :], keys[..., 1:, :]], -2), values
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+@pytest.mark.parametrize("name", HYBRID)
+@pytest.mark.parametrize(
+    ("attribute", "wrong"),
+    [
+        ("get_recurrent_state", no_recurrent_state),
+        ("update_conv_state", no_convolution),
+        ("_forked", rows_of_other_prompts),
+        ("update", forgotten_keys),
+    ],
+)
+def test_a_wrong_cache_is_refused(attribute, wrong, name, interface, monkeypatch):
+    model = tiny_model(name)
+    monkeypatch.setattr(ForkedCache, attribute, wrong)
+    refused(model, interface=interface)
+
+
+@pytest.mark.parametrize("name", HYBRID)
+def test_a_cache_that_forgets_how_long_the_prompt_is_is_refused(name, monkeypatch):
+    model = tiny_model(name)
+    # The mask is as it should be, the positions start again.
+    monkeypatch.setattr(ForkedCache, "get_seq_length", lambda self, layer_idx=0: 0)
+    monkeypatch.setattr(
+        ForkedCache,
+        "get_query_offset",
+        lambda self, layer_idx=0: next(
+            layer.keys.shape[-2]
+            for layer in self.layers
+            if getattr(layer, "keys", None) is not None
+        ),
+    )
+    refused(model)
+
+
+@pytest.mark.parametrize("name", HYBRID)
+def test_states_without_gradient_are_refused_by_their_gradient_alone(name, monkeypatch):
+    load = functional_cache._load
+
+    def detached(layer, states):
+        states.recurrent = {index: state.detach() for index, state in states.recurrent.items()}
+        load(layer, states)
+
+    monkeypatch.setattr(functional_cache, "_load", detached)
+    model = tiny_model(name)
+    refused(model, "gradients differ")
+    blind = self_check(model, tiny_prompts(4), interface="pointers", gradients=False)
+    assert blind.gradient_difference is None
+    assert blind.difference < 1e-5
+
+
+def test_the_librarys_own_cache_is_refused_because_it_breaks_the_backward_pass(monkeypatch):
+    class Stock(DynamicCache):
+        def __init__(self, config):
+            super().__init__(config=config)
+
+        def close(self):
+            pass
+
+    def forked(recorded, rows):
+        for layer in recorded.layers:
+            batch = (
+                layer.keys if getattr(layer, "keys", None) is not None else layer.conv_states[0]
+            ).shape[0]
+            layer.reorder_cache(torch.arange(batch).repeat_interleave(rows))
+        return recorded
+
+    monkeypatch.setattr(fork_scoring, "RecordedCache", Stock)
+    monkeypatch.setattr(fork_scoring, "ForkedCache", forked)
+    error = refused(tiny_model("qwen3_5"), "cannot run this model")
+    assert "modified by an inplace operation" in str(error)
+
+
+@pytest.mark.parametrize("name", HYBRID)
+def test_checkpoints_that_lose_the_cache_or_its_gradient_are_refused(name, monkeypatch):
+    model = tiny_model(name)
+    model.gradient_checkpointing_enable()
+    model.train()
+    assert self_check(model, tiny_prompts(4), interface="pointers").gradient_difference < 1e-5
+    # The library's own way, which takes the cache away from a checkpointed layer.
+    with monkeypatch.context() as patch:
+        patch.setattr(scoring, "evaluation_mode", lambda model: nullcontext())
+        refused(model)
+    # A reentrant checkpoint, which cuts the gradient of what leaves a layer through the cache.
+    original = evaluation_mode.checkpoint
+
+    def reentrant(function, *args, **kwargs):
+        return original(function, *args, use_reentrant=True)
+
+    monkeypatch.setattr(evaluation_mode, "checkpoint", reentrant)
+    refused(model, "gradients differ|cannot run")
+
+
+# Neither.
+
+
+@contextmanager
+def dropout_left_on(model):
+    yield
+
+
+def test_dropout_is_refused_if_it_were_left_on(monkeypatch):
+    model = tiny_model("llama", attention_dropout=0.5).train()
+    for layer in model.model.layers:
+        layer.self_attn.attention_dropout = 0.5
+    assert self_check(model, tiny_prompts(4), interface="pointers").difference < 1e-5
+    monkeypatch.setattr(scoring, "evaluation_mode", dropout_left_on)
+    with torch.random.fork_rng(devices=[]):
+        refused(model)
+
+
+def test_a_model_that_cannot_take_the_trees_inputs_is_named():
+    model = tiny_model("llama")
+    model.forward = partial(lambda **kwargs: kwargs["no_such_input"])
+    error = refused(model, "backend cannot run this model")
+    assert "no_such_input" in str(error)
+
+
+def test_the_naive_backend_is_asked_for_numbers():
+    model = tiny_model("llama")
+    assert self_check(model, tiny_prompts(4), interface="tokens", backend="naive").difference == 0
+    with torch.no_grad():
+        model.lm_head.weight.fill_(torch.nan)
+    refused(model, backend="naive")
+
+
+def test_no_prompts_are_refused():
+    with pytest.raises(MalformedInputError, match="no prompts"):
+        self_check(tiny_model("llama"), [], interface="pointers")
+
+
+def test_a_recorded_cache_reads_as_empty_and_stays_as_it_was_when_closed():
+    model, prompt = tiny_model("qwen3_5"), torch.tensor([[1, 2, 3, 4, 5]])
+    recorded = RecordedCache(model.config)
+    with torch.no_grad():
+        model(input_ids=prompt, past_key_values=recorded, use_cache=True)
+        assert recorded.get_seq_length() == 0
+        recorded.close()
+        before = [state.recurrent.get(0) for state in recorded.states]
+        model(input_ids=prompt.flip(1), past_key_values=recorded, use_cache=True)
+    assert all(
+        a is b for a, b in zip(before, [s.recurrent.get(0) for s in recorded.states], strict=True)
+    )
+    assert sum(state is not None for state in before) == 2
