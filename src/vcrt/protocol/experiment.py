@@ -24,7 +24,6 @@ from vcrt.errors import RunError
 from vcrt.hashing import Json, json_digest
 from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.scoring import self_check
-from vcrt.policy.tokenizer import encode_record
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger
@@ -322,8 +321,7 @@ def check_scoring(
 ) -> None:
     """Compare the tree's scores of a few items with those of the naive backend; raises if they differ."""
     prompts = [
-        encode_record(
-            backbone.tokenizer,
+        backbone.encode(
             item.supervised.record,
             chosen.serialisation,
             generator(seed, "self-check", item.supervised.record.record_id),

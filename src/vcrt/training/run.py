@@ -21,7 +21,6 @@ from vcrt.hashing import Json, file_digest
 from vcrt.objective.total import ObjectiveConfig
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import Backbone
-from vcrt.policy.tokenizer import encode_record
 from vcrt.randomness import generator
 from vcrt.records.supervision import SupervisedRecord
 from vcrt.storage import remove_partial
@@ -167,9 +166,7 @@ def train_run(
         [records[index] for index in drawn],
         method,
         seed=encode_seed,
-        encode=lambda record, serialisation, rng: encode_record(
-            backbone.tokenizer, record, serialisation, rng
-        ),
+        encode=backbone.encode,
     )
     places = {index: place for place, index in enumerate(drawn)}
     draws = [places[index] for index in order]
