@@ -50,12 +50,17 @@ class BackboneReference:
     @property
     def is_embedded(self) -> bool:
         """Whether this is the backbone that comes with the package."""
-        return self.name == EMBEDDED_NAME and self.folder is None
+        return self.name == EMBEDDED_NAME
 
     @property
     def identity(self) -> dict[str, Json]:
         """What plans and searches must share: everything but where the files lie."""
         return {"name": self.name, "dtype": self.dtype, "prompt_style": self.prompt_style}
+
+    @property
+    def without_places(self) -> BackboneReference:
+        """The same without the folder and the lock: to be named, not to be loaded."""
+        return replace(self, folder=None, lock=None)
 
     def near(self, directory: Path) -> BackboneReference:
         """As it is written to ``directory``: with relative places of what lies beside it, so that both can be moved."""
@@ -104,7 +109,8 @@ def backbone_reference(
     if folder.is_dir():
         whole = folder.resolve()
         return BackboneReference(
-            name=whole.name,
+            # No folder is taken for the backbone that comes with the package.
+            name=f"./{whole.name}" if whole.name == EMBEDDED_NAME else whole.name,
             folder=str(whole),
             lock=str((lock or whole / FOLDER_LOCK).resolve()),
             dtype=dtype,
