@@ -110,6 +110,8 @@ def _with_known_attention(
                 dtype=DTYPES[dtype],
                 attn_implementation=attention,
                 output_loading_info=True,
+                # The report then names every weight that does not fit, and it is refused above.
+                ignore_mismatched_sizes=True,
             )
             model, report = loaded
             return model, report
