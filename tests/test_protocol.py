@@ -12,6 +12,7 @@ import toy_environment as toy
 from vcrt.certification.config import sampled
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.policy.backbone import load_backbone
+from vcrt.policy.reference import EMBEDDED
 from vcrt.protocol.experiment import create_experiment, open_experiment, train
 from vcrt.protocol.ledger import LEDGER_FILE, Ledger
 from vcrt.protocol.plan import PLAN_FILE, make_plan, read_plan
@@ -36,7 +37,7 @@ def dataset(tmp_path_factory):
 
 def plan_on(dataset, **changes):
     options = {
-        "backbone": "embedded",
+        "backbone": EMBEDDED,
         "backbone_digest": "d",
         "methods": ("canonical-grpo", "vcrt"),
         "seeds": (0, 1),

@@ -14,6 +14,7 @@ from vcrt.certification.config import sampled
 from vcrt.errors import RunError, UnknownNameError, VcrtError
 from vcrt.objective.total import ObjectiveConfig
 from vcrt.policy.backbone import load_backbone
+from vcrt.policy.reference import EMBEDDED
 from vcrt.protocol.experiment import create_experiment, open_experiment
 from vcrt.protocol.plan import make_plan
 from vcrt.protocol.search import (
@@ -35,7 +36,7 @@ from vcrt.training.run import RunConfig, Settings
 TOYS = toy.THREE_TOYS
 RUN = RunConfig(num_updates=2)
 OPTIONS = {
-    "backbone": "embedded",
+    "backbone": EMBEDDED,
     "methods": ("canonical-grpo", "vcrt"),
     "held_out": ("toy-b",),
     "num_trials": 2,
@@ -102,12 +103,13 @@ def test_trials_see_source_items_alone_and_score_other_sources(dataset):
     job = _TrialJob(
         dataset=dataset.path,
         root_hash=dataset.manifest.root_hash,
-        backbone="embedded",
+        backbone=EMBEDDED,
         backbone_digest="",
         method="vcrt",
         held_out="toy-b",
         number=0,
         config=RUN,
+        base_rate=RUN.learning_rate,
         retention_share=0.1,
         seed=3,
     )
@@ -181,7 +183,7 @@ def test_an_interrupted_search_goes_on_to_the_same_bytes(dataset, searched, tmp_
 
 def plan_with(dataset, search, **changes):
     options = {
-        "backbone": "embedded",
+        "backbone": EMBEDDED,
         "backbone_digest": load_backbone("embedded").digest,
         "methods": ("canonical-grpo", "vcrt"),
         "held_out": ("toy-b",),
@@ -257,7 +259,7 @@ def test_a_search_of_another_method_of_the_name_is_refused(dataset, searched, mo
 def test_a_trial_that_leaves_the_finite_numbers_is_kept_as_such(dataset, tmp_path, monkeypatch):
     from vcrt.protocol import trials
 
-    def wild(seed, number):
+    def wild(seed, number, learning_rate):
         return Settings(learning_rate=1e30) if number else Settings()
 
     monkeypatch.setattr(trials, "settings_of_trial", wild)

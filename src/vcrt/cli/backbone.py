@@ -1,4 +1,4 @@
-"""What ``vcrt backbone`` does: check the embedded backbone, or make one by pretraining."""
+"""What ``vcrt backbone`` does: lock a backbone, check one against its lock, or make the embedded one by pretraining."""
 
 from __future__ import annotations
 
@@ -7,16 +7,51 @@ from pathlib import Path
 from rich.console import Console
 
 from vcrt.cli.progress import showing_progress
-from vcrt.errors import BackboneError
+from vcrt.errors import BackboneError, VcrtError
+from vcrt.policy.reference import BackboneReference, backbone_reference
 from vcrt.storage import require_new
 
 
-def check_backbone(console: Console) -> None:
-    """Check the embedded backbone's files against their lock; raises :class:`BackboneError` if one differs."""
-    from vcrt.policy.backbone import EMBEDDED_DIRECTORY, LOCKED_FILES, verify_lock
+def lock_backbone(
+    console: Console, name: str | None, *, revision: str | None, lock: Path | None
+) -> None:
+    """Write the lock of a folder or hub model; raises :class:`BackboneError` if it has no files that may be loaded."""
+    from vcrt.policy.locking import make_lock
 
-    digest = verify_lock(EMBEDDED_DIRECTORY)
-    console.print(f"{len(LOCKED_FILES)} files as locked, digest {digest}", highlight=False)
+    if name is None:
+        raise VcrtError("which backbone?", expected="vcrt backbone lock FOLDER_OR_NAME")
+    reference = backbone_reference(name, lock=lock)
+    if reference.is_embedded:
+        raise VcrtError("the embedded backbone is locked as it comes", expected="a folder or name")
+    made = make_lock(reference, revision=revision)
+    for file, digest in sorted(made.files.items()):
+        console.print(f"{digest}  {file}", highlight=False, soft_wrap=True)
+    _print_summary(console, len(made.files), made.revision, made.digest)
+    given = "" if lock is None else f" --lock {lock}"
+    console.print(
+        f"lock {reference.lock}\nnext: vcrt plan DATASET --output EXPERIMENT --backbone {name}{given}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def check_backbone(console: Console, name: str | None, *, lock: Path | None) -> None:
+    """Check a backbone's files against their lock; raises :class:`BackboneError` that names the first that differs."""
+    reference = BackboneReference() if name is None else backbone_reference(name, lock=lock)
+    if reference.is_embedded:
+        from vcrt.policy.backbone import EMBEDDED_DIRECTORY, LOCKED_FILES, verify_lock
+
+        _print_summary(console, len(LOCKED_FILES), None, verify_lock(EMBEDDED_DIRECTORY))
+    else:
+        from vcrt.policy.locking import verified
+
+        found, _ = verified(reference)
+        _print_summary(console, len(found.files), found.revision, found.digest)
+
+
+def _print_summary(console: Console, count: int, revision: str | None, digest: str) -> None:
+    of = "" if revision is None else f" of revision {revision}"
+    console.print(f"{count} files{of} as locked, digest {digest}", highlight=False, soft_wrap=True)
 
 
 def pretrain_backbone(

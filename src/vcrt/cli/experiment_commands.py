@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from vcrt.cli.model_options import NO_OPTIONS, Model
 from vcrt.cli.options import DatasetPath, ExperimentPath, num_jobs, plain_console
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import RunError, VcrtError
@@ -56,9 +57,8 @@ def reproduce(
     episodes: int = 500,
     methods: tuple[str, ...] = (),
     runs: int = 3,
-    updates: int = 400,
+    model: Model = NO_OPTIONS,
     trials: int = 8,
-    lora_rank: int = 0,
     seed: int = 0,
     jobs: int | None = None,
 ) -> None:
@@ -76,16 +76,14 @@ def reproduce(
         episodes: Certified episodes for each schema.
         methods: The methods, of those that `vcrt methods` lists; the paper's six if none is given.
         runs: Independent runs of each method and fold.
-        updates: Updates of each run, and of each trial of the search.
+        model: Which model is trained, and how.
         trials: Settings tried for each method and fold, on source items alone; 0 takes the library's defaults.
-        lora_rank: Train low-rank adapters of this rank instead of all parameters.
         seed: Seed of everything.
         jobs: Worker processes; as many as there are cores by default. The result does not depend on it.
     """
     from vcrt.cli.reproducing import Reproduction
     from vcrt.cli.reproducing import reproduce as run
     from vcrt.training.methods import PAPER_METHODS
-    from vcrt.training.run import RunConfig
 
     run(
         plain_console(),
@@ -95,8 +93,10 @@ def reproduce(
             schemas=schemas,
             episodes=episodes,
             methods=methods or PAPER_METHODS,
+            backbone=model.reference(),
             runs=runs,
-            run=RunConfig(num_updates=updates, lora_rank=lora_rank),
+            run=model.run_config(),
+            how_chosen=model.how_chosen(),
             trials=trials,
             seed=seed,
             jobs=num_jobs(jobs),
@@ -120,8 +120,7 @@ def search(
     methods: tuple[str, ...] = ("canonical-grpo", "vcrt"),
     held_out: tuple[str, ...] = (),
     trials: int = 8,
-    updates: int = 400,
-    lora_rank: int = 0,
+    model: Model = NO_OPTIONS,
     seed: int = 0,
     jobs: int | None = None,
 ) -> None:
@@ -138,14 +137,12 @@ def search(
         methods: Any of the names that `vcrt methods` lists.
         held_out: Environments to hold out in turn; all of the dataset's if none is given.
         trials: Settings tried for each method and fold; the first are the library's defaults.
-        updates: Updates of each trial; the plan must have as many.
-        lora_rank: Train low-rank adapters of this rank instead of all parameters; the plan must do the same.
+        model: Which model is trained, and how; the plan must have the same.
         seed: Seed of everything; the plan must have the same.
         jobs: Worker processes; as many as there are cores by default.
     """
     from vcrt.protocol.trials import run_search
     from vcrt.records.dataset import open_dataset
-    from vcrt.training.run import RunConfig
 
     # The environment of a single fold is nobody's source; with more folds, each is one of another's.
     opened = open_dataset(dataset, without=held_out if len(held_out) == 1 else ())
@@ -154,11 +151,11 @@ def search(
         found = run_search(
             opened,
             output,
-            backbone="embedded",
+            backbone=model.reference(),
             methods=methods,
             held_out=held_out or opened.environments,
             num_trials=trials,
-            run=RunConfig(num_updates=updates, lora_rank=lora_rank),
+            run=model.run_config(),
             jobs=num_jobs(jobs),
             seed=seed,
             progress=progress,
@@ -179,10 +176,8 @@ def plan(
     methods: tuple[str, ...] | None = None,
     held_out: tuple[str, ...] | None = None,
     runs: int = 3,
-    updates: int = 400,
+    model: Model = NO_OPTIONS,
     checkpoints: tuple[int, ...] = (),
-    learning_rate: float | None = None,
-    lora_rank: int = 0,
     search: Path | None = None,
     seed: int = 0,
 ) -> None:
@@ -196,11 +191,9 @@ def plan(
         methods: Any of the names that `vcrt methods` lists; by default those of the search, or canonical-grpo and vcrt.
         held_out: Environments to hold out in turn; by default those of the search, or all of the dataset's.
         runs: Independent runs of each method and fold.
-        updates: Updates of each run.
+        model: Which model is trained, and how.
         checkpoints: The updates after which runs are kept and later scored, the last one included; by default 50, 100,
             150, every 400th and the last.
-        learning_rate: AdamW's learning rate, for all methods; 1e-3 by default.
-        lora_rank: Train low-rank adapters of this rank instead of all parameters.
         search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
         seed: Seed of everything.
     """
@@ -209,10 +202,9 @@ def plan(
     from vcrt.protocol.experiment import create_experiment
     from vcrt.protocol.search import read_search
     from vcrt.storage import require_new
-    from vcrt.training.run import RunConfig, Settings
 
     require_new(output, RunError)
-    if search is not None and learning_rate is not None:
+    if search is not None and model.learning_rate is not None:
         raise VcrtError(
             "the learning rate would be chosen twice",
             found="--search and --learning-rate",
@@ -224,14 +216,11 @@ def plan(
         methods=methods or (found.methods if found else ("canonical-grpo", "vcrt")),
         held_out=held_out or (found.held_out if found else ()),
         runs=runs,
-        run=RunConfig(
-            num_updates=updates,
-            checkpoints=checkpoints,
-            learning_rate=Settings().learning_rate if learning_rate is None else learning_rate,
-            lora_rank=lora_rank,
-        ),
+        run=model.run_config(checkpoints),
         seed=seed,
         search=found,
+        backbone=model.reference(),
+        how_chosen=model.how_chosen(),
     )
     experiment = create_experiment(made, output, search=found)
     console = plain_console()
@@ -332,26 +321,40 @@ def report(
 
 
 def backbone(
-    action: Annotated[Literal["check", "pretrain"], tyro.conf.Positional] = "check",
+    action: Annotated[Literal["check", "lock", "pretrain"], tyro.conf.Positional] = "check",
+    name: Annotated[str | None, tyro.conf.Positional] = None,
+    revision: str | None = None,
+    lock: Path | None = None,
     output: Path | None = None,
     seed: int | None = None,
     steps: int | None = None,
 ) -> None:
-    """Check the embedded backbone against its lock, or rebuild it by pretraining.
+    """Lock a language model, check a backbone against its lock, or rebuild the embedded one by pretraining.
 
-    Example: vcrt backbone pretrain --output runs/backbone
+    A lock names the revision and the SHA-256 of each file that is loaded: configuration, safetensors weights and
+    tokenizer. Plans, searches and training refuse a backbone that is not locked or has changed since. Only `lock` may
+    download, and only for a hub name; everything else reads the local hub cache.
+
+    Example: vcrt backbone lock models/granite
+    Example: vcrt backbone lock Qwen/Qwen3.5-2B --revision main --lock qwen.lock.json
+    Example: vcrt backbone check models/granite
 
     Args:
         action: What to do.
+        name: A folder of a causal language model, or a hub name as OWNER/MODEL; the embedded backbone by default.
+        revision: Branch, tag or commit of the hub, by default main; for a folder, a note on where its files are from.
+        lock: The lock file, by default vcrt-lock.json in the folder; a hub name needs one.
         output: Where pretraining writes the new backbone.
         seed: Seed of the pretraining; the shipped backbone's by default.
         steps: Steps of the pretraining; the shipped backbone's by default.
     """
-    from vcrt.cli.backbone import check_backbone, pretrain_backbone
+    from vcrt.cli.backbone import check_backbone, lock_backbone, pretrain_backbone
 
     console = plain_console()
-    if action == "check":
-        check_backbone(console)
+    if action == "lock":
+        lock_backbone(console, name, revision=revision, lock=lock)
+    elif action == "check":
+        check_backbone(console, name, lock=lock)
     elif output is None:
         raise VcrtError("where to?", expected="--output DIRECTORY")
     elif steps is not None and steps < 1:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vcrt.policy.backbone import load_backbone
+from vcrt.policy.reference import EMBEDDED, BackboneReference
 from vcrt.protocol.plan import Plan, make_plan
 from vcrt.protocol.search import Search
 from vcrt.records.dataset import open_dataset, require_agreement
-from vcrt.training.run import RunConfig
+from vcrt.training.run import RunConfig, require_trainable
 
 #: How the library's default settings were chosen.
 DEFAULTS_CHOSEN = (
@@ -27,21 +27,23 @@ def frozen_plan(
     run: RunConfig,
     seed: int,
     search: Search | None = None,
+    backbone: BackboneReference = EMBEDDED,
+    how_chosen: str = DEFAULTS_CHOSEN,
 ) -> Plan:
-    """A plan on a verified dataset with the embedded backbone."""
+    """A plan on a verified dataset, with a backbone that was seen to be trainable as planned."""
     dataset = open_dataset(dataset_path)
     require_agreement(dataset)
+    loaded = require_trainable(backbone, run)
     return make_plan(
         dataset,
-        backbone="embedded",
-        backbone_digest=load_backbone("embedded").digest,
+        backbone=backbone,
+        backbone_digest=loaded.digest,
+        backbone_revision=loaded.revision,
         methods=methods,
         held_out=held_out,
         seeds=tuple(range(runs)),
         run=run,
         seed=seed,
         search=search,
-        how_chosen=DEFAULTS_CHOSEN
-        if run.learning_rate == RunConfig().learning_rate
-        else "The learning rate was given on the command line.",
+        how_chosen=how_chosen,
     )

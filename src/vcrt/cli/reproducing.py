@@ -21,6 +21,7 @@ from vcrt.cli.reporting import print_report
 from vcrt.cli.selection import select_schemas
 from vcrt.errors import DatasetError, RunError
 from vcrt.policy.backbone import load_backbone
+from vcrt.policy.reference import BackboneReference
 from vcrt.protocol.evaluation import SCORES_FILE, evaluate, read_scores
 from vcrt.protocol.experiment import Experiment, create_experiment, open_experiment, train
 from vcrt.protocol.search import SEARCH_FILE, Search, read_search
@@ -47,8 +48,10 @@ class Reproduction:
     schemas: tuple[str, ...]
     episodes: int
     methods: tuple[str, ...]
+    backbone: BackboneReference
     runs: int
     run: RunConfig
+    how_chosen: str
     trials: int
     seed: int
     jobs: int
@@ -124,7 +127,7 @@ def _search(console: Console, asked: Reproduction, dataset: Dataset) -> Search:
             run_search(
                 dataset,
                 path,
-                backbone="embedded",
+                backbone=asked.backbone,
                 methods=asked.methods,
                 held_out=dataset.environments,
                 num_trials=asked.trials,
@@ -138,7 +141,9 @@ def _search(console: Console, asked: Reproduction, dataset: Dataset) -> Search:
     search.require_same_training(asked.run, asked.methods)
     search.require(
         root_hash=dataset.manifest.root_hash,
-        backbone_digest=load_backbone("embedded").digest,
+        backbone_identity=asked.backbone.identity,
+        backbone_digest=load_backbone(asked.backbone).digest,
+        learning_rate=asked.run.learning_rate,
         methods=asked.methods,
         num_trials=asked.trials,
         seed=asked.seed,
@@ -156,6 +161,8 @@ def _experiment(asked: Reproduction, dataset: Dataset, search: Search | None) ->
         run=asked.run,
         seed=asked.seed,
         search=search,
+        backbone=asked.backbone,
+        how_chosen=asked.how_chosen,
     )
     if not path.exists():
         return create_experiment(plan, path, search=search)

@@ -1,7 +1,18 @@
 """Low-rank adapters (LoRA, through PEFT) on a backbone's attention and MLP projections.
 
-Adapters begin as zero, so that the adapted model is the backbone until its first update. They have no dropout: with it
-the ratio of an update's first epoch would not be 1. Not covered: saving (a checkpoint holds every trainable parameter).
+Which projections a model has is found by the names of its linear layers, at the ends of their paths:
+
+- attention: ``q_proj``, ``k_proj``, ``v_proj``, ``o_proj`` and their fused forms;
+- MLP: ``gate_proj``, ``up_proj``, ``down_proj`` and their fused forms, Granite's ``input_linear`` and ``output_linear``
+  among them;
+- recurrent, only if asked for: what gated DeltaNet (``linear_attn``) and Mamba (``mamba``) layers project with.
+
+Recurrent projections are left out by default. The paper names attention and MLP projections, and every layer of the
+hybrids has an MLP that is adapted; ``in_proj_a`` and ``in_proj_b`` set decays whose error grows along the sequence; and
+Mamba's fused kernels read ``out_proj.weight`` past any adapter, so that one is never adapted.
+
+Adapters begin as zero, so that the adapted model is the backbone until its first update. Not covered: saving (a
+checkpoint holds every trainable parameter), and how scoring treats dropout.
 """
 
 from __future__ import annotations
@@ -15,32 +26,78 @@ from vcrt.errors import BackboneError
 from vcrt.policy.scoring import CausalModel
 from vcrt.randomness import derive_seed
 
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "query_key_value")
+MLP = (
+    *("gate_proj", "up_proj", "down_proj", "gate_up_proj", "input_linear", "output_linear"),
+    *("fc1", "fc2", "dense_h_to_4h", "dense_4h_to_h"),
+)
 #: The paper's targets: "attention and MLP projection".
-TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+TARGETS = (*ATTENTION[:4], *MLP[:3])
+#: By the name of the layer that they are in, the prefixes of recurrent projections.
+RECURRENT = {"linear_attn": ("in_proj", "out_proj"), "mamba": ("in_proj",)}
+#: How many names an error lists.
+_SHOWN = 40
 
 
-def with_adapters(model: CausalModel, *, rank: int, scale: float, seed: int) -> CausalModel:
+def find_targets(model: CausalModel, *, recurrent: bool = False) -> tuple[str, ...]:
+    """The full names of the linear layers to adapt, in the model's order.
+
+    Raises :class:`BackboneError`, with the names of the linear layers that there are, if no attention or no MLP
+    projection is among them, or if recurrent ones are asked for and there are none.
+    """
+    linear = [n for n, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    kinds = {name: _kind(name) for name in linear}
+    wanted = ("attention", "MLP", "recurrent") if recurrent else ("attention", "MLP")
+    absent = [kind for kind in wanted if kind not in kinds.values()]
+    if absent:
+        names = sorted({".".join(name.split(".")[-2:]) for name in linear})
+        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+        raise BackboneError(
+            f"there is nothing to adapt: no {absent[0]} projection of a known name",
+            where=type(model).__name__,
+            found=f"linear layers {shown}" if linear else "no linear layer",
+            expected={
+                "attention": f"modules named {', '.join(ATTENTION)}",
+                "MLP": f"modules named {', '.join(MLP)}",
+                "recurrent": f"in_proj* in {' or '.join(RECURRENT)}",
+            }[absent[0]],
+            remedy="leave --lora-recurrent out"
+            if absent[0] == "recurrent"
+            else "train all parameters (rank 0)",
+        )
+    return tuple(name for name in linear if kinds[name] in wanted)
+
+
+def _kind(name: str) -> str | None:
+    *path, last = name.split(".")
+    layer = path[-1] if path else ""
+    if layer in RECURRENT:
+        return "recurrent" if last.startswith(RECURRENT[layer]) else None
+    return "attention" if last in ATTENTION else "MLP" if last in MLP else None
+
+
+def with_adapters(
+    model: CausalModel,
+    *,
+    rank: int,
+    scale: float,
+    seed: int,
+    dropout: float = 0.0,
+    recurrent: bool = False,
+) -> CausalModel:
     """The model with its own weights frozen and adapters of ``rank``, whose product is multiplied by ``scale``.
 
-    Draws come from ``seed`` alone. Raises :class:`BackboneError` if the model has none of the projections.
+    On a model in bfloat16 the adapters are in float32: steps of a small learning rate would be lost otherwise. Draws
+    come from ``seed`` alone. ``dropout`` acts on the adapters' inputs in training mode. Raises as :func:`find_targets`.
     """
     # Slow to import, and needed for adapters alone.
     from peft import LoraConfig, get_peft_model
 
-    names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-    found = [name for name in TARGETS if name in names]
-    if not found:
-        raise BackboneError(
-            "there is nothing to adapt",
-            where=type(model).__name__,
-            found="no projection of a known name",
-            expected=f"modules named {', '.join(TARGETS)}",
-            remedy="train all parameters (rank 0)",
-        )
+    targets = find_targets(model, recurrent=recurrent)
     # The library asks for an integer here, and computes lora_alpha / r with whatever it gets.
     alpha: Any = scale * rank
     config = LoraConfig(
-        r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules=found, bias="none"
+        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=list(targets), bias="none"
     )
     # The library initialises from the global generator: leave that as it was, and draw again from our own.
     with torch.random.fork_rng(devices=[]):

@@ -1,24 +1,38 @@
 """Backbones: a causal language model with its tokenizer, checked against a lock before it is used.
 
 ``embedded`` is shipped inside the package: a small Qwen3-architecture model that reads policy records and has never
-seen which orders are legal. Weights are safetensors, nothing is unpickled and nothing is downloaded. Not covered:
-language models with a tokenizer of their own, and adapters.
+seen which orders are legal. Any other is a causal language model of transformers with a tokenizer of its own, from a
+folder or the local hub cache. Weights are safetensors, nothing is unpickled and nothing is downloaded. Not covered:
+adapters, and devices.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
+import numpy as np
 import torch
 from safetensors.torch import load_model, save
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from vcrt.errors import BackboneError, UnknownNameError
+from vcrt.errors import BackboneError
 from vcrt.hashing import file_digest, json_digest
-from vcrt.policy.tokenizer import read_tokenizer, write_tokenizer
+from vcrt.policy.language_model import load_language_model
+from vcrt.policy.locking import verified
+from vcrt.policy.pointers import choose_pointers
+from vcrt.policy.reference import EMBEDDED, BackboneReference, backbone_reference
+from vcrt.policy.scoring import CausalModel, Prompt
+from vcrt.policy.text import TextEncoder, TextForm
+from vcrt.policy.tokenizer import encode_record, read_tokenizer, write_tokenizer
+from vcrt.records.policy_view import PolicyRecord, Serialisation
+
+#: Renders a record for one backbone; all of its randomness comes from the generator.
+PromptEncoder: TypeAlias = Callable[[PolicyRecord, Serialisation, np.random.Generator], Prompt]
 
 EMBEDDED_DIRECTORY = Path(__file__).parent / "embedded"
 CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE = "config.json", "model.safetensors", "tokenizer.json"
@@ -28,23 +42,49 @@ LOCKED_FILES = (CARD_FILE, CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE)
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
-    """A loaded backbone, in evaluation mode and float32; ``digest`` is the lock's digest of all its files."""
+    """A loaded backbone, in evaluation mode; ``digest`` is the lock's digest of all its files."""
 
-    model: Qwen3ForCausalLM
+    model: CausalModel
     tokenizer: PreTrainedTokenizerFast
     name: str
     digest: str
+    #: Renders a record as this backbone's prompt.
+    encode: PromptEncoder
+    #: The revision that the lock names, if it names one.
+    revision: str | None = None
 
 
-def load_backbone(name: str = "embedded") -> Backbone:
-    """Load a backbone by name; each call gives a model of its own.
+def load_backbone(backbone: str | BackboneReference = EMBEDDED) -> Backbone:
+    """Load a backbone by name or reference; each call gives a model of its own.
 
-    Raises :class:`BackboneError` if a file is missing or altered, :class:`UnknownNameError` for another name.
+    Raises :class:`BackboneError` if it is not locked, if a file is missing or altered, or if its model, tokenizer or
+    chat template cannot be used; :class:`vcrt.errors.UnknownNameError` for an unknown name.
     """
-    directories = {"embedded": EMBEDDED_DIRECTORY}
-    if name not in directories:
-        raise UnknownNameError.of("backbone", name, directories)
-    return load_backbone_directory(directories[name], name=name)
+    reference = backbone_reference(backbone) if isinstance(backbone, str) else backbone
+    if reference.is_embedded:
+        return load_backbone_directory(EMBEDDED_DIRECTORY, name=reference.name)
+    lock, folder = verified(reference)
+    model, tokenizer = load_language_model(folder, lock.files, dtype=reference.dtype)
+    return Backbone(
+        model=model,
+        tokenizer=tokenizer,
+        name=reference.name,
+        digest=lock.digest,
+        encode=_text_encoder(model, tokenizer, reference),
+        revision=lock.revision,
+    )
+
+
+def _text_encoder(
+    model: CausalModel, tokenizer: PreTrainedTokenizerFast, reference: BackboneReference
+) -> TextEncoder:
+    form = TextForm(tokenizer=tokenizer, style=reference.prompt_style)
+    return TextEncoder(
+        form=form,
+        pointers=choose_pointers(form),
+        num_embeddings=model.get_input_embeddings().num_embeddings,
+        max_length=getattr(model.config.get_text_config(), "max_position_embeddings", None),
+    )
 
 
 def load_backbone_directory(directory: Path, *, name: str) -> Backbone:
@@ -53,11 +93,13 @@ def load_backbone_directory(directory: Path, *, name: str) -> Backbone:
     config = Qwen3Config.from_json_file(directory / CONFIG_FILE)
     model = blank_model(config)
     load_model(model, directory / WEIGHTS_FILE, strict=True)
+    tokenizer = read_tokenizer(directory / TOKENIZER_FILE)
     return Backbone(
         model=model.eval(),  # type: ignore[no-untyped-call]
-        tokenizer=read_tokenizer(directory / TOKENIZER_FILE),
+        tokenizer=tokenizer,
         name=name,
         digest=digest,
+        encode=partial(encode_record, tokenizer),
     )
 
 

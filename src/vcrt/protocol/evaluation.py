@@ -24,7 +24,6 @@ from vcrt.hashing import Json, json_digest
 from vcrt.orders import order_columns
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.scoring import CausalModel, greedy_orders
-from vcrt.policy.tokenizer import encode_record
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.experiment import (
@@ -284,9 +283,7 @@ def encoded(
         [item.supervised for item in items],
         chosen,
         seed=seed,
-        encode=lambda record, serialisation, rng: encode_record(
-            backbone.tokenizer, record, serialisation, rng
-        ),
+        encode=backbone.encode,
     )
 
 

@@ -24,7 +24,6 @@ from vcrt.errors import RunError
 from vcrt.hashing import Json, json_digest
 from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.self_check import self_check
-from vcrt.policy.tokenizer import encode_record
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger
@@ -96,7 +95,7 @@ def create_experiment(plan: Plan, path: Path, *, search: Search | None = None) -
         )
 
     def fill(directory: Path) -> None:
-        write_plan(_with_near_dataset(plan, path), directory / PLAN_FILE)
+        write_plan(_with_near_places(plan, path), directory / PLAN_FILE)
         if search is not None:
             write_search(search, directory / SEARCH_FILE)
         Ledger(directory / LEDGER_FILE).append("plan", {"plan_hash": plan.plan_hash})
@@ -105,8 +104,9 @@ def create_experiment(plan: Plan, path: Path, *, search: Search | None = None) -
     return Experiment(path, plan)
 
 
-def _with_near_dataset(plan: Plan, path: Path) -> Plan:
-    """The plan as it is written to ``path``: with the place of a dataset beside it relative to it."""
+def _with_near_places(plan: Plan, path: Path) -> Plan:
+    """The plan as it is written to ``path``: with relative places of the dataset and backbone if they lie beside it."""
+    plan = plan.model_copy(update={"backbone": plan.backbone.near(path)})
     dataset = Path(plan.dataset)
     if dataset.parent != path.resolve().parent:
         return plan
@@ -116,8 +116,13 @@ def _with_near_dataset(plan: Plan, path: Path) -> Plan:
 def open_experiment(path: Path) -> Experiment:
     """Open an experiment; raises :class:`RunError` unless its plan is the one that its ledger begins with."""
     plan = read_plan(path / PLAN_FILE)
-    # A dataset beside the experiment is written relative to it, so that both can be moved together.
-    plan = plan.model_copy(update={"dataset": str((path / plan.dataset).resolve())})
+    # What lies beside the experiment is written relative to it, so that both can be moved together.
+    plan = plan.model_copy(
+        update={
+            "dataset": str((path / plan.dataset).resolve()),
+            "backbone": plan.backbone.resolved(path),
+        }
+    )
     experiment = Experiment(path, plan)
     planned = [entry.body.get("plan_hash") for entry in experiment.ledger.entries("plan")]
     if planned != [plan.plan_hash]:
@@ -199,13 +204,20 @@ def planned_search(experiment: Experiment) -> Search | None:
 def planned_backbone(plan: Plan) -> Backbone:
     """The plan's backbone; raises :class:`RunError` if its locked files are not those that were planned."""
     backbone = load_backbone(plan.backbone)
-    if backbone.digest != plan.backbone_digest:
+    found, planned = (
+        f"digest {digest}" + ("" if revision is None else f", revision {revision}")
+        for digest, revision in (
+            (backbone.digest, backbone.revision),
+            (plan.backbone_digest, plan.backbone_revision),
+        )
+    )
+    if found != planned:
         raise RunError(
             "the backbone is not the one that was planned",
-            where=plan.backbone,
-            found=f"digest {backbone.digest}",
-            expected=f"digest {plan.backbone_digest}",
-            remedy="install the planned backbone, or make a new experiment with `vcrt plan`",
+            where=plan.backbone.name,
+            found=found,
+            expected=planned,
+            remedy="restore the planned backbone and its lock, or make a new experiment with `vcrt plan`",
         )
     return backbone
 
@@ -322,8 +334,7 @@ def check_scoring(
 ) -> None:
     """Compare the backend's scores of a few items with those of the naive one; raises if they differ."""
     prompts = [
-        encode_record(
-            backbone.tokenizer,
+        backbone.encode(
             item.supervised.record,
             chosen.serialisation,
             generator(seed, "self-check", item.supervised.record.record_id),

@@ -19,6 +19,7 @@ import vcrt
 from vcrt.errors import RunError, UnknownNameError, VcrtError
 from vcrt.hashing import Json, json_digest
 from vcrt.objective.total import ObjectiveConfig
+from vcrt.policy.reference import BackboneReference
 from vcrt.protocol.search import Search, chosen_for
 from vcrt.protocol.splits import source_split
 from vcrt.randomness import derive_seed
@@ -28,7 +29,7 @@ from vcrt.training.methods import method
 from vcrt.training.run import RunConfig, Settings, episode_order
 from vcrt.training.update import UpdateConfig
 
-FORMAT = "vcrt-plan/2"
+FORMAT = "vcrt-plan/3"
 PLAN_FILE = "plan.json"
 
 
@@ -55,8 +56,11 @@ class Plan(BaseModel):
     format: str
     dataset: str
     root_hash: str
-    backbone: str
+    #: The backbone by name, its number format and its form of prompt; where its files lie is not hashed.
+    backbone: BackboneReference
+    #: SHA-256 of the digests of all its files, and the revision that its lock names, if it names one.
     backbone_digest: str
+    backbone_revision: str | None
     methods: tuple[str, ...]
     #: What each method is: its row of the method table.
     definitions: dict[str, dict[str, Any]]
@@ -77,8 +81,14 @@ class Plan(BaseModel):
 
     @property
     def plan_hash(self) -> str:
-        """SHA-256 of the plan's canonical JSON, the place of the dataset left out."""
-        return json_digest(self.model_dump(mode="json", exclude={"dataset"}))
+        """SHA-256 of the plan's canonical JSON, the places of the dataset and the backbone left out."""
+        return json_digest(self.without_places)
+
+    @property
+    def without_places(self) -> dict[str, Any]:
+        """The plan in JSON's types, without where the dataset and the backbone lie."""
+        places: dict[str, Any] = {"dataset": True, "backbone": {"folder": True, "lock": True}}
+        return self.model_dump(mode="json", exclude=places)
 
     @property
     def runs(self) -> tuple[PlannedRun, ...]:
@@ -123,8 +133,9 @@ class Plan(BaseModel):
 def make_plan(
     dataset: Dataset,
     *,
-    backbone: str,
+    backbone: BackboneReference,
     backbone_digest: str,
+    backbone_revision: str | None = None,
     methods: tuple[str, ...],
     seeds: tuple[int, ...],
     run: RunConfig,
@@ -158,6 +169,7 @@ def make_plan(
         search.require(
             root_hash=dataset.manifest.root_hash,
             backbone_digest=backbone_digest,
+            backbone_identity=backbone.identity,
             seed=seed,
             retention_share=retention_share,
         )
@@ -170,6 +182,7 @@ def make_plan(
         root_hash=dataset.manifest.root_hash,
         backbone=backbone,
         backbone_digest=backbone_digest,
+        backbone_revision=backbone_revision,
         methods=methods,
         definitions={name: asdict(method(name)) for name in methods},
         versions=versions_of_training(),

@@ -19,12 +19,13 @@ from scipy.stats import qmc
 
 from vcrt.errors import RunError, UnknownNameError, VcrtError
 from vcrt.hashing import Json, json_digest
+from vcrt.policy.reference import BackboneReference
 from vcrt.randomness import generator
 from vcrt.storage import write_file
 from vcrt.training.methods import method
 from vcrt.training.run import RunConfig, Settings
 
-FORMAT = "vcrt-search/1"
+FORMAT = "vcrt-search/2"
 SEARCH_FILE = "search.json"
 #: Lowest and highest value of each setting; all are spread uniformly in their logarithm.
 RANGES: Mapping[str, tuple[float, float]] = {
@@ -58,7 +59,8 @@ class Search(BaseModel):
 
     format: str
     root_hash: str
-    backbone: str
+    #: The backbone by name, its number format and its form of prompt, without the place of its files.
+    backbone: BackboneReference
     backbone_digest: str
     methods: tuple[str, ...]
     #: What each method is: its row of the method table.
@@ -68,6 +70,8 @@ class Search(BaseModel):
     seed: int
     retention_share: float
     validation_share: float
+    #: The learning rate of trial 0, around which the others are drawn.
+    learning_rate: float
     run: dict[str, Any]
     trials: tuple[Trial, ...]
 
@@ -75,6 +79,11 @@ class Search(BaseModel):
     def digest(self) -> str:
         """SHA-256 of the search's canonical JSON."""
         return json_digest(self.model_dump(mode="json"))
+
+    @property
+    def backbone_identity(self) -> dict[str, Json]:
+        """The backbone as a plan names it."""
+        return self.backbone.identity
 
     def best(self, method: str, held_out: str) -> Trial:
         """The trial with most validation passes; of equal ones, that with most orbit mass, then the first."""
@@ -84,7 +93,8 @@ class Search(BaseModel):
     def in_words(self) -> str:
         """How the settings were chosen, for a plan and its report."""
         ranges = ", ".join(
-            f"{name.replace('_', ' ')} {low:g} to {high:g}" for name, (low, high) in RANGES.items()
+            f"{name.replace('_', ' ')} {low:g} to {high:g}"
+            for name, (low, high) in ranges_around(self.learning_rate).items()
         )
         return (
             f"For each method and fold, the best of {self.num_trials} settings by the pass rate on source items that "
@@ -133,20 +143,33 @@ def shared_settings(run: RunConfig) -> dict[str, Any]:
     return values
 
 
-def settings_of_trial(seed: int, number: int) -> Settings:
+def ranges_around(learning_rate: float) -> dict[str, tuple[float, float]]:
+    """The ranges for another learning rate than the embedded backbone's: that one's is moved by as much."""
+    factor = learning_rate / Settings().learning_rate
+    low, high = RANGES["learning_rate"]
+    return {**RANGES, "learning_rate": (low * factor, high * factor)}
+
+
+def settings_of_trial(
+    seed: int, number: int, learning_rate: float = Settings().learning_rate
+) -> Settings:
     """The settings of a trial: the defaults for number 0, otherwise a point of a Halton sequence scrambled by ``seed``.
+
+    ``learning_rate`` is the default's; the others lie around it as those of the embedded backbone around its own.
 
     A trial's settings do not depend on how many trials there are, and few already cover the ranges evenly
     (:class:`scipy.stats.qmc.Halton`).
     """
     if number == 0:
-        return Settings()
+        return Settings(learning_rate=learning_rate)
     sequence = qmc.Halton(len(RANGES), rng=generator(seed, "search"))
     point = sequence.fast_forward(number - 1).random(1)[0]
     # Six digits are enough, and are written without rounding.
     drawn = {
         name: float(f"{low * (high / low) ** float(share):.6g}")
-        for (name, (low, high)), share in zip(RANGES.items(), point, strict=True)
+        for (name, (low, high)), share in zip(
+            ranges_around(learning_rate).items(), point, strict=True
+        )
     }
     return Settings(**drawn)
 
@@ -203,7 +226,7 @@ def read_search(path: Path) -> Search:
 def _require_complete(search: Search, path: Path) -> None:
     """Equal effort: every method has every trial on every fold, with the settings that the seed gives."""
     expected = [
-        (method, fold, number, asdict(settings_of_trial(search.seed, number)))
+        (method, fold, number, asdict(settings_of_trial(search.seed, number, search.learning_rate)))
         for fold in search.held_out
         for method in search.methods
         for number in range(search.num_trials)

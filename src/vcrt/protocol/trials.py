@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from vcrt.errors import DivergedError, RunError
 from vcrt.hashing import json_digest
 from vcrt.policy.backbone import load_backbone
+from vcrt.policy.reference import BackboneReference
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.evaluation import encoded, greedy_passes
@@ -39,7 +40,7 @@ from vcrt.records.dataset import Dataset, Item, open_dataset, require_agreement
 from vcrt.storage import require_new, sole_user, write_file
 from vcrt.training.items import orbit_log_masses
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig, train_run
+from vcrt.training.run import RunConfig, require_trainable, train_run
 
 VALIDATION_SHARE = 0.2
 
@@ -48,12 +49,14 @@ VALIDATION_SHARE = 0.2
 class _TrialJob:
     dataset: Path
     root_hash: str
-    backbone: str
+    backbone: BackboneReference
     backbone_digest: str
     method: str
     held_out: str
     number: int
     config: RunConfig
+    #: The learning rate of trial 0.
+    base_rate: float
     retention_share: float
     seed: int
 
@@ -62,7 +65,7 @@ def run_search(
     dataset: Dataset,
     output: Path,
     *,
-    backbone: str,
+    backbone: BackboneReference,
     methods: tuple[str, ...],
     held_out: tuple[str, ...],
     num_trials: int,
@@ -87,7 +90,7 @@ def run_search(
             expected="at least one of each",
         )
     require_names(dataset, methods, held_out)
-    digest = load_backbone(backbone).digest
+    digest = require_trainable(backbone, run).digest
     # What is kept on the way is of no use here: a trial is scored at its end.
     config = replace(run, checkpoints=(run.num_updates,))
     work = [
@@ -99,7 +102,8 @@ def run_search(
             method=name,
             held_out=fold,
             number=number,
-            config=config.with_settings(settings_of_trial(seed, number)),
+            config=config.with_settings(settings_of_trial(seed, number, run.learning_rate)),
+            base_rate=run.learning_rate,
             retention_share=retention_share,
             seed=seed,
         )
@@ -114,7 +118,7 @@ def run_search(
         search = Search(
             format=FORMAT,
             root_hash=dataset.manifest.root_hash,
-            backbone=backbone,
+            backbone=backbone.without_places,
             backbone_digest=digest,
             methods=methods,
             definitions={name: asdict(method(name)) for name in methods},
@@ -123,6 +127,7 @@ def run_search(
             seed=seed,
             retention_share=retention_share,
             validation_share=VALIDATION_SHARE,
+            learning_rate=run.learning_rate,
             run=shared_settings(config),
             trials=trials,
         )
@@ -163,6 +168,7 @@ def _file_name(job: _TrialJob) -> str:
     identity = {
         **asdict(job),
         "dataset": job.root_hash,
+        "backbone": job.backbone.identity,
         "definition": asdict(method(job.method)),
         "versions": versions_of_training(),
     }
@@ -201,7 +207,7 @@ def _run_trial(job: _TrialJob) -> Trial:
         method=job.method,
         held_out=job.held_out,
         number=job.number,
-        settings=settings_of_trial(job.seed, job.number),
+        settings=settings_of_trial(job.seed, job.number, job.base_rate),
         pass_rate=0.0,
         orbit_mass=0.0,
         diverged=True,

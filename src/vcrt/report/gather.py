@@ -30,10 +30,10 @@ def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> Rep
     finished = experiment.finished_runs()
     return ReportContents(
         title=TITLE,
-        backbone=f"{plan.backbone} ({plan.backbone_digest[:12]})",
+        backbone=f"{plan.backbone.name} ({plan.backbone_digest[:12]})",
         dataset=dataset.manifest.model_dump(),
         agreement={"replays": agreement.replays, "agreed": agreement.agreed},
-        plan=plan.model_dump(mode="json", exclude={"dataset"}),
+        plan=plan.without_places,
         plan_hash=plan.plan_hash,
         opening={
             "opened_at": opened[0]["at"],

@@ -8,25 +8,21 @@ Shapes: ``M`` orders, ``K`` swap histories of one record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vcrt.objective.orbit_mass import orbit_log_mass
+from vcrt.policy.backbone import PromptEncoder
 from vcrt.policy.interface import Interface, tree_depth
 from vcrt.policy.order_tree import order_tree
 from vcrt.policy.scoring import Backend, CausalModel, Prompt, score_orders
 from vcrt.randomness import generator
-from vcrt.records.policy_view import PolicyRecord, Serialisation
 from vcrt.records.supervision import SupervisedRecord
 from vcrt.training.methods import Method, Ratio
-
-#: Renders a record for one backbone; all of its randomness comes from the generator.
-PromptEncoder: TypeAlias = Callable[[PolicyRecord, Serialisation, np.random.Generator], Prompt]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,21 +20,29 @@ from vcrt.errors import RunError
 from vcrt.hashing import Json, file_digest
 from vcrt.objective.total import ObjectiveConfig
 from vcrt.policy.adapters import with_adapters
-from vcrt.policy.backbone import Backbone
-from vcrt.policy.tokenizer import encode_record
+from vcrt.policy.backbone import Backbone, load_backbone
+from vcrt.policy.reference import BackboneReference
 from vcrt.randomness import generator
 from vcrt.records.supervision import SupervisedRecord
 from vcrt.storage import remove_partial
 from vcrt.training.checkpoint import HEAD, load_checkpoint, save_checkpoint
 from vcrt.training.items import EncodedItem, encode_items, orbit_log_masses
 from vcrt.training.methods import Method
-from vcrt.training.update import TrainerState, UpdateConfig, new_state, update
+from vcrt.training.update import (
+    TrainerState,
+    UpdateConfig,
+    new_state,
+    trainable_parameters,
+    update,
+)
 
 PROGRESS_LOG = "progress.jsonl"
 _CHECKPOINT = re.compile(r"update-(\d{6})")
 
 
 _OBJECTIVE = ObjectiveConfig()
+#: Formats whose spacing is wider than a step of the learning rates in use.
+_NARROW = {"torch.bfloat16", "torch.float16"}
 
 
 def default_checkpoints(num_updates: int) -> tuple[int, ...]:
@@ -76,6 +84,10 @@ class RunConfig:
     """Rank of the adapters that are trained in place of all parameters (the paper: 64); 0 trains all parameters."""
     lora_scale: float = 2.0
     """What an adapter's product is multiplied by (the paper: 128 / 64)."""
+    lora_dropout: float = 0.0
+    """Dropout of the adapters' inputs, in training mode (the paper: 0.05)."""
+    lora_recurrent: bool = False
+    """Whether recurrent layers' projections are adapted too, see :mod:`vcrt.policy.adapters`."""
     update: UpdateConfig = field(default_factory=UpdateConfig)
     """The settings of one update."""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
@@ -88,6 +100,11 @@ class RunConfig:
             value = getattr(self, name)
             _require(math.isfinite(value) and value > 0, name, value, "a finite number above 0")
         _require(self.lora_rank >= 0, "lora_rank", self.lora_rank, "0 or more")
+        dropout = self.lora_dropout
+        _require(0 <= dropout < 1, "lora_dropout", dropout, "from 0 to below 1")
+        if not self.lora_rank:
+            extra = [name for name in ("lora_dropout", "lora_recurrent") if getattr(self, name)]
+            _require(not extra, ", ".join(extra), "lora_rank 0", "a rank of adapters")
         if not self.checkpoints:
             object.__setattr__(self, "checkpoints", default_checkpoints(self.num_updates))
         kept = self.checkpoints
@@ -167,9 +184,7 @@ def train_run(
         [records[index] for index in drawn],
         method,
         seed=encode_seed,
-        encode=lambda record, serialisation, rng: encode_record(
-            backbone.tokenizer, record, serialisation, rng
-        ),
+        encode=backbone.encode,
     )
     places = {index: place for place, index in enumerate(drawn)}
     draws = [places[index] for index in order]
@@ -190,13 +205,44 @@ def train_run(
 
 
 def start(config: RunConfig, backbone: Backbone, *, seed: int) -> TrainerState:
-    """The state before the first update; the backbone's own model is what is trained."""
+    """The state before the first update; the backbone's own model is what is trained.
+
+    Raises :class:`RunError` for all parameters of a model in a format too narrow to train, and
+    :class:`vcrt.errors.BackboneError` if there is nothing to adapt.
+    """
     model = backbone.model
     if config.lora_rank:
-        model = with_adapters(model, rank=config.lora_rank, scale=config.lora_scale, seed=seed)
+        model = with_adapters(
+            model,
+            rank=config.lora_rank,
+            scale=config.lora_scale,
+            seed=seed,
+            dropout=config.lora_dropout,
+            recurrent=config.lora_recurrent,
+        )
+    narrow = {str(p.dtype) for p in trainable_parameters(model).values()} & _NARROW
+    if narrow:
+        raise RunError(
+            "steps of AdamW would be lost in the rounding of the weights",
+            where=backbone.name,
+            found=f"all parameters to be trained in {', '.join(sorted(narrow))}",
+            expected="adapters (which are in float32), or a model in float32",
+            remedy="add --lora-rank 64, or use --dtype float32",
+        )
     return new_state(
         model, seed=seed, learning_rate=config.learning_rate, weight_decay=config.weight_decay
     )
+
+
+def require_trainable(reference: BackboneReference, config: RunConfig) -> Backbone:
+    """Load a backbone and see that it can be trained like this, before any work is planned on it.
+
+    Raises as :func:`load_backbone` and :func:`start`. The backbone's model may have got adapters.
+    """
+    backbone = load_backbone(reference)
+    if not reference.is_embedded:
+        start(config, backbone, seed=0)
+    return backbone
 
 
 def _train(

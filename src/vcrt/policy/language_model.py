@@ -1,0 +1,161 @@
+"""Loading a causal language model of transformers, with its tokenizer, from files that a lock has vouched for.
+
+The library sees a folder of links to the locked files and nothing else, so it cannot read a pickle, remote code, an
+adapter or a template that nobody locked. Every weight must be in the files: the library would fill a missing one with
+random numbers. Multimodal checkpoints (Qwen3.5) give their text model. Not covered: quantised weights, devices.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers.utils import logging
+
+from vcrt.errors import BackboneError
+from vcrt.policy.locking import CONFIG
+from vcrt.policy.reference import Dtype
+from vcrt.policy.scoring import CausalModel
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+#: In this order: the first that the model's class has. Both read an additive mask (see :mod:`vcrt.policy.scoring`).
+ATTENTION = ("sdpa", "eager")
+
+
+def load_language_model(
+    folder: Path, files: Iterable[str], *, dtype: Dtype
+) -> tuple[CausalModel, PreTrainedTokenizerFast]:
+    """The model in evaluation mode and its tokenizer, from these files of ``folder`` alone.
+
+    Raises :class:`BackboneError` if the library does not know the architecture, if a weight is missing, left over or of
+    another shape, or if the weights are quantised.
+    """
+    _require_plain_weights(folder)
+    with TemporaryDirectory(prefix="vcrt-backbone-") as place, _quiet():
+        staged = Path(place)
+        for name in files:
+            (staged / name).symlink_to((folder / name).resolve())
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(
+                staged, local_files_only=True, trust_remote_code=False
+            )
+            if not isinstance(tokenizer, PreTrainedTokenizerFast):
+                raise BackboneError(
+                    "the tokenizer is not one of the tokenizers library",
+                    where=str(folder),
+                    found=type(tokenizer).__name__,
+                    expected="tokenizer.json",
+                    remedy="load it with AutoTokenizer and `save_pretrained` it with tokenizer.json",
+                )
+            model = _load_model(staged, dtype)
+        except BackboneError:
+            raise
+        # Whatever is wrong with the files, the library's own errors are of no fixed class.
+        except Exception as error:
+            raise BackboneError(
+                "the library cannot load the backbone",
+                where=str(folder),
+                found=f"{type(error).__name__}: {_first_line(error)}",
+                expected="a causal language model that this version of transformers knows, in safetensors, with its "
+                "tokenizer",
+                remedy="look whether the files are whole, and whether a newer transformers knows the architecture",
+            ) from error
+    return model.eval(), tokenizer
+
+
+def _load_model(staged: Path, dtype: Dtype) -> CausalModel:
+    config = AutoConfig.from_pretrained(staged, local_files_only=True, trust_remote_code=False)
+    text = config.get_text_config()
+    if text is not config and getattr(config, "tie_word_embeddings", False):
+        # A multimodal configuration may say outside only that the head is the embedding; the text model reads inside.
+        text.tie_word_embeddings = True
+    # The library initialises from the global generator: leave that as it was.
+    with torch.random.fork_rng(devices=[]):
+        model, report = _with_known_attention(staged, config, dtype)
+    problems = {
+        "missing": sorted(report["missing_keys"]),
+        "left over": sorted(report["unexpected_keys"]),
+        "of another shape": sorted(str(key) for key in report["mismatched_keys"]),
+        "unreadable": sorted(map(str, report["error_msgs"])),
+    }
+    found = [f"{what}: {', '.join(keys[:3])}" for what, keys in problems.items() if keys]
+    if found:
+        raise BackboneError(
+            "the weights are not those of the model that the configuration describes",
+            where=type(model).__name__,
+            found="; ".join(found),
+            expected="every weight once",
+            remedy="use the configuration and the weights of one revision",
+        )
+    return model
+
+
+def _with_known_attention(
+    staged: Path, config: object, dtype: Dtype
+) -> tuple[CausalModel, dict[str, set[str]]]:
+    for last, attention in enumerate(ATTENTION, start=1):
+        try:
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                staged,
+                config=config,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=DTYPES[dtype],
+                attn_implementation=attention,
+                output_loading_info=True,
+                # The report then names every weight that does not fit, and it is refused above.
+                ignore_mismatched_sizes=True,
+            )
+            model, report = loaded
+            return model, report
+        except ValueError as error:
+            if last == len(ATTENTION) or "attn_implementation" not in str(error):
+                raise
+    raise AssertionError("unreachable")
+
+
+def _require_plain_weights(folder: Path) -> None:
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        quantised = [
+            c for c in (config, config.get("text_config") or {}) if c.get("quantization_config")
+        ]
+    except (OSError, ValueError, AttributeError) as error:
+        raise BackboneError(
+            "the configuration cannot be read",
+            where=str(folder / CONFIG),
+            found=f"{type(error).__name__}: {_first_line(error)}",
+        ) from error
+    if quantised:
+        raise BackboneError(
+            "the backbone's weights are quantised",
+            where=str(folder / CONFIG),
+            found="quantization_config",
+            expected="weights in float32, bfloat16 or float16",
+            remedy="use the model's unquantised revision",
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's progress bars and reports: what matters in them becomes an error here."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "no message")

@@ -1,0 +1,138 @@
+"""How a backbone is named: what is loaded, from where, in which number format, and how records are shown to it.
+
+A name is ``embedded``, a folder of a causal language model, or a hub name (``OWNER/MODEL``) that is read from the local
+hub cache. Where the files and their lock lie is no part of what a backbone *is*: :attr:`BackboneReference.identity`
+leaves it out, so that a plan can be moved. Not covered: loading (:mod:`vcrt.policy.backbone`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from vcrt.errors import BackboneError, UnknownNameError
+from vcrt.hashing import Json
+
+Dtype: TypeAlias = Literal["float32", "bfloat16"]
+#: ``plain``: the record as one text. ``chat``: as a user's message in the tokenizer's own chat template.
+PromptStyle: TypeAlias = Literal["plain", "chat"]
+
+EMBEDDED_NAME = "embedded"
+#: The lock beside a folder's files.
+FOLDER_LOCK = "vcrt-lock.json"
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackboneReference:
+    """A backbone by name; give worker processes this, not the model."""
+
+    #: ``embedded``, a hub name, or a folder's own name: what plans and reports show.
+    name: str = EMBEDDED_NAME
+    #: The folder of a local model; None for the embedded backbone and for hub names.
+    folder: str | None = None
+    #: The lock file of a language model; None for the embedded backbone.
+    lock: str | None = None
+    dtype: Dtype = "float32"
+    prompt_style: PromptStyle = "plain"
+
+    def __post_init__(self) -> None:
+        if self.is_embedded and (self.dtype, self.prompt_style) != ("float32", "plain"):
+            raise BackboneError(
+                "the embedded backbone has one number format and one form of prompt",
+                found=f"{self.dtype}, {self.prompt_style}",
+                expected="float32, plain",
+                remedy="leave these options out, or choose a language model",
+            )
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether this is the backbone that comes with the package."""
+        return self.name == EMBEDDED_NAME
+
+    @property
+    def identity(self) -> dict[str, Json]:
+        """What plans and searches must share: everything but where the files lie."""
+        return {"name": self.name, "dtype": self.dtype, "prompt_style": self.prompt_style}
+
+    @property
+    def without_places(self) -> BackboneReference:
+        """The same without the folder and the lock: to be named, not to be loaded."""
+        return replace(self, folder=None, lock=None)
+
+    def near(self, directory: Path) -> BackboneReference:
+        """As it is written to ``directory``: with relative places of what lies beside it, so that both can be moved."""
+
+        def shorter(place: str | None) -> str | None:
+            beside = directory.resolve().parent
+            if place is None or not Path(place).is_relative_to(beside):
+                return place
+            return str(Path("..") / Path(place).relative_to(beside))
+
+        return replace(self, folder=shorter(self.folder), lock=shorter(self.lock))
+
+    def resolved(self, directory: Path) -> BackboneReference:
+        """What :meth:`near` wrote to ``directory``, with absolute places again."""
+
+        def absolute(place: str | None) -> str | None:
+            return None if place is None else str((directory / place).resolve())
+
+        return replace(self, folder=absolute(self.folder), lock=absolute(self.lock))
+
+
+EMBEDDED = BackboneReference()
+
+
+def backbone_reference(
+    name_or_path: str,
+    *,
+    lock: Path | None = None,
+    dtype: Dtype = "float32",
+    prompt_style: PromptStyle = "plain",
+) -> BackboneReference:
+    """The reference that a user means by a name or path: the embedded backbone, a folder, or a hub name.
+
+    A folder's lock lies in it (``vcrt-lock.json``) unless ``lock`` is given; a hub name needs one, because the cache
+    belongs to the hub's own library. Raises :class:`UnknownNameError` or :class:`BackboneError` for anything else.
+    """
+    if name_or_path == EMBEDDED_NAME:
+        if lock is not None:
+            raise BackboneError(
+                "the embedded backbone has a lock of its own",
+                found=str(lock),
+                remedy="leave --lock out",
+            )
+        return BackboneReference(dtype=dtype, prompt_style=prompt_style)
+    folder = Path(name_or_path).expanduser()
+    if folder.is_dir():
+        whole = folder.resolve()
+        return BackboneReference(
+            # No folder is taken for the backbone that comes with the package.
+            name=f"./{whole.name}" if whole.name == EMBEDDED_NAME else whole.name,
+            folder=str(whole),
+            lock=str((lock or whole / FOLDER_LOCK).resolve()),
+            dtype=dtype,
+            prompt_style=prompt_style,
+        )
+    if _HUB_NAME.fullmatch(name_or_path) is None:
+        if "/" in name_or_path:
+            raise BackboneError(
+                "there is no such folder of a backbone",
+                where=name_or_path,
+                expected="a folder with config.json, or a hub name OWNER/MODEL",
+            )
+        raise UnknownNameError.of("backbone", name_or_path, (EMBEDDED_NAME,))
+    if lock is None:
+        raise BackboneError(
+            "a backbone of the hub needs a lock file",
+            where=name_or_path,
+            found="no --lock",
+            expected="the file that pins its revision and the SHA-256 of its files",
+            remedy=f"make one with `vcrt backbone lock {name_or_path} --revision REVISION --lock FILE`; "
+            "a folder with this name does not exist here",
+        )
+    return BackboneReference(
+        name=name_or_path, lock=str(lock.resolve()), dtype=dtype, prompt_style=prompt_style
+    )

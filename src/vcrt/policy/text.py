@@ -1,0 +1,171 @@
+"""A policy record as text for a language model, and that text as tokens in which every pointer is one token.
+
+The words are those of :func:`vcrt.records.policy_view.render`, with all that it leaves to chance, so a record says the
+same to every backbone; relation types stay opaque (``r0`` to ``r4``). The answer follows ``Order:`` at once: the
+pointers' tokens one after another, with nothing between them (a spaced pointer such as `` A`` brings its own space).
+Not covered: which pointers (:mod:`vcrt.policy.pointers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from transformers import PreTrainedTokenizerFast
+
+from vcrt.errors import BackboneError
+from vcrt.policy.reference import PromptStyle
+from vcrt.policy.scoring import Prompt
+from vcrt.records.policy_view import (
+    ANSWER,
+    BEGIN,
+    POINTER_TOKENS,
+    POINTERS,
+    RELATIONS,
+    SEPARATOR,
+    PolicyRecord,
+    Serialisation,
+    render,
+)
+
+INSTRUCTION = "Write every step once, in an order that the relations allow."
+ASK = "Order:"
+#: Fixed words of the text. Pointers come between them; a relation token gets a space before it.
+_WORDS = {BEGIN: f"{INSTRUCTION}\n", POINTERS: "Steps:", RELATIONS: "\nRelations:", SEPARATOR: ";"}
+#: Set before a chat template: what it takes for today's date. A prompt must not depend on when it is written.
+_FIXED_DAY = "{%- macro strftime_now(format) -%}01 January 2026{%- endmacro -%}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pointer:
+    """A pointer as text, and the one token that it is."""
+
+    text: str
+    token_id: int
+
+
+def record_text(words: Sequence[str], pointers: Sequence[str]) -> str:
+    """The rendered ``words`` of a record as text up to ``Order:``; ``pointers[p]`` stands for the pointer ``p``.
+
+    A pointer without a space of its own stands in brackets here, and bare in the answer.
+    """
+    shown = [text if text.startswith(" ") else f" [{text}]" for text in pointers]
+    names = dict(zip(POINTER_TOKENS, shown, strict=False))
+    pieces = [names.get(word, _WORDS.get(word, f" {word}")) for word in words if word != ANSWER]
+    return "".join(pieces) + "\n"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextForm:
+    """A tokenizer with the form in which texts are put to its model."""
+
+    tokenizer: PreTrainedTokenizerFast
+    style: PromptStyle
+
+    def prompt_text(self, text: str) -> str:
+        """The whole prompt for a record's ``text``, ending with ``Order:``.
+
+        In a chat the text is the user's message, and ``Order:`` begins the answer; a template that can is told not to
+        think first. Raises :class:`BackboneError` if the template is absent or cannot be applied.
+        """
+        if self.style == "plain":
+            return text + ASK
+        if not self.tokenizer.chat_template:
+            raise BackboneError(
+                "the tokenizer has no chat template",
+                where=type(self.tokenizer).__name__,
+                expected="chat_template.jinja, or chat_template in tokenizer_config.json",
+                remedy="use --prompt-style plain, or an instruction-tuned model",
+            )
+        try:
+            chat = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": text.rstrip("\n")}],
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=False,
+                chat_template=_FIXED_DAY + self.tokenizer.get_chat_template(),
+            )
+        # A template is a program of the model's makers: what it raises is theirs.
+        except Exception as error:
+            raise BackboneError(
+                "the tokenizer's chat template cannot be applied",
+                found=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+                expected="a template that takes one message of a user",
+                remedy="use --prompt-style plain",
+            ) from error
+        return f"{chat}{ASK}"
+
+    def token_ids(self, text: str) -> list[int]:
+        """The tokens of a whole prompt; a plain text begins with the tokenizer's own first token, if it has one."""
+        encode = self.tokenizer.encode
+        ids: list[int] = encode(text, add_special_tokens=False)
+        if self.style == "chat":
+            return ids
+        first = encode(text, add_special_tokens=True)[:1]
+        bos = self.tokenizer.bos_token_id
+        return [bos, *ids] if bos is not None and first == [bos] and ids[:1] != [bos] else ids
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextEncoder:
+    """Encodes records for one language model; call it as training calls every encoder."""
+
+    form: TextForm
+    #: ``pointers[p]`` stands for the pointer ``p`` of a record.
+    pointers: tuple[Pointer, ...]
+    #: How many tokens the model has embeddings for.
+    num_embeddings: int
+    #: The most tokens of a prompt and its answer that the model takes.
+    max_length: int | None = None
+
+    def __call__(
+        self, record: PolicyRecord, serialisation: Serialisation, generator: np.random.Generator
+    ) -> Prompt:
+        """The prompt of a record; ``generator`` draws what the serialisation leaves to chance.
+
+        Raises :class:`BackboneError` if a pointer is not one token in this text, if the model has no embedding for a
+        token, or if the text is too long.
+        """
+        words = render(record, serialisation, generator)
+        text = self.form.prompt_text(record_text(words, [p.text for p in self.pointers]))
+        ids = self.form.token_ids(text)
+        token_of = {
+            name: pointer.token_id
+            for name, pointer in zip(POINTER_TOKENS, self.pointers, strict=True)
+        }
+        expected = [token_of[word] for word in words if word in token_of]
+        require_pointers(ids, expected, self.pointers)
+        if max(ids) >= self.num_embeddings:
+            raise BackboneError(
+                "the tokenizer is not the model's",
+                found=f"token {max(ids)}, and {self.num_embeddings} embeddings",
+                expected="an embedding for each token of a record",
+                remedy="use the tokenizer that the model was trained with",
+            )
+        if self.max_length is not None and len(ids) + record.num_operations > self.max_length:
+            raise BackboneError(
+                "a record is too long for the model",
+                found=f"{len(ids)} tokens and an answer of {record.num_operations}",
+                expected=f"at most {self.max_length}",
+                remedy="use a model with a longer context",
+            )
+        return Prompt(
+            token_ids=tuple(ids),
+            pointer_ids=tuple(self.pointers[p].token_id for p in record.pointers),
+        )
+
+
+def require_pointers(
+    ids: Sequence[int], expected: Sequence[int], pointers: Sequence[Pointer]
+) -> None:
+    """Raise :class:`BackboneError` unless the pointers' tokens occur in ``ids`` exactly as ``expected``, in order."""
+    known = {pointer.token_id for pointer in pointers}
+    found = [token for token in ids if token in known]
+    if found != list(expected):
+        raise BackboneError(
+            "the tokenizer splits or joins pointers in a record's text",
+            found=f"{len(found)} pointer tokens",
+            expected=f"{len(expected)} pointer tokens, in the order of the text",
+            remedy="use the other --prompt-style, or another tokenizer",
+        )
