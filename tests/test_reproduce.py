@@ -124,7 +124,10 @@ def test_it_can_be_moved(whole, tmp_path):
 
 
 def test_one_output_has_one_user_at_a_time(whole, capsys):
-    with sole_user(whole / "lock", "this reproduction", VcrtError), pytest.raises(SystemExit) as stop:
+    with (
+        sole_user(whole / "lock", "this reproduction", VcrtError),
+        pytest.raises(SystemExit) as stop,
+    ):
         reproduce(whole)
     assert stop.value.code == 2
     assert "another process is at work on this reproduction" in " ".join(

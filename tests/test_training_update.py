@@ -21,11 +21,11 @@ from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.total import FrozenBatch, ObjectiveConfig, objective
 from vcrt.policy.order_tree import order_tree
 from vcrt.policy.scoring import score_orders
+from vcrt.training.batch_scores import event_log_probs
 from vcrt.training.items import encode_items, orbit_log_masses
 from vcrt.training.methods import METHODS, PAPER_METHODS, method
 from vcrt.training.update import (
     UpdateConfig,
-    event_log_probs,
     new_state,
     next_duals,
     sample_events,

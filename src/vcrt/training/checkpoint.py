@@ -25,6 +25,7 @@ from torch import Tensor
 from vcrt.errors import RunError
 from vcrt.hashing import Json, canonical_json, sha256_hex
 from vcrt.storage import publish_directory
+from vcrt.training.group import ALONE, Group, in_shards_of, whole
 from vcrt.training.update import TrainerState, trainable_parameters
 
 FORMAT = 1
@@ -45,10 +46,13 @@ def save_checkpoint(
     metrics: Sequence[Mapping[str, Json]],
     *,
     identity: str = "",
+    group: Group = ALONE,
 ) -> str:
     """Write ``state`` and the metrics so far to a new directory; return the checkpoint's digest.
 
     ``identity`` names the run that the checkpoint belongs to; it is demanded again when the checkpoint is loaded.
+    All processes of ``group`` call this together; the first one writes. What is written does not say how many there
+    were, nor whether the model lay in shards.
 
     The digest is the SHA-256 of ``checkpoint.json`` and so covers every file; equal states and metrics have equal
     digests. Raises :class:`RunError` if the directory exists.
@@ -73,7 +77,9 @@ def save_checkpoint(
         for name, data in {**files, HEAD: head}.items():
             (partial / name).write_bytes(data)
 
-    publish_directory(directory, fill, RunError)
+    if group.rank == 0:
+        publish_directory(directory, fill, RunError)
+    group.wait()
     return sha256_hex(head)
 
 
@@ -100,7 +106,7 @@ def load_checkpoint(
 
     with torch.no_grad():
         for name, parameter in trainable_parameters(state.model).items():
-            parameter.copy_(weights[name])
+            parameter.copy_(in_shards_of(weights[name], parameter))
     state.generator.set_state(trainer.pop(GENERATOR))
     _load_optimizer(state, trainer)
     state.duals = {name: float(dual) for name, dual in head["duals"].items()}
@@ -140,7 +146,7 @@ def _read_checked(
 
 def _weights(state: TrainerState) -> dict[str, Tensor]:
     return {
-        name: parameter.detach().cpu().contiguous()
+        name: whole(parameter).cpu().contiguous()
         for name, parameter in trainable_parameters(state.model).items()
     }
 
@@ -149,17 +155,18 @@ def _trainer_tensors(state: TrainerState) -> dict[str, Tensor]:
     tensors = {GENERATOR: state.generator.get_state()}
     for name, parameter in trainable_parameters(state.model).items():
         for field, value in state.optimizer.state.get(parameter, {}).items():
-            tensors[f"{name}/{field}"] = value.detach().cpu().contiguous()
+            tensors[f"{name}/{field}"] = whole(value).cpu().contiguous()
     return tensors
 
 
 def _load_optimizer(state: TrainerState, tensors: Mapping[str, Tensor]) -> None:
     """Give AdamW its moments back; its own loader moves them to the parameters' devices."""
-    names = {parameter: name for name, parameter in trainable_parameters(state.model).items()}
+    parameters = trainable_parameters(state.model)
+    names = {parameter: name for name, parameter in parameters.items()}
     fields: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         name, _, field = key.rpartition("/")
-        fields.setdefault(name, {})[field] = tensor
+        fields.setdefault(name, {})[field] = in_shards_of(tensor, parameters[name])
     in_order = [
         names[parameter] for group in state.optimizer.param_groups for parameter in group["params"]
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,10 +23,12 @@ from vcrt.objective.total import ObjectiveConfig
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.reference import BackboneReference
+from vcrt.policy.scoring import CausalModel
 from vcrt.randomness import generator
 from vcrt.records.supervision import SupervisedRecord
 from vcrt.storage import remove_partial
 from vcrt.training.checkpoint import HEAD, load_checkpoint, save_checkpoint
+from vcrt.training.group import ALONE, Group
 from vcrt.training.items import EncodedItem, encode_items, orbit_log_masses
 from vcrt.training.methods import Method
 from vcrt.training.update import (
@@ -171,11 +174,14 @@ def train_run(
     seed: int,
     encode_seed: int,
     identity: str = "",
+    group: Group = ALONE,
 ) -> FinishedRun:
     """Train one run in ``directory``, from its latest checkpoint on; a finished run is only read.
 
     ``encode_seed`` draws what the serialisation of a record leaves to chance; ``identity`` names the run in its
-    checkpoints. Raises :class:`RunError` if the latest checkpoint is damaged or another run's.
+    checkpoints. All processes of ``group`` call this together, and may be others than those that wrote the checkpoint;
+    the last bits of the result depend on how many they are. Raises :class:`RunError` if the latest checkpoint is
+    damaged or another run's.
     """
     order = episode_order(len(records), config.num_updates * config.prompts_per_update, seed)
     # Only what is drawn is encoded, in the order of the records, so that its bits do not depend on where a run resumes.
@@ -188,18 +194,22 @@ def train_run(
     )
     places = {index: place for place, index in enumerate(drawn)}
     draws = [places[index] for index in order]
+    model = group.place(_trained_model(config, backbone, seed=seed))
+    # Before the first update the model is the frozen backbone: adapters begin as zero.
     frozen = orbit_log_masses(
-        backbone.model, items, interface=method.interface, backend=config.update.backend
+        model, items, interface=method.interface, backend=config.update.backend
     )
-    state = start(config, backbone, seed=seed)
+    state = _new_state(config, model, seed=seed)
     metrics: list[dict[str, Json]] = []
     latest = latest_checkpoint(directory)
     if latest is not None:
         metrics = load_checkpoint(state, latest, identity=identity)
     if state.update_index < config.num_updates:
-        directory.mkdir(parents=True, exist_ok=True)
-        remove_partial(directory)
-        _train(config, method, items, frozen, draws, state, metrics, directory, identity)
+        if group.rank == 0:
+            directory.mkdir(parents=True, exist_ok=True)
+            remove_partial(directory)
+        group.wait()
+        _train(config, method, items, frozen, draws, state, metrics, directory, identity, group)
     digests = {n: file_digest(checkpoint_path(directory, n) / HEAD) for n in config.checkpoints}
     return FinishedRun(directory=directory, digests=digests, metrics=tuple(metrics))
 
@@ -210,6 +220,10 @@ def start(config: RunConfig, backbone: Backbone, *, seed: int) -> TrainerState:
     Raises :class:`RunError` for all parameters of a model in a format too narrow to train, and
     :class:`vcrt.errors.BackboneError` if there is nothing to adapt.
     """
+    return _new_state(config, _trained_model(config, backbone, seed=seed), seed=seed)
+
+
+def _trained_model(config: RunConfig, backbone: Backbone, *, seed: int) -> CausalModel:
     model = backbone.model
     if config.lora_rank:
         model = with_adapters(
@@ -229,6 +243,10 @@ def start(config: RunConfig, backbone: Backbone, *, seed: int) -> TrainerState:
             expected="adapters (which are in float32), or a model in float32",
             remedy="add --lora-rank 64, or use --dtype float32",
         )
+    return model
+
+
+def _new_state(config: RunConfig, model: CausalModel, *, seed: int) -> TrainerState:
     return new_state(
         model, seed=seed, learning_rate=config.learning_rate, weight_decay=config.weight_decay
     )
@@ -255,8 +273,11 @@ def _train(
     metrics: list[dict[str, Json]],
     directory: Path,
     identity: str,
+    group: Group,
 ) -> None:
-    with (directory / PROGRESS_LOG).open("w", encoding="utf-8") as log:
+    # The log is for people: the first process writes it for all.
+    place = directory / PROGRESS_LOG if group.rank == 0 else Path(os.devnull)
+    with place.open("w", encoding="utf-8") as log:
         log.writelines(json.dumps(line) + "\n" for line in metrics)
         while state.update_index < config.num_updates:
             first = state.update_index * config.prompts_per_update
@@ -268,13 +289,14 @@ def _train(
                 method=method,
                 objective_config=config.objective,
                 config=config.update,
+                group=group,
             )
             metrics.append(done.to_json())
             log.write(json.dumps(metrics[-1]) + "\n")
             log.flush()
             if state.update_index in config.checkpoints:
                 path = checkpoint_path(directory, state.update_index)
-                save_checkpoint(state, path, metrics, identity=identity)
+                save_checkpoint(state, path, metrics, identity=identity, group=group)
 
 
 def checkpoint_path(directory: Path, update_index: int) -> Path:

@@ -29,8 +29,10 @@ from vcrt.objective.total import (
 )
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.order_tree import order_tree
-from vcrt.policy.scoring import Backend, CausalModel, OrderScores, score_orders
+from vcrt.policy.scoring import Backend, CausalModel, OrderScores, Prompt, score_orders
 from vcrt.randomness import derive_seed
+from vcrt.training.batch_scores import score_batch
+from vcrt.training.group import ALONE, Group, whole
 from vcrt.training.items import EncodedItem
 from vcrt.training.methods import Method
 
@@ -47,12 +49,16 @@ class UpdateConfig:
     max_gradient_norm: float = 1.0
     #: How orders are scored, see :func:`vcrt.policy.scoring.score_orders`.
     backend: Backend = "tree"
+    #: At most this many prompts are scored at a time by a process, which bounds memory; None for all of its share.
+    prompts_at_a_time: int | None = None
 
     def __post_init__(self) -> None:
         if self.num_samples < 2:
             raise ValueError(f"num_samples must be at least 2, got {self.num_samples}")
         if self.num_epochs < 1:
             raise ValueError(f"num_epochs must be at least 1, got {self.num_epochs}")
+        if self.prompts_at_a_time is not None and self.prompts_at_a_time < 1:
+            raise ValueError(f"prompts_at_a_time must be at least 1, got {self.prompts_at_a_time}")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -140,6 +146,7 @@ def update(
     method: Method,
     objective_config: ObjectiveConfig,
     config: UpdateConfig,
+    group: Group = ALONE,
 ) -> UpdateMetrics:
     """Make one update on ``items``, in place, and say what it did.
 
@@ -151,25 +158,32 @@ def update(
     """
     if state.model.training:
         state.model.eval()
-    scores = _score(state.model, items, method, config)
-    events = event_log_probs(scores)
+    prompts = [item.prompt for item in items]
+
+    def score(some: Sequence[Prompt]) -> OrderScores:
+        return score_orders(state.model, some, interface=method.interface, backend=config.backend)
+
+    scores = score_batch(prompts, score, group, part_size=config.prompts_at_a_time)
     # The policy of the first epoch is the behaviour policy: it is scored once for both.
-    batch = _freeze(state.generator, items, events.detach(), frozen_log_mass, method, config)
+    batch = _freeze(state.generator, items, scores.events.detach(), frozen_log_mass, method, config)
     start_log_ratio = gradient_norm = 0.0
     for epoch in range(config.num_epochs):
         if epoch > 0:
-            scores = _score(state.model, items, method, config)
-            events = event_log_probs(scores)
+            scores = score_batch(prompts, score, group, part_size=config.prompts_at_a_time)
         terms = objective(
-            events,
-            scores.choice_log_probs,
+            scores.events,
+            scores.choices,
             batch,
             config=objective_config,
             duals=state.duals if method.constraints else None,
             policy_term=method.policy_term,
             contrast=method.contrast,
         )
-        gradient_norm = _step(state, terms.loss, config.max_gradient_norm)
+        parameters = _clear_gradients(state.optimizer)
+        terms.loss.backward()  # type: ignore[no-untyped-call]
+        scores.pull_back(prompts, score, group)
+        group.add_gradients(parameters)
+        gradient_norm = _step(state, terms.loss, parameters, config.max_gradient_norm)
         if epoch == 0:
             start_log_ratio = float(terms.max_log_ratio)
     values = {name: float(value) for name, value in terms.values.items()}
@@ -177,13 +191,6 @@ def update(
         state.duals = next_duals(values, state.duals, objective_config)
     state.update_index += 1
     return _metrics(state, terms, values, batch, gradient_norm, start_log_ratio)
-
-
-def event_log_probs(scores: OrderScores) -> Tensor:
-    """Log-probabilities ``[B, E]`` of everything that can be sampled: the orders, then the malformed event if any."""
-    if scores.malformed_log_prob is None:
-        return scores.order_log_probs
-    return torch.cat([scores.order_log_probs, scores.malformed_log_prob[:, None]], dim=1)
 
 
 def sample_events(log_probs: Tensor, num_samples: int, generator: torch.Generator) -> Tensor:
@@ -206,13 +213,6 @@ def next_duals(
         )
         for constraint in config.constraints
     }
-
-
-def _score(
-    model: CausalModel, items: Sequence[EncodedItem], method: Method, config: UpdateConfig
-) -> OrderScores:
-    prompts = [item.prompt for item in items]
-    return score_orders(model, prompts, interface=method.interface, backend=config.backend)
 
 
 def _freeze(
@@ -261,13 +261,23 @@ def _stacked_credit(
     return torch.stack(credits).to(device) if credits else None
 
 
-def _step(state: TrainerState, loss: Tensor, max_norm: float) -> float:
-    """One AdamW step on the gradient of ``loss``, scaled down to ``max_norm``; returns its norm before that."""
-    parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
+def _clear_gradients(optimizer: torch.optim.AdamW) -> list[torch.nn.Parameter]:
+    """Forget the gradients of an earlier step; returns the parameters that have them."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in parameters:
         parameter.grad = None
-    loss.backward()  # type: ignore[no-untyped-call]
+    return parameters
+
+
+def _step(
+    state: TrainerState,
+    loss: Tensor,
+    parameters: Sequence[torch.nn.Parameter],
+    max_norm: float,
+) -> float:
+    """One AdamW step on the gradient of ``loss``, scaled down to ``max_norm``; returns its norm before that."""
     norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    norm = whole(norm)
     if not (torch.isfinite(loss) and torch.isfinite(norm)):
         raise DivergedError(
             "training left the finite numbers",

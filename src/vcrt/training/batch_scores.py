@@ -1,0 +1,109 @@
+"""Scores of a whole batch whose prompts are shared among processes and, in each, scored a few at a time.
+
+The objective couples the prompts of a batch (a penalty is a function of the batch's mean), so a loss for each share
+would be another loss. Here every process sees the scores of all prompts as leaves of a small graph, takes the
+gradient of the whole objective there, and pulls its own rows back through the model: exact for any objective, whatever
+the numbers of processes and parts. In parts, a prompt is scored twice, once without gradient: memory grows with a part
+instead of a batch. Source: gradient caching (Gao et al., arXiv:2101.06983), here for an objective on order scores.
+
+Shapes: ``B`` prompts, ``E`` events, ``R`` rows of the order tree, ``n`` slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from vcrt.policy.scoring import OrderScores, Prompt
+from vcrt.training.group import Group
+
+#: Scores prompts under the current policy, with gradient unless that is switched off.
+Scorer: TypeAlias = Callable[[Sequence[Prompt]], OrderScores]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchScores:
+    """The scores of all prompts as leaves, and what this process needs to pull their gradient back."""
+
+    #: ``[B, E]``: log-probabilities of all events, see :func:`event_log_probs`.
+    events: Tensor
+    #: ``[B, R, n]``: each slot's log-probability after each prefix.
+    choices: Tensor
+    #: This process's rows of the batch, a part at a time; rows beyond the batch only fill up and have no gradient.
+    parts: tuple[tuple[int, ...], ...]
+    #: The only part's scores with their graph; None if parts are scored again when they are pulled back.
+    kept: tuple[Tensor, Tensor] | None
+
+    def pull_back(self, prompts: Sequence[Prompt], score: Scorer, group: Group) -> None:
+        """Add the gradient that the leaves have received to the model's parameters, from this process's rows."""
+        cotangents = tuple(
+            torch.zeros_like(leaf) if leaf.grad is None else leaf.grad * group.gradient_factor
+            for leaf in (self.events, self.choices)
+        )
+        for part in self.parts:
+            scored = self.kept or _score(part, prompts, score)
+            torch.autograd.backward(scored, [_rows(each, part) for each in cotangents])
+
+
+def score_batch(
+    prompts: Sequence[Prompt], score: Scorer, group: Group, *, part_size: int | None
+) -> BatchScores:
+    """Score every prompt of a batch, each once, by the processes of ``group`` together.
+
+    With ``part_size``, no more prompts than that are scored at a time, and no graph is kept beyond one part.
+    """
+    parts = shares(len(prompts), group.size, part_size)[group.rank]
+    kept = None
+    if len(parts) == 1:
+        kept = _score(parts[0], prompts, score)
+        mine = tuple(tensor.detach() for tensor in kept)
+    else:
+        with torch.no_grad():
+            found = [_score(part, prompts, score) for part in parts]
+        mine = tuple(torch.cat(tensors) for tensors in zip(*found, strict=True))
+    events, choices = (
+        group.gather(tensor)[: len(prompts)].clone().requires_grad_() for tensor in mine
+    )
+    return BatchScores(events=events, choices=choices, parts=parts, kept=kept)
+
+
+def shares(
+    num_prompts: int, num_processes: int, part_size: int | None
+) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """For each process, the rows that it scores, a part at a time.
+
+    Every process has as many rows and parts as the others, since they must meet after each; what that takes beyond the
+    batch are rows from ``num_prompts`` on.
+    """
+    each = -(-num_prompts // num_processes)
+    size = min(part_size or each, each)
+    return tuple(
+        tuple(
+            tuple(range(start, min(start + size, first + each)))
+            for start in range(first, first + each, size)
+        )
+        for first in range(0, each * num_processes, each)
+    )
+
+
+def event_log_probs(scores: OrderScores) -> Tensor:
+    """Log-probabilities ``[B, E]`` of everything that can be sampled: the orders, then the malformed event if any."""
+    if scores.malformed_log_prob is None:
+        return scores.order_log_probs
+    return torch.cat([scores.order_log_probs, scores.malformed_log_prob[:, None]], dim=1)
+
+
+def _score(part: Sequence[int], prompts: Sequence[Prompt], score: Scorer) -> tuple[Tensor, Tensor]:
+    scores = score([prompts[min(row, len(prompts) - 1)] for row in part])
+    return event_log_probs(scores), scores.choice_log_probs
+
+
+def _rows(cotangent: Tensor, part: Sequence[int]) -> Tensor:
+    """The gradient of a part's rows; 0 for rows beyond the batch."""
+    rows = [row for row in part if row < len(cotangent)]
+    missing = cotangent.new_zeros(len(part) - len(rows), *cotangent.shape[1:])
+    return torch.cat([cotangent[rows], missing])

@@ -1,0 +1,64 @@
+"""One run of a tiny model in the processes of a launcher: FOLDER MODE STOP METHOD. See test_training_group.py."""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from unittest.mock import patch
+
+import vcrt.training.run
+from training_fixtures import TOKENIZER, supervised_records, tiny_model
+from vcrt.policy.backbone import Backbone
+from vcrt.training.distributed import LaunchedGroup, launched_group
+from vcrt.training.methods import method
+from vcrt.training.run import RunConfig, train_run
+from vcrt.training.update import UpdateConfig
+
+
+class Stop(Exception):
+    """The moment at which the run is interrupted."""
+
+
+def group_of(mode):
+    if mode == "replicas":
+        return launched_group()
+    from accelerate import Accelerator, FullyShardedDataParallelPlugin
+
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2,
+        auto_wrap_policy="transformer_based_wrap",
+        transformer_cls_names_to_wrap=["Qwen3DecoderLayer"],
+    )
+    return LaunchedGroup(Accelerator(cpu=True, fsdp_plugin=plugin))
+
+
+def main():
+    folder, mode, stop, name = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    config = RunConfig(
+        num_updates=6,
+        prompts_per_update=3,
+        checkpoints=(2, 4, 6),
+        update=UpdateConfig(prompts_at_a_time=1),
+    )
+    backbone = Backbone(model=tiny_model(), tokenizer=TOKENIZER, name="tiny", digest="0" * 64)
+    original = vcrt.training.run.update
+
+    def until_stop(state, *args, **options):
+        if state.update_index >= stop:
+            raise Stop
+        return original(state, *args, **options)
+
+    with patch.object(vcrt.training.run, "update", until_stop), suppress(Stop):
+        train_run(
+            config,
+            method(name),
+            backbone,
+            supervised_records(9),
+            folder / "run",
+            seed=1,
+            encode_seed=0,
+            group=group_of(mode),
+        )
+
+
+if __name__ == "__main__":
+    main()
