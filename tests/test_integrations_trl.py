@@ -279,8 +279,8 @@ def test_token_ids_are_as_good_as_texts(saved, tmp_path):
     losses = []
     for dataset in (rows(), as_ids):
         config = OrbitGRPOConfig(**settings(tmp_path, max_steps=2))
-        trainer, logs, _ = train(
-            Observed, config, load_model(saved), dataset, partial(letters, "b")
+        _, logs, _ = train(
+            OrbitGRPOTrainer, config, load_model(saved), dataset, partial(letters, "b")
         )
         losses.append([row["loss"] for row in logs])
     assert losses[0] == losses[1]
@@ -330,6 +330,6 @@ def test_columns_of_another_form_are_refused(saved, tmp_path, dataset, words):
 def test_tools_and_plain_configurations_are_refused(saved, tmp_path):
     with pytest.raises(RunError, match="an OrbitGRPOConfig"):
         train(OrbitGRPOTrainer, GRPOConfig(**settings(tmp_path)), load_model(saved), rows())
+    config = OrbitGRPOConfig(**settings(tmp_path))
     with pytest.raises(RunError, match="leave tools out"):
-        config = OrbitGRPOConfig(**settings(tmp_path))
         train(OrbitGRPOTrainer, config, load_model(saved), rows(), tools=[len])

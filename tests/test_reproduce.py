@@ -124,9 +124,11 @@ def test_it_can_be_moved(whole, tmp_path):
 
 
 def test_one_output_has_one_user_at_a_time(whole, capsys):
-    with sole_user(whole / "lock", "this reproduction", VcrtError):
-        with pytest.raises(SystemExit) as stop:
-            reproduce(whole)
+    with (
+        sole_user(whole / "lock", "this reproduction", VcrtError),
+        pytest.raises(SystemExit) as stop,
+    ):
+        reproduce(whole)
     assert stop.value.code == 2
     assert "another process is at work on this reproduction" in " ".join(
         capsys.readouterr().err.split()

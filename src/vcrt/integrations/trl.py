@@ -345,7 +345,8 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         # A mean over samples: every prompt of a generation batch has as many, however they are split into steps.
         accumulation = self.current_gradient_accumulation_steps if self.model.training else 1
         self._log_orbits(scored, inputs, margin_loss)
-        return loss + (alpha * margin_loss + scored.unused) / accumulation
+        total: Tensor = loss + (alpha * margin_loss + scored.unused) / accumulation
+        return total
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's, and within a loss the credited log-probabilities in their place."""
