@@ -5,14 +5,16 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 CLUSTERS := $(VENV)/.installed-clusters
 BENCH := $(VENV)/.installed-bench
+INTEGRATIONS := $(VENV)/.installed-integrations
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-example bench-certify bench-update bench-coverage lint format types clean
+.PHONY: help setup demo test test-slow test-integrations test-example bench-certify bench-update bench-coverage lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
 	@echo "make test       the test suite"
 	@echo "make test-slow  the tests that take long"
+	@echo "make test-integrations  the tests with TRL, datasets and verifiers, which it installs"
 	@echo "make bench-certify  orders per second of every schema, as JSON in benchmarks/results"
 	@echo "make bench-update  an update of VCRT beside one of TRL's GRPOTrainer, as JSON in benchmarks/results"
 	@echo "make bench-coverage  how often the intervals hold a known difference, for benchmarks/results and the report"
@@ -44,6 +46,11 @@ $(BENCH): $(DONE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
+# TRL, datasets and verifiers, for the tests of the bridges to them; `make test` skips those without.
+$(INTEGRATIONS): $(DONE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,trl,verifiers]'
+	@touch $@
+
 demo: $(DONE)
 	$(BIN)/vcrt demo
 
@@ -52,6 +59,9 @@ test: $(DONE)
 
 test-slow: $(CLUSTERS)
 	$(BIN)/python -m pytest -m slow
+
+test-integrations: $(INTEGRATIONS)
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/test_integrations_*.py
 
 # Apart from the environment of everything else, so that it is not registered there.
 test-example: $(DONE)

@@ -13,6 +13,7 @@ FLOW = (
     "policy",
     "objective",
     "training",
+    "integrations",
     "protocol",
     "report",
     "cli",
@@ -22,6 +23,8 @@ FOUNDATIONS = {"errors", "hashing", "orders", "processes", "progress", "randomne
 PURE = (
     "orders.py",
     "objective",
+    "integrations/orbit_credit.py",
+    "integrations/text.py",
     "protocol/statistics.py",
     "certification/certificates.py",
     "certification/futures.py",

@@ -1,4 +1,4 @@
-"""The commands about episodes: certify, verify, show, lift, probe, and what can be certified.
+"""The commands about episodes: certify, verify, show, export, lift, probe, and what can be certified.
 
 Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
 """
@@ -217,6 +217,44 @@ def probe(dataset: DatasetPath, output: Path | None = None, seed: int = 0) -> No
     from vcrt.cli.anonymity import run_probe
 
     run_probe(plain_console(), dataset, output, seed=seed)
+
+
+def export(
+    dataset: DatasetPath,
+    output: Path,
+    environments: tuple[str, ...] = (),
+    held_out: str | None = None,
+    form: Literal["words", "tokens"] = "words",
+    chat: bool = False,
+    serialisation: Literal["sorted", "shuffled"] = "sorted",
+    seed: int = 0,
+) -> None:
+    """Write a verified dataset's records, with orbits, as one Parquet file for the library `datasets`, and so for TRL.
+
+    Example: vcrt export runs/data --output runs/source.parquet --held-out lean
+
+    Args:
+        dataset: A directory made by `vcrt certify` and verified by `vcrt verify`.
+        output: The new file.
+        environments: Environments to export; all if none is given.
+        held_out: An environment to leave out; its files stay unopened.
+        form: The record in words, or as the tokens that the embedded backbone reads.
+        chat: Write each prompt as the message of a user, for chat templates, instead of as plain text.
+        serialisation: Relations sorted, or shuffled and in either direction.
+        seed: Seed of what the serialisation leaves to chance.
+    """
+    from vcrt.cli.exporting import export_dataset
+    from vcrt.integrations.text import Rendering
+
+    export_dataset(
+        plain_console(),
+        dataset,
+        output,
+        environments=environments,
+        held_out=held_out,
+        rendering=Rendering(form=form, serialisation=serialisation, seed=seed),
+        chat=chat,
+    )
 
 
 def lift(

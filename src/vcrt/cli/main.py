@@ -22,6 +22,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "certify": data_commands.certify,
     "verify": data_commands.verify,
     "show": data_commands.show,
+    "export": data_commands.export,
     "methods": experiment_commands.methods,
     "search": experiment_commands.search,
     "plan": experiment_commands.plan,

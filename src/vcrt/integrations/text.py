@@ -1,0 +1,94 @@
+"""Policy records as plain text for models with a tokenizer of their own, and answers read back from text.
+
+Both forms come from the one renderer of :mod:`vcrt.records.policy_view`. ``tokens`` joins its tokens by spaces, which
+is what the embedded backbone reads. ``words`` puts the relations into words. An answer is the pointers of an order,
+separated by spaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from vcrt.orders import Order, all_orders
+from vcrt.randomness import generator
+from vcrt.records.policy_view import (
+    ANSWER,
+    POINTER_TOKENS,
+    RELATIONS,
+    SEPARATOR,
+    PolicyRecord,
+    Serialisation,
+    render,
+)
+from vcrt.records.supervision import SupervisedRecord
+
+Form: TypeAlias = Literal["words", "tokens"]
+
+_WORDS: Mapping[str, str] = {
+    "r0": "commutes with",
+    "r1": "precedes",
+    "r2": "follows",
+    "r3": "conflicts with and goes before",
+    "r4": "conflicts with and goes after",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rendering:
+    """How records are written; what is left to chance is drawn from ``generator(seed, "render", record_id)``."""
+
+    form: Form = "words"
+    serialisation: Serialisation = "sorted"
+    seed: int = 0
+
+
+def prompt_text(record: PolicyRecord, rendering: Rendering) -> str:
+    """The prompt of a record."""
+    draw = generator(rendering.seed, "render", record.record_id)
+    tokens = render(record, rendering.serialisation, draw)
+    if rendering.form == "tokens":
+        return " ".join(tokens)
+    middle = tokens.index(RELATIONS)
+    return "\n".join(
+        [
+            f"Steps: {' '.join(tokens[2:middle])}",
+            "Relations:",
+            *_statements(tokens[middle + 1 : tokens.index(ANSWER)]),
+            "Write every step once, separated by spaces, in an order that the relations allow.",
+            "Order:\n",
+        ]
+    )
+
+
+def _statements(tokens: Sequence[str]) -> list[str]:
+    sentences = " ".join(_WORDS.get(token, token) for token in tokens).split(f" {SEPARATOR}")
+    return [sentence.strip() for sentence in sentences if sentence.strip()]
+
+
+def answer_text(record: PolicyRecord, order: Order) -> str:
+    """The answer that gives the record's slots in ``order``."""
+    return " ".join(POINTER_TOKENS[record.pointers[slot]] for slot in order)
+
+
+def answers(supervised: SupervisedRecord) -> tuple[list[str], list[str]]:
+    """The answers of the certified orbit, and all others, each in the order of :func:`vcrt.orders.all_orders`."""
+    orbit: list[str] = []
+    others: list[str] = []
+    orders = all_orders(supervised.num_operations)
+    for order, is_legal in zip(orders, supervised.legal, strict=True):
+        (orbit if is_legal else others).append(answer_text(supervised.record, order))
+    return orbit, others
+
+
+def read_answer(pointers: Sequence[int], text: str) -> Order | None:
+    """The order of slots that a text gives, or None if it is malformed: not every pointer once, or anything else.
+
+    ``pointers[slot]`` is the pointer of a slot. Source: the malformed event of :mod:`vcrt.policy.interface`.
+    """
+    slots = {POINTER_TOKENS[pointer]: slot for slot, pointer in enumerate(pointers)}
+    words = text.split()
+    if sorted(words) != sorted(slots):
+        return None
+    return tuple(slots[word] for word in words)

@@ -1,0 +1,335 @@
+"""Orbit-GRPO inside TRL: equal to TRL where it must be, equal to the paper's formulas where they differ."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+
+pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
+
+from peft import LoraConfig
+from trl import GRPOConfig, GRPOTrainer
+
+from trl_support import (
+    ILLEGAL,
+    LEGAL,
+    load_model,
+    rows,
+    save_model,
+    settings,
+    tokenizer,
+    train,
+)
+from vcrt.errors import MalformedInputError, RunError
+from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
+from vcrt.objective.advantage import leave_one_out_advantage
+from vcrt.objective.anti_diamond_margin import anti_diamond_loss
+from vcrt.objective.clipped_loss import clipped_loss
+from vcrt.objective.ratio import orbit_log_ratio
+
+TOLERANCE = 1e-6
+#: An orbit of one completion, which tiny models hit often if they may sample few letters.
+SINGLE = ["a"]
+FEW = {"suppress_tokens": [0, 2, 5, 6, 7]}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+def single_reward(completions, orbit, **kwargs):
+    """Some variety in the rewards of failures, so that groups without a success have a gradient too."""
+    return [
+        1.0 if text in members else 0.1 * text.count("a") - 0.5
+        for text, members in zip(completions, orbit, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"importance_sampling_level": "sequence"},
+        {"importance_sampling_level": "token"},
+        {"importance_sampling_level": "sequence", "beta": 0.2},
+        {"importance_sampling_level": "token", "beta": 0.2, "scale_rewards": "group"},
+        {"importance_sampling_level": "token", "loss_type": "dapo", "temperature": 0.7},
+        {"importance_sampling_level": "token", "loss_type": "cispo", "epsilon_high": 2.0},
+        {"importance_sampling_level": "token", "loss_type": "vespo", "max_completion_length": 5},
+        {
+            "importance_sampling_level": "sequence",
+            "per_device_train_batch_size": 2,
+            "gradient_accumulation_steps": 8,
+            "max_completion_length": 5,
+            "beta": 0.2,
+        },
+    ],
+    ids=lambda changes: "-".join(str(value) for value in changes.values()),
+)
+def test_singleton_orbits_give_the_loss_and_the_gradients_of_trl(saved, tmp_path, changes):
+    dataset = rows(orbit=SINGLE)
+    changes = {"per_device_train_batch_size": 16, **changes}
+    options = settings(tmp_path, generation_kwargs=FEW, **changes)
+    _, theirs, their_gradients = train(
+        GRPOTrainer, GRPOConfig(**options), load_model(saved), dataset, single_reward
+    )
+    _, ours, our_gradients = train(
+        OrbitGRPOTrainer,
+        OrbitGRPOConfig(**options, orbit_alpha=0.0),
+        load_model(saved),
+        dataset,
+        single_reward,
+    )
+    assert len(ours) == len(theirs) == 4
+    assert max(row["orbit/credited"] for row in ours) > 0
+    for our, their in zip(ours, theirs, strict=True):
+        assert our["loss"] == pytest.approx(their["loss"], abs=TOLERANCE)
+        assert our.get("kl", 0) == pytest.approx(their.get("kl", 0), abs=TOLERANCE)
+    for our, their in zip(our_gradients, their_gradients, strict=True):
+        assert (our - their).norm() <= TOLERANCE * max(1.0, float(their.norm()))
+    # Not equal for want of anything to compare: there are gradients, and ratios that are no longer 1.
+    assert sum(gradient.norm() > 1e-3 for gradient in their_gradients) >= 3
+    assert abs(theirs[1]["loss"]) > 1e-4
+
+
+class Observed(OrbitGRPOTrainer):
+    """Keeps, of every loss, the weights it was computed at, its inputs, and the weights the samples came from."""
+
+    def _generate_and_score_completions(self, inputs):
+        self.behaviour = snapshot(self.model)
+        return super()._generate_and_score_completions(inputs)
+
+    def _compute_loss(self, model, inputs):
+        loss = super()._compute_loss(model, inputs)
+        self.seen = [
+            *getattr(self, "seen", []),
+            (snapshot(self.model), self.behaviour, inputs, loss.item()),
+        ]
+        return loss
+
+
+def snapshot(model):
+    copied = copy.deepcopy(model)
+    # TRL's fused head is bound to the model that it was added to.
+    copied.forward = type(copied).forward.__get__(copied)
+    return copied
+
+
+def log_prob(model, prompt, completion, temperature):
+    """The log-probability of one completion by itself, unpadded, from the model's plain logits."""
+    ids = torch.tensor([[*prompt, *completion]])
+    logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1].float() / temperature
+    chosen = logits.log_softmax(-1).gather(-1, torch.tensor(completion)[:, None])
+    return chosen.sum()
+
+
+def expected_loss(config, model, behaviour, inputs):
+    """The paper's loss, sample by sample, by the objective's own functions on naive scores."""
+    log_ratios, margins = [], []
+    for index, candidates in enumerate(inputs["orbit_candidates"]):
+        mask = inputs["completion_mask"][index].bool()
+        sample = tuple(inputs["completion_ids"][index][mask].tolist())
+        new, old = (
+            torch.stack(
+                [
+                    log_prob(m, candidates.prompt, completion, config.temperature)
+                    for completion in (*candidates.orbit, *candidates.illegal, sample)
+                ]
+            )[None]
+            for m in (model, behaviour)
+        )
+        size, is_member = len(candidates.orbit), sample in candidates.orbit
+        orbit = torch.arange(new.shape[1])[None] < size
+        log_ratios.append(
+            orbit_log_ratio(
+                new,
+                old,
+                torch.tensor([[new.shape[1] - 1]]),
+                successes=torch.tensor([[is_member]]),
+                orbit=orbit,
+            )[0, 0]
+        )
+        margins.append(anti_diamond_loss(new[:, :-1], orbit[:, :-1], config.orbit_margin).squeeze())
+    policy = clipped_loss(torch.stack(log_ratios)[None], inputs["advantages"][None], config.epsilon)
+    return policy + config.orbit_alpha * torch.stack(margins).mean()
+
+
+def test_the_loss_is_the_papers(saved, tmp_path):
+    config = OrbitGRPOConfig(
+        **settings(tmp_path, scale_rewards="leave_one_out", temperature=0.8), orbit_alpha=0.3
+    )
+    trainer, logs, _ = train(Observed, config, load_model(saved), rows())
+    assert config.importance_sampling_level == "trajectory"
+    assert max(row["orbit/credited"] for row in logs) > 0
+    assert len(trainer.seen) == 4
+    for model, behaviour, inputs, loss in trainer.seen:
+        with torch.no_grad():
+            expected = expected_loss(config, model, behaviour, inputs)
+        assert loss == pytest.approx(float(expected), abs=1e-5)
+    # Second passes have ratios that are not 1.
+    assert abs(trainer.seen[1][3] - trainer.seen[0][3]) > 1e-3
+
+
+def test_advantages_leave_one_out(saved, tmp_path):
+    collected = []
+
+    def noted(completions, orbit, **kwargs):
+        collected.append(single_reward(completions, orbit))
+        return collected[-1]
+
+    config = OrbitGRPOConfig(
+        **settings(
+            tmp_path,
+            scale_rewards="leave_one_out",
+            num_iterations=1,
+            max_steps=1,
+            gradient_accumulation_steps=2,
+            shuffle_dataset=False,
+        ),
+        orbit_alpha=0.0,
+    )
+    trainer, _, _ = train(Observed, config, load_model(saved), rows(), noted)
+    expected = leave_one_out_advantage(torch.tensor(collected).view(-1, 4)).flatten()
+    found = torch.cat([inputs["advantages"] for _, _, inputs, _ in trainer.seen])
+    # TRL shuffles the samples of a generation batch.
+    assert torch.allclose(found.sort().values, expected.sort().values)
+    assert expected.abs().max() > 0
+
+
+def test_orbits_of_several_completions_change_the_gradient(saved, tmp_path):
+    """The counterpart of the equality test: with more than one completion, credit does differ from TRL's."""
+    options = settings(tmp_path, generation_kwargs=FEW, importance_sampling_level="sequence")
+    dataset = rows(orbit=["a", "b", "a a", "b b"])
+    _, _, theirs = train(GRPOTrainer, GRPOConfig(**options), load_model(saved), dataset)
+    _, _, ours = train(
+        OrbitGRPOTrainer, OrbitGRPOConfig(**options, orbit_alpha=0.0), load_model(saved), dataset
+    )
+    assert (ours[0] - theirs[0]).norm() > 1e-2
+
+
+def test_only_the_adapter_of_a_peft_model_is_trained(saved, tmp_path):
+    config = OrbitGRPOConfig(**settings(tmp_path, beta=0.1, gradient_checkpointing=True))
+    adapter = LoraConfig(r=4, lora_dropout=0.5, target_modules="all-linear", task_type="CAUSAL_LM")
+    trainer, logs, gradients = train(
+        OrbitGRPOTrainer, config, load_model(saved), rows(), peft_config=adapter
+    )
+    assert gradients[0].norm() > 1e-4
+    assert all("lora" in n for n, p in trainer.model.named_parameters() if p.requires_grad)
+    # Dropout is off: before the first step no ratio differs from 1, and TRL's loss is the mean advantage, 0.
+    first = logs[0]
+    assert first["loss"] == pytest.approx(0.1 * first["orbit/margin_loss"], abs=1e-5)
+    assert first["kl"] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_number_of_members_at_a_time_does_not_matter(saved, tmp_path):
+    runs = []
+    for size in (1, 5, 64):
+        config = OrbitGRPOConfig(**settings(tmp_path, max_steps=2), orbit_batch_size=size)
+        runs.append(train(OrbitGRPOTrainer, config, load_model(saved), rows())[1:])
+    (first, gradients), *others = runs
+    for logs, other_gradients in others:
+        for row, other in zip(first, logs, strict=True):
+            assert row["loss"] == pytest.approx(other["loss"], abs=1e-6)
+        for one, other in zip(gradients, other_gradients, strict=True):
+            assert (one - other).norm() <= 1e-5 * one.norm()
+
+
+def test_steps_of_a_generation_add_up_to_one_step(saved, tmp_path):
+    """Groups spread over accumulation steps give the gradient of the whole batch, margin included."""
+    gradients = []
+    for size, accumulation in ((16, 1), (2, 8)):
+        config = OrbitGRPOConfig(
+            **settings(
+                tmp_path,
+                max_steps=1,
+                num_iterations=1,
+                per_device_train_batch_size=size,
+                gradient_accumulation_steps=accumulation,
+            )
+        )
+        gradients.append(train(OrbitGRPOTrainer, config, load_model(saved), rows())[2][0])
+    assert (gradients[0] - gradients[1]).norm() <= 1e-5 * gradients[0].norm()
+
+
+def test_rows_without_an_orbit_are_ordinary_rows(saved, tmp_path):
+    dataset = rows(orbit=[], illegal=None)
+    rewards = partial(letters, "a")
+    options = settings(tmp_path, max_steps=2, importance_sampling_level="token")
+    _, theirs, _ = train(GRPOTrainer, GRPOConfig(**options), load_model(saved), dataset, rewards)
+    _, ours, _ = train(
+        OrbitGRPOTrainer, OrbitGRPOConfig(**options), load_model(saved), dataset, rewards
+    )
+    assert [row["loss"] for row in ours] == [row["loss"] for row in theirs]
+    assert {row["orbit/credited"] for row in ours} == {0}
+
+
+def letters(letter, completions, **kwargs):
+    return [float(text.count(letter)) for text in completions]
+
+
+def test_token_ids_are_as_good_as_texts(saved, tmp_path):
+    known = tokenizer()
+    as_ids = rows(
+        orbit=[known(text)["input_ids"] for text in LEGAL],
+        illegal=[known(text)["input_ids"] for text in ILLEGAL],
+    )
+    losses = []
+    for dataset in (rows(), as_ids):
+        config = OrbitGRPOConfig(**settings(tmp_path, max_steps=2))
+        _, logs, _ = train(
+            OrbitGRPOTrainer, config, load_model(saved), dataset, partial(letters, "b")
+        )
+        losses.append([row["loss"] for row in logs])
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"importance_sampling_level": "sentence"}, "token, sequence, trajectory"),
+        ({"loss_type": "dapo"}, "loss_type='grpo'"),
+        ({"off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold=None"),
+        ({"orbit_alpha": -1.0}, "orbit_alpha of 0 or more"),
+        ({"remove_unused_columns": True}, "remove_unused_columns=False"),
+        (
+            {
+                "multi_objective_aggregation": "normalize_then_sum",
+                "scale_rewards": "leave_one_out",
+            },
+            "sum_then_normalize",
+        ),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(tmp_path, changes, words):
+    with pytest.raises(RunError, match=words):
+        OrbitGRPOConfig(**settings(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        (rows().remove_columns("orbit"), "lacks a column"),
+        (rows().remove_columns("illegal"), "orbit_alpha=0"),
+        (rows(orbit=["a b", "a  b"]), "occurs twice"),
+        (rows(orbit=["a b"], illegal=["a b"]), "occurs twice"),
+        (rows(orbit=["a b c a"]), "raise max_completion_length"),
+        (rows(orbit=[""]), "leave empty completions out"),
+        (rows(orbit=[[1.5]]), "not a completion"),
+        (rows(orbit="a b"), "not a set of completions"),
+    ],
+)
+def test_columns_of_another_form_are_refused(saved, tmp_path, dataset, words):
+    config = OrbitGRPOConfig(**settings(tmp_path))
+    with pytest.raises(MalformedInputError, match=words):
+        train(OrbitGRPOTrainer, config, load_model(saved), dataset, partial(letters, "a"))
+
+
+def test_tools_and_plain_configurations_are_refused(saved, tmp_path):
+    with pytest.raises(RunError, match="an OrbitGRPOConfig"):
+        train(OrbitGRPOTrainer, GRPOConfig(**settings(tmp_path)), load_model(saved), rows())
+    config = OrbitGRPOConfig(**settings(tmp_path))
+    with pytest.raises(RunError, match="leave tools out"):
+        train(OrbitGRPOTrainer, config, load_model(saved), rows(), tools=[len])
