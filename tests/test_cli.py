@@ -21,7 +21,8 @@ from vcrt.cli import main
 from vcrt.cli.main import after_interruption
 from vcrt.cli.progress import showing_progress
 from vcrt.protocol.evaluation import openings_of_dataset, read_scores
-from vcrt.protocol.experiment import _train_job, _TrainJob, open_experiment
+from vcrt.protocol.experiment import open_experiment
+from vcrt.protocol.planned_training import _train_job, _TrainJob
 from vcrt.records.dataset import open_dataset
 from vcrt.report.gather import gather
 from vcrt.report.wording import counted
@@ -481,7 +482,8 @@ def lookup(name):
     return version(name)
 importlib.metadata.version = lookup
 from vcrt.cli import main
-from vcrt.protocol.experiment import _train_job, _TrainJob, open_experiment
+from vcrt.protocol.experiment import open_experiment
+from vcrt.protocol.planned_training import _train_job, _TrainJob
 main(sys.argv[1:])
 """
 

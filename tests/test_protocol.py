@@ -13,9 +13,10 @@ from vcrt.certification.config import sampled
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
-from vcrt.protocol.experiment import create_experiment, open_experiment, train
+from vcrt.protocol.experiment import create_experiment, open_experiment
 from vcrt.protocol.ledger import LEDGER_FILE, Ledger
 from vcrt.protocol.plan import PLAN_FILE, make_plan, read_plan
+from vcrt.protocol.planned_training import train
 from vcrt.protocol.splits import source_split
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import load_items

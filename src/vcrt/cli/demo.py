@@ -16,7 +16,8 @@ from vcrt.cli.progress import showing_progress
 from vcrt.cli.reporting import print_report
 from vcrt.cli.selection import select_schemas
 from vcrt.protocol.evaluation import evaluate
-from vcrt.protocol.experiment import create_experiment, train
+from vcrt.protocol.experiment import create_experiment
+from vcrt.protocol.planned_training import train
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.freezing import make_dataset
 from vcrt.training.run import RunConfig

@@ -6,7 +6,7 @@ Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -14,6 +14,9 @@ from vcrt.cli.model_options import NO_OPTIONS, Model
 from vcrt.cli.options import DatasetPath, ExperimentPath, num_jobs, plain_console
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import RunError, VcrtError
+
+if TYPE_CHECKING:
+    from vcrt.protocol.plan import Plan
 
 
 def demo(
@@ -230,25 +233,61 @@ def plan(
     console.print(f"next: vcrt train {output}", highlight=False, soft_wrap=True)
 
 
-def train(experiment: ExperimentPath, resume: bool = False, jobs: int | None = None) -> None:
+def train(
+    experiment: ExperimentPath,
+    resume: bool = False,
+    jobs: int | None = None,
+    num_processes: int = 1,
+    sharded: bool = False,
+    trackers: tuple[str, ...] = (),
+) -> None:
     """Train every run of a plan; a run opens no file of the environment that it holds out.
+
+    `accelerate launch -m vcrt train EXPERIMENT` and `torchrun` do the same as --num-processes.
 
     Example: vcrt train runs/experiment --resume
 
     Args:
         experiment: A directory made by `vcrt plan`.
         resume: Go on with interrupted runs; the result is the same as without the interruption.
-        jobs: Worker processes, one run each; as many as there are cores by default.
+        jobs: Worker processes, one run each; by default as many as there are cores, or one on a GPU.
+        num_processes: Processes that share the prompts of each update, one run after another; usually one a GPU.
+        sharded: Each of them holds a part of the model (FSDP2) in place of the whole.
+        trackers: Names of accelerate's trackers that are told of every update: trackio, tensorboard, wandb, ...
     """
+    from vcrt.cli.launching import launch
     from vcrt.protocol.experiment import open_experiment
-    from vcrt.protocol.experiment import train as run_training
+    from vcrt.protocol.planned_training import train as run_training
+    from vcrt.training.distributed import is_launched, launched_group
+    from vcrt.training.tracking import require_trackers
 
-    console = plain_console()
     opened = open_experiment(experiment)
+    require_trackers(trackers)
+    if (num_processes > 1 or sharded) and not is_launched():
+        resumed = ["--resume"] if resume else []
+        told = ["--trackers", *trackers] if trackers else []
+        launch(["train", str(experiment), *resumed, *told], num_processes, sharded=sharded)
+        return
+    group = launched_group()
+    console = plain_console(quiet=group.rank > 0)
     with showing_progress(console) as progress:
-        digests = run_training(opened, jobs=num_jobs(jobs), resume=resume, progress=progress)
+        digests = run_training(
+            opened,
+            jobs=_jobs_on_device(opened.plan, jobs),
+            resume=resume,
+            progress=progress,
+            group=group,
+            trackers=trackers,
+        )
     console.print(f"{len(digests)} runs at their last update", highlight=False, soft_wrap=True)
     console.print(f"next: vcrt evaluate {experiment}", highlight=False, soft_wrap=True)
+
+
+def _jobs_on_device(plan: Plan, jobs: int | None) -> int:
+    """As many worker processes as there are cores by default, but one where they would share a GPU."""
+    from vcrt.protocol.experiment import device_of
+
+    return num_jobs(1 if jobs is None and device_of(plan) != "cpu" else jobs)
 
 
 def evaluate(
@@ -279,7 +318,9 @@ def evaluate(
     console = plain_console()
     opened = open_experiment(experiment)
     with showing_progress(console) as progress:
-        run_evaluation(opened, jobs=num_jobs(jobs), reopen_reason=reason, progress=progress)
+        run_evaluation(
+            opened, jobs=_jobs_on_device(opened.plan, jobs), reopen_reason=reason, progress=progress
+        )
     console.print(f"next: vcrt report {experiment}", highlight=False, soft_wrap=True)
 
 

@@ -17,10 +17,10 @@ ExperimentPath = Annotated[Path, tyro.conf.Positional]
 PLAIN_WIDTH = 120
 
 
-def plain_console() -> Console:
-    """The terminal, or output of a fixed width."""
-    console = Console()
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
+def plain_console(*, quiet: bool = False) -> Console:
+    """The terminal, or output of a fixed width; ``quiet`` for a process whose output another one prints."""
+    console = Console(quiet=quiet)
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH, quiet=quiet)
 
 
 def num_jobs(jobs: int | None) -> int:

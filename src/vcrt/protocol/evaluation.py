@@ -28,6 +28,7 @@ from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.experiment import (
     Experiment,
+    device_of,
     load_sources,
     open_experiment,
     planned_backbone,
@@ -241,7 +242,7 @@ def _score_job(job: _ScoreJob) -> dict[int, FoldPasses]:
     experiment = open_experiment(job.path)
     plan = experiment.plan
     dataset = planned_dataset(plan)
-    backbone = planned_backbone(plan)
+    backbone = planned_backbone(plan, device=device_of(plan))
     chosen = method(job.method)
     held_out, retention = (
         encoded(backbone, items, chosen, plan.seed)

@@ -11,8 +11,7 @@ A training run opens the files of its source environments; those of the environm
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,11 +20,8 @@ from typing import Any
 import torch
 
 from vcrt.errors import RunError
-from vcrt.hashing import Json, json_digest
+from vcrt.hashing import Json
 from vcrt.policy.backbone import Backbone, load_backbone
-from vcrt.policy.self_check import self_check
-from vcrt.processes import in_fresh_processes
-from vcrt.progress import SILENT, Progress
 from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger
 from vcrt.protocol.plan import (
     PLAN_FILE,
@@ -37,20 +33,11 @@ from vcrt.protocol.plan import (
 )
 from vcrt.protocol.search import SEARCH_FILE, Search, read_search, write_search
 from vcrt.protocol.splits import SourceSplit, split_sources
-from vcrt.randomness import generator
-from vcrt.records.dataset import Dataset, Item, open_dataset, require_agreement
+from vcrt.records.dataset import Dataset, open_dataset, require_agreement
 from vcrt.storage import publish_directory, sole_user
 from vcrt.training.checkpoint import read_metrics
-from vcrt.training.methods import Method, method
-from vcrt.training.run import (
-    FinishedRun,
-    RunConfig,
-    checkpoint_path,
-    episode_order,
-    latest_checkpoint,
-    train_run,
-    updates_logged,
-)
+from vcrt.training.methods import method
+from vcrt.training.run import FinishedRun, checkpoint_path
 
 LOCK_FILE = "lock"
 
@@ -201,8 +188,16 @@ def planned_search(experiment: Experiment) -> Search | None:
     return search
 
 
-def planned_backbone(plan: Plan) -> Backbone:
-    """The plan's backbone; raises :class:`RunError` if its locked files are not those that were planned."""
+def device_of(plan: Plan) -> str:
+    """Where a single process runs the plan's backbone.
+
+    The embedded one is for the CPU, on which its runs repeat bit for bit; a language model takes a GPU if there is one.
+    """
+    return "cuda" if torch.cuda.is_available() and not plan.backbone.is_embedded else "cpu"
+
+
+def planned_backbone(plan: Plan, *, device: str = "cpu") -> Backbone:
+    """The plan's backbone on a device; raises :class:`RunError` if its locked files are not those that were planned."""
     backbone = load_backbone(plan.backbone)
     found, planned = (
         f"digest {digest}" + ("" if revision is None else f", revision {revision}")
@@ -219,129 +214,13 @@ def planned_backbone(plan: Plan) -> Backbone:
             expected=planned,
             remedy="restore the planned backbone and its lock, or make a new experiment with `vcrt plan`",
         )
+    backbone.model.to(device)
     return backbone
 
 
 def load_sources(plan: Plan, dataset: Dataset, held_out: str) -> SourceSplit:
     """The source items of a fold; no file of the held-out environment is opened."""
     return split_sources(dataset, held_out, plan.retention_share, plan.seed)
-
-
-@dataclass(frozen=True, slots=True)
-class _TrainJob:
-    path: Path
-    run: PlannedRun
-
-
-def train(
-    experiment: Experiment, *, jobs: int, resume: bool = False, progress: Progress = SILENT
-) -> dict[str, str]:
-    """Train every planned run that the ledger does not record as finished; returns all checkpoint digests by run.
-
-    Raises :class:`RunError` before any training if a run was interrupted and ``resume`` is not set.
-    """
-    with experiment.sole_writer():
-        return _train(experiment, jobs, resume, progress)
-
-
-def _train(experiment: Experiment, jobs: int, resume: bool, progress: Progress) -> dict[str, str]:
-    plan = experiment.plan
-    planned_dataset(plan, without=unused_environments(plan))
-    planned_backbone(plan)
-    require_same_code(plan)
-    finished = experiment.finished_runs()
-    pending = [run for run in plan.runs if run.name not in finished]
-    interrupted = [run for run in pending if experiment.run_directory(run).exists()]
-    if interrupted and not resume:
-        raise RunError(
-            "the experiment was interrupted while it trained",
-            where=str(experiment.run_directory(interrupted[0])),
-            found=f"{len(interrupted)} unfinished runs",
-            expected="finished runs, or none begun",
-            remedy="add --resume to go on to the same result, or make a new experiment with `vcrt plan`",
-        )
-    if not pending:
-        return _last_digests(experiment)
-    resumed = [latest_checkpoint(experiment.run_directory(run)) for run in pending]
-    shown = sum(int(path.name.removeprefix("update-")) for path in resumed if path is not None)
-    total = len(pending) * plan.shared_config.num_updates - shown
-    task = progress.task(f"train {', '.join(plan.methods)}", total, "updates")
-
-    def show_updates() -> None:
-        nonlocal shown
-        done = sum(updates_logged(experiment.run_directory(run)) for run in pending)
-        if done > shown:
-            task.advance(done - shown)
-            shown = done
-
-    arguments = [_TrainJob(experiment.path, run) for run in pending]
-    results = in_fresh_processes(
-        _train_job, arguments, jobs=jobs, error=RunError, on_wait=show_updates
-    )
-    for run, (digests, cpu_seconds) in zip(pending, results, strict=True):
-        experiment.ledger.append(
-            "run", {"run": run.name, "checkpoints": digests, "cpu_seconds": cpu_seconds}
-        )
-        show_updates()
-    return _last_digests(experiment)
-
-
-def _last_digests(experiment: Experiment) -> dict[str, str]:
-    last = str(experiment.plan.shared_config.num_updates)
-    return {name: e.body["checkpoints"][last] for name, e in experiment.finished_runs().items()}
-
-
-def _train_job(job: _TrainJob) -> tuple[dict[str, str], float]:
-    """Train one run; its checkpoints' digests by update, and the CPU seconds of the process that finished it."""
-    began = time.process_time()
-    # One thread: the last bits of a sum depend on how many threads share it.
-    torch.set_num_threads(1)
-    experiment = open_experiment(job.path)
-    plan, run, config = experiment.plan, job.run, experiment.plan.config_of(job.run)
-    source = load_sources(plan, planned_dataset(plan, without=(run.held_out,)), run.held_out)
-    identities = [item.episode_id for item in source.training]
-    num_draws = config.num_updates * config.prompts_per_update
-    order = episode_order(len(identities), num_draws, plan.run_seed(run.seed))
-    planned = plan.episode_order_hashes[f"{run.held_out}/{run.seed}"]
-    found = json_digest([identities[i] for i in order])
-    if found != planned:
-        raise RunError(
-            "the run would see other episodes than were planned",
-            where=run.name,
-            found=f"episode order {found}",
-            expected=f"episode order {planned}",
-            remedy="restore the planned dataset, or make a new experiment with `vcrt plan`",
-        )
-    backbone = planned_backbone(plan)
-    chosen = method(run.method)
-    check_scoring(backbone, source.training, chosen, config, plan.seed)
-    finished = train_run(
-        config,
-        chosen,
-        backbone,
-        [item.supervised for item in source.training],
-        experiment.run_directory(run),
-        seed=plan.run_seed(run.seed),
-        encode_seed=plan.seed,
-        identity=plan.identity(run),
-    )
-    digests = {str(update): digest for update, digest in finished.digests.items()}
-    return digests, round(time.process_time() - began, 1)
-
-
-def check_scoring(
-    backbone: Backbone, items: Sequence[Item], chosen: Method, config: RunConfig, seed: int
-) -> None:
-    """Compare the backend's scores of a few items with those of the naive one; raises if they differ."""
-    prompts = [
-        backbone.encode(
-            item.supervised.record,
-            chosen.serialisation,
-            generator(seed, "self-check", item.supervised.record.record_id),
-        )
-        for item in items[:4]
-    ]
-    self_check(backbone.model, prompts, interface=chosen.interface, backend=config.update.backend)
 
 
 def read_finished_run(experiment: Experiment, run: PlannedRun) -> FinishedRun:

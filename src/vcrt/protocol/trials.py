@@ -24,8 +24,8 @@ from vcrt.policy.reference import BackboneReference
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.evaluation import encoded, greedy_passes
-from vcrt.protocol.experiment import check_scoring
 from vcrt.protocol.plan import require_names, versions_of_training
+from vcrt.protocol.planned_training import check_scoring
 from vcrt.protocol.search import (
     FORMAT,
     Search,

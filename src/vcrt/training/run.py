@@ -11,9 +11,10 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 
@@ -34,10 +35,14 @@ from vcrt.training.methods import Method
 from vcrt.training.update import (
     TrainerState,
     UpdateConfig,
+    UpdateMetrics,
     new_state,
     trainable_parameters,
     update,
 )
+
+#: Told of an update's metrics and of how many tokens it scored.
+OnUpdate: TypeAlias = Callable[[UpdateMetrics, int], None]
 
 PROGRESS_LOG = "progress.jsonl"
 _CHECKPOINT = re.compile(r"update-(\d{6})")
@@ -175,12 +180,14 @@ def train_run(
     encode_seed: int,
     identity: str = "",
     group: Group = ALONE,
+    on_update: OnUpdate = lambda metrics, num_tokens: None,
 ) -> FinishedRun:
     """Train one run in ``directory``, from its latest checkpoint on; a finished run is only read.
 
     ``encode_seed`` draws what the serialisation of a record leaves to chance; ``identity`` names the run in its
     checkpoints. All processes of ``group`` call this together, and may be others than those that wrote the checkpoint;
-    the last bits of the result depend on how many they are. Raises :class:`RunError` if the latest checkpoint is
+    the last bits of the result depend on how many they are. ``on_update`` is told of each update and how many tokens of
+    prompts and prefixes it scored. Raises :class:`RunError` if the latest checkpoint is
     damaged or another run's.
     """
     order = episode_order(len(records), config.num_updates * config.prompts_per_update, seed)
@@ -209,7 +216,19 @@ def train_run(
             directory.mkdir(parents=True, exist_ok=True)
             remove_partial(directory)
         group.wait()
-        _train(config, method, items, frozen, draws, state, metrics, directory, identity, group)
+        _train(
+            config,
+            method,
+            items,
+            frozen,
+            draws,
+            state,
+            metrics,
+            directory,
+            identity,
+            group,
+            on_update,
+        )
     digests = {n: file_digest(checkpoint_path(directory, n) / HEAD) for n in config.checkpoints}
     return FinishedRun(directory=directory, digests=digests, metrics=tuple(metrics))
 
@@ -274,6 +293,7 @@ def _train(
     directory: Path,
     identity: str,
     group: Group,
+    on_update: OnUpdate,
 ) -> None:
     # The log is for people: the first process writes it for all.
     place = directory / PROGRESS_LOG if group.rank == 0 else Path(os.devnull)
@@ -294,9 +314,17 @@ def _train(
             metrics.append(done.to_json())
             log.write(json.dumps(metrics[-1]) + "\n")
             log.flush()
+            on_update(done, config.update.num_epochs * sum(_num_tokens(items[i]) for i in drawn))
             if state.update_index in config.checkpoints:
                 path = checkpoint_path(directory, state.update_index)
                 save_checkpoint(state, path, metrics, identity=identity, group=group)
+
+
+def _num_tokens(item: EncodedItem) -> int:
+    """Tokens of an item's prompt and nodes of its tree of prefixes."""
+    num_operations = item.prompt.num_operations
+    prefixes = sum(math.perm(num_operations, length) for length in range(1, num_operations))
+    return len(item.prompt.token_ids) + prefixes
 
 
 def checkpoint_path(directory: Path, update_index: int) -> Path:

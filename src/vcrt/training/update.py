@@ -48,7 +48,7 @@ class UpdateConfig:
     #: Gradients are scaled down to this norm.
     max_gradient_norm: float = 1.0
     #: How orders are scored, see :func:`vcrt.policy.scoring.score_orders`.
-    backend: Backend = "tree"
+    backend: Backend = "auto"
     #: At most this many prompts are scored at a time by a process, which bounds memory; None for all of its share.
     prompts_at_a_time: int | None = None
 

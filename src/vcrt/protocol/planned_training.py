@@ -1,0 +1,241 @@
+"""Training of the planned runs: each in a worker process, or one after another by the processes of a launcher.
+
+A training run opens the files of its source environments; those of the environment that it holds out are not opened.
+Not covered: one run by itself (:mod:`vcrt.training.run`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from vcrt.errors import RunError
+from vcrt.hashing import Json, json_digest
+from vcrt.policy.backbone import Backbone
+from vcrt.policy.self_check import self_check
+from vcrt.processes import in_fresh_processes
+from vcrt.progress import SILENT, Progress, Task
+from vcrt.protocol.experiment import (
+    Experiment,
+    device_of,
+    load_sources,
+    open_experiment,
+    planned_backbone,
+    planned_dataset,
+    require_same_code,
+    unused_environments,
+)
+from vcrt.protocol.plan import PlannedRun
+from vcrt.randomness import generator
+from vcrt.records.dataset import Item
+from vcrt.training.group import ALONE, Group
+from vcrt.training.methods import Method, method
+from vcrt.training.run import RunConfig, episode_order, latest_checkpoint, train_run, updates_logged
+from vcrt.training.tracking import require_trackers, tracking
+from vcrt.training.update import UpdateMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class _TrainJob:
+    path: Path
+    run: PlannedRun
+    trackers: tuple[str, ...] = ()
+
+
+def train(
+    experiment: Experiment,
+    *,
+    jobs: int,
+    resume: bool = False,
+    progress: Progress = SILENT,
+    group: Group = ALONE,
+    trackers: tuple[str, ...] = (),
+) -> dict[str, str]:
+    """Train every planned run that the ledger does not record as finished; returns all checkpoint digests by run.
+
+    With a ``group`` of several processes, all of them call this together and train one run after another, and ``jobs``
+    counts for nothing; otherwise each run has a worker process of its own, ``jobs`` at a time. ``trackers`` are names
+    of accelerate's, which are told of every update. Raises :class:`RunError` before any training if a run was
+    interrupted and ``resume`` is not set, and :class:`vcrt.errors.UnavailableError` for a tracker that is not there.
+    """
+    require_trackers(trackers)
+    with experiment.sole_writer() if group.rank == 0 else nullcontext():
+        # Nobody reads the ledger before it has its one writer, nor after others have written on.
+        group.wait()
+        pending = _pending(experiment, resume)
+        group.wait()
+        if pending and group.size > 1:
+            _train_together(experiment, pending, group, progress, trackers)
+        elif pending:
+            _train_apart(experiment, pending, jobs, progress, trackers)
+        return _last_digests(experiment)
+
+
+def _pending(experiment: Experiment, resume: bool) -> list[PlannedRun]:
+    plan = experiment.plan
+    planned_dataset(plan, without=unused_environments(plan))
+    planned_backbone(plan)
+    require_same_code(plan)
+    finished = experiment.finished_runs()
+    pending = [run for run in plan.runs if run.name not in finished]
+    interrupted = [run for run in pending if experiment.run_directory(run).exists()]
+    if interrupted and not resume:
+        raise RunError(
+            "the experiment was interrupted while it trained",
+            where=str(experiment.run_directory(interrupted[0])),
+            found=f"{len(interrupted)} unfinished runs",
+            expected="finished runs, or none begun",
+            remedy="add --resume to go on to the same result, or make a new experiment with `vcrt plan`",
+        )
+    return pending
+
+
+def _train_apart(
+    experiment: Experiment,
+    pending: list[PlannedRun],
+    jobs: int,
+    progress: Progress,
+    trackers: tuple[str, ...],
+) -> None:
+    """Each run in a process of its own."""
+    shown = _Shown.of(experiment, pending, progress)
+    arguments = [_TrainJob(experiment.path, run, trackers) for run in pending]
+    results = in_fresh_processes(
+        _train_job, arguments, jobs=jobs, error=RunError, on_wait=shown.show
+    )
+    for run, finished in zip(pending, results, strict=True):
+        experiment.ledger.append("run", {"run": run.name, **finished})
+        shown.show()
+
+
+def _train_together(
+    experiment: Experiment,
+    pending: list[PlannedRun],
+    group: Group,
+    progress: Progress,
+    trackers: tuple[str, ...],
+) -> None:
+    """One run after another, each by all processes; the first one records them."""
+    shown = _Shown.of(experiment, pending, progress)
+    for run in pending:
+        job = _TrainJob(experiment.path, run, trackers if group.rank == 0 else ())
+        finished = _train_job(job, group, shown.show if group.rank == 0 else _nothing)
+        if group.rank == 0:
+            experiment.ledger.append("run", {"run": run.name, **finished})
+            shown.show()
+        group.wait()
+
+
+@dataclass(kw_only=True, slots=True)
+class _Shown:
+    """How many updates of the pending runs a display has been told of."""
+
+    experiment: Experiment
+    pending: list[PlannedRun]
+    task: Task
+    done: int
+
+    @classmethod
+    def of(cls, experiment: Experiment, pending: list[PlannedRun], progress: Progress) -> _Shown:
+        """Nothing is shown of what was done before."""
+        plan = experiment.plan
+        resumed = [latest_checkpoint(experiment.run_directory(run)) for run in pending]
+        done = sum(int(path.name.removeprefix("update-")) for path in resumed if path is not None)
+        total = len(pending) * plan.shared_config.num_updates - done
+        task = progress.task(f"train {', '.join(plan.methods)}", total, "updates")
+        return cls(experiment=experiment, pending=pending, task=task, done=done)
+
+    def show(self) -> None:
+        """Tell the display what the logs say."""
+        done = sum(updates_logged(self.experiment.run_directory(run)) for run in self.pending)
+        if done > self.done:
+            self.task.advance(done - self.done)
+            self.done = done
+
+
+def _last_digests(experiment: Experiment) -> dict[str, str]:
+    last = str(experiment.plan.shared_config.num_updates)
+    return {name: e.body["checkpoints"][last] for name, e in experiment.finished_runs().items()}
+
+
+def _nothing() -> None:
+    """Show nothing: another process does."""
+
+
+def _train_job(
+    job: _TrainJob, group: Group = ALONE, show: Callable[[], None] = _nothing
+) -> dict[str, Json]:
+    """Train one run; what the ledger records of it.
+
+    That is its checkpoints' digests by update, the CPU seconds of the process that finished it (the first of several),
+    and how many processes shared it, if more than one.
+    """
+    began = time.process_time()
+    # One thread: the last bits of a sum depend on how many threads share it.
+    torch.set_num_threads(1)
+    experiment = open_experiment(job.path)
+    plan, run, config = experiment.plan, job.run, experiment.plan.config_of(job.run)
+    source = load_sources(plan, planned_dataset(plan, without=(run.held_out,)), run.held_out)
+    identities = [item.episode_id for item in source.training]
+    num_draws = config.num_updates * config.prompts_per_update
+    order = episode_order(len(identities), num_draws, plan.run_seed(run.seed))
+    planned = plan.episode_order_hashes[f"{run.held_out}/{run.seed}"]
+    found = json_digest([identities[i] for i in order])
+    if found != planned:
+        raise RunError(
+            "the run would see other episodes than were planned",
+            where=run.name,
+            found=f"episode order {found}",
+            expected=f"episode order {planned}",
+            remedy="restore the planned dataset, or make a new experiment with `vcrt plan`",
+        )
+    # Several processes place it themselves, each on a device of its own.
+    backbone = planned_backbone(plan, device=device_of(plan) if group.size == 1 else "cpu")
+    chosen = method(run.method)
+    check_scoring(backbone, source.training, chosen, config, plan.seed)
+    settings = {"plan": plan.plan_hash, "method": run.method, "held_out": run.held_out}
+    place = experiment.path / "tracking"
+    with tracking(job.trackers, place, run.name, {**settings, "seed": run.seed}) as track:
+
+        def on_update(metrics: UpdateMetrics, num_tokens: int) -> None:
+            track(metrics, num_tokens)
+            show()
+
+        finished = train_run(
+            config,
+            chosen,
+            backbone,
+            [item.supervised for item in source.training],
+            experiment.run_directory(run),
+            seed=plan.run_seed(run.seed),
+            encode_seed=plan.seed,
+            identity=plan.identity(run),
+            group=group,
+            on_update=on_update,
+        )
+    shared: dict[str, Json] = {"processes": group.size} if group.size > 1 else {}
+    return {
+        "checkpoints": {str(update): digest for update, digest in finished.digests.items()},
+        "cpu_seconds": round(time.process_time() - began, 1),
+        **shared,
+    }
+
+
+def check_scoring(
+    backbone: Backbone, items: Sequence[Item], chosen: Method, config: RunConfig, seed: int
+) -> None:
+    """Compare the backend's scores of a few items with those of the naive one; raises if they differ."""
+    prompts = [
+        backbone.encode(
+            item.supervised.record,
+            chosen.serialisation,
+            generator(seed, "self-check", item.supervised.record.record_id),
+        )
+        for item in items[:4]
+    ]
+    self_check(backbone.model, prompts, interface=chosen.interface, backend=config.update.backend)

@@ -1,0 +1,102 @@
+"""A tiny Qwen3.5 with adapters through the whole protocol, trained by two processes; and trackers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from safetensors.torch import load_file
+
+import toy_environment as toy
+from language_models import byte_level_tokenizer, save_model
+from test_cli import refused
+from vcrt.certification.config import sampled
+from vcrt.cli import main
+from vcrt.protocol.evaluation import read_scores
+from vcrt.protocol.experiment import open_experiment
+from vcrt.records.agreement import verify_agreement
+from vcrt.records.freezing import make_dataset
+
+TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("distributed")
+    config = sampled(dict.fromkeys(TWO_TOYS, ("needs", "overwrite")), 8)
+    frozen = make_dataset(config, path / "data", jobs=1, factories=TWO_TOYS)
+    verify_agreement(frozen, jobs=1, factories=TWO_TOYS)
+    save_model(path / "qwen", "qwen3_5", tokenizer=byte_level_tokenizer(chat=True))
+    main(["backbone", "lock", str(path / "qwen"), "--revision", "made by a test"])
+    return path
+
+
+def planned(folder, name):
+    experiment = folder / name
+    main(
+        [
+            *("plan", str(folder / "data"), "--output", str(experiment), "--runs", "1"),
+            *("--backbone", str(folder / "qwen"), "--held-out", "toy-b", "--methods", "vcrt"),
+            *("--updates", "3", "--lora-rank", "2", "--learning-rate", "1e-3"),
+        ]
+    )
+    return experiment
+
+
+def trained(experiment):
+    last = experiment / "runs" / "vcrt" / "toy-b" / "0" / "update-000003"
+    return load_file(last / "weights.safetensors"), json.loads((last / "metrics.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--sharded",)])
+def test_two_processes_take_it_through_the_whole_protocol(folder, options):
+    alone = planned(folder, f"alone{len(options)}")
+    main(["train", str(alone), "--jobs", "1"])
+    shared = planned(folder, f"shared{len(options)}")
+    main(["train", str(shared), "--num-processes", "2", *options])
+    (weights, metrics), (others, lines) = trained(shared), trained(alone)
+    for line, other in zip(metrics, lines, strict=True):
+        assert line["loss"] == pytest.approx(other["loss"], rel=1e-5, abs=1e-6)
+    assert weights.keys() == others.keys()
+    assert max(float((weights[n] - others[n]).abs().max()) for n in weights) < 1e-5
+    (entry,) = open_experiment(shared).ledger.entries("run")
+    assert entry.body["processes"] == 2
+    main(["evaluate", str(shared), "--jobs", "1"])
+    main(["report", str(shared)])
+    assert (shared / "report" / "report.html").is_file()
+    assert set(read_scores(open_experiment(shared)).runs) == {"vcrt/toy-b/0"}
+
+
+def test_one_process_has_nothing_to_share(folder, capsys):
+    experiment = planned(folder, "single")
+    message = refused(capsys, "train", experiment, "--sharded")
+    assert "one process has nothing to share" in message
+    assert not (experiment / "runs").exists()
+
+
+def test_trackers_are_checked_before_anything_is_trained(folder, capsys):
+    experiment = planned(folder, "untracked")
+    message = refused(capsys, "train", experiment, "--trackers", "tensorbord")
+    assert "did you mean 'tensorboard'" in message
+    message = refused(capsys, "train", experiment, "--trackers", "comet_ml")
+    assert "pip install comet_ml" in message
+    assert not (experiment / "runs").exists()
+
+
+def test_a_tracker_is_told_of_every_update_and_changes_nothing(folder):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tracked, plain = planned(folder, "tracked"), planned(folder, "plain")
+    main(["train", str(tracked), "--jobs", "1", "--trackers", "tensorboard"])
+    main(["train", str(plain), "--jobs", "1"])
+    (one, lines), (other, _) = trained(tracked), trained(plain)
+    assert all(one[name].equal(other[name]) for name in other)
+    events = EventAccumulator(str(tracked / "tracking" / "vcrt" / "toy-b" / "0"))
+    events.Reload()
+    assert [e.step for e in events.Scalars("orbit_mass")] == [1, 2, 3]
+    for name in lines[0]:
+        values = [e.value for e in events.Scalars(name)]
+        assert values == pytest.approx([line[name] for line in lines], rel=1e-6)
+    assert all(e.value > 0 for e in events.Scalars("tokens_per_second"))
