@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from vcrt.errors import BackboneError
 from vcrt.hashing import Json, file_digest, json_digest
+from vcrt.policy.hub import hub_folder
 from vcrt.policy.reference import BackboneReference
 from vcrt.storage import write_file
 
@@ -72,7 +73,7 @@ def make_lock(reference: BackboneReference, *, revision: str | None = None) -> L
     if reference.lock is None:
         raise AssertionError("the embedded backbone has a lock of its own")
     if reference.folder is None:
-        folder = hub_folder(reference.name, revision, download=True)
+        folder = hub_folder(reference.name, revision, patterns=_FROM_THE_HUB, download=True)
         revision = folder.name
     else:
         folder = Path(reference.folder)
@@ -216,7 +217,7 @@ def verified(reference: BackboneReference) -> tuple[Lock, Path]:
                 expected=reference.name,
                 remedy="give the lock of this backbone with --lock",
             )
-        folder = hub_folder(reference.name, lock.revision, download=False)
+        folder = hub_folder(reference.name, lock.revision, patterns=_FROM_THE_HUB, download=False)
     else:
         folder = Path(reference.folder)
     for name, digest in sorted(lock.files.items()):
@@ -231,34 +232,3 @@ def verified(reference: BackboneReference) -> tuple[Lock, Path]:
                 remedy=_CHANGED,
             )
     return lock, folder
-
-
-def hub_folder(name: str, revision: str | None, *, download: bool) -> Path:
-    """The folder of a hub model's revision in the local cache; its own name is the commit.
-
-    With ``download``, what is missing is fetched first. Raises :class:`BackboneError` if that cannot be done.
-    """
-    from huggingface_hub import constants, snapshot_download
-
-    try:
-        return Path(
-            snapshot_download(
-                name,
-                revision=revision,
-                local_files_only=not download,
-                allow_patterns=list(_FROM_THE_HUB),
-            )
-        )
-    # The library raises errors of a dozen families here, those of its network client among them.
-    except Exception as error:
-        offline = constants.HF_HUB_OFFLINE
-        reason = "offline (HF_HUB_OFFLINE is set)" if offline else "not in the local cache"
-        option = "" if revision is None else f" --revision {revision}"
-        raise BackboneError(
-            f"the hub's model {name} cannot be read",
-            where=f"revision {revision or 'main'}",
-            found=f"{reason}; {type(error).__name__}: {str(error).strip().splitlines()[0]}",
-            expected="the revision in the local hub cache, or a hub that answers",
-            remedy=f"where there is a network: `hf download {name}{option}`, "
-            "then copy the cache here (HF_HOME); or copy the model's files into a folder and give that folder",
-        ) from error
