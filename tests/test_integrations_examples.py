@@ -93,6 +93,7 @@ def python(*arguments, cwd):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_example_is_short_and_runs(tmp_path):
     assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) <= 60
     out = python(EXAMPLE, "--steps", "10", cwd=tmp_path)
@@ -103,11 +104,13 @@ def test_the_example_is_short_and_runs(tmp_path):
     assert 0.3 < mass < 0.9
 
 
+@pytest.mark.slow
 def test_the_example_takes_a_chat_model(chat_model, tmp_path):
     out = python(EXAMPLE, "--model", chat_model, "--steps", "10", cwd=tmp_path)
     assert "step  10: reward 0.00" in out
 
 
+@pytest.mark.slow
 def test_the_snippet_of_the_readme_runs(chat_model, tmp_path):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (snippet,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)

@@ -24,7 +24,7 @@ from trl_support import (
     train,
 )
 from vcrt.errors import MalformedInputError, RunError
-from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
+from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_reward
 from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.anti_diamond_margin import anti_diamond_loss
 from vcrt.objective.clipped_loss import clipped_loss
@@ -333,3 +333,21 @@ def test_tools_and_plain_configurations_are_refused(saved, tmp_path):
     config = OrbitGRPOConfig(**settings(tmp_path))
     with pytest.raises(RunError, match="leave tools out"):
         train(OrbitGRPOTrainer, config, load_model(saved), rows(), tools=[len])
+
+
+def test_evaluation_reports_the_orbits(saved, tmp_path):
+    config = OrbitGRPOConfig(**settings(tmp_path, max_steps=1), num_generations_eval=2)
+    trainer, _, _ = train(
+        OrbitGRPOTrainer, config, load_model(saved), rows(), eval_dataset=rows(count=4)
+    )
+    found = trainer.evaluate()
+    assert 0 < found["eval_orbit/mass"] < 1
+    assert found["eval_loss"] == pytest.approx(0.1 * found["eval_orbit/margin_loss"], rel=0.5)
+
+
+def test_the_reward_is_for_certified_texts_alone():
+    chat = [{"role": "assistant", "content": "b  a\n"}]
+    orbit = [["a b", "b a"]] * 4 + [None]
+    texts = ["a b", "b a c", "", "ab", "a b"]
+    assert certified_reward(completions=texts, orbit=orbit, prompts=[]) == [1, 0, 0, 0, 0]
+    assert certified_reward([chat], [["b a"]]) == [1]

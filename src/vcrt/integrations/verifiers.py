@@ -2,7 +2,9 @@
 
 The answer to a task is the pointers of an order, separated by spaces. It gets 1 if the order lies in the certified
 orbit and else 0; a malformed answer gets 0, and the metric ``malformed`` says so. ``verifiers`` finds the taskset by
-the name ``vcrt-orders``; in its own commands: ``vf-eval vcrt-orders --env.taskset.dataset runs/data``.
+the name ``vcrt-orders``, in its own commands too: ``vf-eval vcrt-orders --env.taskset.dataset runs/data
+--env.agent.harness.id null --env.agent.runtime.type subprocess``. A rollout needs what that harness needs: a model's
+endpoint, and ``uv`` on the path. Scoring needs neither.
 
 Not covered: models that think aloud before the answer, unless the harness removes it from the last reply.
 """

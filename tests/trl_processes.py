@@ -1,0 +1,65 @@
+"""A training run with fixed samples, for any number of processes: ``python trl_processes.py MODEL OUTPUT ALPHA``.
+
+The first process writes the losses and the final weights. Samples are a function of their place in the batch, so every
+number of processes trains on the same ones.
+"""
+
+import os
+import sys
+
+import torch
+from safetensors.torch import save_file
+
+from trl_support import load_model, rows, settings, tokenizer, train
+from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_reward
+
+#: All successes are in the first half, which is the first of two processes: the second has no orbit to score.
+SAMPLES = ["a b c", "c a b", "b a c", "c c c", "b a c", "b c a", "c b a", "a a a"]
+
+
+def fixed(prompts, trainer):
+    known = tokenizer()
+    first = trainer.accelerator.process_index * len(prompts)
+    return {
+        "prompt_ids": known(prompts)["input_ids"],
+        "completion_ids": [
+            known(SAMPLES[(first + i) % len(SAMPLES)])["input_ids"] for i in range(len(prompts))
+        ],
+        "logprobs": None,
+    }
+
+
+def main(model, output, alpha):
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    config = OrbitGRPOConfig(
+        **settings(
+            output + ".run",
+            per_device_train_batch_size=8 // world,
+            max_steps=4,
+            shuffle_dataset=False,
+            generation_kwargs=None,
+            scale_rewards="leave_one_out",
+            # Plain steps: AdamW's first ones turn rounding into steps of full size.
+            optim="sgd",
+            learning_rate=0.5,
+        ),
+        orbit_alpha=float(alpha),
+        orbit_batch_size=3,
+    )
+    trainer, logs, _ = train(
+        OrbitGRPOTrainer,
+        config,
+        load_model(model),
+        rows(count=16),
+        certified_reward,
+        rollout_func=fixed,
+    )
+    if trainer.accelerator.is_main_process:
+        kept = ("loss", "orbit/credited", "orbit/margin_loss")
+        losses = torch.tensor([[row[name] for name in kept] for row in logs], dtype=torch.float64)
+        weights = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+        save_file({"losses": losses, **weights}, output)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
