@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from vcrt.policy.scoring import CausalModel
 from vcrt.training.group import ALONE, Group
@@ -63,12 +62,11 @@ class LaunchedGroup:
         if self.is_sharded:
             return
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        together = _flatten_dense_tensors(gradients)
+        together = torch.cat([gradient.flatten() for gradient in gradients])
         torch.distributed.all_reduce(together)
-        for parameter, total in zip(
-            parameters, _unflatten_dense_tensors(together, gradients), strict=True
-        ):
-            parameter.grad = total
+        parts = torch.split(together, [gradient.numel() for gradient in gradients])
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.grad = part.view_as(parameter)
 
     def place(self, model: CausalModel) -> CausalModel:
         """The model on this process's device, in shards if that is how the processes were launched."""
