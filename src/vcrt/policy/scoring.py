@@ -54,7 +54,7 @@ def score_orders(
     prompts: Sequence[Prompt],
     *,
     interface: Interface,
-    backend: Backend = "tree",
+    backend: Backend = "auto",
 ) -> OrderScores:
     """Score every order of each prompt, exactly and differentiably.
 
@@ -82,7 +82,7 @@ def greedy_orders(
     prompts: Sequence[Prompt],
     *,
     interface: Interface,
-    backend: Backend = "tree",
+    backend: Backend = "auto",
     batch_size: int = 64,
 ) -> list[Order | None]:
     """The order that stepwise greedy decoding gives for each prompt; None if it is malformed (tokens only).

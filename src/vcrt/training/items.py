@@ -82,7 +82,7 @@ def orbit_log_masses(
     items: Sequence[EncodedItem],
     *,
     interface: Interface,
-    backend: Backend = "tree",
+    backend: Backend = "auto",
     batch_size: int = 64,
 ) -> Tensor:
     """Orbit log-mass ``[len(items)]`` of each item under ``model``, on the CPU.
