@@ -381,7 +381,7 @@ def hybrid_model():
 def test_hybrid_layers_are_refused_by_the_tree_and_served_by_naive():
     model, prompts = hybrid_model(), make_prompts(3)
     with pytest.raises(BackboneError, match="linear_attention") as error:
-        score_orders(model, prompts, interface="pointers")
+        score_orders(model, prompts, interface="pointers", backend="tree")
     assert 'backend="fork"' in (error.value.remedy or "")
     with torch.no_grad():
         scores = score_orders(model, prompts, interface="pointers", backend="naive")
@@ -396,14 +396,14 @@ def test_sliding_attention_is_refused():
         layer_types=["full_attention", "sliding_attention"],
     )
     with pytest.raises(BackboneError, match="sliding_attention"):
-        score_orders(model, make_prompts(3), interface="tokens")
+        score_orders(model, make_prompts(3), interface="tokens", backend="tree")
 
 
 def test_attention_that_takes_no_additive_mask_is_refused():
     model = make_model()
     model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(BackboneError, match="flash_attention_2"):
-        score_orders(model, make_prompts(3), interface="tokens")
+        score_orders(model, make_prompts(3), interface="tokens", backend="tree")
 
 
 class MaskIgnoring(torch.nn.Module):

@@ -252,6 +252,16 @@ def test_a_model_that_cannot_take_the_trees_inputs_is_named():
     assert "no_such_input" in str(error)
 
 
+def test_a_check_that_does_not_fit_into_memory_says_what_to_do():
+    model = tiny_model("llama")
+
+    def full(**kwargs):
+        raise torch.OutOfMemoryError("tried to allocate 80 GiB")
+
+    model.forward = full
+    assert "gradients=False" in (refused(model, "does not fit into memory").remedy or "")
+
+
 def test_the_naive_backend_is_asked_for_numbers():
     model = tiny_model("llama")
     assert self_check(model, tiny_prompts(4), interface="tokens", backend="naive").difference == 0

@@ -61,8 +61,9 @@ def self_check(
     """Compare ``backend`` with the naive one on ``prompts``, in nats; run it on every model that is loaded.
 
     A shortened prompt and one of equal length join them, so that padding and batches are checked. The weights of a
-    half-precision model are widened meanwhile (6 bytes a parameter) and put back as they were. Raises
-    :class:`BackboneError` if a difference exceeds ``tolerance`` or is not a number, or if the model cannot be run so.
+    half-precision model are widened meanwhile (6 bytes a parameter) and put back as they were: check before a model is
+    sharded. Raises :class:`BackboneError` if a difference exceeds ``tolerance`` or is not a number, or if the model
+    cannot be run so.
     """
     prompts = _with_neighbours(prompts)
     depth = tree_depth(prompts[0].num_operations, interface)
@@ -161,6 +162,13 @@ class _Check:
             return action()
         except VcrtError:
             raise
+        except torch.OutOfMemoryError as error:
+            raise BackboneError(
+                "the self-check does not fit into memory",
+                where=self._where,
+                found=str(error).partition("\n")[0],
+                remedy="give fewer or shorter prompts, switch gradient checkpointing on, or pass gradients=False",
+            ) from error
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
             # Whatever a model's own code raises when it is given a mask or a cache that it was not written for.
             raise BackboneError(
