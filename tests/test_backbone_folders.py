@@ -236,10 +236,17 @@ def test_places_are_no_part_of_what_a_backbone_is(tmp_path):
     other = backbone_reference(str(tmp_path / "models" / "m"), lock=tmp_path / "elsewhere.json")
     assert one.identity == other.identity
     assert one.without_places == other.without_places
-    near = other.near(tmp_path / "experiment")
-    assert (near.folder, near.lock) == ("../models/m", "../elsewhere.json")
-    assert near.resolved(tmp_path / "experiment") == other
-    assert other.near(tmp_path / "models" / "deep" / "experiment") == other
+    home = tmp_path / "new"
+    for folder in (home / "m", home / "experiment"):
+        folder.mkdir(parents=True)
+    gone = replace(other, folder=str(tmp_path / "gone" / "m"))
+    found = gone.moved_with(home / "experiment")
+    assert (found.folder, found.lock) == (str(home / "m"), other.lock)
+    inside = replace(gone, lock=str(tmp_path / "gone" / "m" / "vcrt-lock.json"))
+    assert inside.moved_with(home / "experiment").lock == str(home / "m" / "vcrt-lock.json")
+    # What is where it was is not looked for elsewhere.
+    (tmp_path / "gone" / "m").mkdir(parents=True)
+    assert gone.moved_with(home / "experiment") == gone
 
 
 @pytest.fixture

@@ -77,13 +77,19 @@ def test_the_whole_way_with_adapters_in_a_chat(folder, evaluated):
 
 
 def test_experiment_dataset_and_backbone_can_be_moved_together(folder, evaluated, tmp_path):
-    for name in ("data", "granite", "experiment"):
+    names = ("data", "granite", "experiment")
+    for name in names:
         shutil.copytree(folder / name, tmp_path / "moved" / name)
-    moved = open_experiment(tmp_path / "moved" / "experiment")
-    assert moved.plan.backbone.folder == str(tmp_path / "moved" / "granite")
-    assert moved.plan.plan_hash == open_experiment(evaluated).plan.plan_hash
-    written = (evaluated / "plan.json").read_text()
-    assert str(folder) not in written
+    planned_hash = open_experiment(evaluated).plan.plan_hash
+    hidden = [(folder / name).rename(folder / f"hidden-{name}") for name in names]
+    try:
+        moved = open_experiment(tmp_path / "moved" / "experiment").plan
+    finally:
+        for path in hidden:
+            path.rename(path.with_name(path.name.removeprefix("hidden-")))
+    assert moved.backbone.folder == str(tmp_path / "moved" / "granite")
+    assert moved.dataset == str(tmp_path / "moved" / "data")
+    assert moved.plan_hash == planned_hash
 
 
 def test_training_refuses_a_changed_weight_and_names_the_file(folder, capsys):

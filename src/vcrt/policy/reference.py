@@ -62,24 +62,21 @@ class BackboneReference:
         """The same without the folder and the lock: to be named, not to be loaded."""
         return replace(self, folder=None, lock=None)
 
-    def near(self, directory: Path) -> BackboneReference:
-        """As it is written to ``directory``: with relative places of what lies beside it, so that both can be moved."""
+    def moved_with(self, experiment: Path) -> BackboneReference:
+        """As found by an ``experiment`` that may have been moved together with what lay beside it."""
+        folder = None if self.folder is None else where_it_is(self.folder, experiment)
+        lock = self.lock
+        if lock is not None and self.folder is not None and Path(lock).parent == Path(self.folder):
+            lock = str(Path(str(folder)) / Path(lock).name)
+        elif lock is not None:
+            lock = where_it_is(lock, experiment)
+        return replace(self, folder=folder, lock=lock)
 
-        def shorter(place: str | None) -> str | None:
-            beside = directory.resolve().parent
-            if place is None or not Path(place).is_relative_to(beside):
-                return place
-            return str(Path("..") / Path(place).relative_to(beside))
 
-        return replace(self, folder=shorter(self.folder), lock=shorter(self.lock))
-
-    def resolved(self, directory: Path) -> BackboneReference:
-        """What :meth:`near` wrote to ``directory``, with absolute places again."""
-
-        def absolute(place: str | None) -> str | None:
-            return None if place is None else str((directory / place).resolve())
-
-        return replace(self, folder=absolute(self.folder), lock=absolute(self.lock))
+def where_it_is(place: str, experiment: Path) -> str:
+    """A place as it was written, or the one of its name beside ``experiment`` if only that is there now."""
+    beside = experiment.resolve().parent / Path(place).name
+    return str(beside) if beside.exists() and not Path(place).exists() else place
 
 
 EMBEDDED = BackboneReference()

@@ -22,6 +22,7 @@ import torch
 from vcrt.errors import RunError
 from vcrt.hashing import Json
 from vcrt.policy.backbone import Backbone, load_backbone
+from vcrt.policy.reference import where_it_is
 from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger
 from vcrt.protocol.plan import (
     PLAN_FILE,
@@ -82,7 +83,7 @@ def create_experiment(plan: Plan, path: Path, *, search: Search | None = None) -
         )
 
     def fill(directory: Path) -> None:
-        write_plan(_with_near_places(plan, path), directory / PLAN_FILE)
+        write_plan(plan, directory / PLAN_FILE)
         if search is not None:
             write_search(search, directory / SEARCH_FILE)
         Ledger(directory / LEDGER_FILE).append("plan", {"plan_hash": plan.plan_hash})
@@ -91,25 +92,15 @@ def create_experiment(plan: Plan, path: Path, *, search: Search | None = None) -
     return Experiment(path, plan)
 
 
-def _with_near_places(plan: Plan, path: Path) -> Plan:
-    """The plan as it is written to ``path``: with relative places of the dataset and backbone if they lie beside it."""
-    plan = plan.model_copy(update={"backbone": plan.backbone.near(path)})
-    dataset = Path(plan.dataset)
-    if dataset.parent != path.resolve().parent:
-        return plan
-    return plan.model_copy(update={"dataset": str(Path("..") / dataset.name)})
-
-
 def open_experiment(path: Path) -> Experiment:
     """Open an experiment; raises :class:`RunError` unless its plan is the one that its ledger begins with."""
     plan = read_plan(path / PLAN_FILE)
-    # What lies beside the experiment is written relative to it, so that both can be moved together.
-    plan = plan.model_copy(
-        update={
-            "dataset": str((path / plan.dataset).resolve()),
-            "backbone": plan.backbone.resolved(path),
-        }
-    )
+    # An experiment may be copied alone, or moved together with what lies beside it.
+    places = {
+        "dataset": where_it_is(plan.dataset, path),
+        "backbone": plan.backbone.moved_with(path),
+    }
+    plan = plan.model_copy(update=places)
     experiment = Experiment(path, plan)
     planned = [entry.body.get("plan_hash") for entry in experiment.ledger.entries("plan")]
     if planned != [plan.plan_hash]:

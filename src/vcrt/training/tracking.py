@@ -29,8 +29,11 @@ def require_trackers(names: Sequence[str]) -> None:
     """
     if not names:
         return
+    from accelerate import PartialState
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS, filter_trackers
 
+    # Without it the library does not even say what is missing.
+    PartialState()
     for name in names:
         if name not in LOGGER_TYPE_TO_CLASS:
             raise UnknownNameError.of("tracker", name, LOGGER_TYPE_TO_CLASS)
