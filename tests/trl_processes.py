@@ -41,7 +41,7 @@ def main(model, output, alpha):
             scale_rewards="leave_one_out",
             # Plain steps: AdamW's first ones turn rounding into steps of full size.
             optim="sgd",
-            learning_rate=0.5,
+            learning_rate=0.1,
         ),
         orbit_alpha=float(alpha),
         orbit_batch_size=3,

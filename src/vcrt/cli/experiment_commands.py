@@ -361,6 +361,50 @@ def report(
         print_report(plain_console(), open_experiment(experiment), output or experiment / "report")
 
 
+def decide(
+    experiment: ExperimentPath,
+    record: Annotated[str, tyro.conf.Positional],
+    run: str | None = None,
+    update: int | None = None,
+    frozen: bool = False,
+    theorem: str | None = None,
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Ask a trained policy in which order to take operations, given the relations between them.
+
+    Says the greedy order, its exact probability, and the orbit mass: that of all orders which keep every required
+    pair. A record is JSON: {"operations": ["a", "b"], "relations": [["a", "b", "precedes"]]}, of 2 to 6 operations,
+    with kinds commutes, precedes and conflicts (the first stands before the second), or what `vcrt show EPISODE --json`
+    or `vcrt lift lean FILE --json` prints. Nothing is written, and the dataset need not be there.
+
+    Example: vcrt decide runs/experiment record.json --run vcrt/clrs/0
+
+    Args:
+        experiment: An experiment with finished runs.
+        record: The file of a record, or - for the standard input.
+        run: A run as METHOD/HELD-OUT/SEED; by default the only one, or the only one of vcrt.
+        update: The checkpoint after this update; the last one by default.
+        frozen: Ask the backbone alone, as it was before training.
+        theorem: The theorem to take, where `vcrt lift lean` found several.
+        seed: Seed of the pointers that stand for the operations.
+        json: Print the answer for machines.
+    """
+    from vcrt.cli.deciding import decide_record
+
+    decide_record(
+        plain_console(),
+        experiment,
+        record,
+        run=run,
+        update=update,
+        frozen=frozen,
+        theorem=theorem,
+        seed=seed,
+        as_json=json,
+    )
+
+
 def backbone(
     action: Annotated[Literal["check", "lock", "pretrain"], tyro.conf.Positional] = "check",
     name: Annotated[str | None, tyro.conf.Positional] = None,

@@ -29,6 +29,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": experiment_commands.train,
     "evaluate": experiment_commands.evaluate,
     "report": experiment_commands.report,
+    "decide": experiment_commands.decide,
     "environments": data_commands.environments,
     "probe": data_commands.probe,
     "lift": data_commands.lift,

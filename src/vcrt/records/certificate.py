@@ -133,7 +133,11 @@ def read_certificate(path: Path) -> SealedCertificate:
 
     Every replay is taken as it stands: the verifier is not asked.
     """
-    value = _read_json(path)
+    return certificate_of(_read_json(path), path)
+
+
+def certificate_of(value: dict[str, Any], path: Path) -> SealedCertificate:
+    """What :func:`read_certificate` makes of the JSON ``value``; errors call its place ``path``."""
     _require_form(value, path)
     found = str(value["sha256"])
     expected = _digest(value)
@@ -204,14 +208,23 @@ def _read_json(path: Path) -> dict[str, Any]:
     if len(data) > MAX_BYTES:
         raise _malformed(path, "(root)", f"more than {MAX_BYTES:,} bytes")
     try:
+        value = strict_json(data)
+    except ValueError as error:
+        raise _malformed(path, "(root)", str(error)) from error
+    if not isinstance(value, dict):
+        raise _malformed(path, "(root)", f"JSON, but a {type(value).__name__} and no object")
+    return value
+
+
+def strict_json(data: bytes) -> Any:
+    """JSON from anywhere; raises ``ValueError`` for what is none, a field given twice, or too deep nesting."""
+    try:
         value = json.loads(data, object_pairs_hook=_without_repetition, parse_constant=_no_number)
         if _deeper_than(value, MAX_DEPTH):
             raise ValueError(f"lists and objects in one another, more than {MAX_DEPTH} deep")
         canonical_json(value)
-    except (ValueError, RecursionError) as error:
-        raise _malformed(path, "(root)", str(error)) from error
-    if not isinstance(value, dict):
-        raise _malformed(path, "(root)", f"JSON, but a {type(value).__name__} and no object")
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
     return value
 
 

@@ -1,0 +1,219 @@
+"""What a trained policy answers to one relation record: its greedy order, and the exact probability of every order.
+
+The policy is a finished run of an experiment at one of its checkpoints, or the frozen backbone alone. No dataset is
+opened and nothing is written. Not covered: reading a record (:mod:`vcrt.records.stated`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import factorial
+
+import torch
+
+from vcrt.errors import RunError, UnknownNameError
+from vcrt.objective.orbit_mass import orbit_log_mass
+from vcrt.orders import Order, all_orders, order_columns
+from vcrt.policy.backbone import Backbone
+from vcrt.policy.backends import choose_backend
+from vcrt.policy.interface import tree_depth
+from vcrt.policy.scoring import CausalModel, Prompt, greedy_orders, score_orders
+from vcrt.policy.self_check import self_check
+from vcrt.protocol.evaluation import FROZEN_AS
+from vcrt.protocol.experiment import Experiment, device_of, planned_backbone, read_finished_run
+from vcrt.protocol.plan import Plan, PlannedRun
+from vcrt.randomness import generator
+from vcrt.records.policy_view import PolicyRecord
+from vcrt.records.stated import StatedRecord, pointed
+from vcrt.training.checkpoint import load_checkpoint
+from vcrt.training.methods import Method, method
+from vcrt.training.run import checkpoint_path, start
+
+#: The run that is asked where there are several: the only one of this method, if there is only one.
+DEFAULT_METHOD = "vcrt"
+#: Operations of the record on which the backend is checked: as many as training's records have.
+_CHECKED = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """A policy with its name: the run, update and checkpoint digest, all ``None`` for the frozen backbone."""
+
+    backbone: Backbone
+    model: CausalModel
+    method: Method
+    run: str | None
+    update: int | None
+    checkpoint: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answered:
+    """An order by the operations' places, its probability, and whether it keeps every required pair."""
+
+    order: Order
+    probability: float
+    is_legal: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """What a policy answers to a record.
+
+    ``greedy`` is ``None`` if it is no order, which only the token interface allows, as it does a ``malformed``
+    probability. ``orbit_mass`` is the total probability of the ``num_legal`` orders that keep every required pair.
+    """
+
+    greedy: Answered | None
+    orbit_mass: float
+    num_legal: int
+    num_orders: int
+    malformed: float | None
+    alternatives: tuple[Answered, ...]
+    """The most probable orders but the greedy one, the best first."""
+
+
+def chosen_run(plan: Plan, name: str | None) -> PlannedRun:
+    """The planned run of that name; without one, the only run, or the only one of ``DEFAULT_METHOD``.
+
+    Raises :class:`UnknownNameError` for a name that is not planned, and :class:`RunError` with the names if there are
+    several to choose from.
+    """
+    runs = {run.name: run for run in plan.runs}
+    if name is not None:
+        if name not in runs:
+            raise UnknownNameError.of("run", name, runs)
+        return runs[name]
+    candidates = list(plan.runs)
+    if len(candidates) > 1:
+        candidates = [run for run in plan.runs if run.method == DEFAULT_METHOD]
+    if len(candidates) != 1:
+        raise RunError(
+            "which run?",
+            found=f"{len(candidates)} runs of {DEFAULT_METHOD} among {len(runs)} runs",
+            expected=f"one of {', '.join(runs)}",
+            remedy=f"for example: --run {(candidates or list(plan.runs))[0].name}",
+        )
+    return candidates[0]
+
+
+def load_policy(experiment: Experiment, run: PlannedRun, *, update: int | None = None) -> Policy:
+    """The policy of a finished run after ``update``, by default the last one.
+
+    Raises :class:`RunError` if the run is not finished, if one of its files was altered, or if it has no checkpoint of
+    that update, and as :func:`planned_backbone`.
+    """
+    plan = experiment.plan
+    finished = read_finished_run(experiment, run)
+    kept = max(finished.digests) if update is None else update
+    if kept not in finished.digests:
+        raise RunError(
+            "the run has no checkpoint of this update",
+            where=str(finished.directory),
+            found=f"update {kept}",
+            expected=f"one of {', '.join(map(str, sorted(finished.digests)))}",
+        )
+    backbone = planned_backbone(plan, device=device_of(plan))
+    state = start(plan.config_of(run), backbone, seed=plan.run_seed(run.seed))
+    load_checkpoint(
+        state,
+        checkpoint_path(finished.directory, kept),
+        identity=plan.identity(run),
+        expected_digest=finished.digests[kept],
+    )
+    return Policy(
+        backbone=backbone,
+        model=state.model,
+        # The plan's own definition, which its hash covers, whatever the method has become since.
+        method=Method(**plan.definitions[run.method]),
+        run=run.name,
+        update=kept,
+        checkpoint=finished.digests[kept],
+    )
+
+
+def frozen_policy(experiment: Experiment, run: PlannedRun | None = None) -> Policy:
+    """The backbone alone, asked as the run's method asks it; by default through pointers on sorted records."""
+    plan = experiment.plan
+    backbone = planned_backbone(plan, device=device_of(plan))
+    return Policy(
+        backbone=backbone,
+        model=backbone.model,
+        method=method(FROZEN_AS) if run is None else Method(**plan.definitions[run.method]),
+        run=None,
+        update=None,
+        checkpoint=None,
+    )
+
+
+@torch.no_grad()
+def decide(
+    policy: Policy, stated: StatedRecord, *, seed: int = 0, num_alternatives: int = 3
+) -> Decision:
+    """Ask a policy; ``seed`` draws the record's pointers and what its serialisation leaves to chance.
+
+    The model's scores are compared with naive ones first; raises :class:`vcrt.errors.BackboneError` if they differ or
+    if the record is too long for the model.
+    """
+    shown = pointed(stated, seed)
+    prompt = _prompt(policy, shown.record, seed)
+    interface = policy.method.interface
+    longest = len(prompt.token_ids) + tree_depth(prompt.num_operations, interface)
+    backend = choose_backend(policy.model, "auto", longest=longest)
+    with _one_thread(policy.model):
+        small = _prompt(policy, _first_slots(shown.record, _CHECKED), seed)
+        self_check(policy.model, [small], interface=interface, backend=backend, gradients=False)
+        scores = score_orders(policy.model, [prompt], interface=interface, backend=backend)
+        (greedy,) = greedy_orders(policy.model, [prompt], interface=interface, backend=backend)
+    log_probs = scores.order_log_probs[0].double().cpu()
+
+    columns = all_orders(len(stated.operations))
+    of_record = [tuple(shown.operations[slot] for slot in order) for order in columns]
+    legal = set(stated.legal_orders)
+    members = torch.tensor([order in legal for order in of_record])
+    answers = [
+        Answered(order=order, probability=float(p), is_legal=order in legal)
+        for order, p in zip(of_record, log_probs.exp().tolist(), strict=True)
+    ]
+    chosen = None if greedy is None else answers[order_columns(len(stated.operations))[greedy]]
+    others = sorted(
+        (answer for answer in answers if answer is not chosen),
+        key=lambda answer: (-answer.probability, answer.order),
+    )
+    malformed = scores.malformed_log_prob
+    return Decision(
+        greedy=chosen,
+        orbit_mass=float(orbit_log_mass(log_probs[None], members[None]).exp()),
+        num_legal=len(legal),
+        num_orders=factorial(len(stated.operations)),
+        malformed=None if malformed is None else float(malformed[0].double().exp()),
+        alternatives=tuple(others[:num_alternatives]),
+    )
+
+
+def _prompt(policy: Policy, record: PolicyRecord, seed: int) -> Prompt:
+    draw = generator(seed, "decide", "render")
+    return policy.backbone.encode(record, policy.method.serialisation, draw)
+
+
+def _first_slots(record: PolicyRecord, count: int) -> PolicyRecord:
+    """The record of the first ``count`` slots alone."""
+    return PolicyRecord(
+        record_id=record.record_id,
+        pointers=record.pointers[:count],
+        relations=tuple(r for r in record.relations if max(r.first, r.second) < count),
+    )
+
+
+@contextmanager
+def _one_thread(model: CausalModel) -> Iterator[None]:
+    """One thread for a small model, whose last bits are then the same on every call; restores the number."""
+    before = torch.get_num_threads()
+    is_small = sum(parameter.numel() for parameter in model.parameters()) < 10**7
+    torch.set_num_threads(1 if is_small else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
