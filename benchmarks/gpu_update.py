@@ -1,0 +1,500 @@
+"""One VCRT update of the paper's two language models on a GPU: time, memory, and how far both are from the floor.
+
+    make bench-gpu
+    python benchmarks/gpu_update.py --model qwen3.5-2b --updates 12 --output benchmarks/results/gpu_update.json
+
+The models have the shapes of ``gpu_shapes.py`` and random weights in bfloat16, with the paper's LoRA (rank 64), 2
+prompts x 8 samples x 2 optimiser steps an update. Weights decide nothing here: every update does the same work. Parts,
+in this order, each written to the JSON as soon as it is done, so that a time limit loses nothing:
+
+- ``ours``: update after update, from synchronised device to synchronised device, after a warm-up; median and quartiles;
+  peak memory; tokens through the model forward a second.
+- ``floors``: bytes and FLOPs counted (``gpu_costs.py`` says how), the time that the device's peaks allow, and our share.
+- ``profile``: where an update's time goes, with the device synchronised around each part; it is a little slower so.
+  With prompts in parts or checkpoints, ``backward`` includes scoring again.
+- ``kernels`` (GPU alone): how long the device is busy and how many kernels it runs in an update. What an update takes
+  beyond the busy time is Python and launches; what the busy time takes beyond the floor is kernels.
+- ``naive``: the same update with every order as a sequence of its own.
+- ``trl``: TRL's GRPOTrainer on the same model and prompts (2 prompts x 8 samples x 4 tokens, 2 steps), if it is there.
+
+On a lent GPU, where a command has 10 minutes and the machine is bare: install torch, then
+``pip install -e '.[bench]'``, and run one model a command; ``--parts`` chooses what fits. Where certified records
+cannot be made (no dm-clrs), ``--prompts random`` takes random tokens of the lengths that certified CLRS records have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from gpu_costs import PEAKS, Peak, update_costs
+from gpu_prompts import certified_items, random_items
+from gpu_shapes import SHAPES, parameter_counts, random_model
+
+import vcrt
+import vcrt.training.batch_scores
+import vcrt.training.update
+from vcrt.objective.total import ObjectiveConfig
+from vcrt.policy.adapters import with_adapters
+from vcrt.policy.backends import choose_backend
+from vcrt.policy.interface import tree_depth
+from vcrt.policy.order_tree import order_tree
+from vcrt.policy.self_check import self_check
+from vcrt.training.items import orbit_log_masses
+from vcrt.training.methods import method
+from vcrt.training.presets import PRESETS
+from vcrt.training.update import UpdateConfig, new_state, update
+
+PROMPTS, SAMPLES, EPOCHS, TOKENS = 2, 8, 2, 4
+LIBRARIES = ("torch", "transformers", "peft", "trl", "accelerate", "flash-linear-attention")
+PARTS = ("check", "ours", "floors", "profile", "kernels", "naive", "trl")
+#: The issue's goal for one H200, in milliseconds.
+GOAL_MS = 500.0
+
+
+class Ours:
+    """Training with VCRT, one update a call."""
+
+    def __init__(self, model: Any, items: list[Any], options: Any, backend: str) -> None:
+        self.method, self.items = method("vcrt"), items
+        self.frozen = orbit_log_masses(
+            model, items, interface="pointers", backend=backend, batch_size=PROMPTS
+        )
+        rate = PRESETS["qwen3.5-2b"].learning_rate
+        self.state = new_state(model, seed=0, learning_rate=rate)
+        self.config = UpdateConfig(
+            num_samples=SAMPLES,
+            num_epochs=EPOCHS,
+            backend=backend,
+            prompts_at_a_time=options.prompts_at_a_time,
+        )
+
+    def drawn(self, number: int) -> list[int]:
+        """The items of an update."""
+        first = PROMPTS * number
+        return [index % len(self.items) for index in range(first, first + PROMPTS)]
+
+    def __call__(self) -> None:
+        rows = self.drawn(self.state.update_index)
+        update(
+            self.state,
+            [self.items[row] for row in rows],
+            self.frozen[rows],
+            method=self.method,
+            objective_config=ObjectiveConfig(),
+            config=self.config,
+        )
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done what it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def summary(seconds: list[float]) -> dict[str, Any]:
+    """Median and quartiles in milliseconds."""
+    lower, middle, upper = quantiles(seconds, n=4)
+    return {
+        "median_ms": 1e3 * middle,
+        "quartiles_ms": [1e3 * lower, 1e3 * upper],
+        "updates": len(seconds),
+    }
+
+
+def measured(once: Callable[[], None], options: Any, device: torch.device) -> dict[str, Any]:
+    """Time and peak memory of updates one by one, after a warm-up."""
+    for _ in range(options.warm_up):
+        once()
+    synchronise(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    seconds = []
+    for _ in range(options.updates):
+        began = time.perf_counter()
+        once()
+        synchronise(device)
+        seconds.append(time.perf_counter() - began)
+    return {**summary(seconds), "peak_memory_bytes": peak_memory(device)}
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """The most bytes that tensors took since the last reset; None on a CPU."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+
+
+class Stopwatch:
+    """Seconds in the calls that it wraps, by label, with the device synchronised around each."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.spent: dict[str, float] = {}
+        self.device = device
+
+    def around(self, label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            synchronise(self.device)
+            began = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                synchronise(self.device)
+                self.spent[label] = self.spent.get(label, 0.0) + time.perf_counter() - began
+
+        return call
+
+
+def profile(ours: Ours, options: Any, device: torch.device) -> dict[str, Any]:
+    """Milliseconds and share of each part of an update, means."""
+    watch, module = Stopwatch(device), vcrt.training.update
+    scores = vcrt.training.batch_scores.BatchScores
+    parts = [
+        (module, "score_batch", "forward"),
+        (module, "objective", "objective"),
+        (scores, "pull_back", "backward"),
+        (torch.nn.utils, "clip_grad_norm_", "optimizer: gradient norm"),
+        (ours.state.optimizer, "step", "optimizer: AdamW"),
+    ]
+    with ExitStack() as stack:
+        for owner, name, label in parts:
+            function = getattr(owner, name)
+            stack.enter_context(patch.object(owner, name, wrapped(watch, label, function)))
+        total = watch.around("total", ours)
+        for _ in range(options.updates):
+            total()
+    everything = watch.spent.pop("total")
+    watch.spent["rest: sampling, freezing, the objective's gradient, metrics"] = everything - sum(
+        watch.spent.values()
+    )
+    return {
+        "total_ms": 1e3 * everything / options.updates,
+        "parts": {
+            label: {"ms": 1e3 * spent / options.updates, "share": spent / everything}
+            for label, spent in sorted(watch.spent.items(), key=lambda pair: -pair[1])
+        },
+    }
+
+
+def wrapped(watch: Stopwatch, label: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain function, so that it also works as a method."""
+    timed = watch.around(label, function)
+    return lambda *args, **kwargs: timed(*args, **kwargs)
+
+
+def kernels(ours: Ours, device: torch.device) -> dict[str, Any]:
+    """How busy the device is in one update, and with what."""
+    activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as record:
+        ours()
+        synchronise(device)
+    rows = [
+        event
+        for event in record.key_averages()
+        if event.device_type == torch.autograd.DeviceType.CUDA
+    ]
+    rows.sort(key=lambda event: -event.self_device_time_total)
+    return {
+        "busy_ms": sum(event.self_device_time_total for event in rows) / 1e3,
+        "launches": sum(event.count for event in rows),
+        "longest": [
+            {
+                "name": event.key[:120],
+                "ms": event.self_device_time_total / 1e3,
+                "count": event.count,
+            }
+            for event in rows[:20]
+        ],
+    }
+
+
+def floors(
+    ours: Ours, backend: str, median_ms: float, options: Any, device: torch.device
+) -> dict[str, Any]:
+    """What an update costs by count, what the device's peaks allow, and which share of that we reach."""
+    rows = ours.drawn(0)
+    prompts = [ours.items[row].prompt for row in rows]
+    count = prompts[0].num_operations
+    costs = update_costs(
+        ours.state.model,
+        prompts,
+        order_tree(count, tree_depth(count, "pointers")),
+        backend=backend,
+        epochs=EPOCHS,
+        part_size=options.prompts_at_a_time,
+        checkpointing=options.checkpointing,
+    )
+    peak, source = peak_of(options, device)
+    found = {
+        "flops": sum(costs.flops.values()),
+        "flops_by_part": dict(costs.flops),
+        "flops_by_number_format": dict(costs.flops_by_precision),
+        "bytes": sum(costs.bytes.values()),
+        "bytes_by_part": dict(costs.bytes),
+        "tokens_forward": costs.tokens,
+        "tokens_a_second": costs.tokens / (median_ms / 1e3),
+        "teraflops_a_second": sum(costs.flops.values()) / (median_ms / 1e3) / 1e12,
+        "terabytes_a_second": sum(costs.bytes.values()) / (median_ms / 1e3) / 1e12,
+        "peaks": source,
+    }
+    if peak is None:
+        return {**found, "floor": None, "share_of_roofline": None}
+    floor = costs.floors(peak)
+    return {
+        **found,
+        "peaks": {**asdict(peak), "source": source},
+        "floor": floor,
+        "share_of_roofline": floor["roofline_ms"] / median_ms,
+    }
+
+
+def peak_of(options: Any, device: torch.device) -> tuple[Peak | None, str]:
+    """The device's peaks and where they are from."""
+    given = (options.peak_half_tflops, options.peak_single_tflops, options.peak_bandwidth)
+    if all(value is not None for value in given):
+        half, single, bandwidth = given
+        return Peak(half_tflops=half, single_tflops=single, bandwidth_tb_s=bandwidth), "options"
+    if device.type != "cuda":
+        return None, "none: not a GPU, and no --peak options"
+    name = torch.cuda.get_device_name(device)
+    for key, peak in PEAKS.items():
+        if all(word in name for word in key.split()):
+            return peak, f"NVIDIA's data sheet for {key}; the device is {name}"
+    return None, f"none: {name} is not in the table, give the --peak options"
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """What this ran on."""
+    found: dict[str, Any] = {
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "device": str(device),
+    }
+    if device.type == "cuda":
+        about = torch.cuda.get_device_properties(device)
+        found |= {"gpu": about.name, "gpu_memory_bytes": about.total_memory}
+        found |= {"cuda": torch.version.cuda}
+    return found
+
+
+def versions() -> dict[str, str | None]:
+    """The versions of the libraries; None for one that is not installed."""
+    found: dict[str, str | None] = {"vcrt": vcrt.__version__}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def commit() -> str:
+    """The commit that this tree is at."""
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return "unknown"
+    return answer.stdout.strip() or "unknown"
+
+
+class Results:
+    """The JSON, written whole after each part; models of earlier commands stay in it."""
+
+    def __init__(self, place: Path | None, key: str) -> None:
+        self.place, self.key = place, key
+        self.all: dict[str, Any] = {}
+        if place is not None and place.exists():
+            self.all = json.loads(place.read_text(encoding="utf-8"))
+        self.mine: dict[str, Any] = {}
+        self.all[key] = self.mine
+
+    def put(self, name: str, value: Any) -> None:
+        """Add one part and write."""
+        self.mine[name] = value
+        print(json.dumps({name: value}, indent=2), flush=True)
+        if self.place is None:
+            return
+        self.place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=self.place.parent, delete=False, encoding="utf-8"
+        ) as file:
+            file.write(json.dumps(self.all, indent=2) + "\n")
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, self.place)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """A part that may fail by itself: what it raised is written in its place, and the rest goes on."""
+        try:
+            yield
+        except Exception as error:
+            self.put(name, {"failed": f"{type(error).__name__}: {error}"[:2000]})
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def adapted_model(options: Any, device: torch.device) -> Any:
+    """The model with the paper's adapters, on the device."""
+    settings = PRESETS.get(options.model, PRESETS["qwen3.5-2b"])
+    dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[options.dtype or settings.dtype]
+    model = random_model(SHAPES[options.model], dtype, device)
+    # Adapters are drawn by a generator of the CPU, so that they are the same on every device.
+    model = with_adapters(
+        model.to("cpu"),
+        rank=options.rank or settings.lora_rank,
+        scale=settings.lora_scale,
+        dropout=settings.lora_dropout,
+        seed=0,
+    ).to(device)
+    if options.checkpointing:
+        model.base_model.model.gradient_checkpointing_enable()
+    return model
+
+
+def prompts_for(options: Any, model: Any) -> tuple[list[Any], str]:
+    """Encoded items, and in words what they are."""
+    vocabulary = model.get_input_embeddings().num_embeddings
+    if options.prompts == "certified":
+        items = certified_items(options.records, vocabulary)
+        return items, "certified CLRS records as text, by a byte-level tokenizer made on the spot"
+    return random_items(options.records, vocabulary, options.lengths), (
+        f"random tokens of {options.lengths} tokens, with an orbit of 12 of 24 orders"
+    )
+
+
+def run(options: Any) -> dict[str, Any]:
+    """All parts that were asked for; returns what was written."""
+    device = torch.device(options.device)
+    key = "-".join(
+        [options.model, options.backend]
+        + ["checkpointing"] * options.checkpointing
+        + [f"parts-of-{options.prompts_at_a_time}"] * bool(options.prompts_at_a_time)
+    )
+    results = Results(options.output, key)
+    results.put("what", "one update: 2 prompts x 8 samples x 2 optimiser steps, paper's LoRA")
+    results.put("machine", machine(device))
+    results.put("versions", versions())
+    results.put("commit", commit())
+    results.put("options", {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()})
+    results.put("shape", SHAPES[options.model].to_json())
+    model = adapted_model(options, device)
+    results.put("parameters", parameter_counts(model))
+    items, what = prompts_for(options, model)
+    lengths = [len(item.prompt.token_ids) for item in items]
+    longest = max(lengths) + TOKENS
+    backend = choose_backend(model, options.backend, longest=longest)
+    results.put("prompts", {"what": what, "tokens": lengths})
+    results.put("backend", backend)
+    measure(results, model, items, backend, options, device)
+    return results.mine
+
+
+def measure(
+    results: Results, model: Any, items: list[Any], backend: str, options: Any, device: torch.device
+) -> None:
+    """The parts that were asked for, in the order of PARTS."""
+    wanted = set(options.parts)
+    prompts = [item.prompt for item in items[:PROMPTS]]
+    if "check" in wanted:
+        with results.part("check"):
+            check = self_check(
+                model, prompts, interface="pointers", backend=backend, gradients=False
+            )
+            results.put("check", asdict(check))
+    ours = Ours(model, items, options, backend)
+    if "ours" in wanted:
+        with results.part("ours"):
+            found = measured(ours, options, device)
+            results.put("ours", {**found, "goal_ms": GOAL_MS})
+    median = results.mine.get("ours", {}).get("median_ms")
+    if "floors" in wanted and median:
+        with results.part("floors"):
+            results.put("floors", floors(ours, backend, median, options, device))
+    if "profile" in wanted:
+        with results.part("profile"):
+            results.put("profile", profile(ours, options, device))
+    if "kernels" in wanted:
+        with results.part("kernels"):
+            if device.type == "cuda":
+                results.put("kernels", kernels(ours, device))
+            else:
+                results.put("kernels", {"skipped": "not a GPU"})
+    if "naive" in wanted:
+        with results.part("naive"):
+            naive = measured(Ours(model, items, options, "naive"), options, device)
+            times = naive["median_ms"] / median if median else None
+            results.put("naive", {**naive, "times_ours": times})
+    if "trl" in wanted:
+        with results.part("trl"):
+            results.put("trl", beside_trl(model, items, options, device, median))
+
+
+def beside_trl(
+    model: Any, items: list[Any], options: Any, device: torch.device, median: float | None
+) -> dict[str, Any]:
+    """TRL's update on the same model and prompts, or why it was skipped."""
+    try:
+        from gpu_trl import trl_seconds
+    except ImportError as error:
+        return {"skipped": f"not installed: {error}"}
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    seconds = trl_seconds(
+        model,
+        items,
+        updates=options.updates,
+        warm_up=options.warm_up,
+        sizes=(PROMPTS, SAMPLES, EPOCHS, TOKENS),
+        synchronise=partial(synchronise, device),
+        on_cpu=device.type == "cpu",
+    )
+    found = {**summary(seconds), "peak_memory_bytes": peak_memory(device)}
+    return {**found, "times_ours": found["median_ms"] / median if median else None}
+
+
+def options_from(arguments: list[str] | None = None) -> Any:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=SHAPES, default="qwen3.5-2b")
+    parser.add_argument("--backend", choices=("auto", "tree", "fork", "naive"), default="auto")
+    parser.add_argument("--checkpointing", action="store_true")
+    parser.add_argument("--prompts-at-a-time", type=int)
+    parser.add_argument("--updates", type=int, default=12)
+    parser.add_argument("--warm-up", type=int, default=3)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), help="the preset's if left out")
+    parser.add_argument("--rank", type=int, help="of LoRA; the preset's if left out")
+    parser.add_argument("--prompts", choices=("certified", "random"), default="certified")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[100, 110], help="random prompts")
+    parser.add_argument("--records", type=int, default=4)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--peak-half-tflops", type=float)
+    parser.add_argument("--peak-single-tflops", type=float)
+    parser.add_argument("--peak-bandwidth", type=float, help="TB/s")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args(arguments)
+    if options.updates < 2:
+        parser.error("--updates must be at least 2, for quartiles")
+    return options
+
+
+if __name__ == "__main__":
+    run(options_from())
