@@ -30,7 +30,7 @@ from vcrt.policy.fork_scoring import SHORTEST_TAIL
 from vcrt.policy.naive_scoring import leaves
 from vcrt.policy.order_tree import OrderTree
 from vcrt.policy.pointer_head import HALF, WIDE_VOCABULARY
-from vcrt.policy.scoring import CausalModel, Prompt
+from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
 
 #: The library's chunk of the gated delta rule.
 CHUNK = 64
@@ -71,9 +71,7 @@ def passes_of(prompts: Sequence[Prompt], tree: OrderTree, backend: str) -> list[
     lengths = [len(prompt.token_ids) for prompt in prompts]
     if backend == "tree":
         size = max(lengths) + tree.num_rows - 1
-        return [
-            Pass(rows=len(lengths), tokens=size, cached=0, logits=len(lengths) * tree.num_rows)
-        ]
+        return [Pass(rows=len(lengths), tokens=size, cached=0, logits=len(lengths) * tree.num_rows)]
     width = len(leaves(tree))
     if backend == "naive":
         logits = width * tree.num_choices
@@ -103,47 +101,50 @@ class Work:
 
 def work_of(model: CausalModel, one: Pass, columns: int) -> Iterator[Work]:
     """The work of one pass, layer by layer; ``columns`` of the output layer are computed if it is narrowed."""
-    config = model.config.get_text_config(decoder=True)
-    head = model.get_output_embeddings()
+    inner = unwrapped(model)
+    config, head = inner.config.get_text_config(decoder=True), inner.get_output_embeddings()
     tokens = one.rows * one.tokens
-    # Where the first adapter is: nothing before it has a gradient.
-    first_parent, begun = None, False
+    # The layer of the first adapter: nothing before it has a gradient, nor has what its first projections read.
+    first_layer: list[str] | None = None
     for name, module in model.named_modules():
-        *path, last = name.split(".")
-        adapter = "lora_A" in path or "lora_B" in path
+        layer, projection, adapter = _place(name)
         if module is head:
             yield _head(module, one.logits, columns)
         elif isinstance(module, torch.nn.Linear):
-            layer = path[:-2] if adapter else path[:-1] if last == "base_layer" else path
-            place = (path[-2] if adapter else path[-1]) if adapter or last == "base_layer" else last
-            if adapter and not begun:
-                begun, first_parent = True, layer if "lora_A" in path else None
-            entry = place in ENTRIES and (not begun or path_of(layer, place) == first_parent)
-            slope = begun and not entry if "lora_B" not in path else True
-            yield _linear(module, tokens, adapter=adapter, slope=slope)
-        elif last == "self_attn":
+            if adapter and first_layer is None:
+                first_layer = layer
+            entry = projection in ENTRIES and layer == first_layer
+            slope = adapter == "lora_B" or (first_layer is not None and not entry)
+            yield _linear(module, tokens, adapter=adapter is not None, slope=slope)
+        elif projection == "self_attn":
             width = getattr(config, "head_dim", None)
             width = width or config.hidden_size // config.num_attention_heads
             seen = one.cached + one.tokens
             forward = 4.0 * one.rows * config.num_attention_heads * one.tokens * seen * width
-            size = config.torch_dtype.itemsize if hasattr(config, "torch_dtype") else 2
+            weight = next(module.parameters())
+            size = weight.element_size()
             moved = 2.0 * one.rows * config.num_key_value_heads * seen * width * size
             yield Work(
                 part="attention",
-                precision=_precision(next(module.parameters())),
+                precision=_precision(weight),
                 forward=forward,
-                # The first layer's keys and queries have a gradient if it is adapted.
                 backward=2 * forward,
                 forward_bytes=moved,
                 backward_bytes=2 * moved,
             )
-        elif last == "linear_attn":
-            yield from _delta_rule(config, one, backward=begun)
+        elif projection == "linear_attn":
+            yield from _delta_rule(config, one, backward=first_layer is not None)
 
 
-def path_of(layer: list[str], place: str) -> list[str]:
-    """The path of the layer that a projection is in."""
-    return layer[:-1] if layer and layer[-1] == place else layer
+def _place(name: str) -> tuple[list[str], str, str | None]:
+    """The layer of a module, its own name there, and which part of an adapter it is, if any."""
+    path = name.split(".")
+    adapter = next((part for part in path if part in ("lora_A", "lora_B")), None)
+    if adapter:
+        path = path[: path.index(adapter)]
+    elif path[-1] == "base_layer":
+        path = path[:-1]
+    return path[:-1], path[-1], adapter
 
 
 def _precision(parameter: torch.Tensor) -> str:

@@ -31,11 +31,10 @@ def certified_items(count: int, vocabulary: int) -> list[EncodedItem]:
     encode = TextEncoder(
         form=form, pointers=choose_pointers(form), num_embeddings=vocabulary, max_length=None
     )
-    schemas = {name: some[:1] for name, some in select_schemas(("clrs",)).items()}
+    schemas = {name: some[:count] for name, some in select_schemas(("clrs",)).items()}
+    each = {name: -(-count // len(some)) for name, some in schemas.items()}
     with tempfile.TemporaryDirectory() as folder:
-        dataset = make_dataset(
-            sampled(schemas, {"clrs": count}, seed=0), Path(folder) / "dataset", jobs=1
-        )
+        dataset = make_dataset(sampled(schemas, each, seed=0), Path(folder) / "dataset", jobs=1)
         records = [item.supervised for item in load_items(dataset, "clrs")]
     return encode_items(records[:count], method("vcrt"), seed=0, encode=encode)
 

@@ -66,7 +66,8 @@ SHAPES: Mapping[str, Shape] = {
             "vocabulary, head widths, key heads, convolution and one full attention layer in four: the library's "
             "defaults for the family; width 2048: users of the model report it",
             "the assumed numbers are remembered from the model's card, which could not be read here; together they "
-            "give 1.9 billion parameters of text model, which suits the name",
+            "give 1.88 billion parameters of text model, which suits the name; the 0.8B model of the family has the "
+            "same layers and heads in public training scripts",
             "the text model alone: the vision tower takes no part in training",
         ),
     ),

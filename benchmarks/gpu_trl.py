@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from datasets import Dataset
-from gpu_prompts import EncodedItem
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from vcrt.orders import all_orders
+from vcrt.training.items import EncodedItem
 from vcrt.training.presets import LANGUAGE_MODEL_LEARNING_RATE
 
 

@@ -7,13 +7,16 @@ The models have the shapes of ``gpu_shapes.py`` and random weights in bfloat16, 
 prompts x 8 samples x 2 optimiser steps an update. Weights decide nothing here: every update does the same work. Parts,
 in this order, each written to the JSON as soon as it is done, so that a time limit loses nothing:
 
-- ``ours``: update after update, from synchronised device to synchronised device, after a warm-up; median and quartiles;
-  peak memory; tokens through the model forward a second.
-- ``floors``: bytes and FLOPs counted (``gpu_costs.py`` says how), the time that the device's peaks allow, and our share.
+- ``check``: the backend beside the naive one on this model, as before any training.
+- ``ours``: update after update, from synchronised device to synchronised device, after a warm-up; median and quartiles,
+  peak memory.
+- ``floors``: bytes and FLOPs counted (``gpu_costs.py`` says how), the time that the device's peaks allow, our share of
+  it, and tokens through the model forward a second.
 - ``profile``: where an update's time goes, with the device synchronised around each part; it is a little slower so.
   With prompts in parts or checkpoints, ``backward`` includes scoring again.
-- ``kernels`` (GPU alone): how long the device is busy and how many kernels it runs in an update. What an update takes
-  beyond the busy time is Python and launches; what the busy time takes beyond the floor is kernels.
+- ``kernels`` (GPU alone): how long the device is busy and how many kernels it runs in an update. ``between`` then says
+  what lies between the floor and us: what an update takes beyond the busy time is Python and launches, what the busy
+  time takes beyond the floor is kernels.
 - ``naive``: the same update with every order as a sequence of its own.
 - ``trl``: TRL's GRPOTrainer on the same model and prompts (2 prompts x 8 samples x 4 tokens, 2 steps), if it is there.
 
@@ -55,6 +58,7 @@ from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.order_tree import order_tree
+from vcrt.policy.prompts import unwrapped
 from vcrt.policy.self_check import self_check
 from vcrt.training.items import orbit_log_masses
 from vcrt.training.methods import method
@@ -110,7 +114,7 @@ def synchronise(device: torch.device) -> None:
 
 def summary(seconds: list[float]) -> dict[str, Any]:
     """Median and quartiles in milliseconds."""
-    lower, middle, upper = quantiles(seconds, n=4)
+    lower, middle, upper = quantiles(seconds, n=4, method="inclusive")
     return {
         "median_ms": 1e3 * middle,
         "quartiles_ms": [1e3 * lower, 1e3 * upper],
@@ -205,7 +209,7 @@ def kernels(ours: Ours, device: torch.device) -> dict[str, Any]:
     rows = [
         event
         for event in record.key_averages()
-        if event.device_type == torch.autograd.DeviceType.CUDA
+        if event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
     ]
     rows.sort(key=lambda event: -event.self_device_time_total)
     return {
@@ -259,6 +263,21 @@ def floors(
         "peaks": {**asdict(peak), "source": source},
         "floor": floor,
         "share_of_roofline": floor["roofline_ms"] / median_ms,
+    }
+
+
+def between(found: dict[str, Any]) -> dict[str, float] | None:
+    """What lies between the floor and an update's time, in milliseconds; None without a GPU's numbers."""
+    floor = (found.get("floors") or {}).get("floor")
+    busy = (found.get("kernels") or {}).get("busy_ms")
+    median = (found.get("ours") or {}).get("median_ms")
+    if not floor or busy is None or median is None:
+        return None
+    return {
+        "floor_ms": floor["roofline_ms"],
+        "kernels_beyond_the_floor_ms": busy - floor["roofline_ms"],
+        "python_and_launches_ms": median - busy,
+        "update_ms": median,
     }
 
 
@@ -365,7 +384,7 @@ def adapted_model(options: Any, device: torch.device) -> Any:
         seed=0,
     ).to(device)
     if options.checkpointing:
-        model.base_model.model.gradient_checkpointing_enable()
+        unwrapped(model).gradient_checkpointing_enable()
     return model
 
 
@@ -393,7 +412,9 @@ def run(options: Any) -> dict[str, Any]:
     results.put("machine", machine(device))
     results.put("versions", versions())
     results.put("commit", commit())
-    results.put("options", {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()})
+    results.put(
+        "options", {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()}
+    )
     results.put("shape", SHAPES[options.model].to_json())
     model = adapted_model(options, device)
     results.put("parameters", parameter_counts(model))
@@ -437,6 +458,9 @@ def measure(
                 results.put("kernels", kernels(ours, device))
             else:
                 results.put("kernels", {"skipped": "not a GPU"})
+        results.put("between", between(results.mine))
+    # Its optimiser's moments must not count as the memory of what follows.
+    del ours
     if "naive" in wanted:
         with results.part("naive"):
             naive = measured(Ours(model, items, options, "naive"), options, device)
