@@ -20,6 +20,8 @@ in this order, each written to the JSON as soon as it is done, so that a time li
 - ``naive``: the same update with every order as a sequence of its own.
 - ``trl``: TRL's GRPOTrainer on the same model and prompts (2 prompts x 8 samples x 4 tokens, 2 steps), if it is there.
 
+``--device meta --peaks H200`` counts and gives the floors of that device without having one.
+
 On a lent GPU, where a command has 10 minutes and the machine is bare: install torch, then
 ``pip install -e '.[bench]'``, and run one model a command; ``--parts`` chooses what fits. Where certified records
 cannot be made (no dm-clrs), ``--prompts random`` takes random tokens of the lengths that certified CLRS records have.
@@ -227,14 +229,17 @@ def kernels(ours: Ours, device: torch.device) -> dict[str, Any]:
 
 
 def floors(
-    ours: Ours, backend: str, median_ms: float, options: Any, device: torch.device
+    model: Any,
+    prompts: list[Any],
+    backend: str,
+    median_ms: float | None,
+    options: Any,
+    device: torch.device,
 ) -> dict[str, Any]:
-    """What an update costs by count, what the device's peaks allow, and which share of that we reach."""
-    rows = ours.drawn(0)
-    prompts = [ours.items[row].prompt for row in rows]
+    """What an update costs by count, what the device's peaks allow, and which share of that ``median_ms`` reaches."""
     count = prompts[0].num_operations
     costs = update_costs(
-        ours.state.model,
+        model,
         prompts,
         order_tree(count, tree_depth(count, "pointers")),
         backend=backend,
@@ -243,26 +248,26 @@ def floors(
         checkpointing=options.checkpointing,
     )
     peak, source = peak_of(options, device)
+    flops, moved = sum(costs.flops.values()), sum(costs.bytes.values())
     found = {
-        "flops": sum(costs.flops.values()),
+        "flops": flops,
         "flops_by_part": dict(costs.flops),
         "flops_by_number_format": dict(costs.flops_by_precision),
-        "bytes": sum(costs.bytes.values()),
+        "bytes": moved,
         "bytes_by_part": dict(costs.bytes),
         "tokens_forward": costs.tokens,
-        "tokens_a_second": costs.tokens / (median_ms / 1e3),
-        "teraflops_a_second": sum(costs.flops.values()) / (median_ms / 1e3) / 1e12,
-        "terabytes_a_second": sum(costs.bytes.values()) / (median_ms / 1e3) / 1e12,
-        "peaks": source,
+        "peaks": {"source": source, **(asdict(peak) if peak else {})},
+        "floor": costs.floors(peak) if peak else None,
     }
-    if peak is None:
-        return {**found, "floor": None, "share_of_roofline": None}
-    floor = costs.floors(peak)
+    if median_ms is None:
+        return found
+    seconds = median_ms / 1e3
     return {
         **found,
-        "peaks": {**asdict(peak), "source": source},
-        "floor": floor,
-        "share_of_roofline": floor["roofline_ms"] / median_ms,
+        "tokens_a_second": costs.tokens / seconds,
+        "teraflops_a_second": flops / seconds / 1e12,
+        "terabytes_a_second": moved / seconds / 1e12,
+        "share_of_roofline": found["floor"]["roofline_ms"] / median_ms if peak else None,
     }
 
 
@@ -287,6 +292,8 @@ def peak_of(options: Any, device: torch.device) -> tuple[Peak | None, str]:
     if all(value is not None for value in given):
         half, single, bandwidth = given
         return Peak(half_tflops=half, single_tflops=single, bandwidth_tb_s=bandwidth), "options"
+    if options.peaks:
+        return PEAKS[options.peaks], f"NVIDIA's data sheet for {options.peaks}, by option"
     if device.type != "cuda":
         return None, "none: not a GPU, and no --peak options"
     name = torch.cuda.get_device_name(device)
@@ -377,7 +384,7 @@ def adapted_model(options: Any, device: torch.device) -> Any:
     model = random_model(SHAPES[options.model], dtype, device)
     # Adapters are drawn by a generator of the CPU, so that they are the same on every device.
     model = with_adapters(
-        model.to("cpu"),
+        model if device.type == "meta" else model.to("cpu"),
         rank=options.rank or settings.lora_rank,
         scale=settings.lora_scale,
         dropout=settings.lora_dropout,
@@ -434,21 +441,24 @@ def measure(
     """The parts that were asked for, in the order of PARTS."""
     wanted = set(options.parts)
     prompts = [item.prompt for item in items[:PROMPTS]]
-    if "check" in wanted:
+    if "check" in wanted and device.type != "meta":
         with results.part("check"):
             check = self_check(
                 model, prompts, interface="pointers", backend=backend, gradients=False
             )
             results.put("check", asdict(check))
+    if device.type == "meta":
+        results.put("floors", floors(model, prompts, backend, None, options, device))
+        return
     ours = Ours(model, items, options, backend)
     if "ours" in wanted:
         with results.part("ours"):
             found = measured(ours, options, device)
             results.put("ours", {**found, "goal_ms": GOAL_MS})
     median = results.mine.get("ours", {}).get("median_ms")
-    if "floors" in wanted and median:
+    if "floors" in wanted:
         with results.part("floors"):
-            results.put("floors", floors(ours, backend, median, options, device))
+            results.put("floors", floors(model, prompts, backend, median, options, device))
     if "profile" in wanted:
         with results.part("profile"):
             results.put("profile", profile(ours, options, device))
@@ -510,6 +520,9 @@ def options_from(arguments: list[str] | None = None) -> Any:
     parser.add_argument("--lengths", type=int, nargs="+", default=[100, 110], help="random prompts")
     parser.add_argument("--records", type=int, default=4)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--peaks", choices=PEAKS, help="of this device; the found one's if left out"
+    )
     parser.add_argument("--peak-half-tflops", type=float)
     parser.add_argument("--peak-single-tflops", type=float)
     parser.add_argument("--peak-bandwidth", type=float, help="TB/s")
