@@ -58,12 +58,16 @@ PEAKS: Mapping[str, Peak] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """One run through the model: ``rows`` sequences of ``tokens`` behind ``cached`` ones, ``logits`` rows of logits."""
+    """One run through the model: ``rows`` sequences of ``tokens`` behind ``cached`` ones, ``logits`` rows of logits.
+
+    ``continued`` if another run begins with the states that this one ends with.
+    """
 
     rows: int
     tokens: int
     cached: int
     logits: int
+    continued: bool = False
 
 
 def passes_of(prompts: Sequence[Prompt], tree: OrderTree, backend: str) -> list[Pass]:
@@ -78,7 +82,9 @@ def passes_of(prompts: Sequence[Prompt], tree: OrderTree, backend: str) -> list[
         return [Pass(rows=width, tokens=n + tree.depth, cached=0, logits=logits) for n in lengths]
     found = []
     for length, count in Counter(lengths).items():
-        found.append(Pass(rows=count, tokens=length, cached=0, logits=count))
+        found.append(
+            Pass(rows=count, tokens=length, cached=0, logits=count, continued=tree.depth > 0)
+        )
         if tree.depth:
             tail = max(tree.depth, SHORTEST_TAIL)
             nodes = count * (tree.num_rows - 1)
@@ -189,11 +195,14 @@ def _delta_rule(config: Any, one: Pass, *, backward: bool) -> Iterator[Work]:
     chunks = one.rows * -(-one.tokens // CHUNK) * heads
     products = chunks * (2.0 * CHUNK**2 * (2 * keys + values) + 6.0 * CHUNK * keys * values)
     solves = float(chunks * CHUNK**2 * (keys + values))
+    # An empty state has no gradient, nor has one that nothing reads: a product's two gradients less for each.
+    without = (one.cached == 0) + (not one.continued)
+    spared = without * one.rows * heads * 4.0 * CHUNK * keys * values
     state = 4.0 * one.rows * heads * keys * values
     channels = 2 * config.linear_num_key_heads * keys + heads * values
     convolution = 2.0 * config.linear_conv_kernel_dim * channels * tokens
     parts = {
-        "delta rule": (products, 2 * products + 2 * solves, state),
+        "delta rule": (products, 2 * products + 2 * solves - spared, state),
         "delta rule, triangular solves": (solves, solves, 0.0),
         "convolution": (convolution, convolution, 8.0 * channels * tokens),
     }

@@ -20,8 +20,8 @@ from vcrt.policy.interface import tree_depth  # noqa: E402
 from vcrt.policy.order_tree import order_tree  # noqa: E402
 
 torch.set_num_threads(1)
-#: What is left out of the count: the first chunk's empty state, the padding of convolutions, the last state.
-TOLERANCE = 0.05
+#: What is left out of the count: the padding of convolutions and their weights' part in the backward pass.
+TOLERANCE = 0.01
 TREE = order_tree(4, tree_depth(4, "pointers"))
 
 
@@ -138,5 +138,4 @@ def test_counted_flops_agree_with_pytorch(model, backend, more):
     # Nor has it one for triangular solves.
     found = sum(n for part, n in costs.flops.items() if "triangular" not in part)
     ratio = found / counter.get_total_flops()
-    print(model, backend, more, ratio)
     assert ratio == pytest.approx(1, abs=TOLERANCE)
