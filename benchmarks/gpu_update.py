@@ -22,9 +22,10 @@ in this order, each written to the JSON as soon as it is done, so that a time li
 
 ``--device meta --peaks H200`` counts and gives the floors of that device without having one.
 
-On a lent GPU, where a command has 10 minutes and the machine is bare: install torch, then
-``pip install -e '.[bench]'``, and run one model a command; ``--parts`` chooses what fits. Where certified records
-cannot be made (no dm-clrs), ``--prompts random`` takes random tokens of the lengths that certified CLRS records have.
+On a lent GPU, where a command has a time limit and the machine is bare: bring or install torch and
+``pip install -e '.[bench]'``, run one model a command, and choose with ``--parts`` what fits; a later command adds its
+model to the same file. Certified records need dm-clrs and half a minute; without it, ``--prompts random`` takes random
+tokens, by default about as many as a record of four steps has (an estimate, not a measurement).
 """
 
 from __future__ import annotations
@@ -517,7 +518,7 @@ def options_from(arguments: list[str] | None = None) -> Any:
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), help="the preset's if left out")
     parser.add_argument("--rank", type=int, help="of LoRA; the preset's if left out")
     parser.add_argument("--prompts", choices=("certified", "random"), default="certified")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[100, 110], help="random prompts")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[56, 60], help="random prompts")
     parser.add_argument("--records", type=int, default=4)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument(
