@@ -10,15 +10,11 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from vcrt.certification.config import sampled
-from vcrt.cli.selection import select_schemas
 from vcrt.orders import all_orders
 from vcrt.policy.order_tree import order_tree
 from vcrt.policy.pointers import choose_pointers
 from vcrt.policy.scoring import Prompt
 from vcrt.policy.text import ASK, INSTRUCTION, TextEncoder, TextForm
-from vcrt.records.dataset import load_items
-from vcrt.records.freezing import make_dataset
 from vcrt.training.items import EncodedItem, encode_items
 from vcrt.training.methods import method
 
@@ -27,6 +23,12 @@ OPERATIONS = 4
 
 def certified_items(count: int, vocabulary: int) -> list[EncodedItem]:
     """Records of CLRS, certified now, as text for a tokenizer made on the spot."""
+    # A machine lent for its GPU may not have what environments need.
+    from vcrt.certification.config import sampled
+    from vcrt.cli.selection import select_schemas
+    from vcrt.records.dataset import load_items
+    from vcrt.records.freezing import make_dataset
+
     form = TextForm(tokenizer=byte_level_tokenizer(), style="plain")
     encode = TextEncoder(
         form=form, pointers=choose_pointers(form), num_embeddings=vocabulary, max_length=None

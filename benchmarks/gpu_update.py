@@ -24,8 +24,8 @@ in this order, each written to the JSON as soon as it is done, so that a time li
 
 On a lent GPU, where a command has a time limit and the machine is bare: bring or install torch and
 ``pip install -e '.[bench]'``, run one model a command, and choose with ``--parts`` what fits; a later command adds its
-model to the same file. Certified records need dm-clrs and half a minute; without it, ``--prompts random`` takes random
-tokens, by default about as many as a record of four steps has (an estimate, not a measurement).
+model to the same file. Certified records need dm-clrs and half a minute; without it, and with
+``--prompts random``, prompts are random tokens, about as many as a record of four steps has (an estimate).
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ from gpu_shapes import SHAPES, parameter_counts, random_model
 import vcrt
 import vcrt.training.batch_scores
 import vcrt.training.update
+from vcrt.errors import VcrtError
 from vcrt.objective.total import ObjectiveConfig
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backends import choose_backend
@@ -399,12 +400,16 @@ def adapted_model(options: Any, device: torch.device) -> Any:
 def prompts_for(options: Any, model: Any) -> tuple[list[Any], str]:
     """Encoded items, and in words what they are."""
     vocabulary = model.get_input_embeddings().num_embeddings
+    why = ""
     if options.prompts == "certified":
-        items = certified_items(options.records, vocabulary)
-        return items, "certified CLRS records as text, by a byte-level tokenizer made on the spot"
-    return random_items(options.records, vocabulary, options.lengths), (
-        f"random tokens of {options.lengths} tokens, with an orbit of 12 of 24 orders"
-    )
+        try:
+            return certified_items(options.records, vocabulary), (
+                "certified CLRS records as text, by a byte-level tokenizer made on the spot"
+            )
+        except (ImportError, VcrtError) as error:
+            why = f"; certified records cannot be made here: {error}"
+    items = random_items(options.records, vocabulary, options.lengths)
+    return items, f"random tokens, with an orbit of 12 of 24 orders{why}"
 
 
 def run(options: Any) -> dict[str, Any]:
