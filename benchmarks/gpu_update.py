@@ -31,29 +31,21 @@ model to the same file. Certified records need dm-clrs and half a minute; withou
 from __future__ import annotations
 
 import argparse
-import gc
-import json
-import os
-import platform
-import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import quantiles
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from gpu_costs import PEAKS, Peak, update_costs
 from gpu_prompts import certified_items, random_items
+from gpu_results import Results, commit, machine, versions
 from gpu_shapes import SHAPES, parameter_counts, random_model
+from gpu_timing import Stopwatch, measured, peak_memory, summary, synchronise
 
-import vcrt
 import vcrt.training.batch_scores
 import vcrt.training.update
 from vcrt.errors import VcrtError
@@ -70,7 +62,6 @@ from vcrt.training.presets import PRESETS
 from vcrt.training.update import UpdateConfig, new_state, update
 
 PROMPTS, SAMPLES, EPOCHS, TOKENS = 2, 8, 2, 4
-LIBRARIES = ("torch", "transformers", "peft", "trl", "accelerate", "flash-linear-attention")
 PARTS = ("check", "ours", "floors", "profile", "kernels", "naive", "trl")
 #: The issue's goal for one H200, in milliseconds.
 GOAL_MS = 500.0
@@ -108,63 +99,6 @@ class Ours:
             objective_config=ObjectiveConfig(),
             config=self.config,
         )
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait until the device has done what it was told."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def summary(seconds: list[float]) -> dict[str, Any]:
-    """Median and quartiles in milliseconds."""
-    lower, middle, upper = quantiles(seconds, n=4, method="inclusive")
-    return {
-        "median_ms": 1e3 * middle,
-        "quartiles_ms": [1e3 * lower, 1e3 * upper],
-        "updates": len(seconds),
-    }
-
-
-def measured(once: Callable[[], None], options: Any, device: torch.device) -> dict[str, Any]:
-    """Time and peak memory of updates one by one, after a warm-up."""
-    for _ in range(options.warm_up):
-        once()
-    synchronise(device)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    seconds = []
-    for _ in range(options.updates):
-        began = time.perf_counter()
-        once()
-        synchronise(device)
-        seconds.append(time.perf_counter() - began)
-    return {**summary(seconds), "peak_memory_bytes": peak_memory(device)}
-
-
-def peak_memory(device: torch.device) -> int | None:
-    """The most bytes that tensors took since the last reset; None on a CPU."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-
-
-class Stopwatch:
-    """Seconds in the calls that it wraps, by label, with the device synchronised around each."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.spent: dict[str, float] = {}
-        self.device = device
-
-    def around(self, label: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            synchronise(self.device)
-            began = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                synchronise(self.device)
-                self.spent[label] = self.spent.get(label, 0.0) + time.perf_counter() - began
-
-        return call
 
 
 def profile(ours: Ours, options: Any, device: torch.device) -> dict[str, Any]:
@@ -303,80 +237,6 @@ def peak_of(options: Any, device: torch.device) -> tuple[Peak | None, str]:
         if all(word in name for word in key.split()):
             return peak, f"NVIDIA's data sheet for {key}; the device is {name}"
     return None, f"none: {name} is not in the table, give the --peak options"
-
-
-def machine(device: torch.device) -> dict[str, Any]:
-    """What this ran on."""
-    found: dict[str, Any] = {
-        "processor": platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "device": str(device),
-    }
-    if device.type == "cuda":
-        about = torch.cuda.get_device_properties(device)
-        found |= {"gpu": about.name, "gpu_memory_bytes": about.total_memory}
-        found |= {"cuda": torch.version.cuda}
-    return found
-
-
-def versions() -> dict[str, str | None]:
-    """The versions of the libraries; None for one that is not installed."""
-    found: dict[str, str | None] = {"vcrt": vcrt.__version__}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
-
-
-def commit() -> str:
-    """The commit that this tree is at."""
-    try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-        )
-    except OSError:
-        return "unknown"
-    return answer.stdout.strip() or "unknown"
-
-
-class Results:
-    """The JSON, written whole after each part; models of earlier commands stay in it."""
-
-    def __init__(self, place: Path | None, key: str) -> None:
-        self.place, self.key = place, key
-        self.all: dict[str, Any] = {}
-        if place is not None and place.exists():
-            self.all = json.loads(place.read_text(encoding="utf-8"))
-        self.mine: dict[str, Any] = {}
-        self.all[key] = self.mine
-
-    def put(self, name: str, value: Any) -> None:
-        """Add one part and write."""
-        self.mine[name] = value
-        print(json.dumps({name: value}, indent=2), flush=True)
-        if self.place is None:
-            return
-        self.place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=self.place.parent, delete=False, encoding="utf-8"
-        ) as file:
-            file.write(json.dumps(self.all, indent=2) + "\n")
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, self.place)
-
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        """A part that may fail by itself: what it raised is written in its place, and the rest goes on."""
-        try:
-            yield
-        except Exception as error:
-            self.put(name, {"failed": f"{type(error).__name__}: {error}"[:2000]})
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
 
 
 def adapted_model(options: Any, device: torch.device) -> Any:
