@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import vcrt.training.run
-from training_fixtures import TOKENIZER, supervised_records, tiny_model
+from training_fixtures import ENCODE, TOKENIZER, supervised_records, tiny_model
 from vcrt.policy.backbone import Backbone
 from vcrt.training.distributed import LaunchedGroup, launched_group
 from vcrt.training.methods import method
@@ -39,7 +39,9 @@ def main():
         checkpoints=(2, 4, 6),
         update=UpdateConfig(prompts_at_a_time=1),
     )
-    backbone = Backbone(model=tiny_model(), tokenizer=TOKENIZER, name="tiny", digest="0" * 64)
+    backbone = Backbone(
+        model=tiny_model(), tokenizer=TOKENIZER, name="tiny", digest="0" * 64, encode=ENCODE
+    )
     original = vcrt.training.run.update
 
     def until_stop(state, *args, **options):
