@@ -18,7 +18,9 @@ FLOW = (
     "report",
     "cli",
 )
-FOUNDATIONS = {"errors", "hashing", "orders", "processes", "progress", "randomness", "storage"}
+FOUNDATIONS = {
+    *("errors", "hashing", "memory", "orders", "processes", "progress", "randomness", "storage"),
+}
 #: Pure rooms: functions on values and arrays, without files, processes or clocks.
 PURE = (
     "orders.py",

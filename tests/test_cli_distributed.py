@@ -49,7 +49,9 @@ def trained(experiment):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("--sharded",)])
+@pytest.mark.parametrize(
+    "options", [(), ("--sharded", "--prompts-at-a-time", "1", "--gradient-checkpointing")]
+)
 def test_two_processes_take_it_through_the_whole_protocol(folder, options):
     alone = planned(folder, f"alone{len(options)}")
     main(["train", str(alone), "--jobs", "1"])
@@ -62,6 +64,8 @@ def test_two_processes_take_it_through_the_whole_protocol(folder, options):
     assert max(float((weights[n] - others[n]).abs().max()) for n in weights) < 1e-5
     (entry,) = open_experiment(shared).ledger.entries("run")
     assert entry.body["processes"] == 2
+    assert entry.body.get("prompts_at_a_time") == (1 if options else None)
+    assert entry.body.get("gradient_checkpointing") == (True if options else None)
     main(["evaluate", str(shared), "--jobs", "1"])
     main(["report", str(shared)])
     assert (shared / "report" / "report.html").is_file()

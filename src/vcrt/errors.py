@@ -103,6 +103,10 @@ class DivergedError(RunError):
     """A training run whose loss or gradient is no longer a finite number."""
 
 
+class OutOfMemory(VcrtError):
+    """Work that needs more memory than there is, on the processor or on a GPU."""
+
+
 class BackboneError(VcrtError):
     """Backbone weights or a tokenizer that are missing, altered or unsuitable."""
 

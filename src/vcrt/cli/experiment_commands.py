@@ -239,6 +239,8 @@ def train(
     jobs: int | None = None,
     num_processes: int = 1,
     sharded: bool = False,
+    prompts_at_a_time: int | None = None,
+    gradient_checkpointing: bool = False,
     trackers: tuple[str, ...] = (),
 ) -> None:
     """Train every run of a plan; a run opens no file of the environment that it holds out.
@@ -253,20 +255,32 @@ def train(
         jobs: Worker processes, one run each; by default as many as there are cores, or one on a GPU.
         num_processes: Processes that share the prompts of each update, one run after another; usually one a GPU.
         sharded: Each of them holds a part of the model (FSDP2) in place of the whole.
+        prompts_at_a_time: Score at most so many prompts at a time, which needs less memory; same result but for
+            rounding.
+        gradient_checkpointing: Compute activations twice instead of keeping them, which needs less memory; same result
+            but for rounding.
         trackers: Names of accelerate's trackers that are told of every update: trackio, tensorboard, wandb, ...
     """
     from vcrt.cli.launching import launch
     from vcrt.protocol.experiment import open_experiment
     from vcrt.protocol.planned_training import train as run_training
     from vcrt.training.distributed import is_launched, launched_group
+    from vcrt.training.frugality import Frugality
     from vcrt.training.tracking import require_trackers
 
     opened = open_experiment(experiment)
     require_trackers(trackers)
+    frugality = Frugality(
+        prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
+    )
     if (num_processes > 1 or sharded) and not is_launched():
-        resumed = ["--resume"] if resume else []
+        options = ["--resume"] if resume else []
         told = ["--trackers", *trackers] if trackers else []
-        launch(["train", str(experiment), *resumed, *told], num_processes, sharded=sharded)
+        if prompts_at_a_time is not None:
+            options += ["--prompts-at-a-time", str(prompts_at_a_time)]
+        if gradient_checkpointing:
+            options += ["--gradient-checkpointing"]
+        launch(["train", str(experiment), *options, *told], num_processes, sharded=sharded)
         return
     group = launched_group()
     console = plain_console(quiet=group.rank > 0)
@@ -278,6 +292,7 @@ def train(
             progress=progress,
             group=group,
             trackers=trackers,
+            frugality=frugality,
         )
     console.print(f"{len(digests)} runs at their last update", highlight=False, soft_wrap=True)
     console.print(f"next: vcrt evaluate {experiment}", highlight=False, soft_wrap=True)

@@ -15,6 +15,7 @@ from vcrt import __version__
 from vcrt.cli import data_commands, experiment_commands
 from vcrt.cli.system_errors import named_error
 from vcrt.errors import VcrtError
+from vcrt.memory import is_out_of_memory, out_of_memory
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": experiment_commands.demo,
@@ -77,6 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except OSError as error:
         named = named_error(error)
+        errors.print(f"[bold red]error:[/] {_escape(str(named))}", highlight=False, soft_wrap=True)
+        sys.exit(named.exit_code)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        named = out_of_memory(error)
         errors.print(f"[bold red]error:[/] {_escape(str(named))}", highlight=False, soft_wrap=True)
         sys.exit(named.exit_code)
     except KeyboardInterrupt:

@@ -12,7 +12,7 @@ hybrids has an MLP that is adapted; ``in_proj_a`` and ``in_proj_b`` set decays w
 Mamba's fused kernels read ``out_proj.weight`` past any adapter, so that one is never adapted.
 
 Adapters begin as zero, so that the adapted model is the backbone until its first update. Not covered: saving (a
-checkpoint holds every trainable parameter), and how scoring treats dropout.
+checkpoint holds every trainable parameter), and when dropout acts (:mod:`vcrt.policy.shared_dropout`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import torch
 
 from vcrt.errors import BackboneError
 from vcrt.policy.scoring import CausalModel
+from vcrt.policy.shared_dropout import SharedDropout
 from vcrt.randomness import derive_seed
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "query_key_value")
@@ -88,17 +89,17 @@ def with_adapters(
     """The model with its own weights frozen and adapters of ``rank``, whose product is multiplied by ``scale``.
 
     On a model in bfloat16 the adapters are in float32: steps of a small learning rate would be lost otherwise. Draws
-    come from ``seed`` alone. ``dropout`` acts on the adapters' inputs in training mode. Raises as :func:`find_targets`.
+    come from ``seed`` alone. ``dropout`` is the share of an adapter's input features that an update drops
+    (:mod:`vcrt.policy.shared_dropout`). Raises as :func:`find_targets`.
     """
     # Slow to import, and needed for adapters alone.
     from peft import LoraConfig, get_peft_model
+    from peft.tuners.lora import LoraLayer
 
     targets = find_targets(model, recurrent=recurrent)
     # The library asks for an integer here, and computes lora_alpha / r with whatever it gets.
     alpha: Any = scale * rank
-    config = LoraConfig(
-        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=list(targets), bias="none"
-    )
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), bias="none")
     # The library initialises from the global generator: leave that as it was, and draw again from our own.
     with torch.random.fork_rng(devices=[]):
         adapted = get_peft_model(model, config)
@@ -109,4 +110,9 @@ def with_adapters(
                 # As the library does: uniform, of variance 1 / (3 * inputs).
                 bound = 1 / math.sqrt(parameter.shape[1])
                 parameter.uniform_(-bound, bound, generator=draw)
+    if dropout:
+        layers: list[Any] = [m for m in adapted.modules() if isinstance(m, LoraLayer)]
+        for layer in layers:
+            for name in layer.lora_A:
+                layer.lora_dropout[name] = SharedDropout(dropout, layer.in_features)
     return adapted.eval()

@@ -16,6 +16,7 @@ import torch
 
 from vcrt.errors import RunError
 from vcrt.hashing import Json, json_digest
+from vcrt.memory import naming_out_of_memory
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.self_check import self_check
 from vcrt.processes import in_fresh_processes
@@ -33,6 +34,7 @@ from vcrt.protocol.experiment import (
 from vcrt.protocol.plan import PlannedRun
 from vcrt.randomness import generator
 from vcrt.records.dataset import Item
+from vcrt.training.frugality import LAVISH, Frugality
 from vcrt.training.group import ALONE, Group
 from vcrt.training.methods import Method, method
 from vcrt.training.run import RunConfig, episode_order, latest_checkpoint, train_run, updates_logged
@@ -44,6 +46,7 @@ from vcrt.training.update import UpdateMetrics
 class _TrainJob:
     path: Path
     run: PlannedRun
+    frugality: Frugality = LAVISH
     trackers: tuple[str, ...] = ()
 
 
@@ -55,13 +58,15 @@ def train(
     progress: Progress = SILENT,
     group: Group = ALONE,
     trackers: tuple[str, ...] = (),
+    frugality: Frugality = LAVISH,
 ) -> dict[str, str]:
     """Train every planned run that the ledger does not record as finished; returns all checkpoint digests by run.
 
     With a ``group`` of several processes, all of them call this together and train one run after another, and ``jobs``
     counts for nothing; otherwise each run has a worker process of its own, ``jobs`` at a time. ``trackers`` are names
     of accelerate's, which are told of every update. Raises :class:`RunError` before any training if a run was
-    interrupted and ``resume`` is not set, and :class:`vcrt.errors.UnavailableError` for a tracker that is not there.
+    interrupted and ``resume`` is not set, :class:`vcrt.errors.UnavailableError` for a tracker that is not there, and
+    :class:`vcrt.errors.OutOfMemory`, with what would need less, where a run stops for lack of memory.
     """
     require_trackers(trackers)
     with experiment.sole_writer() if group.rank == 0 else nullcontext():
@@ -70,9 +75,9 @@ def train(
         pending = _pending(experiment, resume)
         group.wait()
         if pending and group.size > 1:
-            _train_together(experiment, pending, group, progress, trackers)
+            _train_together(experiment, pending, group, progress, frugality, trackers)
         elif pending:
-            _train_apart(experiment, pending, jobs, progress, trackers)
+            _train_apart(experiment, pending, jobs, progress, frugality, trackers)
         return _last_digests(experiment)
 
 
@@ -100,11 +105,12 @@ def _train_apart(
     pending: list[PlannedRun],
     jobs: int,
     progress: Progress,
+    frugality: Frugality,
     trackers: tuple[str, ...],
 ) -> None:
     """Each run in a process of its own."""
     shown = _Shown.of(experiment, pending, progress)
-    arguments = [_TrainJob(experiment.path, run, trackers) for run in pending]
+    arguments = [_TrainJob(experiment.path, run, frugality, trackers) for run in pending]
     results = in_fresh_processes(
         _train_job, arguments, jobs=jobs, error=RunError, on_wait=shown.show
     )
@@ -118,12 +124,13 @@ def _train_together(
     pending: list[PlannedRun],
     group: Group,
     progress: Progress,
+    frugality: Frugality,
     trackers: tuple[str, ...],
 ) -> None:
     """One run after another, each by all processes; the first one records them."""
     shown = _Shown.of(experiment, pending, progress)
     for run in pending:
-        job = _TrainJob(experiment.path, run, trackers if group.rank == 0 else ())
+        job = _TrainJob(experiment.path, run, frugality, trackers if group.rank == 0 else ())
         finished = _train_job(job, group, shown.show if group.rank == 0 else _nothing)
         if group.rank == 0:
             experiment.ledger.append("run", {"run": run.name, **finished})
@@ -173,13 +180,14 @@ def _train_job(
     """Train one run; what the ledger records of it.
 
     That is its checkpoints' digests by update, the CPU seconds of the process that finished it (the first of several),
-    and how many processes shared it, if more than one.
+    how many processes shared it, if more than one, and how it saved memory, if it did.
     """
     began = time.process_time()
     # One thread: the last bits of a sum depend on how many threads share it.
     torch.set_num_threads(1)
     experiment = open_experiment(job.path)
-    plan, run, config = experiment.plan, job.run, experiment.plan.config_of(job.run)
+    plan, run = experiment.plan, job.run
+    config = job.frugality.config(plan.config_of(run))
     source = load_sources(plan, planned_dataset(plan, without=(run.held_out,)), run.held_out)
     identities = [item.episode_id for item in source.training]
     num_draws = config.num_updates * config.prompts_per_update
@@ -197,10 +205,15 @@ def _train_job(
     # Several processes place it themselves, each on a device of its own.
     backbone = planned_backbone(plan, device=device_of(plan) if group.size == 1 else "cpu")
     chosen = method(run.method)
-    check_scoring(backbone, source.training, chosen, config, plan.seed)
+    job.frugality.apply(backbone.model)
+    with naming_out_of_memory(f"{run.name}, self-check", _less_memory(experiment, job, group)):
+        check_scoring(backbone, source.training, chosen, config, plan.seed)
     settings = {"plan": plan.plan_hash, "method": run.method, "held_out": run.held_out}
     place = experiment.path / "tracking"
-    with tracking(job.trackers, place, run.name, {**settings, "seed": run.seed}) as track:
+    with (
+        tracking(job.trackers, place, run.name, {**settings, "seed": run.seed}) as track,
+        naming_out_of_memory(_progress_of(experiment, run), _less_memory(experiment, job, group)),
+    ):
 
         def on_update(metrics: UpdateMetrics, num_tokens: int) -> None:
             track(metrics, num_tokens)
@@ -223,7 +236,30 @@ def _train_job(
         "checkpoints": {str(update): digest for update, digest in finished.digests.items()},
         "cpu_seconds": round(time.process_time() - began, 1),
         **shared,
+        **job.frugality.record,
     }
+
+
+def _progress_of(experiment: Experiment, run: PlannedRun) -> str:
+    latest = latest_checkpoint(experiment.run_directory(run))
+    return f"{run.name}, which began at {latest.name if latest else 'its first update'}"
+
+
+def _less_memory(experiment: Experiment, job: _TrainJob, group: Group) -> str:
+    """What to do where a run has run out of memory."""
+    ways = []
+    if job.frugality.prompts_at_a_time != 1:
+        ways.append("--prompts-at-a-time 1")
+    if not job.frugality.gradient_checkpointing:
+        ways.append("--gradient-checkpointing")
+    if group.size == 1:
+        ways.append("fewer --jobs, or --num-processes 2 --sharded on two devices")
+    else:
+        ways.append("more processes, --sharded")
+    return (
+        f"go on from the run's last checkpoint with `vcrt train {experiment.path} --resume` and one or more of: "
+        + "; ".join(ways)
+    )
 
 
 def check_scoring(

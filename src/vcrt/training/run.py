@@ -45,6 +45,8 @@ from vcrt.training.update import (
 OnUpdate: TypeAlias = Callable[[UpdateMetrics, int], None]
 
 PROGRESS_LOG = "progress.jsonl"
+#: Prompts that the frozen backbone scores at a time, unless fewer are asked for.
+FROZEN_BATCH = 64
 _CHECKPOINT = re.compile(r"update-(\d{6})")
 
 
@@ -93,7 +95,8 @@ class RunConfig:
     lora_scale: float = 2.0
     """What an adapter's product is multiplied by (the paper: 128 / 64)."""
     lora_dropout: float = 0.0
-    """Dropout of the adapters' inputs, in training mode (the paper: 0.05)."""
+    """Share of the adapters' input features that an update drops, see :mod:`vcrt.policy.shared_dropout` (the paper:
+    dropout 0.05)."""
     lora_recurrent: bool = False
     """Whether recurrent layers' projections are adapted too, see :mod:`vcrt.policy.adapters`."""
     update: UpdateConfig = field(default_factory=UpdateConfig)
@@ -204,7 +207,11 @@ def train_run(
     model = group.place(_trained_model(config, backbone, seed=seed))
     # Before the first update the model is the frozen backbone: adapters begin as zero.
     frozen = orbit_log_masses(
-        model, items, interface=method.interface, backend=config.update.backend
+        model,
+        items,
+        interface=method.interface,
+        backend=config.update.backend,
+        batch_size=config.update.prompts_at_a_time or FROZEN_BATCH,
     )
     state = _new_state(config, model, seed=seed)
     metrics: list[dict[str, Json]] = []

@@ -1,8 +1,9 @@
 """One online update (the paper's Algorithm 1): freeze, sample, then two optimiser epochs and a dual step.
 
 An update changes its :class:`TrainerState` and nothing else; given equal states, items and settings it gives equal
-bits. The model stays in evaluation mode: with dropout the ratio of the first epoch would not be 1. Not covered: which
-items an update gets, checkpoints, logs.
+bits. The model stays in evaluation mode, where dropout of its own is off: the ratio of the first epoch is 1. Adapters'
+inputs are dropped by one mask an update (:mod:`vcrt.policy.shared_dropout`). Not covered: which items an update gets,
+checkpoints, logs.
 
 Shapes: ``B`` prompts, ``G`` samples a prompt, ``E`` events (all orders; in the tokens interface the malformed event
 last).
@@ -29,7 +30,9 @@ from vcrt.objective.total import (
 )
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.order_tree import order_tree
+from vcrt.policy.prompts import unwrapped
 from vcrt.policy.scoring import Backend, CausalModel, OrderScores, Prompt, score_orders
+from vcrt.policy.shared_dropout import SharedDropout, shared_dropouts, thinned
 from vcrt.randomness import derive_seed
 from vcrt.training.batch_scores import score_batch
 from vcrt.training.group import ALONE, Group, whole
@@ -73,6 +76,10 @@ class TrainerState:
     generator: torch.Generator
     #: How many updates have been made.
     update_index: int
+    #: What each update's dropout is drawn from; the run's own, so no checkpoint holds it.
+    seed: int = 0
+    #: The dropout of the model's adapters, if it has any.
+    dropouts: tuple[SharedDropout, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,6 +142,8 @@ def new_state(
         duals=dict.fromkeys(CONSTRAINT_NAMES, 0.0),
         generator=torch.Generator().manual_seed(derive_seed(seed, "samples")),
         update_index=0,
+        seed=seed,
+        dropouts=shared_dropouts(model),
     )
 
 
@@ -158,6 +167,29 @@ def update(
     """
     if state.model.training:
         state.model.eval()
+    seed = derive_seed(state.seed, "update", state.update_index)
+    with thinned(state.dropouts, seed, unwrapped(state.model).device):
+        return _update(
+            state,
+            items,
+            frozen_log_mass,
+            method=method,
+            objective_config=objective_config,
+            config=config,
+            group=group,
+        )
+
+
+def _update(
+    state: TrainerState,
+    items: Sequence[EncodedItem],
+    frozen_log_mass: Tensor,
+    *,
+    method: Method,
+    objective_config: ObjectiveConfig,
+    config: UpdateConfig,
+    group: Group,
+) -> UpdateMetrics:
     prompts = [item.prompt for item in items]
 
     def score(some: Sequence[Prompt]) -> OrderScores:

@@ -1,0 +1,144 @@
+"""Memory that runs out: a named error that says what needs less, and a run that goes on from its last checkpoint."""
+
+from __future__ import annotations
+
+import sys
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+
+import vcrt.training.run
+from test_cli import refused
+from test_cli_distributed import TWO_TOYS, trained
+from vcrt.certification.config import sampled
+from vcrt.cli import main
+from vcrt.errors import BackboneError, OutOfMemory
+from vcrt.memory import is_out_of_memory, naming_out_of_memory, out_of_memory
+from vcrt.protocol.experiment import open_experiment
+from vcrt.protocol.planned_training import _train_job, _TrainJob
+from vcrt.records.agreement import verify_agreement
+from vcrt.records.freezing import make_dataset
+from vcrt.training.frugality import Frugality
+
+#: More bytes than any machine has.
+TOO_MUCH = 1 << 60
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as PyTorch's for GPUs, which cannot be made to raise here."""
+
+
+@pytest.mark.parametrize(
+    "allocate",
+    [
+        lambda: torch.empty(TOO_MUCH, dtype=torch.uint8),
+        lambda: np.empty(TOO_MUCH, dtype=np.uint8),
+        lambda: bytearray(TOO_MUCH),
+    ],
+    ids=["torch", "numpy", "python"],
+)
+def test_real_exhaustion_is_known(allocate):
+    with (
+        pytest.raises(OutOfMemory, match="memory ran out") as raised,
+        naming_out_of_memory("here", "use less"),
+    ):
+        allocate()
+    assert raised.value.where == "here"
+    assert raised.value.remedy == "use less"
+    assert is_out_of_memory(raised.value.__cause__)
+
+
+def test_other_errors_pass():
+    for error in (RuntimeError("shapes differ"), ValueError("out of memory"), KeyError("memory")):
+        assert not is_out_of_memory(error)
+        with pytest.raises(type(error)), naming_out_of_memory("here", "use less"):
+            raise error
+    assert is_out_of_memory(OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
+    assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"))
+    assert "fewer --jobs" in str(out_of_memory(MemoryError()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("memory")
+    config = sampled(dict.fromkeys(TWO_TOYS, ("needs", "overwrite")), 8)
+    frozen = make_dataset(config, path / "data", jobs=1, factories=TWO_TOYS)
+    verify_agreement(frozen, jobs=1, factories=TWO_TOYS)
+    return path
+
+
+def planned(folder, name):
+    experiment = folder / name
+    main(
+        [
+            *("plan", str(folder / "data"), "--output", str(experiment), "--runs", "1"),
+            *("--held-out", "toy-b", "--methods", "vcrt", "--updates", "3"),
+            *("--checkpoints", "1", "2", "3"),
+        ]
+    )
+    return open_experiment(experiment)
+
+
+def test_a_run_out_of_memory_goes_on_from_its_last_checkpoint(folder):
+    whole, cut = planned(folder, "whole"), planned(folder, "cut")
+    (run,) = whole.plan.runs
+    expected = _train_job(_TrainJob(whole.path, run))
+    original = vcrt.training.run.update
+
+    def hungry(state, *args, **options):
+        if state.update_index == 2:
+            torch.empty(TOO_MUCH, dtype=torch.uint8)
+        return original(state, *args, **options)
+
+    with (
+        patch.object(vcrt.training.run, "update", hungry),
+        pytest.raises(OutOfMemory, match=r"--resume` and one or more of") as raised,
+    ):
+        _train_job(_TrainJob(cut.path, run))
+    assert "vcrt/toy-b/0" in raised.value.where
+    for way in ("--prompts-at-a-time 1", "--gradient-checkpointing", "--num-processes"):
+        assert way in raised.value.remedy
+    assert sorted(p.name for p in cut.run_directory(run).glob("update-*")) == [
+        "update-000001",
+        "update-000002",
+    ]
+    resumed = _train_job(_TrainJob(cut.path, run))
+    assert resumed["checkpoints"] == expected["checkpoints"]
+
+
+def test_the_command_trains_with_less_memory_and_says_so(folder, capsys):
+    plain, frugal = planned(folder, "plain"), planned(folder, "frugal")
+    main(["train", str(plain.path), "--jobs", "1"])
+    options = ("--prompts-at-a-time", "1", "--gradient-checkpointing")
+    main(["train", str(frugal.path), "--jobs", "1", *options])
+    (one, lines), (other, others) = trained(plain.path), trained(frugal.path)
+    for line, same in zip(lines, others, strict=True):
+        assert same["loss"] == pytest.approx(line["loss"], rel=1e-5, abs=1e-6)
+    assert max(float((one[n] - other[n]).abs().max()) for n in one) < 1e-4
+    (entry,) = frugal.ledger.entries("run")
+    assert entry.body["prompts_at_a_time"] == 1
+    assert entry.body["gradient_checkpointing"] is True
+    (entry,) = plain.ledger.entries("run")
+    assert not {"prompts_at_a_time", "gradient_checkpointing"} & set(entry.body)
+    wrong = planned(folder, "wrong")
+    assert "1 or more" in refused(capsys, "train", wrong.path, "--prompts-at-a-time", "0")
+
+
+def test_any_command_out_of_memory_ends_with_a_message(capsys, monkeypatch):
+    def hungry() -> None:
+        torch.empty(TOO_MUCH, dtype=torch.uint8)
+
+    monkeypatch.setitem(sys.modules["vcrt.cli.main"].COMMANDS, "methods", hungry)
+    assert "memory ran out" in refused(capsys, "methods")
+
+
+def test_a_model_without_checkpointing_is_refused():
+    class Plain:
+        def gradient_checkpointing_enable(self, settings):
+            raise ValueError("Plain does not support gradient checkpointing.")
+
+    Frugality().apply(Plain())
+    with pytest.raises(BackboneError, match="leave --gradient-checkpointing out"):
+        Frugality(gradient_checkpointing=True).apply(Plain())
