@@ -146,6 +146,7 @@ def test_the_held_out_environment_is_not_opened(dataset, searched, tmp_path):
     assert again == search
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_goes_on_to_the_same_bytes(dataset, searched, tmp_path, monkeypatch):
     _, path = searched
     output = tmp_path / SEARCH_FILE
