@@ -63,7 +63,7 @@ from vcrt.training.update import UpdateConfig, new_state, update
 
 PROMPTS, SAMPLES, EPOCHS, TOKENS = 2, 8, 2, 4
 PARTS = ("check", "ours", "floors", "profile", "kernels", "naive", "trl")
-#: The issue's goal for one H200, in milliseconds.
+#: What an update should take on one H200 at most, in milliseconds.
 GOAL_MS = 500.0
 
 
