@@ -388,7 +388,7 @@ def test_the_command_finds_a_forgery_and_says_where(certificate, tmp_path):
     changed = tmp_path / "changed.json"
     changed.write_text(text.replace(" is not reached yet", " no", 1))
     done = vcrt("verify", "--certificate", changed)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (4, "")
     assert "sha256" in done.stderr
 
     sealed = read_certificate(certificate)
@@ -396,7 +396,7 @@ def test_the_command_finds_a_forgery_and_says_where(certificate, tmp_path):
     other = certificate_document(replace(sealed.certified, versions=versions), PAPER_PRESET)
     changed.write_text(document_text(other))
     done = vcrt("verify", "--certificate", changed)
-    assert done.returncode == 2
+    assert done.returncode == 4
     assert "other versions of 'clrs'" in done.stderr
     for part in ("where", "found", "expected", "to mend"):
         assert f"{part}: " in done.stderr
@@ -409,7 +409,7 @@ def test_the_command_wants_one_thing_to_verify(certificate, tmp_path):
         assert "vcrt verify --certificate FILE" in done.stderr
         assert "Traceback" not in done.stderr
     done = vcrt("verify", "--certificate", tmp_path / "absent")
-    assert done.returncode == 2
+    assert done.returncode == 4
     assert "No such file" in done.stderr
 
 
@@ -419,6 +419,6 @@ def test_a_message_that_quotes_a_file_cannot_steer_the_terminal(certificate, tmp
     changed = tmp_path / "changed.json"
     changed.write_text(json.dumps(document))
     done = vcrt("verify", "--certificate", changed)
-    assert done.returncode == 2
+    assert done.returncode == 4
     assert "\x1b" not in done.stderr
     assert "\\x1b[2J" in done.stderr

@@ -1,7 +1,8 @@
 """The named errors of vcrt.
 
 Every error that a user can cause or mend is a :class:`VcrtError`: it says what went wrong, where, what was found,
-what was expected and how to mend it. The command line prints it as one message and exits with ``exit_code``.
+what was expected and how to mend it. The command line prints it as one message and exits with ``exit_code``; all of
+them with their codes stand in ``docs/errors.md``.
 A verifier's refusal of a step is *not* an error: it is :class:`vcrt.environments.contract.Rejected`, a value.
 """
 
@@ -82,6 +83,8 @@ class UnknownNameError(VcrtError):
 class UnavailableError(VcrtError):
     """A verifier or library that is missing, or present in a version that is not supported."""
 
+    exit_code = 3
+
 
 class MalformedInputError(VcrtError):
     """A file or text from outside that does not have the documented form."""
@@ -90,9 +93,13 @@ class MalformedInputError(VcrtError):
 class VerifierFailure(VcrtError):
     """A verifier that broke (died, timed out, answered nonsense). Never a verdict: retried, then reported."""
 
+    exit_code = 5
+
 
 class DatasetError(VcrtError):
     """A frozen dataset that is incomplete, altered, unverified or of other versions."""
+
+    exit_code = 4
 
 
 class RunError(VcrtError):
@@ -105,6 +112,8 @@ class DivergedError(RunError):
 
 class OutOfMemory(VcrtError):
     """Work that needs more memory than there is, on the processor or on a GPU."""
+
+    exit_code = 5
 
 
 class BackboneError(VcrtError):

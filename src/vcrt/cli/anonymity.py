@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from vcrt.cli.progress import showing_progress
-from vcrt.errors import DatasetError
+from vcrt.errors import DatasetError, VcrtError
 from vcrt.protocol.anonymity.probe import probe_dataset
 from vcrt.protocol.anonymity.result import AnonymityReport, report_bytes, require_anonymous
 from vcrt.records.dataset import open_dataset
@@ -21,7 +21,7 @@ def run_probe(
 ) -> AnonymityReport:
     """Probe a dataset and write the report to ``output``; raises :class:`DatasetError` if anything leaks."""
     if output is not None:
-        require_new(output, DatasetError)
+        require_new(output, VcrtError)
         if output.resolve().is_relative_to(dataset_path.resolve()):
             raise DatasetError(
                 "a dataset's directory holds nothing but the dataset",

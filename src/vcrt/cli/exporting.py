@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vcrt.errors import DatasetError
+from vcrt.errors import VcrtError
 from vcrt.integrations.text import Rendering
 from vcrt.records.dataset import open_dataset, require_agreement
 from vcrt.storage import require_new, write_file
@@ -27,9 +27,9 @@ def export_dataset(
     # It needs an extra that not everyone has; without it, nothing was done yet.
     from vcrt.integrations.datasets import to_dataset
 
-    require_new(output, DatasetError)
+    require_new(output, VcrtError)
     if output.resolve().is_relative_to(path.resolve()):
-        raise DatasetError(
+        raise VcrtError(
             "a dataset's directory holds nothing but the dataset",
             where=str(output),
             remedy="write elsewhere",

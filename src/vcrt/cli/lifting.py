@@ -32,7 +32,7 @@ from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.proofwriter.files import Refused
 from vcrt.environments.proofwriter.lifting import lift_theories
 from vcrt.environments.registry import load_environment
-from vcrt.errors import DatasetError, MalformedInputError, VcrtError
+from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.processes import Backend
 from vcrt.records.freezing import make_dataset
 from vcrt.storage import require_new
@@ -60,7 +60,7 @@ def lift_proofwriter(
     for file in files:
         _require_material(file)
     if output is not None:
-        require_new(output, DatasetError)
+        require_new(output, VcrtError)
     episodes: list[Episode] = []
     refusals: list[Refused] = []
     num_theories = 0
@@ -142,7 +142,7 @@ def lift_clrs(
     environment = load_environment("clrs")
     names = list(dict.fromkeys(environment.schema(algorithm).name for algorithm in algorithms))
     if output is not None:
-        require_new(output, DatasetError)
+        require_new(output, VcrtError)
     seeds = range(seed, seed + num_runs)
     episodes = []
     for name in names:

@@ -17,7 +17,7 @@ from vcrt.certification.config import CertificationConfig
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.certification.store import LOCK, read_identity, refuse_foreign
-from vcrt.errors import DatasetError, UncertifiableError
+from vcrt.errors import UncertifiableError, VcrtError
 from vcrt.hashing import file_digest, json_digest
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
@@ -65,16 +65,16 @@ def make_dataset(
 
     ``form`` says how the records state the relations; what was certified before an interruption serves any form.
 
-    Raises :class:`DatasetError` if ``path`` exists or if unfinished work of another configuration is in the way,
+    Raises :class:`VcrtError` if ``path`` exists or if unfinished work of another configuration is in the way,
     :class:`UncertifiableError` if too little was certified, and what :func:`vcrt.certification.run.certify` raises.
     """
     shards = unfinished_path(path)
     discard_work_of_finished(config, path, form)
-    require_new(path, DatasetError)
+    require_new(path, VcrtError)
     refuse_foreign(shards)
     shards.mkdir(exist_ok=True)
     try:
-        with sole_user(shards / LOCK, "this dataset", DatasetError):
+        with sole_user(shards / LOCK, "this dataset", VcrtError):
             remove_partial(path.parent, path.name)
             try:
                 certified, store = certify(
@@ -129,8 +129,8 @@ def freeze(
     path: Path,
     form: RecordForm = PLAIN_FORM,
 ) -> Dataset:
-    """Write a new dataset directory and publish it by one rename; raises :class:`DatasetError` if it exists."""
-    publish_directory(path, lambda partial: _fill(config, certified, partial, form), DatasetError)
+    """Write a new dataset directory and publish it by one rename; raises :class:`VcrtError` if it exists."""
+    publish_directory(path, lambda partial: _fill(config, certified, partial, form), VcrtError)
     return open_dataset(path)
 
 

@@ -1,0 +1,53 @@
+"""The page of errors is complete and true: every named error with its exit code, and every code."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from vcrt import errors
+from vcrt.errors import VcrtError
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+
+
+def named_errors():
+    """Every error class of the package, found in its source."""
+    names = {"VcrtError"}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and any(
+                isinstance(base, ast.Name) and (base.id in names or base.id.endswith("Error"))
+                for base in node.bases
+            ):
+                assert path.name == "errors.py", f"{node.name} belongs in errors.py"
+                names.add(node.name)
+    return names
+
+
+def test_the_page_lists_every_named_error_with_its_code():
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", PAGE, re.MULTILINE))
+    assert rows.keys() == named_errors()
+    assert {n: str(getattr(errors, n).exit_code) for n in rows} == rows
+    codes = set(re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE))
+    assert codes == {"0", "1", "130", *rows.values()}
+
+
+@pytest.mark.parametrize("name", sorted(named_errors()))
+def test_an_error_says_its_parts_and_crosses_processes(name):
+    error = getattr(errors, name)("broke", where="w", found="f", expected="e", remedy="r")
+    assert isinstance(error, VcrtError)
+    for copy in (error, pickle.loads(pickle.dumps(error))):
+        assert str(copy).splitlines() == [
+            "broke",
+            "  where: w",
+            "  found: f",
+            "  expected: e",
+            "  to mend: r",
+        ]
+    assert str(getattr(errors, name)("broke")) == "broke"
