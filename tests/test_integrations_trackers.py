@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 import toy_environment as toy
 from vcrt.certification.config import sampled
 from vcrt.cli import main
-from vcrt.errors import RunError
+from vcrt.errors import RunError, UnavailableError
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.freezing import make_dataset
 from vcrt.training.tracking import tracking
@@ -162,6 +162,17 @@ def test_a_tracker_is_told_of_every_update_and_changes_nothing(folder, elsewhere
             assert told.pop("tokens_per_second") > 0
             # TensorBoard keeps 32 bits.
             assert told == pytest.approx(line, rel=1e-6 if name == "tensorboard" else 1e-12)
+
+
+def test_a_tracker_that_does_not_start_is_named(elsewhere, monkeypatch):
+    pytest.importorskip("wandb", reason="wandb is not installed: make test-integrations")
+    monkeypatch.setenv("WANDB_MODE", "sometimes")
+    with (
+        pytest.raises(UnavailableError, match="leave WANDB_MODE unset"),
+        tracking(["wandb"], elsewhere / "tracking", "a run", {}),
+    ):
+        pass
+    assert "WANDB_DIR" not in os.environ
 
 
 def test_a_folder_that_the_user_has_chosen_is_kept(tmp_path, monkeypatch):

@@ -41,7 +41,8 @@ def train(
             rounding.
         gradient_checkpointing: Compute activations twice instead of keeping them, which needs less memory; same result
             but for rounding.
-        trackers: Names of accelerate's trackers that are told of every update: trackio, tensorboard, wandb, ...
+        trackers: Trackers that are told of every update: tensorboard, trackio and wandb write below
+            EXPERIMENT/tracking and need no network; other trackers of accelerate are taken by name too.
     """
     from vcrt.cli.launching import launch
     from vcrt.protocol.experiment import open_experiment

@@ -54,7 +54,8 @@ def tracking(
 ) -> Iterator[OnUpdate]:
     """What to tell of each update, for the trackers ``names``; what they write lies below ``directory``.
 
-    Raises :class:`RunError` if this process has used trackio with another folder: it knows one a process.
+    Raises :class:`UnavailableError` for a tracker that does not start, and :class:`RunError` if this process has used
+    trackio with another folder: it knows one a process.
     """
     if not names:
         yield lambda metrics, num_tokens: None
@@ -95,7 +96,17 @@ def _started(name: str, directory: Path, run: str) -> Any:
     else:
         # Runs in projects are told their name.
         tracker = kind(PROJECT, **({"name": run} if name in ("trackio", "wandb") else {}))
-    tracker.start()
+    try:
+        tracker.start()
+    # A tracker's own errors are of no common kind.
+    except Exception as error:
+        raise UnavailableError(
+            f"the tracker {name} could not be started",
+            found=f"{type(error).__name__}: {error}".splitlines()[0],
+            remedy="leave WANDB_MODE unset, and send the run later with `wandb sync`"
+            if name == "wandb"
+            else f"leave {name} out of --trackers; nothing else depends on it",
+        ) from error
     return tracker
 
 
