@@ -1,4 +1,4 @@
-"""A tiny Qwen3.5 with adapters through the whole protocol, trained by two processes; and trackers that are refused."""
+"""A tiny Qwen3.5 with adapters through the whole protocol, trained by two processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 
 import toy_environment as toy
 from language_models import byte_level_tokenizer, save_model
-from test_cli import refused
 from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.protocol.evaluation import read_scores
@@ -70,19 +69,3 @@ def test_two_processes_take_it_through_the_whole_protocol(folder, options):
     main(["report", str(shared)])
     assert (shared / "report" / "report.html").is_file()
     assert set(read_scores(open_experiment(shared)).runs) == {"vcrt/toy-b/0"}
-
-
-def test_one_process_has_nothing_to_share(folder, capsys):
-    experiment = planned(folder, "single")
-    message = refused(capsys, "train", experiment, "--sharded")
-    assert "one process has nothing to share" in message
-    assert not (experiment / "runs").exists()
-
-
-def test_trackers_are_checked_before_anything_is_trained(folder, capsys):
-    experiment = planned(folder, "untracked")
-    message = refused(capsys, "train", experiment, "--trackers", "tensorbord")
-    assert "did you mean 'tensorboard'" in message
-    message = refused(capsys, "train", experiment, "--trackers", "comet_ml")
-    assert "pip install comet_ml" in message
-    assert not (experiment / "runs").exists()
