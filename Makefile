@@ -14,7 +14,7 @@ help:
 	@echo "make demo       certify, train and report with the embedded defaults"
 	@echo "make test       the test suite"
 	@echo "make test-slow  the tests that take long"
-	@echo "make test-integrations  the tests with TRL, datasets and verifiers, which it installs"
+	@echo "make test-integrations  the tests with TRL, datasets, verifiers and trackers, which it installs"
 	@echo "make bench-certify  orders per second of every schema, as JSON in benchmarks/results"
 	@echo "make bench-update  an update of VCRT beside one of TRL's GRPOTrainer, as JSON in benchmarks/results"
 	@echo "make bench-gpu  an update of the paper's two models on a GPU, beside its floor, as JSON in benchmarks/results"
@@ -47,9 +47,9 @@ $(BENCH): $(DONE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
-# TRL, datasets and verifiers, for the tests of the bridges to them; `make test` skips those without.
+# TRL, datasets, verifiers and trackers, for the tests of the bridges to them; `make test` skips those without.
 $(INTEGRATIONS): $(DONE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,trl,verifiers]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,trl,verifiers,tracking]'
 	@touch $@
 
 demo: $(DONE)

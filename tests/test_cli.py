@@ -355,6 +355,18 @@ def test_a_report_takes_the_probe_of_its_own_dataset_only(evaluated, capsys, tmp
     assert "vcrt probe" in refused(capsys, "report", experiment)
 
 
+def test_sharing_and_trackers_are_checked_before_anything_is_trained(evaluated, capsys, tmp_path):
+    experiment = tmp_path / "untrained"
+    main(["plan", str(evaluated / "data"), "--output", str(experiment), *SMALL_PLAN])
+    message = refused(capsys, "train", experiment, "--sharded")
+    assert "one process has nothing to share" in message
+    message = refused(capsys, "train", experiment, "--trackers", "tensorbord")
+    assert "did you mean 'tensorboard'" in message
+    message = refused(capsys, "train", experiment, "--trackers", "comet_ml")
+    assert "pip install comet_ml" in message
+    assert not (experiment / "runs").exists()
+
+
 def test_an_experiment_has_one_writer(evaluated, capsys):
     experiment = open_experiment(evaluated / "experiment")
     with experiment.sole_writer():

@@ -1,4 +1,4 @@
-"""A tiny Qwen3.5 with adapters through the whole protocol, trained by two processes; and trackers."""
+"""A tiny Qwen3.5 with adapters through the whole protocol, trained by two processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 
 import toy_environment as toy
 from language_models import byte_level_tokenizer, save_model
-from test_cli import refused
 from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.protocol.evaluation import read_scores
@@ -70,37 +69,3 @@ def test_two_processes_take_it_through_the_whole_protocol(folder, options):
     main(["report", str(shared)])
     assert (shared / "report" / "report.html").is_file()
     assert set(read_scores(open_experiment(shared)).runs) == {"vcrt/toy-b/0"}
-
-
-def test_one_process_has_nothing_to_share(folder, capsys):
-    experiment = planned(folder, "single")
-    message = refused(capsys, "train", experiment, "--sharded")
-    assert "one process has nothing to share" in message
-    assert not (experiment / "runs").exists()
-
-
-def test_trackers_are_checked_before_anything_is_trained(folder, capsys):
-    experiment = planned(folder, "untracked")
-    message = refused(capsys, "train", experiment, "--trackers", "tensorbord")
-    assert "did you mean 'tensorboard'" in message
-    message = refused(capsys, "train", experiment, "--trackers", "comet_ml")
-    assert "pip install comet_ml" in message
-    assert not (experiment / "runs").exists()
-
-
-def test_a_tracker_is_told_of_every_update_and_changes_nothing(folder):
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    tracked, plain = planned(folder, "tracked"), planned(folder, "plain")
-    main(["train", str(tracked), "--jobs", "1", "--trackers", "tensorboard"])
-    main(["train", str(plain), "--jobs", "1"])
-    (one, lines), (other, _) = trained(tracked), trained(plain)
-    assert all(one[name].equal(other[name]) for name in other)
-    events = EventAccumulator(str(tracked / "tracking" / "vcrt" / "toy-b" / "0"))
-    events.Reload()
-    assert [e.step for e in events.Scalars("orbit_mass")] == [1, 2, 3]
-    for name in lines[0]:
-        values = [e.value for e in events.Scalars(name)]
-        assert values == pytest.approx([line[name] for line in lines], rel=1e-6)
-    assert all(e.value > 0 for e in events.Scalars("tokens_per_second"))

@@ -248,7 +248,7 @@ def test_what_cannot_be_asked_is_refused(folder, capsys, tmp_path):
     assert "\x1b[2J" not in refused(capsys, "decide", embedded, broken)
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.json", "trainer.safetensors"])
+@pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.json"])
 def test_an_altered_checkpoint_is_refused(folder, capsys, tmp_path, name):
     experiment = tmp_path / "experiment"
     shutil.copytree(folder / "embedded", experiment)
@@ -258,3 +258,14 @@ def test_an_altered_checkpoint_is_refused(folder, capsys, tmp_path, name):
     assert "missing or damaged" in refused(capsys, "decide", experiment, folder / "record.json")
     # The run beside it is as it was.
     answer(capsys, experiment, folder / "record.json", "--run", OUTCOME)
+
+
+def test_an_answer_needs_the_weights_of_one_checkpoint_alone(folder, capsys, tmp_path):
+    experiment = tmp_path / "experiment"
+    shutil.copytree(folder / "embedded", experiment)
+    run = experiment / "runs" / VCRT
+    shutil.rmtree(run / "update-000001")
+    (run / "update-000002" / "trainer.safetensors").unlink()
+    (run / "update-000002" / "metrics.json").unlink()
+    record = folder / "record.json"
+    assert answer(capsys, experiment, record) == answer(capsys, folder / "embedded", record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from functools import partial
 
 import pytest
@@ -335,14 +336,63 @@ def test_tools_and_plain_configurations_are_refused(saved, tmp_path):
         train(OrbitGRPOTrainer, config, load_model(saved), rows(), tools=[len])
 
 
-def test_evaluation_reports_the_orbits(saved, tmp_path):
-    config = OrbitGRPOConfig(**settings(tmp_path, max_steps=1), num_generations_eval=2)
-    trainer, _, _ = train(
-        OrbitGRPOTrainer, config, load_model(saved), rows(), eval_dataset=rows(count=4)
+def test_evaluation_gives_the_papers_loss_and_orbits(saved, tmp_path):
+    """Over two batches, by naive scores of each prompt's completions; steps of training are nothing to it."""
+    config = OrbitGRPOConfig(
+        **settings(tmp_path, max_steps=1, gradient_accumulation_steps=2, generation_kwargs=FEW),
+        num_generations_eval=2,
+        orbit_alpha=0.3,
+        orbit_margin=6.0,
     )
+    short = {"orbit": ["a", "b", "a a", "b b"], "illegal": ["a b", "b a"]}
+    trainer, _, _ = train(
+        Observed,
+        config,
+        load_model(saved),
+        rows(**short),
+        eval_dataset=rows(**short, count=8),
+    )
+    trainer.seen = []
     found = trainer.evaluate()
-    assert 0 < found["eval_orbit/mass"] < 1
-    assert found["eval_loss"] == pytest.approx(0.1 * found["eval_orbit/margin_loss"], rel=0.5)
+    assert [len(inputs["orbit_candidates"]) for _, _, inputs, _ in trainer.seen] == [8, 8]
+    expected = {"loss": [], "orbit/mass": [], "orbit/margin_loss": [], "orbit/credited": []}
+    for model, behaviour, inputs, loss in trainer.seen:
+        with torch.no_grad():
+            scored = expected_orbits(config, model, inputs)
+            scored["loss"] = float(expected_loss(config, model, behaviour, inputs))
+        assert loss == pytest.approx(scored["loss"], abs=TOLERANCE)
+        for name, value in scored.items():
+            expected[name].append(value)
+    for name, values in expected.items():
+        assert found[f"eval_{name}"] == pytest.approx(sum(values) / 2, abs=TOLERANCE), name
+    assert found["eval_orbit/missed"] == 0
+    # The batches are not alike, so that a mean over them is neither.
+    for name in ("loss", "orbit/mass", "orbit/margin_loss"):
+        assert abs(expected[name][0] - expected[name][1]) > 1e-3
+    assert found["eval_orbit/credited"] > 0
+
+
+def expected_orbits(config, model, inputs):
+    """What a batch says of its orbits: mass a prompt; margin loss and membership a sample."""
+    masses, margins, members = {}, [], []
+    for index, candidates in enumerate(inputs["orbit_candidates"]):
+        scores = [
+            log_prob(model, candidates.prompt, completion, config.temperature)
+            for completion in (*candidates.orbit, *candidates.illegal)
+        ]
+        orbit, illegal = (
+            sum(float(score.exp()) for score in part)
+            for part in (scores[: len(candidates.orbit)], scores[len(candidates.orbit) :])
+        )
+        masses[candidates.prompt] = orbit
+        margins.append(max(0.0, config.orbit_margin - math.log(orbit / illegal)) ** 2 / 2)
+        mask = inputs["completion_mask"][index].bool()
+        members.append(tuple(inputs["completion_ids"][index][mask].tolist()) in candidates.orbit)
+    return {
+        "orbit/mass": sum(masses.values()) / len(masses),
+        "orbit/margin_loss": sum(margins) / len(margins),
+        "orbit/credited": sum(members) / len(members),
+    }
 
 
 def test_the_reward_is_for_certified_texts_alone():

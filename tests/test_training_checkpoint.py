@@ -17,7 +17,7 @@ from training_fixtures import (
 )
 from vcrt.errors import RunError
 from vcrt.objective.total import ObjectiveConfig
-from vcrt.training.checkpoint import load_checkpoint, save_checkpoint
+from vcrt.training.checkpoint import load_checkpoint, load_weights, save_checkpoint
 from vcrt.training.items import encode_items, orbit_log_masses
 from vcrt.training.methods import METHODS, method
 from vcrt.training.update import UpdateConfig, new_state, update
@@ -215,3 +215,40 @@ def test_a_head_of_another_form_is_refused(saved, tmp_path, alter):
 )
 def test_a_checkpoint_of_another_run_is_refused(saved, settings, match):
     _assert_refused_untouched(saved[0], match=match, state=_state(**settings))
+
+
+def test_weights_alone_are_those_of_the_checkpoint(saved, tmp_path):
+    """Moments and metrics are not opened: neither need be there."""
+    directory = _copy(saved, tmp_path)
+    for name in ("trainer.safetensors", "metrics.json"):
+        (directory / name).unlink()
+    whole, alone = _state(), _state()
+    before = weights(alone.model)
+    load_checkpoint(whole, saved[0])
+    load_weights(alone.model, directory, expected_digest=saved[1])
+    assert same_tensors(weights(alone.model), weights(whole.model))
+    assert not same_tensors(weights(alone.model), before)
+    assert not alone.optimizer.state
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.json"])
+def test_altered_weights_are_refused_and_the_model_is_left_alone(saved, tmp_path, name):
+    directory = _copy(saved, tmp_path)
+    data = bytearray((directory / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (directory / name).write_bytes(data)
+    _assert_weights_refused(directory, saved[1], match=name)
+
+
+def test_weights_of_another_run_or_model_are_refused(saved):
+    _assert_weights_refused(saved[0], "0" * 64, match="SHA-256")
+    _assert_weights_refused(saved[0], saved[1], match="another run", identity="another")
+    _assert_weights_refused(saved[0], saved[1], match="another model", width=16)
+
+
+def _assert_weights_refused(directory, digest, *, match, identity="", **model_settings):
+    model = _state(**model_settings).model
+    before = weights(model)
+    with pytest.raises(RunError, match=match):
+        load_weights(model, directory, identity=identity, expected_digest=digest)
+    assert same_tensors(weights(model), before)

@@ -12,30 +12,37 @@ import tyro
 from rich.console import Console
 
 from vcrt import __version__
-from vcrt.cli import data_commands, experiment_commands
+from vcrt.cli import (
+    backbone_commands,
+    data_commands,
+    planning_commands,
+    result_commands,
+    running_commands,
+    whole_commands,
+)
 from vcrt.cli.system_errors import named_error
 from vcrt.errors import VcrtError
 from vcrt.memory import is_out_of_memory, out_of_memory
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": experiment_commands.demo,
-    "reproduce": experiment_commands.reproduce,
+    "demo": whole_commands.demo,
+    "reproduce": whole_commands.reproduce,
     "certify": data_commands.certify,
     "verify": data_commands.verify,
     "show": data_commands.show,
     "export": data_commands.export,
-    "methods": experiment_commands.methods,
-    "search": experiment_commands.search,
-    "plan": experiment_commands.plan,
-    "train": experiment_commands.train,
-    "evaluate": experiment_commands.evaluate,
-    "report": experiment_commands.report,
-    "decide": experiment_commands.decide,
+    "methods": planning_commands.methods,
+    "search": planning_commands.search,
+    "plan": planning_commands.plan,
+    "train": running_commands.train,
+    "evaluate": running_commands.evaluate,
+    "report": result_commands.report,
+    "decide": result_commands.decide,
     "environments": data_commands.environments,
     "probe": data_commands.probe,
     "lift": data_commands.lift,
     "theories": data_commands.theories,
-    "backbone": experiment_commands.backbone,
+    "backbone": backbone_commands.backbone,
 }
 
 NOTHING = "nothing was written"

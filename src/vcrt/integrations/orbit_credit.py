@@ -132,6 +132,14 @@ def padded_rows(
     )
 
 
+def unpadded(ids: Tensor, mask: Tensor) -> list[TokenIds]:
+    """The tokens of each row of ``ids [B, T]`` where ``mask [B, T]`` is 1."""
+    return [
+        tuple(token for token, is_kept in zip(row, kept, strict=True) if is_kept)
+        for row, kept in zip(ids.tolist(), mask.tolist(), strict=True)
+    ]
+
+
 @dataclass(frozen=True, kw_only=True)
 class CandidateScores:
     """The probabilities of the candidates of some prompts."""

@@ -22,12 +22,12 @@ from vcrt.policy.interface import tree_depth
 from vcrt.policy.scoring import CausalModel, Prompt, greedy_orders, score_orders
 from vcrt.policy.self_check import self_check
 from vcrt.protocol.evaluation import FROZEN_AS
-from vcrt.protocol.experiment import Experiment, device_of, planned_backbone, read_finished_run
+from vcrt.protocol.experiment import Experiment, device_of, planned_backbone, recorded_checkpoints
 from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.randomness import generator
 from vcrt.records.policy_view import PolicyRecord
 from vcrt.records.stated import StatedRecord, pointed
-from vcrt.training.checkpoint import load_checkpoint
+from vcrt.training.checkpoint import load_weights
 from vcrt.training.methods import Method, method
 from vcrt.training.run import checkpoint_path, start
 
@@ -102,35 +102,35 @@ def chosen_run(plan: Plan, name: str | None) -> PlannedRun:
 def load_policy(experiment: Experiment, run: PlannedRun, *, update: int | None = None) -> Policy:
     """The policy of a finished run after ``update``, by default the last one.
 
-    Raises :class:`RunError` if the run is not finished, if one of its files was altered, or if it has no checkpoint of
-    that update, and as :func:`planned_backbone`.
+    Only that checkpoint's head and weights are read. Raises :class:`RunError` if the run is not finished, if one of
+    those two files was altered, or if it has no checkpoint of that update, and as :func:`planned_backbone`.
     """
     plan = experiment.plan
-    finished = read_finished_run(experiment, run)
-    kept = max(finished.digests) if update is None else update
-    if kept not in finished.digests:
+    directory, digests = experiment.run_directory(run), recorded_checkpoints(experiment, run)
+    kept = max(digests) if update is None else update
+    if kept not in digests:
         raise RunError(
             "the run has no checkpoint of this update",
-            where=str(finished.directory),
+            where=str(directory),
             found=f"update {kept}",
-            expected=f"one of {', '.join(map(str, sorted(finished.digests)))}",
+            expected=f"one of {', '.join(map(str, sorted(digests)))}",
         )
     backbone = planned_backbone(plan, device=device_of(plan))
-    state = start(plan.config_of(run), backbone, seed=plan.run_seed(run.seed))
-    load_checkpoint(
-        state,
-        checkpoint_path(finished.directory, kept),
+    model = start(plan.config_of(run), backbone, seed=plan.run_seed(run.seed)).model
+    load_weights(
+        model,
+        checkpoint_path(directory, kept),
         identity=plan.identity(run),
-        expected_digest=finished.digests[kept],
+        expected_digest=digests[kept],
     )
     return Policy(
         backbone=backbone,
-        model=state.model,
+        model=model,
         # The plan's own definition, which its hash covers, whatever the method has become since.
         method=Method(**plan.definitions[run.method]),
         run=run.name,
         update=kept,
-        checkpoint=finished.digests[kept],
+        checkpoint=digests[kept],
     )
 
 

@@ -34,13 +34,14 @@ from vcrt.protocol.experiment import (
     planned_backbone,
     planned_dataset,
     read_finished_run,
+    recorded_checkpoints,
     require_same_code,
 )
 from vcrt.protocol.ledger import Ledger
 from vcrt.protocol.plan import PlannedRun
 from vcrt.records.dataset import Dataset, Item, load_items, open_dataset
 from vcrt.storage import write_file
-from vcrt.training.checkpoint import load_checkpoint
+from vcrt.training.checkpoint import load_weights
 from vcrt.training.items import EncodedItem, encode_items
 from vcrt.training.methods import Method, method
 from vcrt.training.run import checkpoint_path, start
@@ -260,13 +261,14 @@ def _score_job(job: _ScoreJob) -> dict[int, FoldPasses]:
 
     if job.run is None:
         return {0: passes(backbone.model)}
-    state = start(plan.config_of(job.run), backbone, seed=plan.run_seed(job.run.seed))
-    finished = read_finished_run(experiment, job.run)
+    model = start(plan.config_of(job.run), backbone, seed=plan.run_seed(job.run.seed)).model
+    directory = experiment.run_directory(job.run)
     by_update = {}
-    for update, digest in sorted(finished.digests.items()):
-        path = checkpoint_path(finished.directory, update)
-        load_checkpoint(state, path, identity=plan.identity(job.run), expected_digest=digest)
-        by_update[update] = passes(state.model)
+    # Every file was checked before the folds were opened; what is scored is checked again, as it is read.
+    for update, digest in sorted(recorded_checkpoints(experiment, job.run).items()):
+        path = checkpoint_path(directory, update)
+        load_weights(model, path, identity=plan.identity(job.run), expected_digest=digest)
+        by_update[update] = passes(model)
     return by_update
 
 

@@ -214,18 +214,26 @@ def load_sources(plan: Plan, dataset: Dataset, held_out: str) -> SourceSplit:
     return split_sources(dataset, held_out, plan.retention_share, plan.seed)
 
 
-def read_finished_run(experiment: Experiment, run: PlannedRun) -> FinishedRun:
-    """A finished run, every file of its checkpoints checked; raises :class:`RunError` if one is not as recorded."""
-    directory = experiment.run_directory(run)
+def recorded_checkpoints(experiment: Experiment, run: PlannedRun) -> dict[int, str]:
+    """The digests of a finished run's checkpoints by update, as the ledger records them; none of them is opened.
+
+    Raises :class:`RunError` if the run is not finished.
+    """
     entry = experiment.finished_runs().get(run.name)
     if entry is None:
         raise RunError(
             "a run is not finished",
-            where=str(directory),
+            where=str(experiment.run_directory(run)),
             expected="a finished run in the ledger",
             remedy=f"run `vcrt train {experiment.path} --resume`",
         )
-    digests = {int(update): digest for update, digest in entry.body["checkpoints"].items()}
+    return {int(update): digest for update, digest in entry.body["checkpoints"].items()}
+
+
+def read_finished_run(experiment: Experiment, run: PlannedRun) -> FinishedRun:
+    """A finished run, every file of its checkpoints checked; raises :class:`RunError` if one is not as recorded."""
+    directory = experiment.run_directory(run)
+    digests = recorded_checkpoints(experiment, run)
     identity = experiment.plan.identity(run)
     metrics: list[dict[str, Json]] = []
     for update, digest in sorted(digests.items()):

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from vcrt.errors import RunError
 from vcrt.hashing import Json, canonical_json, sha256_hex
+from vcrt.policy.scoring import CausalModel
 from vcrt.storage import publish_directory
 from vcrt.training.group import ALONE, Group, in_shards_of, whole
 from vcrt.training.update import TrainerState, trainable_parameters
@@ -35,6 +36,7 @@ WEIGHTS, TRAINER, METRICS, HEAD = (
     "metrics.json",
     "checkpoint.json",
 )
+FILES = (WEIGHTS, TRAINER, METRICS)
 GENERATOR = "generator"
 #: The optimiser settings that a resumed run must share with the run that it goes on from.
 HYPERPARAMETERS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
@@ -96,17 +98,15 @@ def load_checkpoint(
     altered, if the digest is not the expected one, or if the checkpoint belongs to another run, model or optimiser
     setting.
     """
-    head, files = _read_checked(directory, identity, expected_digest)
+    head, files = _read_checked(directory, identity, expected_digest, FILES)
     weights, trainer = (
         _parse_tensors(directory / name, files[name]) for name in (WEIGHTS, TRAINER)
     )
-    _require_same_model(state, weights, directory)
+    _require_same_model(state.model, weights, directory)
     _require_same_optimizer(state.optimizer, head["optimizer"], directory)
     metrics: list[dict[str, Json]] = json.loads(files[METRICS])
 
-    with torch.no_grad():
-        for name, parameter in trainable_parameters(state.model).items():
-            parameter.copy_(in_shards_of(weights[name], parameter))
+    _put_weights(state.model, weights)
     state.generator.set_state(trainer.pop(GENERATOR))
     _load_optimizer(state, trainer)
     state.duals = {name: float(dual) for name, dual in head["duals"].items()}
@@ -114,18 +114,37 @@ def load_checkpoint(
     return metrics
 
 
+def load_weights(
+    model: CausalModel,
+    directory: Path,
+    *,
+    identity: str = "",
+    expected_digest: str | None = None,
+) -> None:
+    """Put a checkpoint's weights alone into ``model``, for use rather than for training.
+
+    Reads and checks ``checkpoint.json`` and the weights; the other files, moments twice as large as the weights among
+    them, may be altered or gone. Raises as :func:`load_checkpoint`, before ``model`` is touched.
+    """
+    _, files = _read_checked(directory, identity, expected_digest, (WEIGHTS,))
+    weights = _parse_tensors(directory / WEIGHTS, files[WEIGHTS])
+    _require_same_model(model, weights, directory)
+    _put_weights(model, weights)
+
+
 def read_metrics(
     directory: Path, *, identity: str = "", expected_digest: str | None = None
 ) -> list[dict[str, Json]]:
     """The metrics in a checkpoint, every file of which is checked; raises as :func:`load_checkpoint`."""
-    _, files = _read_checked(directory, identity, expected_digest)
+    _, files = _read_checked(directory, identity, expected_digest, FILES)
     metrics: list[dict[str, Json]] = json.loads(files[METRICS])
     return metrics
 
 
 def _read_checked(
-    directory: Path, identity: str, expected_digest: str | None
+    directory: Path, identity: str, expected_digest: str | None, names: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The head, and the files ``names``, which are what the head says they are."""
     head_bytes = _read(directory / HEAD)
     if expected_digest is not None:
         _require_digest(directory / HEAD, head_bytes, expected_digest)
@@ -138,10 +157,16 @@ def _read_checked(
             expected=identity,
             remedy="put the run's own checkpoint back, or remove this one and start the run again",
         )
-    files = {name: _read(directory / name) for name in (WEIGHTS, TRAINER, METRICS)}
+    files = {name: _read(directory / name) for name in names}
     for name, data in files.items():
         _require_digest(directory / name, data, head["files"][name])
     return head, files
+
+
+def _put_weights(model: CausalModel, weights: Mapping[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in trainable_parameters(model).items():
+            parameter.copy_(in_shards_of(weights[name], parameter))
 
 
 def _weights(state: TrainerState) -> dict[str, Tensor]:
@@ -204,7 +229,7 @@ def _parse_head(path: Path, data: bytes) -> dict[str, Any]:
     try:
         head: dict[str, Any] = json.loads(data)
         fields = {"format", "identity", "update_index", "duals", "optimizer", "files"}
-        if set(head) != fields or set(head["files"]) != {WEIGHTS, TRAINER, METRICS}:
+        if set(head) != fields or set(head["files"]) != set(FILES):
             raise ValueError("unexpected fields")
     except (ValueError, TypeError) as error:
         raise _damaged(path, found=f"{type(error).__name__}: {error}") from error
@@ -226,13 +251,9 @@ def _parse_tensors(path: Path, data: bytes) -> dict[str, Tensor]:
         raise _damaged(path, found=str(error), expected="safetensors") from error
 
 
-def _require_same_model(
-    state: TrainerState, weights: Mapping[str, Tensor], directory: Path
-) -> None:
+def _require_same_model(model: CausalModel, weights: Mapping[str, Tensor], directory: Path) -> None:
     found = {name: (tuple(t.shape), t.dtype) for name, t in weights.items()}
-    expected = {
-        name: (tuple(p.shape), p.dtype) for name, p in trainable_parameters(state.model).items()
-    }
+    expected = {name: (tuple(p.shape), p.dtype) for name, p in trainable_parameters(model).items()}
     if found != expected:
         differing = sorted(
             name for name in {*found, *expected} if found.get(name) != expected.get(name)

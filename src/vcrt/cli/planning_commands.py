@@ -1,0 +1,139 @@
+"""The commands before training: the methods, the search for their settings, and the plan.
+
+Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vcrt.cli.model_options import NO_OPTIONS, Model
+from vcrt.cli.options import DatasetPath, num_jobs, plain_console
+from vcrt.cli.progress import showing_progress
+from vcrt.errors import VcrtError
+
+
+def methods() -> None:
+    """List the methods: what each one trains on, and what it leaves out.
+
+    Example: vcrt methods
+    """
+    from vcrt.cli.searching import print_methods
+
+    print_methods(plain_console())
+
+
+def search(
+    dataset: DatasetPath,
+    output: Path,
+    methods: tuple[str, ...] = ("canonical-grpo", "vcrt"),
+    held_out: tuple[str, ...] = (),
+    trials: int = 8,
+    model: Model = NO_OPTIONS,
+    seed: int = 0,
+    jobs: int | None = None,
+) -> None:
+    """Search for hyper-parameters on source items only, with equal effort for every method and fold.
+
+    A fold's trials train on a part of its source items and are scored on the rest; no file of the environment that it
+    holds out is opened for it. What was finished is kept in OUTPUT.trials until the search is whole.
+
+    Example: vcrt search runs/data --output runs/search.json --methods canonical-grpo vcrt
+
+    Args:
+        dataset: A verified dataset.
+        output: The new file that `vcrt plan --search` takes.
+        methods: Any of the names that `vcrt methods` lists.
+        held_out: Environments to hold out in turn; all of the dataset's if none is given.
+        trials: Settings tried for each method and fold; the first are the library's defaults.
+        model: Which model is trained, and how; the plan must have the same.
+        seed: Seed of everything; the plan must have the same.
+        jobs: Worker processes; as many as there are cores by default.
+    """
+    from vcrt.protocol.trials import run_search
+    from vcrt.records.dataset import open_dataset
+
+    # The environment of a single fold is nobody's source; with more folds, each is one of another's.
+    opened = open_dataset(dataset, without=held_out if len(held_out) == 1 else ())
+    console = plain_console()
+    with showing_progress(console) as progress:
+        found = run_search(
+            opened,
+            output,
+            backbone=model.reference(),
+            methods=methods,
+            held_out=held_out or opened.environments,
+            num_trials=trials,
+            run=model.run_config(),
+            jobs=num_jobs(jobs),
+            seed=seed,
+            progress=progress,
+        )
+    from vcrt.cli.searching import print_search
+
+    print_search(console, found)
+    console.print(
+        f"next: vcrt plan {dataset} --output EXPERIMENT --search {output}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def plan(
+    dataset: DatasetPath,
+    output: Path,
+    methods: tuple[str, ...] | None = None,
+    held_out: tuple[str, ...] | None = None,
+    runs: int = 3,
+    model: Model = NO_OPTIONS,
+    checkpoints: tuple[int, ...] = (),
+    search: Path | None = None,
+    seed: int = 0,
+) -> None:
+    """Freeze what will be run on a dataset, before anything is trained.
+
+    Example: vcrt plan runs/data --output runs/experiment --methods canonical-grpo vcrt no-anti
+
+    Args:
+        dataset: A verified dataset.
+        output: The new experiment's directory.
+        methods: Any of the names that `vcrt methods` lists; by default those of the search, or canonical-grpo and vcrt.
+        held_out: Environments to hold out in turn; by default those of the search, or all of the dataset's.
+        runs: Independent runs of each method and fold.
+        model: Which model is trained, and how.
+        checkpoints: The updates after which runs are kept and later scored, the last one included; by default 50, 100,
+            150, every 400th and the last.
+        search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
+        seed: Seed of everything.
+    """
+    from vcrt.cli.planning import frozen_plan
+    from vcrt.errors import RunError
+    from vcrt.protocol.experiment import create_experiment
+    from vcrt.protocol.search import read_search
+    from vcrt.storage import require_new
+
+    require_new(output, RunError)
+    if search is not None and model.learning_rate is not None:
+        raise VcrtError(
+            "the learning rate would be chosen twice",
+            found="--search and --learning-rate",
+            expected="one of them",
+        )
+    found = None if search is None else read_search(search)
+    made = frozen_plan(
+        dataset,
+        methods=methods or (found.methods if found else ("canonical-grpo", "vcrt")),
+        held_out=held_out or (found.held_out if found else ()),
+        runs=runs,
+        run=model.run_config(checkpoints),
+        seed=seed,
+        search=found,
+        backbone=model.reference(),
+        how_chosen=model.how_chosen(),
+    )
+    experiment = create_experiment(made, output, search=found)
+    console = plain_console()
+    console.print(
+        f"plan      {experiment.path}\nplan hash {made.plan_hash}", highlight=False, soft_wrap=True
+    )
+    console.print(f"next: vcrt train {output}", highlight=False, soft_wrap=True)

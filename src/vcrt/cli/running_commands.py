@@ -1,0 +1,122 @@
+"""The commands that run a plan: training, and the one evaluation.
+
+Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vcrt.cli.options import ExperimentPath, num_jobs, plain_console
+from vcrt.cli.progress import showing_progress
+from vcrt.errors import RunError
+
+if TYPE_CHECKING:
+    from vcrt.protocol.plan import Plan
+
+
+def train(
+    experiment: ExperimentPath,
+    resume: bool = False,
+    jobs: int | None = None,
+    num_processes: int = 1,
+    sharded: bool = False,
+    prompts_at_a_time: int | None = None,
+    gradient_checkpointing: bool = False,
+    trackers: tuple[str, ...] = (),
+) -> None:
+    """Train every run of a plan; a run opens no file of the environment that it holds out.
+
+    `accelerate launch -m vcrt train EXPERIMENT` and `torchrun` do the same as --num-processes.
+
+    Example: vcrt train runs/experiment --resume
+
+    Args:
+        experiment: A directory made by `vcrt plan`.
+        resume: Go on with interrupted runs; the result is the same as without the interruption.
+        jobs: Worker processes, one run each; by default as many as there are cores, or one on a GPU.
+        num_processes: Processes that share the prompts of each update, one run after another; usually one a GPU.
+        sharded: Each of them holds a part of the model (FSDP2) in place of the whole.
+        prompts_at_a_time: Score at most so many prompts at a time, which needs less memory; same result but for
+            rounding.
+        gradient_checkpointing: Compute activations twice instead of keeping them, which needs less memory; same result
+            but for rounding.
+        trackers: Trackers that are told of every update: tensorboard, trackio and wandb write below
+            EXPERIMENT/tracking and need no network; other trackers of accelerate are taken by name too.
+    """
+    from vcrt.cli.launching import launch
+    from vcrt.protocol.experiment import open_experiment
+    from vcrt.protocol.planned_training import train as run_training
+    from vcrt.training.distributed import is_launched, launched_group
+    from vcrt.training.frugality import Frugality
+    from vcrt.training.tracking import require_trackers
+
+    opened = open_experiment(experiment)
+    require_trackers(trackers)
+    frugality = Frugality(
+        prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
+    )
+    if (num_processes > 1 or sharded) and not is_launched():
+        options = ["--resume"] if resume else []
+        told = ["--trackers", *trackers] if trackers else []
+        if prompts_at_a_time is not None:
+            options += ["--prompts-at-a-time", str(prompts_at_a_time)]
+        if gradient_checkpointing:
+            options += ["--gradient-checkpointing"]
+        launch(["train", str(experiment), *options, *told], num_processes, sharded=sharded)
+        return
+    group = launched_group()
+    console = plain_console(quiet=group.rank > 0)
+    with showing_progress(console) as progress:
+        digests = run_training(
+            opened,
+            jobs=_jobs_on_device(opened.plan, jobs),
+            resume=resume,
+            progress=progress,
+            group=group,
+            trackers=trackers,
+            frugality=frugality,
+        )
+    console.print(f"{len(digests)} runs at their last update", highlight=False, soft_wrap=True)
+    console.print(f"next: vcrt evaluate {experiment}", highlight=False, soft_wrap=True)
+
+
+def evaluate(
+    experiment: ExperimentPath,
+    reopen: bool = False,
+    reason: str | None = None,
+    jobs: int | None = None,
+) -> None:
+    """Open the held-out folds and score every run, once.
+
+    Example: vcrt evaluate runs/experiment
+
+    Args:
+        experiment: An experiment whose runs are all trained.
+        reopen: Open again what was opened and scored before; every later report says so.
+        reason: Why it is opened again.
+        jobs: Worker processes; as many as there are cores by default.
+    """
+    from vcrt.protocol.evaluation import evaluate as run_evaluation
+    from vcrt.protocol.experiment import open_experiment
+
+    if reopen != bool(reason):
+        raise RunError(
+            "a second opening needs both --reopen and --reason",
+            found="only one of them",
+            remedy='for example: --reopen --reason "a checkpoint file was restored"',
+        )
+    console = plain_console()
+    opened = open_experiment(experiment)
+    with showing_progress(console) as progress:
+        run_evaluation(
+            opened, jobs=_jobs_on_device(opened.plan, jobs), reopen_reason=reason, progress=progress
+        )
+    console.print(f"next: vcrt report {experiment}", highlight=False, soft_wrap=True)
+
+
+def _jobs_on_device(plan: Plan, jobs: int | None) -> int:
+    """As many worker processes as there are cores by default, but one where they would share a GPU."""
+    from vcrt.protocol.experiment import device_of
+
+    return num_jobs(1 if jobs is None and device_of(plan) != "cpu" else jobs)

@@ -1,0 +1,155 @@
+"""The settings of Orbit-GRPO beside TRL's, and which of TRL's settings, datasets and arguments it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vcrt.errors import MalformedInputError, RunError
+from vcrt.integrations.trl.library import GRPOConfig
+
+#: The dataset's columns beside ``prompt``.
+ORBIT, ILLEGAL = "orbit", "illegal"
+LEVELS = ("token", "sequence", "trajectory")
+
+
+@dataclass
+class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
+    """TRL's configuration, with the paper's defaults and four fields more.
+
+    ``importance_sampling_level``: beside TRL's ``token`` (a ratio for each token) and ``sequence`` (one for each
+    completion, its log divided by the number of tokens) there is ``trajectory``, the paper's: one ratio for each
+    completion, not normalised by length; it needs ``loss_type="grpo"``. A credited sample's ratio is the orbit's at
+    ``trajectory``, its T-th root at ``sequence`` (T tokens), and at ``token`` the orbit's surplus over the sample is
+    shared out equally over the tokens.
+
+    ``scale_rewards``: beside TRL's ``group``, ``batch`` and ``none`` there is ``leave_one_out``, the paper's: reward
+    minus the mean of the other rewards, which is TRL's ``none`` times G / (G - 1) for groups of G.
+
+    With ``beta`` the KL term is TRL's, about the sampled tokens. TRL's ``use_bias_correction_kl`` weights it by the
+    sample's ratio, which for a credited sample is the orbit's.
+    """
+
+    importance_sampling_level: str = field(
+        default="trajectory", metadata={"help": "token, sequence or trajectory (the paper's)."}
+    )
+    loss_type: str = field(default="grpo", metadata={"help": "As TRL's; trajectory needs grpo."})
+    scale_rewards: str = field(
+        default="leave_one_out",
+        metadata={"help": "group, batch, none or leave_one_out (the paper's)."},
+    )
+    disable_dropout: bool = field(
+        default=True,
+        metadata={"help": "With dropout, ratios are not 1 before the first step."},
+    )
+    orbit_alpha: float = field(
+        default=0.1, metadata={"help": "Weight of the anti-diamond margin loss; 0 leaves it out."}
+    )
+    orbit_margin: float = field(
+        default=2.0,
+        metadata={"help": "By how much the orbit's log-mass should exceed the illegal one, nats."},
+    )
+    orbit_success: float = field(
+        default=0.0, metadata={"help": "A sample with a reward above this is a success."}
+    )
+    orbit_batch_size: int | None = field(
+        default=None,
+        metadata={
+            "help": "Members that are scored at a time; per_device_train_batch_size by default."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for wrong, what, found, expected in self._refusals():
+            if wrong:
+                raise RunError(
+                    what, where="OrbitGRPOConfig", found=found, expected=expected, remedy=expected
+                )
+
+    def _refusals(self) -> list[tuple[bool, str, str, str]]:
+        """(whether it is so, what is wrong, what was found, what to set) of each combination without a meaning."""
+        level, loss = self.importance_sampling_level, self.loss_type
+        return [
+            (
+                level not in LEVELS,
+                "an importance sampling level that does not exist",
+                f"importance_sampling_level={level!r}",
+                f"importance_sampling_level as one of {', '.join(LEVELS)}",
+            ),
+            (
+                level == "trajectory" and loss != "grpo",
+                "a loss that would count a trajectory's ratio once for each of its tokens",
+                f"loss_type={loss!r} with importance_sampling_level='trajectory'",
+                "loss_type='grpo', or another importance_sampling_level",
+            ),
+            (
+                level == "trajectory" and self.top_entropy_quantile < 1,
+                "a selection of tokens, but a trajectory's ratio is not about tokens",
+                f"top_entropy_quantile={self.top_entropy_quantile}",
+                "top_entropy_quantile=1.0, or another importance_sampling_level",
+            ),
+            (
+                self.off_policy_mask_threshold is not None,
+                "masks of off-policy samples have no meaning for a sample that stands for its orbit",
+                f"off_policy_mask_threshold={self.off_policy_mask_threshold}",
+                "off_policy_mask_threshold=None",
+            ),
+            (
+                self.scale_rewards == "leave_one_out"
+                and self.multi_objective_aggregation != "sum_then_normalize",
+                "a leave-one-out baseline needs one reward a sample",
+                f"multi_objective_aggregation={self.multi_objective_aggregation!r}",
+                "multi_objective_aggregation='sum_then_normalize', or another scale_rewards",
+            ),
+            (
+                bool(self.remove_unused_columns),
+                "the orbit's columns would be removed",
+                "remove_unused_columns=True",
+                "remove_unused_columns=False",
+            ),
+            (
+                self.orbit_alpha < 0,
+                "a negative weight of the margin loss",
+                f"orbit_alpha={self.orbit_alpha}",
+                "orbit_alpha of 0 or more",
+            ),
+            (
+                self.orbit_batch_size is not None and self.orbit_batch_size < 1,
+                "too few members at a time",
+                f"orbit_batch_size={self.orbit_batch_size}",
+                "orbit_batch_size of 1 or more",
+            ),
+        ]
+
+
+def require_supported(args: Any, dataset: Any, kwargs: Mapping[str, Any]) -> None:
+    """Raise :class:`RunError` or :class:`MalformedInputError` unless a trainer can be made of these arguments."""
+    if not isinstance(args, OrbitGRPOConfig):
+        raise RunError(
+            "a configuration without the orbit's fields",
+            found=type(args).__name__,
+            expected="an OrbitGRPOConfig",
+        )
+    for name in ("tools", "environment_factory"):
+        if kwargs.get(name):
+            raise RunError(
+                "completions with tokens that the model did not write have no orbit",
+                found=name,
+                remedy=f"leave {name} out",
+            )
+    columns = getattr(dataset, "column_names", None)
+    needed = [ORBIT, ILLEGAL] if args.orbit_alpha else [ORBIT]
+    missing = [name for name in needed if columns is not None and name not in columns]
+    if missing:
+        raise MalformedInputError(
+            "the dataset lacks a column",
+            where="train_dataset",
+            found=", ".join(columns or ()),
+            expected=", ".join(needed),
+            remedy="add the certified orbits, see vcrt.integrations.datasets"
+            + (
+                "; or set orbit_alpha=0 to train without illegal ones" if ILLEGAL in missing else ""
+            ),
+        )

@@ -1,0 +1,31 @@
+"""What a document of JSON must be to be a relation record, whatever its form."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import canonical_json
+from vcrt.records.stated.record import MAX_NAME
+
+FORM = '{"operations": [NAME, ...], "relations": [[FIRST, SECOND, KIND], ...]}'
+SOURCES = f"{FORM}, or what `vcrt show EPISODE --json` or `vcrt lift lean FILE --json` prints"
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def validated(model: type[_Model], value: Any, where: str) -> _Model:
+    """``value`` as a ``model``. Raises :class:`MalformedInputError` that names the first wrong field."""
+    try:
+        return model.model_validate_json(canonical_json(value))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"]) or "(root)"
+        raise malformed(where, f"field {name[:MAX_NAME]}: {first['msg']}") from error
+
+
+def malformed(where: str, found: str) -> MalformedInputError:
+    """The error for what is no relation record in any form."""
+    return MalformedInputError("not a relation record", where=where, found=found, expected=SOURCES)
