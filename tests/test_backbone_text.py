@@ -90,6 +90,16 @@ def test_a_tokenizer_of_whole_words_has_no_pointers():
     assert error.value.expected == str(POINTER_POOL)
 
 
+def test_a_tokenizer_that_cannot_tell_relations_apart_is_refused():
+    characters = [chr(c) for c in range(32, 127) if not chr(c).isdigit()] + ["\n"]
+    raw = Tokenizer(models.WordLevel({c: i for i, c in enumerate(characters)}, unk_token=" "))
+    raw.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    raw.decoder = decoders.Fuse()
+    with pytest.raises(BackboneError, match="different relations the same tokens") as error:
+        encoder(PreTrainedTokenizerFast(tokenizer_object=raw))
+    assert error.value.found == "r0 and r1 cannot be told apart"
+
+
 @pytest.mark.parametrize("style", ["plain", "chat"])
 @pytest.mark.parametrize("serialisation", ["sorted", "shuffled"])
 @pytest.mark.parametrize("make", [byte_level_tokenizer, character_tokenizer])
@@ -149,6 +159,11 @@ def test_a_chat_without_a_template_and_a_template_that_fails_are_refused():
     with pytest.raises(BackboneError, match="cannot be applied") as error:
         encoder(tokenizer, "chat")
     assert "system prompt required" in error.value.found
+    for template, times in (("{{ c }}{{ c }}", 2), ("{{ c | upper }}", 0)):
+        tokenizer.chat_template = "{% set c = messages[0]['content'] %}" + template
+        with pytest.raises(BackboneError, match="show the message once") as error:
+            encoder(tokenizer, "chat")
+        assert error.value.found == f"the message {times} times"
 
 
 def test_a_beginning_token_is_put_where_the_tokenizer_puts_it():

@@ -14,7 +14,8 @@ from vcrt.policy.scoring import score_orders
 from vcrt.policy.self_check import self_check
 from vcrt.policy.tokenizer import encode_record
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig, checkpoint_path, start, train_run
+from vcrt.training.run import RunConfig, start, train_run
+from vcrt.training.run_directory import checkpoint_path
 from vcrt.training.update import trainable_parameters
 
 CONFIG = RunConfig(num_updates=6, checkpoints=(3, 6), lora_rank=4, learning_rate=3e-3)

@@ -14,7 +14,8 @@ from vcrt.policy.scoring import score_orders
 from vcrt.policy.shared_dropout import SharedDropout, shared_dropouts, thinned
 from vcrt.training.items import encode_items, orbit_log_masses
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig, checkpoint_path, train_run
+from vcrt.training.run import RunConfig, train_run
+from vcrt.training.run_directory import checkpoint_path
 from vcrt.training.update import UpdateConfig, new_state, update
 
 RATE = 0.25

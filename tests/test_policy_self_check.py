@@ -5,13 +5,15 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import DynamicCache
+from transformers import AutoModelForCausalLM, DynamicCache, GPTNeoConfig
 
-from tiny_models import HYBRID, tiny_model, tiny_prompts
+from tiny_models import HYBRID, VOCABULARY, tiny_model, tiny_prompts
 from vcrt.errors import BackboneError, MalformedInputError
+from vcrt.memory import is_out_of_memory
 from vcrt.policy import evaluation_mode, fork_scoring, functional_cache, scoring, tree_scoring
 from vcrt.policy.functional_cache import ForkedCache, RecordedCache
-from vcrt.policy.self_check import self_check
+from vcrt.policy.scoring import score_orders
+from vcrt.policy.self_check import self_check, spot_check
 
 INTERFACES = ("pointers", "tokens")
 
@@ -252,14 +254,51 @@ def test_a_model_that_cannot_take_the_trees_inputs_is_named():
     assert "no_such_input" in str(error)
 
 
-def test_a_check_that_does_not_fit_into_memory_says_what_to_do():
+def test_memory_that_runs_out_is_no_fault_of_the_model():
     model = tiny_model("llama")
+    model.forward = lambda **kwargs: torch.empty(1 << 60, dtype=torch.uint8)
+    with pytest.raises(RuntimeError) as raised:
+        self_check(model, tiny_prompts(4), interface="pointers")
+    assert is_out_of_memory(raised.value)
 
-    def full(**kwargs):
-        raise torch.OutOfMemoryError("tried to allocate 80 GiB")
 
-    model.forward = full
-    assert "gradients=False" in (refused(model, "does not fit into memory").remedy or "")
+def gpt_neo(window):
+    """A model whose local windows are buffers of its own, which no cache shows."""
+    config = GPTNeoConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=2,
+        attention_types=[[["global", "local"], 1]],
+        window_size=window,
+        max_position_embeddings=256,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.parametrize("window", [4, 64])
+def test_windows_that_only_the_model_knows_are_not_scored_by_the_tree(window):
+    model = gpt_neo(window)
+    assert self_check(model, tiny_prompts(4), interface="pointers").backend != "tree"
+    with pytest.raises(BackboneError, match="local attention") as error:
+        score_orders(model, tiny_prompts(4), interface="pointers", backend="tree")
+    assert "--scoring auto" in error.value.remedy
+
+
+@pytest.mark.parametrize("interface", INTERFACES)
+@pytest.mark.parametrize("name", ["llama", "qwen3_5", "granitemoehybrid"])
+def test_some_orders_of_a_long_record_are_checked_by_themselves(name, interface, monkeypatch):
+    model = tiny_model(name)
+    (prompt,) = tiny_prompts(6, (9,))
+    orders = [tuple(range(6)), (5, 3, 1, 0, 2, 4)]
+    assert spot_check(model, prompt, orders, interface=interface) < 1e-4
+    if name == "llama":
+        monkeypatch.setattr(tree_scoring, "tree_mask", mask_without_ancestors)
+        with pytest.raises(BackboneError, match="does not agree") as error:
+            spot_check(model, prompt, orders, interface=interface)
+        assert "--scoring naive" in error.value.remedy
 
 
 def test_the_naive_backend_is_asked_for_numbers():

@@ -34,6 +34,9 @@ class ModelOptions:
     preset: Literal["qwen3.5-2b", "granite-4.1-3b"] | None = None
     """The paper's settings for one of its models: the hub name (unless --backbone names a folder), LoRA of rank 64,
     alpha 128 and dropout 0.05, AdamW at 5e-6, 400 updates, bfloat16."""
+    scoring: Literal["auto", "tree", "fork", "naive"] = "auto"
+    """How orders are scored, exactly in any case: `naive` runs each order by itself, which every causal model can,
+    where the faster ways are refused."""
     updates: int | None = None
     """Updates of each run, and of each trial of a search; 400 by default."""
     learning_rate: float | None = None
@@ -66,6 +69,7 @@ class ModelOptions:
     def run_config(self, checkpoints: tuple[int, ...] = ()) -> RunConfig:
         """The settings of a run."""
         from vcrt.training.run import RunConfig
+        from vcrt.training.update import UpdateConfig
 
         preset = self._preset()
         rank = _first(self.lora_rank, preset.lora_rank if preset else 0)
@@ -81,6 +85,7 @@ class ModelOptions:
             lora_scale=scale if self.lora_alpha is None else self.lora_alpha / rank,
             lora_dropout=_first(self.lora_dropout, preset.lora_dropout if preset and rank else 0.0),
             lora_recurrent=self.lora_recurrent,
+            update=UpdateConfig(backend=self.scoring),
         )
 
     def how_chosen(self) -> str:

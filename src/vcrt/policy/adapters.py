@@ -18,6 +18,7 @@ checkpoint holds every trainable parameter), and when dropout acts (:mod:`vcrt.p
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -101,7 +102,11 @@ def with_adapters(
     alpha: Any = scale * rank
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), bias="none")
     # The library initialises from the global generator: leave that as it was, and draw again from our own.
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # It asks transformers by a name that is about to change.
+        warnings.filterwarnings(
+            "ignore", message=".*is_gradient_checkpointing", category=FutureWarning
+        )
         adapted = get_peft_model(model, config)
     draw = torch.Generator().manual_seed(derive_seed(seed, "adapters") % 2**63)
     with torch.no_grad():

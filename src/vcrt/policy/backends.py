@@ -53,8 +53,8 @@ def _require_tree(model: CausalModel, longest: int) -> None:
             where=where,
             found=obstacle,
             expected=f"layers that all see {longest} tokens back and read the mask",
-            remedy=f'use backend="auto", which is backend="{"naive" if _fork_obstacle(model) else "fork"}" '
-            "for this model",
+            remedy='plan with --scoring auto (in Python: backend="auto"), which is '
+            f"{'naive' if _fork_obstacle(model) else 'fork'} for this model",
         )
     if obstacle := _attention_obstacle(model):
         raise BackboneError(
@@ -73,7 +73,7 @@ def _require_fork(model: CausalModel) -> None:
             where=type(unwrapped(model)).__name__,
             found=obstacle,
             expected="layers with keys and values, recurrent states or convolutions",
-            remedy='use backend="naive" for this model',
+            remedy='plan with --scoring naive (in Python: backend="naive") for this model',
         )
 
 
@@ -86,6 +86,10 @@ def _tree_obstacle(model: CausalModel, longest: int) -> str | None:
     """What keeps the tree from being exact, or None."""
     kinds, layers = _layers(model)
     found = set()
+    config = _text_config(model)
+    if "local" in (getattr(config, "attention_layers", None) or ()):
+        # GPT-Neo's windows are buffers of its own, which no cache shows, and count places in the tensor.
+        found.add(f"local attention (a window of {config.window_size} places)")
     for kind, layer in zip(kinds, layers, strict=True):
         if type(layer) is DynamicSlidingWindowLayer:
             # Window or chunk: a token whose distance to the first is below it sees everything.

@@ -35,7 +35,8 @@ _NUM_ANSWERS = 24
 def choose_pointers(form: TextForm, count: int = POINTER_POOL) -> tuple[Pointer, ...]:
     """The first ``count`` candidates that are pointers for this tokenizer and form of prompt.
 
-    Raises :class:`BackboneError`, with counts, if no form of candidate gives enough.
+    Raises :class:`BackboneError`, with counts, if no form of candidate gives enough, or if relations cannot be told
+    apart.
     """
     best: list[Pointer] = []
     for candidates in CANDIDATES:
@@ -45,6 +46,7 @@ def choose_pointers(form: TextForm, count: int = POINTER_POOL) -> tuple[Pointer,
             if pointer is not None and _stand([*chosen, pointer], form):
                 chosen.append(pointer)
             if len(chosen) == count:
+                _require_relations(form, chosen)
                 return tuple(chosen)
         best = max(best, chosen, key=len)
     raise BackboneError(
@@ -56,6 +58,25 @@ def choose_pointers(form: TextForm, count: int = POINTER_POOL) -> tuple[Pointer,
         remedy="use a model whose tokenizer has letters with a space before them as single tokens, or the other "
         "--prompt-style",
     )
+
+
+def _require_relations(form: TextForm, pointers: Sequence[Pointer]) -> None:
+    """Raise :class:`BackboneError` if the tokenizer makes two relation types the same tokens."""
+    texts = [pointer.text for pointer in pointers]
+    first, second = POINTER_TOKENS[:2]
+    seen: dict[tuple[int, ...], str] = {}
+    for token in sorted({token for pair in RELATION_TOKENS.values() for token in pair}):
+        words = [BEGIN, POINTERS, first, second, RELATIONS, first, token, second, SEPARATOR, ANSWER]
+        ids = tuple(form.token_ids(form.prompt_text(record_text(words, texts))))
+        if ids in seen:
+            raise BackboneError(
+                "the tokenizer makes different relations the same tokens",
+                where=type(form.tokenizer).__name__,
+                found=f"{seen[ids]} and {token} cannot be told apart",
+                expected="tokens for a letter and a digit",
+                remedy="use a model whose tokenizer knows digits",
+            )
+        seen[ids] = token
 
 
 def _as_pointer(form: TextForm, text: str) -> Pointer | None:

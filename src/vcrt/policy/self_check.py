@@ -24,7 +24,10 @@ import torch
 from torch import Tensor
 
 from vcrt.errors import BackboneError, MalformedInputError, VcrtError
+from vcrt.memory import is_out_of_memory
+from vcrt.orders import Order, order_columns
 from vcrt.policy.backends import Backend, ExactBackend, choose_backend
+from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.interface import Interface, tree_depth
 from vcrt.policy.pointer_head import HALF
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
@@ -34,6 +37,9 @@ from vcrt.policy.scoring import OrderScores, score_orders
 HALF_TOLERANCE = 0.05
 #: Gradients of parameters whose norm is below this share of all of them are compared with this share instead.
 SMALLEST_SHARE = 1e-3
+
+#: What a model's own code raises when it is given a mask or a cache that it was not written for.
+_OF_MODELS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 Result = TypeVar("Result")
 
@@ -63,9 +69,10 @@ def self_check(
     """Compare ``backend`` with the naive one on ``prompts``; run it on every model that is loaded.
 
     A shortened prompt and one of equal length join them, so that padding and batches are checked. The weights of a
-    half-precision model are widened meanwhile (6 bytes a parameter) and put back as they were: check before a model is
-    sharded. Raises :class:`BackboneError` if a difference exceeds ``tolerance`` (nats, or a share of a gradient) or is
-    not a number, or if the model cannot be run so.
+    half-precision model are widened meanwhile (4 bytes a parameter more) and put back as they were: check before a
+    model is sharded. Gradients are those of the trainable parameters, twice (8 bytes each): check after adapters are
+    attached. Raises :class:`BackboneError` if a difference exceeds ``tolerance`` (nats, or a share of a gradient) or is
+    not a number, or if the model cannot be run so; memory that runs out is left to the caller.
     """
     prompts = _with_neighbours(prompts)
     depth = tree_depth(prompts[0].num_operations, interface)
@@ -88,6 +95,59 @@ def self_check(
         own_format_difference=own,
         gradient_difference=slope,
     )
+
+
+@torch.no_grad()
+def spot_check(
+    model: CausalModel,
+    prompt: Prompt,
+    orders: Sequence[Order],
+    *,
+    interface: Interface,
+    backend: Backend = "auto",
+    tolerance: float = 1e-4,
+) -> float:
+    """Compare some ``orders`` of a record too long to score all of them naively; returns the largest difference.
+
+    Each is run as a sequence of its own; half-precision weights are widened meanwhile. Raises as :func:`self_check`.
+    """
+    num_operations = prompt.num_operations
+    depth = tree_depth(num_operations, interface)
+    longest = len(prompt.token_ids) + depth
+    check = _Check(
+        model=model,
+        interface=interface,
+        backend=choose_backend(model, backend, longest=longest),
+        tolerance=tolerance,
+    )
+    columns = order_columns(num_operations)
+    with widened(model):
+        scores = check.scores([prompt], check.backend).order_log_probs[0]
+        found = scores[[columns[order] for order in orders]].double().cpu()
+        expected = check.run(
+            "naive",
+            lambda: torch.stack(
+                [_log_prob_alone(model, prompt, order, interface, depth) for order in orders]
+            ),
+        )
+    largest = float((found - expected).abs().max())
+    check.require(largest, tolerance, f"log-probabilities differ by {largest:.3g} nats")
+    return largest
+
+
+def _log_prob_alone(
+    model: CausalModel, prompt: Prompt, order: Order, interface: Interface, depth: int
+) -> Tensor:
+    """The log-probability of one order from one pass over the prompt and its prefix, in float64 on the CPU."""
+    ids = [prompt.pointer_ids[slot] for slot in order]
+    tokens = torch.tensor([[*prompt.token_ids, *ids[:depth]]], device=unwrapped(model).device)
+    with evaluation_mode(model):
+        logits = model(input_ids=tokens, use_cache=False).logits[0, -(depth + 1) :].double().cpu()
+    total = torch.zeros((), dtype=torch.float64)
+    for place, row in enumerate(logits):
+        choices = row[ids[place:]] if interface == "pointers" else row
+        total = total + row[ids[place]] - choices.logsumexp(-1)
+    return total
 
 
 @contextmanager
@@ -114,13 +174,13 @@ class _Check:
     @torch.no_grad()
     def difference(self, prompts: Sequence[Prompt], *, relative: bool) -> float:
         """The largest difference of log-probabilities, over 1 + their size if ``relative``."""
-        found, expected = (_events(self._scores(prompts, b)) for b in (self.backend, "naive"))
+        found, expected = (_events(self.scores(prompts, b)) for b in (self.backend, "naive"))
         gaps = (found - expected).abs()
         # A tensor's maximum keeps a NaN.
         largest = float((gaps / (1 + expected.abs()) if relative else gaps).max())
         bound = HALF_TOLERANCE if relative else self.tolerance
         unit = "of 1 + their size" if relative else "nats"
-        self._require(largest, bound, f"log-probabilities differ by {largest:.3g} {unit}")
+        self.require(largest, bound, f"log-probabilities differ by {largest:.3g} {unit}")
         return largest
 
     def gradient_difference(self, prompt: Prompt) -> float | None:
@@ -130,10 +190,10 @@ class _Check:
             return None
 
         def gradient(backend: Backend) -> list[Tensor]:
-            events = _events(self._scores([prompt], backend))
+            events = _events(self.scores([prompt], backend))
             # Weights that no symmetry of the orders cancels.
             weights = torch.linspace(-1, 1, events.shape[-1], device=events.device) ** 3
-            return self._run(
+            return self.run(
                 backend,
                 lambda: list(
                     torch.autograd.grad(
@@ -149,31 +209,25 @@ class _Check:
         # A model whose gradient is 0 throughout has nothing to compare with.
         scale = sizes.clamp_min(float(SMALLEST_SHARE * sizes.norm())).clamp_min(self.tolerance**2)
         largest = float((gaps / scale).max())
-        self._require(
+        self.require(
             largest, self.tolerance, f"gradients differ by {largest:.3g} of a parameter's norm"
         )
         return largest
 
-    def _scores(self, prompts: Sequence[Prompt], backend: Backend) -> OrderScores:
-        return self._run(
+    def scores(self, prompts: Sequence[Prompt], backend: Backend) -> OrderScores:
+        return self.run(
             backend,
             lambda: score_orders(self.model, prompts, interface=self.interface, backend=backend),
         )
 
-    def _run(self, backend: Backend, action: Callable[[], Result]) -> Result:
+    def run(self, backend: Backend, action: Callable[[], Result]) -> Result:
         try:
             return action()
         except VcrtError:
             raise
-        except torch.OutOfMemoryError as error:
-            raise BackboneError(
-                "the self-check does not fit into memory",
-                where=self._where,
-                found=str(error).partition("\n")[0],
-                remedy="give fewer or shorter prompts, switch gradient checkpointing on, or pass gradients=False",
-            ) from error
-        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
-            # Whatever a model's own code raises when it is given a mask or a cache that it was not written for.
+        except _OF_MODELS as error:
+            if is_out_of_memory(error):
+                raise
             raise BackboneError(
                 f"the {backend} backend cannot run this model",
                 where=self._where,
@@ -181,7 +235,7 @@ class _Check:
                 remedy=self._remedy,
             ) from error
 
-    def _require(self, largest: float, bound: float, found: str) -> None:
+    def require(self, largest: float, bound: float, found: str) -> None:
         if not largest <= bound:
             raise BackboneError(
                 f"the {self.backend} backend does not agree with scoring each order by itself",
@@ -199,7 +253,10 @@ class _Check:
     def _remedy(self) -> str:
         if self.backend == "naive":
             return "load the weights again: the model gives no numbers"
-        return 'use backend="naive", and tell us the class of the model'
+        return (
+            'plan with --scoring naive (in Python: backend="naive"), which is exact for every causal model '
+            "and slower"
+        )
 
 
 def _events(scores: OrderScores) -> Tensor:

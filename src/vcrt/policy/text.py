@@ -78,9 +78,10 @@ class TextForm:
                 expected="chat_template.jinja, or chat_template in tokenizer_config.json",
                 remedy="use --prompt-style plain, or an instruction-tuned model",
             )
+        message = text.rstrip("\n")
         try:
             chat = self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": text.rstrip("\n")}],
+                [{"role": "user", "content": message}],
                 tokenize=False,
                 add_generation_prompt=True,
                 enable_thinking=False,
@@ -94,6 +95,13 @@ class TextForm:
                 expected="a template that takes one message of a user",
                 remedy="use --prompt-style plain",
             ) from error
+        if (times := str(chat).count(message)) != 1:
+            raise BackboneError(
+                "the tokenizer's chat template does not show the message once, as it is",
+                found=f"the message {times} times",
+                expected="once",
+                remedy="use --prompt-style plain",
+            )
         return f"{chat}{ASK}"
 
     def token_ids(self, text: str) -> list[int]:

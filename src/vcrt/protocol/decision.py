@@ -19,8 +19,8 @@ from vcrt.orders import Order, all_orders, order_columns
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
-from vcrt.policy.scoring import CausalModel, Prompt, greedy_orders, score_orders
-from vcrt.policy.self_check import self_check
+from vcrt.policy.scoring import Backend, CausalModel, Prompt, greedy_orders, score_orders
+from vcrt.policy.self_check import self_check, spot_check
 from vcrt.protocol.evaluation import FROZEN_AS
 from vcrt.protocol.experiment import Experiment, device_of, planned_backbone, recorded_checkpoints
 from vcrt.protocol.plan import Plan, PlannedRun
@@ -29,12 +29,15 @@ from vcrt.records.policy_view import PolicyRecord
 from vcrt.records.stated import StatedRecord, pointed
 from vcrt.training.checkpoint import load_weights
 from vcrt.training.methods import Method, method
-from vcrt.training.run import checkpoint_path, start
+from vcrt.training.run import start
+from vcrt.training.run_directory import checkpoint_path
 
 #: The run that is asked where there are several: the only one of this method, if there is only one.
 DEFAULT_METHOD = "vcrt"
 #: Operations of the record on which the backend is checked: as many as training's records have.
 _CHECKED = 4
+#: Orders of a larger record that are compared with naive scores.
+_SPOTS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,7 @@ class Policy:
     backbone: Backbone
     model: CausalModel
     method: Method
+    backend: Backend
     run: str | None
     update: int | None
     checkpoint: str | None
@@ -128,6 +132,7 @@ def load_policy(experiment: Experiment, run: PlannedRun, *, update: int | None =
         model=model,
         # The plan's own definition, which its hash covers, whatever the method has become since.
         method=Method(**plan.definitions[run.method]),
+        backend=plan.shared_config.update.backend,
         run=run.name,
         update=kept,
         checkpoint=digests[kept],
@@ -142,6 +147,7 @@ def frozen_policy(experiment: Experiment, run: PlannedRun | None = None) -> Poli
         backbone=backbone,
         model=backbone.model,
         method=method(FROZEN_AS) if run is None else Method(**plan.definitions[run.method]),
+        backend=plan.shared_config.update.backend,
         run=None,
         update=None,
         checkpoint=None,
@@ -161,10 +167,17 @@ def decide(
     prompt = _prompt(policy, shown.record, seed)
     interface = policy.method.interface
     longest = len(prompt.token_ids) + tree_depth(prompt.num_operations, interface)
-    backend = choose_backend(policy.model, "auto", longest=longest)
+    backend = choose_backend(policy.model, policy.backend, longest=longest)
     with _one_thread(policy.model):
         small = _prompt(policy, _first_slots(shown.record, _CHECKED), seed)
         self_check(policy.model, [small], interface=interface, backend=backend, gradients=False)
+        if prompt.num_operations > _CHECKED:
+            columns = all_orders(prompt.num_operations)
+            drawn = generator(seed, "decide", "spot check").choice(
+                len(columns), _SPOTS, replace=False
+            )
+            some = [columns[i] for i in drawn]
+            spot_check(policy.model, prompt, some, interface=interface, backend=backend)
         scores = score_orders(policy.model, [prompt], interface=interface, backend=backend)
         (greedy,) = greedy_orders(policy.model, [prompt], interface=interface, backend=backend)
     log_probs = scores.order_log_probs[0].double().cpu()

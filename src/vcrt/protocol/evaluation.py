@@ -23,7 +23,7 @@ from vcrt.errors import RunError
 from vcrt.hashing import Json, json_digest
 from vcrt.orders import order_columns
 from vcrt.policy.backbone import Backbone
-from vcrt.policy.scoring import CausalModel, greedy_orders
+from vcrt.policy.scoring import Backend, CausalModel, greedy_orders
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.experiment import (
@@ -38,13 +38,15 @@ from vcrt.protocol.experiment import (
     require_same_code,
 )
 from vcrt.protocol.ledger import Ledger
-from vcrt.protocol.plan import PlannedRun
+from vcrt.protocol.plan import Plan, PlannedRun
+from vcrt.protocol.scoring_check import check_scoring
 from vcrt.records.dataset import Dataset, Item, load_items, open_dataset
 from vcrt.storage import write_file
 from vcrt.training.checkpoint import load_weights
 from vcrt.training.items import EncodedItem, encode_items
 from vcrt.training.methods import Method, method
-from vcrt.training.run import checkpoint_path, start
+from vcrt.training.run import start
+from vcrt.training.run_directory import checkpoint_path
 
 SCORES_FILE = "scores.json"
 #: The frozen backbone's own row in a report is scored as this method sees the records.
@@ -123,8 +125,14 @@ def _evaluate(
         read_finished_run(experiment, run)
     dataset = planned_dataset(plan)
     require_same_code(plan)
-    _record_opening(experiment, dataset, reopen_reason)
     views = {view_of(method(name)): name for name in (*reversed(plan.methods), FROZEN_AS)}
+    if not plan.backbone.is_embedded:
+        # A model that cannot be loaded or scored here is to spend no opening.
+        checks = [
+            _ScoreJob(experiment.path, plan.held_out[0], name, None) for name in views.values()
+        ]
+        list(in_fresh_processes(_check_job, checks, jobs=1, error=RunError))
+    _record_opening(experiment, dataset, reopen_reason)
     work = [
         _ScoreJob(experiment.path, fold, name, None)
         for fold in plan.held_out
@@ -237,6 +245,29 @@ def _keep_earlier_scores(experiment: Experiment) -> None:
         path.replace(kept)
 
 
+def _check_job(job: _ScoreJob) -> None:
+    """Score some source items by the planned backend and by the naive one, without opening a fold."""
+    torch.set_num_threads(1)
+    plan = open_experiment(job.path).plan
+    backbone = planned_backbone(plan, device=device_of(plan))
+    items = load_sources(plan, planned_dataset(plan), job.held_out).retention
+    _check(backbone, backbone.model, items, method(job.method), plan)
+
+
+def _check(
+    backbone: Backbone, model: CausalModel, items: Sequence[Item], chosen: Method, plan: Plan
+) -> None:
+    check_scoring(
+        model,
+        backbone.encode,
+        items,
+        chosen,
+        backend=plan.shared_config.update.backend,
+        seed=plan.seed,
+        gradients=False,
+    )
+
+
 def _score_job(job: _ScoreJob) -> dict[int, FoldPasses]:
     """The passes after each scheduled update of a run, or those of the frozen backbone as update 0."""
     torch.set_num_threads(1)
@@ -245,18 +276,19 @@ def _score_job(job: _ScoreJob) -> dict[int, FoldPasses]:
     dataset = planned_dataset(plan)
     backbone = planned_backbone(plan, device=device_of(plan))
     chosen = method(job.method)
+    opened = _held_out_items(str(dataset.path), dataset.manifest.root_hash, job.held_out)
     held_out, retention = (
         encoded(backbone, items, chosen, plan.seed)
-        for items in (
-            _held_out_items(str(dataset.path), dataset.manifest.root_hash, job.held_out),
-            load_sources(plan, dataset, job.held_out).retention,
-        )
+        for items in (opened, load_sources(plan, dataset, job.held_out).retention)
     )
+    backend = plan.shared_config.update.backend
+    # Items of another environment may be longer than any that training saw.
+    _check(backbone, backbone.model, opened, chosen, plan)
 
     def passes(model: CausalModel) -> FoldPasses:
         return FoldPasses(
-            held_out=greedy_passes(model, held_out, chosen),
-            retention=greedy_passes(model, retention, chosen),
+            held_out=greedy_passes(model, held_out, chosen, backend=backend),
+            retention=greedy_passes(model, retention, chosen, backend=backend),
         )
 
     if job.run is None:
@@ -290,12 +322,15 @@ def encoded(
     )
 
 
-def greedy_passes(model: CausalModel, items: Sequence[EncodedItem], chosen: Method) -> str:
+def greedy_passes(
+    model: CausalModel, items: Sequence[EncodedItem], chosen: Method, *, backend: Backend = "auto"
+) -> str:
     """One greedy order for each item, judged by its native verdict: ``1`` for a legal order, else ``0``.
 
     The verdict is that of the order's own replay, which the agreement gate repeated.
     """
-    answers = greedy_orders(model, [item.prompt for item in items], interface=chosen.interface)
+    prompts = [item.prompt for item in items]
+    answers = greedy_orders(model, prompts, interface=chosen.interface, backend=backend)
     passes = []
     for item, order in zip(items, answers, strict=True):
         columns = order_columns(item.prompt.num_operations)

@@ -38,7 +38,8 @@ from vcrt.records.dataset import Dataset, open_dataset, require_agreement
 from vcrt.storage import publish_directory, sole_user
 from vcrt.training.checkpoint import read_metrics
 from vcrt.training.methods import method
-from vcrt.training.run import FinishedRun, checkpoint_path
+from vcrt.training.run import FinishedRun
+from vcrt.training.run_directory import checkpoint_path
 
 LOCK_FILE = "lock"
 

@@ -7,7 +7,7 @@ Not covered: one run by itself (:mod:`vcrt.training.run`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,7 @@ import torch
 from vcrt.errors import RunError
 from vcrt.hashing import Json, json_digest
 from vcrt.memory import naming_out_of_memory
-from vcrt.policy.backbone import Backbone
-from vcrt.policy.self_check import self_check
+from vcrt.policy.scoring import CausalModel
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress, Task
 from vcrt.protocol.experiment import (
@@ -32,12 +31,12 @@ from vcrt.protocol.experiment import (
     unused_environments,
 )
 from vcrt.protocol.plan import PlannedRun
-from vcrt.randomness import generator
-from vcrt.records.dataset import Item
+from vcrt.protocol.scoring_check import check_scoring
 from vcrt.training.frugality import LAVISH, Frugality
 from vcrt.training.group import ALONE, Group
-from vcrt.training.methods import Method, method
-from vcrt.training.run import RunConfig, episode_order, latest_checkpoint, train_run, updates_logged
+from vcrt.training.methods import method
+from vcrt.training.run import episode_order, train_run
+from vcrt.training.run_directory import latest_checkpoint, updates_kept, updates_logged
 from vcrt.training.tracking import require_trackers, tracking
 from vcrt.training.update import UpdateMetrics
 
@@ -152,7 +151,7 @@ class _Shown:
         """Nothing is shown of what was done before."""
         plan = experiment.plan
         resumed = [latest_checkpoint(experiment.run_directory(run)) for run in pending]
-        done = sum(int(path.name.removeprefix("update-")) for path in resumed if path is not None)
+        done = sum(updates_kept(path) for path in resumed if path is not None)
         total = len(pending) * plan.shared_config.num_updates - done
         task = progress.task(f"train {', '.join(plan.methods)}", total, "updates")
         return cls(experiment=experiment, pending=pending, task=task, done=done)
@@ -206,8 +205,18 @@ def _train_job(
     backbone = planned_backbone(plan, device=device_of(plan) if group.size == 1 else "cpu")
     chosen = method(run.method)
     job.frugality.apply(backbone.model)
-    with naming_out_of_memory(f"{run.name}, self-check", _less_memory(experiment, job, group)):
-        check_scoring(backbone, source.training, chosen, config, plan.seed)
+
+    def check(model: CausalModel) -> None:
+        with naming_out_of_memory(f"{run.name}, self-check", _less_memory(experiment, job, group)):
+            check_scoring(
+                model,
+                backbone.encode,
+                source.training,
+                chosen,
+                backend=config.update.backend,
+                seed=plan.seed,
+            )
+
     settings = {"plan": plan.plan_hash, "method": run.method, "held_out": run.held_out}
     place = experiment.path / "tracking"
     with (
@@ -229,6 +238,7 @@ def _train_job(
             encode_seed=plan.seed,
             identity=plan.identity(run),
             group=group,
+            check=check,
             on_update=on_update,
         )
     shared: dict[str, Json] = {"processes": group.size} if group.size > 1 else {}
@@ -242,7 +252,8 @@ def _train_job(
 
 def _progress_of(experiment: Experiment, run: PlannedRun) -> str:
     latest = latest_checkpoint(experiment.run_directory(run))
-    return f"{run.name}, which began at {latest.name if latest else 'its first update'}"
+    began = f"after update {updates_kept(latest)}" if latest else "at its first update"
+    return f"{run.name}, which began {began}"
 
 
 def _less_memory(experiment: Experiment, job: _TrainJob, group: Group) -> str:
@@ -260,18 +271,3 @@ def _less_memory(experiment: Experiment, job: _TrainJob, group: Group) -> str:
         f"go on from the run's last checkpoint with `vcrt train {experiment.path} --resume` and one or more of: "
         + "; ".join(ways)
     )
-
-
-def check_scoring(
-    backbone: Backbone, items: Sequence[Item], chosen: Method, config: RunConfig, seed: int
-) -> None:
-    """Compare the backend's scores of a few items with those of the naive one; raises if they differ."""
-    prompts = [
-        backbone.encode(
-            item.supervised.record,
-            chosen.serialisation,
-            generator(seed, "self-check", item.supervised.record.record_id),
-        )
-        for item in items[:4]
-    ]
-    self_check(backbone.model, prompts, interface=chosen.interface, backend=config.update.backend)

@@ -21,11 +21,12 @@ from vcrt.errors import DivergedError, RunError
 from vcrt.hashing import json_digest
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import BackboneReference
+from vcrt.policy.scoring import CausalModel
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.evaluation import encoded, greedy_passes
 from vcrt.protocol.plan import require_names, versions_of_training
-from vcrt.protocol.planned_training import check_scoring
+from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.search import (
     FORMAT,
     Search,
@@ -202,7 +203,12 @@ def _run_trial(job: _TrialJob) -> Trial:
             )
     training, validation = _split(dataset, job)
     chosen = method(job.method)
-    check_scoring(backbone, training, chosen, job.config, job.seed)
+
+    backend = job.config.update.backend
+
+    def check(model: CausalModel) -> None:
+        check_scoring(model, backbone.encode, training, chosen, backend=backend, seed=job.seed)
+
     trial = Trial(
         method=job.method,
         held_out=job.held_out,
@@ -221,13 +227,16 @@ def _run_trial(job: _TrialJob) -> Trial:
             Path(directory) / "run",
             seed=derive_seed(job.seed, "search run"),
             encode_seed=job.seed,
+            check=check,
         )
         trial = trial.model_copy(update={"diverged": False})
     if trial.diverged:
         return trial
     items = encoded(backbone, validation, chosen, job.seed)
-    passes = greedy_passes(backbone.model, items, chosen)
-    masses = orbit_log_masses(backbone.model, items, interface=chosen.interface).exp()
+    passes = greedy_passes(backbone.model, items, chosen, backend=backend)
+    masses = orbit_log_masses(
+        backbone.model, items, interface=chosen.interface, backend=backend
+    ).exp()
     scores = {
         "pass_rate": passes.count("1") / len(passes),
         "orbit_mass": round(float(masses.double().mean()), 6),

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vcrt.policy.prompts import unwrapped
 from vcrt.policy.scoring import CausalModel
 from vcrt.training.group import ALONE, Group
 
@@ -56,6 +57,11 @@ class LaunchedGroup:
         found = [torch.empty_like(mine) for _ in range(self.size)]
         torch.distributed.all_gather(found, mine)
         return torch.cat(found)
+
+    def agree(self, flag: bool, model: CausalModel) -> bool:
+        """The first process's ``flag``, for all."""
+        mine = torch.tensor([flag], dtype=torch.int32, device=unwrapped(model).device)
+        return bool(self.gather(mine)[0])
 
     def add_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Replace each parameter's gradient by its sum over the processes; shards have it already."""

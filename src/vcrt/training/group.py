@@ -28,11 +28,18 @@ class Group(Protocol):
         """How many processes there are."""
 
     @property
+    def is_sharded(self) -> bool:
+        """Whether the processes hold one model in shards, not each a whole one."""
+
+    @property
     def gradient_factor(self) -> float:
         """What a share's gradient is multiplied by before :meth:`add_gradients`, so that the sum comes out right."""
 
     def gather(self, tensor: Tensor) -> Tensor:
         """``[size * rows, ...]``: every process's ``tensor [rows, ...]`` in the order of ranks, without gradient."""
+
+    def agree(self, flag: bool, model: CausalModel) -> bool:
+        """The first process's ``flag``, for all; ``model`` says on which device to talk."""
 
     def add_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Replace each parameter's gradient by its sum over the processes."""
@@ -47,10 +54,14 @@ class Group(Protocol):
 class _Alone:
     """The group of this process alone."""
 
-    rank, size, gradient_factor = 0, 1, 1.0
+    rank, size, is_sharded, gradient_factor = 0, 1, False, 1.0
 
     def gather(self, tensor: Tensor) -> Tensor:
         return tensor.detach()
+
+    def agree(self, flag: bool, model: CausalModel) -> bool:
+        del model
+        return flag
 
     def add_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         del parameters

@@ -1,8 +1,8 @@
 """One training run: a method on the source items of one fold with one seed, from the backbone to its last update.
 
 A run is a function of its configuration, the backbone and its items: repeated, or interrupted at any point and
-resumed, it gives the same bits. Its directory holds a checkpoint at every scheduled update and ``progress.jsonl``, a
-log for people that is never read back.
+resumed, it gives the same bits. Its directory holds a checkpoint at every scheduled update, until it is finished one
+more that is at most a minute and an update old, and ``progress.jsonl``, a log for people that is never read back.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +32,14 @@ from vcrt.training.checkpoint import HEAD, load_checkpoint, save_checkpoint
 from vcrt.training.group import ALONE, Group
 from vcrt.training.items import EncodedItem, encode_items, orbit_log_masses
 from vcrt.training.methods import Method
+from vcrt.training.run_directory import (
+    PROGRESS_LOG,
+    checkpoint_path,
+    kept_path,
+    latest_checkpoint,
+    remove_kept,
+    updates_kept,
+)
 from vcrt.training.update import (
     TrainerState,
     UpdateConfig,
@@ -44,11 +52,10 @@ from vcrt.training.update import (
 #: Told of an update's metrics and of how many tokens it scored.
 OnUpdate: TypeAlias = Callable[[UpdateMetrics, int], None]
 
-PROGRESS_LOG = "progress.jsonl"
 #: Prompts that the frozen backbone scores at a time, unless fewer are asked for.
 FROZEN_BATCH = 64
-_CHECKPOINT = re.compile(r"update-(\d{6})")
-
+#: Between scheduled checkpoints, the state is kept whenever so many seconds have passed.
+KEPT_EVERY_S = 60.0
 
 _OBJECTIVE = ObjectiveConfig()
 #: Formats whose spacing is wider than a step of the learning rates in use.
@@ -183,6 +190,7 @@ def train_run(
     encode_seed: int,
     identity: str = "",
     group: Group = ALONE,
+    check: Callable[[CausalModel], None] = lambda model: None,
     on_update: OnUpdate = lambda metrics, num_tokens: None,
 ) -> FinishedRun:
     """Train one run in ``directory``, from its latest checkpoint on; a finished run is only read.
@@ -190,8 +198,8 @@ def train_run(
     ``encode_seed`` draws what the serialisation of a record leaves to chance; ``identity`` names the run in its
     checkpoints. All processes of ``group`` call this together, and may be others than those that wrote the checkpoint;
     the last bits of the result depend on how many they are. ``on_update`` is told of each update and how many tokens of
-    prompts and prefixes it scored. Raises :class:`RunError` if the latest checkpoint is
-    damaged or another run's.
+    prompts and prefixes it scored; ``check`` gets the model, adapters attached, before anything is trained, and raises
+    if it cannot be trusted. Raises :class:`RunError` if the latest checkpoint is damaged or another run's.
     """
     order = episode_order(len(records), config.num_updates * config.prompts_per_update, seed)
     # Only what is drawn is encoded, in the order of the records, so that its bits do not depend on where a run resumes.
@@ -204,7 +212,13 @@ def train_run(
     )
     places = {index: place for place, index in enumerate(drawn)}
     draws = [places[index] for index in order]
-    model = group.place(_trained_model(config, backbone, seed=seed))
+    model = _trained_model(config, backbone, seed=seed)
+    if group.is_sharded:
+        # Its weights are whole only here.
+        check(model)
+    model = group.place(model)
+    if not group.is_sharded:
+        check(model)
     # Before the first update the model is the frozen backbone: adapters begin as zero.
     frozen = orbit_log_masses(
         model,
@@ -217,6 +231,7 @@ def train_run(
     metrics: list[dict[str, Json]] = []
     latest = latest_checkpoint(directory)
     if latest is not None:
+        _require_earlier(config, directory, updates_kept(latest))
         metrics = load_checkpoint(state, latest, identity=identity)
     if state.update_index < config.num_updates:
         if group.rank == 0:
@@ -236,6 +251,8 @@ def train_run(
             group,
             on_update,
         )
+    if group.rank == 0:
+        remove_kept(directory)
     digests = {n: file_digest(checkpoint_path(directory, n) / HEAD) for n in config.checkpoints}
     return FinishedRun(directory=directory, digests=digests, metrics=tuple(metrics))
 
@@ -306,6 +323,7 @@ def _train(
     place = directory / PROGRESS_LOG if group.rank == 0 else Path(os.devnull)
     with place.open("w", encoding="utf-8") as log:
         log.writelines(json.dumps(line) + "\n" for line in metrics)
+        kept_at = time.monotonic()
         while state.update_index < config.num_updates:
             first = state.update_index * config.prompts_per_update
             drawn = draws[first : first + config.prompts_per_update]
@@ -322,9 +340,16 @@ def _train(
             log.write(json.dumps(metrics[-1]) + "\n")
             log.flush()
             on_update(done, config.update.num_epochs * sum(_num_tokens(items[i]) for i in drawn))
-            if state.update_index in config.checkpoints:
-                path = checkpoint_path(directory, state.update_index)
+            is_scheduled = state.update_index in config.checkpoints
+            is_due = time.monotonic() - kept_at > KEPT_EVERY_S
+            # Of several processes, the first one's clock counts.
+            if is_scheduled or group.agree(is_due, state.model):
+                name = checkpoint_path if is_scheduled else kept_path
+                path = name(directory, state.update_index)
                 save_checkpoint(state, path, metrics, identity=identity, group=group)
+                if group.rank == 0:
+                    remove_kept(directory, but=path)
+                kept_at = time.monotonic()
 
 
 def _num_tokens(item: EncodedItem) -> int:
@@ -334,20 +359,14 @@ def _num_tokens(item: EncodedItem) -> int:
     return len(item.prompt.token_ids) + prefixes
 
 
-def checkpoint_path(directory: Path, update_index: int) -> Path:
-    """Where a run keeps its checkpoint of an update."""
-    return directory / f"update-{update_index:06d}"
-
-
-def latest_checkpoint(directory: Path) -> Path | None:
-    """The checkpoint of a run with the most updates, if there is one."""
-    if not directory.is_dir():
-        return None
-    found = [path for path in directory.iterdir() if _CHECKPOINT.fullmatch(path.name)]
-    return max(found, key=lambda path: path.name, default=None)
-
-
-def updates_logged(directory: Path) -> int:
-    """How many updates a run's log shows: how far it is, for people to see."""
-    path = directory / PROGRESS_LOG
-    return path.read_bytes().count(b"\n") if path.is_file() else 0
+def _require_earlier(config: RunConfig, directory: Path, updates: int) -> None:
+    """Raise, before anything is trained on, if a scheduled checkpoint that is past is gone."""
+    for number in config.checkpoints:
+        path = checkpoint_path(directory, number)
+        if number <= updates and not path.is_dir():
+            raise RunError(
+                "a checkpoint of the run is missing",
+                where=str(path),
+                found=f"the checkpoint after update {updates}, and not this one",
+                remedy="put it back, or remove the run's folder and train it again",
+            )
