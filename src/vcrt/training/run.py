@@ -11,7 +11,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -27,7 +28,7 @@ from vcrt.policy.reference import BackboneReference
 from vcrt.policy.scoring import CausalModel
 from vcrt.randomness import generator
 from vcrt.records.supervision import SupervisedRecord
-from vcrt.storage import remove_partial
+from vcrt.storage import alone_in, make_directory, remove_partial, write_file
 from vcrt.training.checkpoint import HEAD, load_checkpoint, save_checkpoint
 from vcrt.training.group import ALONE, Group
 from vcrt.training.items import EncodedItem, encode_items, orbit_log_masses
@@ -215,29 +216,38 @@ def train_run(
     )
     state = _new_state(config, model, seed=seed)
     metrics: list[dict[str, Json]] = []
-    latest = latest_checkpoint(directory)
-    if latest is not None:
-        metrics = load_checkpoint(state, latest, identity=identity)
-    if state.update_index < config.num_updates:
-        if group.rank == 0:
-            directory.mkdir(parents=True, exist_ok=True)
-            remove_partial(directory)
-        group.wait()
-        _train(
-            config,
-            method,
-            items,
-            frozen,
-            draws,
-            state,
-            metrics,
-            directory,
-            identity,
-            group,
-            on_update,
-        )
+    with _alone(directory, group):
+        latest = latest_checkpoint(directory)
+        if latest is not None:
+            metrics = load_checkpoint(state, latest, identity=identity)
+        if state.update_index < config.num_updates:
+            _train(
+                config,
+                method,
+                items,
+                frozen,
+                draws,
+                state,
+                metrics,
+                directory,
+                identity,
+                group,
+                on_update,
+            )
     digests = {n: file_digest(checkpoint_path(directory, n) / HEAD) for n in config.checkpoints}
     return FinishedRun(directory=directory, digests=digests, metrics=tuple(metrics))
+
+
+@contextmanager
+def _alone(directory: Path, group: Group) -> Iterator[None]:
+    """No process of another group is at work in the directory, and what killed ones left there is gone."""
+    with ExitStack() as stack:
+        if group.rank == 0:
+            make_directory(directory)
+            stack.enter_context(alone_in(directory, "this run", RunError))
+            remove_partial(directory)
+        group.wait()
+        yield
 
 
 def start(config: RunConfig, backbone: Backbone, *, seed: int) -> TrainerState:
@@ -303,9 +313,11 @@ def _train(
     on_update: OnUpdate,
 ) -> None:
     # The log is for people: the first process writes it for all.
-    place = directory / PROGRESS_LOG if group.rank == 0 else Path(os.devnull)
-    with place.open("w", encoding="utf-8") as log:
-        log.writelines(json.dumps(line) + "\n" for line in metrics)
+    writes = group.rank == 0
+    place = directory / PROGRESS_LOG if writes else Path(os.devnull)
+    if writes:
+        write_file(place, "".join(json.dumps(line) + "\n" for line in metrics).encode())
+    with place.open("a", encoding="utf-8") as log:
         while state.update_index < config.num_updates:
             first = state.update_index * config.prompts_per_update
             drawn = draws[first : first + config.prompts_per_update]
@@ -323,6 +335,8 @@ def _train(
             log.flush()
             on_update(done, config.update.num_epochs * sum(_num_tokens(items[i]) for i in drawn))
             if state.update_index in config.checkpoints:
+                if writes:
+                    os.fsync(log.fileno())
                 path = checkpoint_path(directory, state.update_index)
                 save_checkpoint(state, path, metrics, identity=identity, group=group)
 
