@@ -7,6 +7,7 @@ all its workers, as a loss of power would; orphans come back to this process, wh
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
 import json
 import multiprocessing
@@ -19,6 +20,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any
 
 import vcrt
@@ -70,6 +72,7 @@ def warm_up() -> None:
 
 def run(target: Sequence[str], workers: str) -> int:
     """In the fork: the command's exit code."""
+    remember_pages()
     if workers == "forked":
         vcrt.processes.ProcessPoolExecutor = ForkedPool  # type: ignore[misc, assignment]
         vcrt.processes.BrokenProcessPool = BrokenProcessPool  # type: ignore[misc, assignment]
@@ -89,6 +92,27 @@ def run(target: Sequence[str], workers: str) -> int:
         traceback.print_exc()
         return 1
     return 0
+
+
+def remember_pages() -> None:
+    """Draw the same report's page once for all forks: its figures take seconds, and no file is written for them."""
+    import vcrt.report.page as page
+    from vcrt.report.table import to_text
+
+    folder = Path(os.environ["VCRT_FAULTS"]).parent / "pages"
+    folder.mkdir(exist_ok=True)
+    drawn = page.render_page
+
+    def render_page(contents: Any, analysis: Any, tables: Any) -> str:
+        name = hashlib.sha256("\n".join(map(to_text, tables)).encode()).hexdigest()
+        kept = folder / f"{name}.html"
+        if not kept.exists():
+            begun = folder / f"{name}.{os.getpid()}"
+            begun.write_text(drawn(contents, analysis, tables), encoding="utf-8")
+            begun.replace(kept)
+        return kept.read_text(encoding="utf-8")
+
+    page.render_page = render_page
 
 
 def arm(is_armed: bool) -> None:

@@ -101,8 +101,9 @@ def remove_store(path: Path) -> None:
 
 
 def is_empty_store(path: Path) -> bool:
-    """Whether nothing is in a store's folder but perhaps its lock."""
-    return all(entry.name == LOCK for entry in path.iterdir())
+    """Whether nothing is in a store's folder but perhaps its lock, and an identity that was not written whole."""
+    begun = f".{IDENTITY}."
+    return all(entry.name == LOCK or entry.name.startswith(begun) for entry in path.iterdir())
 
 
 def refuse_foreign(path: Path) -> None:

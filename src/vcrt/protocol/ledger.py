@@ -79,8 +79,9 @@ class Ledger:
     def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
             with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("PRAGMA synchronous=FULL")
+                # One file between two calls: a write-ahead log may stay behind where its last merge fails.
+                connection.execute("PRAGMA journal_mode=DELETE")
+                connection.execute("PRAGMA synchronous=EXTRA")
                 connection.execute(_TABLE)
                 yield connection
         except sqlite3.DatabaseError as error:

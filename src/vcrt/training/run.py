@@ -316,7 +316,7 @@ def _train(
     writes = group.rank == 0
     place = directory / PROGRESS_LOG if writes else Path(os.devnull)
     if writes:
-        write_file(place, "".join(json.dumps(line) + "\n" for line in metrics).encode())
+        write_file(place, "".join(map(_log_line, metrics)).encode())
     with place.open("a", encoding="utf-8") as log:
         while state.update_index < config.num_updates:
             first = state.update_index * config.prompts_per_update
@@ -331,7 +331,7 @@ def _train(
                 group=group,
             )
             metrics.append(done.to_json())
-            log.write(json.dumps(metrics[-1]) + "\n")
+            log.write(_log_line(metrics[-1]))
             log.flush()
             on_update(done, config.update.num_epochs * sum(_num_tokens(items[i]) for i in drawn))
             if state.update_index in config.checkpoints:
@@ -339,6 +339,11 @@ def _train(
                     os.fsync(log.fileno())
                 path = checkpoint_path(directory, state.update_index)
                 save_checkpoint(state, path, metrics, identity=identity, group=group)
+
+
+def _log_line(metrics: Mapping[str, Json]) -> str:
+    # Sorted as in a checkpoint, so that a resumed run's log is the same.
+    return json.dumps(metrics, sort_keys=True) + "\n"
 
 
 def _num_tokens(item: EncodedItem) -> int:
