@@ -50,6 +50,11 @@ LARGER = (
     *("--methods", "canonical-grpo", "vcrt", "--runs", "1", "--updates", "20"),
     *("--trials", "2", "--jobs", "1"),
 )
+#: The same, for a short look.
+SMALLER = (
+    *("--schemas", "clrs/bubble_sort", "proofwriter/attribute_chain", "--episodes", "4"),
+    *("--methods", "vcrt", "--runs", "1", "--updates", "2", "--trials", "0", "--jobs", "1"),
+)
 #: Longest time that a larger run is left alone, in parts of what it takes undisturbed.
 _LONGEST = 0.35
 
@@ -67,7 +72,8 @@ def all_faults(known: Sequence[Undisturbed]) -> list[tuple[Undisturbed, Fault, s
         found += [(train, fault, "forked") for fault in callers]
         if kind == "rename":
             found += [(train, fault, "loky") for fault in callers]
-    return sorted(found, key=lambda some: some[1].action not in ("kill", "tear"))
+    actions = ("kill", "tear", "fail once", "fail from then on", "kill caller")
+    return sorted(found, key=lambda some: (actions.index(some[1].action), len(some[0].trial.calls)))
 
 
 def strike(
@@ -84,10 +90,10 @@ def strike(
 
 
 def random_kills(
-    server: Server, root: Path, wanted: int, seed: int, until: float
+    server: Server, root: Path, wanted: int, seed: int, options: Sequence[str]
 ) -> dict[str, Any]:
     """Kill ``vcrt reproduce`` at random moments, over and over, and compare whenever it comes to its end."""
-    command = ["reproduce", "--output", str(root / "paper"), *LARGER]
+    command = ["reproduce", "--output", str(root / "paper"), *options]
     restore(root)
     began = time.monotonic()
     whole = server.trial(command, root, timeout=600)
@@ -100,8 +106,7 @@ def random_kills(
     defects: list[str] = []
     restore(root)
     while kills < wanted or not finished:
-        enough = kills >= wanted or time.monotonic() > until
-        seconds = 600.0 if enough else draw.uniform(0.0, longest)
+        seconds = draw.uniform(0.0, longest) if kills < wanted else 600.0
         trial = server.trial(command, root, timeout=seconds)
         if how_it_ended(trial) == "killed":
             kills += 1
@@ -116,9 +121,8 @@ def random_kills(
             defects.append(f"after kill {kills}: {trial.said[-1500:]}")
         defects += differences(expected, comparable(tree_of(root)))
         finished += 1
-        if enough:
-            break
-        restore(root)
+        if kills < wanted:
+            restore(root)
     return {"kills": kills, "came_to_the_end": finished, "defects": defects}
 
 
@@ -140,7 +144,7 @@ def visible_and_other(found: dict[str, str], expected: dict[str, str]) -> list[s
 
 
 def measure(*, seconds: float, kills: int, seed: int, sample: bool) -> dict[str, Any]:
-    """All figures: within ``seconds`` for the faults and as many again for the kills at random."""
+    """All figures: as many faults as there is time for in ``seconds``, and so many kills at random moments."""
     began = time.monotonic()
     shared = Path("/dev/shm")
     place = str(shared) if shared.is_dir() else None
@@ -159,8 +163,13 @@ def measure(*, seconds: float, kills: int, seed: int, sample: bool) -> dict[str,
             outcomes.append(outcome)
             for defect in outcome.defects:
                 print(f"{outcome.stage}, {outcome.fault}: {defect}", file=sys.stderr, flush=True)
-        lasting = {one.stage.name: unflushed(one.trial.calls, one.tree, root) for one in known}
-        at_random = random_kills(server, root, kills, seed, time.monotonic() + seconds)
+        print(f"{len(outcomes)} of {len(work)} faults", file=sys.stderr, flush=True)
+        lasting = {
+            one.stage.name: unflushed(one.trial.calls, root, before=one.tree_before, tree=one.tree)
+            for one in known
+        }
+        options = SMALLER if sample else LARGER
+        at_random = random_kills(server, root, kills, seed, options)
         shutil.rmtree(root, ignore_errors=True)
     return {
         "what": "commands killed or refused at each call that changes their output, and what the next run makes of it",
@@ -179,6 +188,7 @@ def measure(*, seconds: float, kills: int, seed: int, sample: bool) -> dict[str,
             for line in o.defects
         ],
         "not_lasting": lasting,
+        "larger_run": " ".join(options),
         "kills_at_random": at_random,
         "seconds": round(time.monotonic() - began, 1),
         "not_covered": NOT_COVERED,
@@ -198,7 +208,7 @@ def main() -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--short", action="store_true", help="a sample; the default")
     form.add_argument("--long", action="store_true", help="every call, and 200 kills at random")
-    parser.add_argument("--seconds", type=float, help="most time for the faults, and for the kills")
+    parser.add_argument("--seconds", type=float, help="most time for the faults at chosen calls")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
