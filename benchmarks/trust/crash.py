@@ -56,7 +56,7 @@ SMALLER = (
     *("--methods", "vcrt", "--runs", "1", "--updates", "2", "--trials", "0", "--jobs", "1"),
 )
 #: Longest time that a larger run is left alone, in parts of what it takes undisturbed.
-_LONGEST = 0.35
+_LONGEST = 0.2
 
 
 def all_faults(known: Sequence[Undisturbed]) -> list[tuple[Undisturbed, Fault, str]]:
@@ -209,6 +209,7 @@ def main() -> None:
     form.add_argument("--short", action="store_true", help="a sample; the default")
     form.add_argument("--long", action="store_true", help="every call, and 200 kills at random")
     parser.add_argument("--seconds", type=float, help="most time for the faults at chosen calls")
+    parser.add_argument("--kills", type=int, help="how many at random moments")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
@@ -218,7 +219,7 @@ def main() -> None:
     else:
         result = measure(
             seconds=options.seconds or (float("inf") if options.long else 55.0),
-            kills=200 if options.long else 10,
+            kills=options.kills or (200 if options.long else 10),
             seed=options.seed,
             sample=not options.long,
         )
