@@ -173,8 +173,11 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, *modules: Path) -> Iterator[Server]:
-    """Start the warm process, with its library and control block in ``folder``; ``modules`` are put on its path."""
+def serving(folder: Path, *modules: Path, is_warm: bool = True) -> Iterator[Server]:
+    """Start the warm process, with its library and control block in ``folder``; ``modules`` are put on its path.
+
+    One that is not warm has imported nothing; trials in it are of functions, with ``workers="none"``.
+    """
     library = compile_library(folder)
     block = folder / "control"
     block.write_bytes(bytes(ctypes.sizeof(_Control)))
@@ -193,7 +196,7 @@ def serving(folder: Path, *modules: Path) -> Iterator[Server]:
     with block.open("r+b") as stream:
         memory = mmap.mmap(stream.fileno(), 0)
     process = subprocess.Popen(
-        [sys.executable, str(HERE / "fault_server.py")],
+        [sys.executable, str(HERE / "fault_server.py"), *([] if is_warm else ["--cold"])],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -23,9 +23,6 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-import vcrt
-import vcrt.processes
-
 _PR_SET_CHILD_SUBREAPER = 36
 #: What vcrt's modules import only when they need it.
 _LATER = (
@@ -59,6 +56,8 @@ class ForkedPool(ProcessPoolExecutor):
 
 def warm_up() -> None:
     """Import everything; a thread that was started now would be missing in every fork."""
+    import vcrt
+
     os.environ["MKL_THREADING_LAYER"] = "SEQUENTIAL"
     for module in pkgutil.walk_packages(vcrt.__path__, "vcrt."):
         if not module.name.endswith("__main__") and ".integrations" not in module.name:
@@ -72,8 +71,10 @@ def warm_up() -> None:
 
 def run(target: Sequence[str], workers: str) -> int:
     """In the fork: the command's exit code."""
-    remember_pages()
     if workers == "forked":
+        import vcrt.processes
+
+        remember_pages()
         vcrt.processes.ProcessPoolExecutor = ForkedPool  # type: ignore[misc, assignment]
         vcrt.processes.BrokenProcessPool = BrokenProcessPool  # type: ignore[misc, assignment]
     try:
@@ -181,7 +182,8 @@ def reap() -> None:
 def main() -> None:
     """Answer until there are no more requests."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    warm_up()
+    if "--cold" not in sys.argv:
+        warm_up()
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)
 
