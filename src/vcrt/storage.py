@@ -6,25 +6,32 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from vcrt.errors import VcrtError
 
+_UNFINISHED, _PARTIAL = "unfinished", "partial"
+#: Seconds between two looks at a lock that is waited for.
+_LOOK_S = 0.05
+
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file atomically, replacing one that is there."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.unfinished-", dir=path.parent)
+    """Write a file atomically, replacing one that is there; what killed calls for it left beside it is removed."""
+    _remove_abandoned(path, _UNFINISHED)
+    descriptor, name = _locked_file(path)
     try:
         with os.fdopen(descriptor, "wb") as stream:
+            os.fchmod(stream.fileno(), 0o644)
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
+            # Still locked, so that nobody takes it for a leftover.
+            name.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
     _flush_directory(path.parent)
 
@@ -32,11 +39,13 @@ def write_file(path: Path, data: bytes) -> None:
 def publish_directory(path: Path, fill: Callable[[Path], None], error: type[VcrtError]) -> None:
     """Let ``fill`` write into a new directory beside ``path`` and publish it under that name by one rename.
 
-    Nothing is overwritten: raises ``error`` if something has that name. If ``fill`` fails, nothing is left.
+    Nothing is overwritten: raises ``error`` if something has that name. If ``fill`` fails, nothing is left; what
+    killed calls for the same name left is removed.
     """
     refuse_existing(path, error)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.partial-", dir=path.parent))
+    make_directory(path.parent)
+    _remove_abandoned(path, _PARTIAL)
+    descriptor, partial = _locked_directory(path)
     try:
         partial.chmod(0o755)
         fill(partial)
@@ -51,7 +60,17 @@ def publish_directory(path: Path, fill: Callable[[Path], None], error: type[Vcrt
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+    finally:
+        os.close(descriptor)
     _flush_directory(path.parent)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory, and those above it that are missing, as lasting as what is published in it."""
+    missing = [place for place in (path, *path.parents) if not place.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        _flush_directory(place.parent)
 
 
 def remove_partial(directory: Path, name: str = "*") -> None:
@@ -96,10 +115,35 @@ def sole_user(path: Path, what: str, error: type[VcrtError]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def alone_in(
+    directory: Path, what: str, error: type[VcrtError], *, patience: float = 30.0
+) -> Iterator[None]:
+    """Hold a lock on ``directory`` itself, waiting ``patience`` seconds for whoever holds it.
+
+    A worker whose parent was killed lives on for a moment; it must not write where its successor starts. Raises
+    ``error`` if it does not end. A file system without locks on directories does without.
+    """
+    descriptor = os.open(directory, os.O_RDONLY)
+    until = time.monotonic() + patience
+    try:
+        while not _lock(descriptor):
+            if time.monotonic() > until:
+                raise error(
+                    f"another process is at work on {what}",
+                    where=str(directory),
+                    remedy="wait for it, or end it",
+                )
+            time.sleep(_LOOK_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def require_new(path: Path, error: type[VcrtError]) -> None:
     """Make sure, before long work, that ``path`` is free and that its parent can be written to."""
     refuse_existing(path, error)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise error(
             "the output's folder cannot be written to",
@@ -130,3 +174,69 @@ def _flush_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _locked_file(path: Path) -> tuple[int, Path]:
+    """A new file beside ``path``, open and locked: the lock tells a call at work from what a killed one left."""
+    while True:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.{_UNFINISHED}-", dir=path.parent)
+        if _is_kept(descriptor):
+            return descriptor, Path(name)
+
+
+def _locked_directory(path: Path) -> tuple[int, Path]:
+    while True:
+        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.{_PARTIAL}-", dir=path.parent))
+        try:
+            descriptor = os.open(partial, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        if _is_kept(descriptor):
+            return descriptor, partial
+
+
+def _is_kept(descriptor: int) -> bool:
+    """Lock a new file; False, and closed, if another call took it for a leftover before it was locked."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        # A file system without locks: nobody can lock it to remove it either.
+        return True
+    if os.fstat(descriptor).st_nlink > 0:
+        return True
+    os.close(descriptor)
+    return False
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file or directory if nobody else holds it; where there are no locks, nobody does."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _remove_abandoned(path: Path, kind: str) -> None:
+    """Remove what killed calls for ``path`` left beside it, but nothing that a call is at work on."""
+    prefix = f".{path.name}.{kind}-"
+    with os.scandir(path.parent) as entries:
+        found = [Path(entry.path) for entry in entries if entry.name.startswith(prefix)]
+    for leftover in found:
+        try:
+            descriptor = os.open(leftover, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if kind == _PARTIAL:
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink()
+        except OSError:
+            # Somebody is at work on it, was quicker, or may remove it: it is in nobody's way.
+            continue
+        finally:
+            os.close(descriptor)

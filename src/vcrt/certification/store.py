@@ -18,7 +18,7 @@ from vcrt.certification.config import CertificationConfig
 from vcrt.environments.contract import Versions
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, canonical_json, json_digest, sha256_hex
-from vcrt.storage import remove_unfinished_files, write_file
+from vcrt.storage import make_directory, remove_unfinished_files, write_file
 
 _FORMAT = "vcrt-shards/1"
 #: Names what a store belongs to.
@@ -48,13 +48,13 @@ class ShardStore:
     def write(self, name: str, content: Json) -> None:
         """Put a finished piece under ``name``, a relative path."""
         file = self.path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(file.parent)
         body = canonical_json(content)
         write_file(file, canonical_json(self._header(name, body)) + b"\n" + body)
 
     def remove(self) -> None:
         """Remove the whole store."""
-        shutil.rmtree(self.path)
+        remove_store(self.path)
 
     def _header(self, name: str, body: bytes) -> dict[str, Json]:
         return {"identity": self.identity, "name": name, "sha256": sha256_hex(body)}
@@ -71,7 +71,7 @@ def open_store(
         "versions": {name: some.to_json() for name, some in sorted(versions.items())},
     }
     refuse_foreign(path)
-    path.mkdir(parents=True, exist_ok=True)
+    make_directory(path)
     file = path / IDENTITY
     if file.exists():
         found = read_identity(path)
@@ -90,11 +90,26 @@ def open_store(
     return ShardStore(path, json_digest(belongs_to))
 
 
+def remove_store(path: Path) -> None:
+    """Remove a store, its identity last: what an interrupted removal leaves can still be told to be one."""
+    for entry in path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name not in (IDENTITY, LOCK):
+            entry.unlink()
+    shutil.rmtree(path)
+
+
+def is_empty_store(path: Path) -> bool:
+    """Whether nothing is in a store's folder but perhaps its lock, and an identity that was not written whole."""
+    begun = f".{IDENTITY}."
+    return all(entry.name == LOCK or entry.name.startswith(begun) for entry in path.iterdir())
+
+
 def refuse_foreign(path: Path) -> None:
     """Raise :class:`DatasetError` if something at ``path`` is not a store; nothing is touched."""
     if path.is_dir():
-        others = [entry for entry in path.iterdir() if entry.name != LOCK]
-        if not others or (path / IDENTITY).is_file():
+        if is_empty_store(path) or (path / IDENTITY).is_file():
             return
     elif not path.exists() and not path.is_symlink():
         return

@@ -20,6 +20,7 @@ from vcrt.protocol.experiment import create_experiment
 from vcrt.protocol.planned_training import train
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.freezing import make_dataset
+from vcrt.storage import make_directory
 from vcrt.training.run import RunConfig
 
 ENVIRONMENTS = ("clrs", "lean", "proofwriter")
@@ -84,7 +85,7 @@ def _command() -> str:
 
 
 def _new_folder(output: Path) -> Path:
-    output.mkdir(parents=True, exist_ok=True)
+    make_directory(output)
     number = 1
     while True:
         folder = output / f"demo-{number:03d}"

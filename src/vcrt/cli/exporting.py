@@ -10,7 +10,7 @@ from rich.console import Console
 from vcrt.errors import VcrtError
 from vcrt.integrations.text import Rendering
 from vcrt.records.dataset import open_dataset, require_agreement
-from vcrt.storage import require_new, write_file
+from vcrt.storage import make_directory, require_new, write_file
 
 
 def export_dataset(
@@ -45,7 +45,7 @@ def export_dataset(
     )
     table = BytesIO()
     exported.to_parquet(table)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(output.parent)
     write_file(output, table.getvalue())
     console.print(
         f"{len(exported)} records  {output}\nroot hash {dataset.manifest.root_hash}\n"

@@ -32,7 +32,7 @@ from vcrt.records.dataset import Dataset, open_dataset, require_agreement
 from vcrt.records.freezing import discard_work_of_finished, make_dataset
 from vcrt.records.manifest import AGREEMENT
 from vcrt.records.record_form import PLAIN_FORM
-from vcrt.storage import remove_leftovers, sole_user
+from vcrt.storage import make_directory, remove_leftovers, sole_user
 from vcrt.training.methods import method
 from vcrt.training.run import RunConfig
 
@@ -65,7 +65,7 @@ def reproduce(console: Console, asked: Reproduction) -> Path:
     """
     for name in asked.methods:
         method(name)
-    asked.output.mkdir(parents=True, exist_ok=True)
+    make_directory(asked.output)
     with sole_user(asked.output / LOCK_FILE, "this reproduction", RunError):
         remove_leftovers(asked.output)
         return _reproduce(console, asked)

@@ -30,6 +30,7 @@ from vcrt.policy.scoring import CausalModel, Prompt
 from vcrt.policy.text import TextEncoder, TextForm
 from vcrt.policy.tokenizer import encode_record, read_tokenizer, write_tokenizer
 from vcrt.records.policy_view import PolicyRecord, Serialisation
+from vcrt.storage import make_directory, write_file
 
 #: Renders a record for one backbone; all of its randomness comes from the generator.
 PromptEncoder: TypeAlias = Callable[[PolicyRecord, Serialisation, np.random.Generator], Prompt]
@@ -123,13 +124,13 @@ def write_backbone(
     card: str,
 ) -> str:
     """Write weights, configuration, tokenizer and the ``card`` (JSON text), then the lock; returns its digest."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     # Parameters, unlike the state dictionary, name tied weights once.
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    (directory / WEIGHTS_FILE).write_bytes(save(weights, metadata={"format": "pt"}))
-    model.config.to_json_file(directory / CONFIG_FILE, use_diff=True)
+    write_file(directory / WEIGHTS_FILE, save(weights, metadata={"format": "pt"}))
+    write_file(directory / CONFIG_FILE, model.config.to_json_string(use_diff=True).encode())
     write_tokenizer(tokenizer, directory / TOKENIZER_FILE)
-    (directory / CARD_FILE).write_text(card, encoding="utf-8")
+    write_file(directory / CARD_FILE, card.encode())
     return write_lock(directory)
 
 
@@ -138,7 +139,7 @@ def write_lock(directory: Path) -> str:
     files = _digests(directory, LOCKED_FILES)
     digest = json_digest(files)
     lock = json.dumps({"files": files, "digest": digest}, indent=2) + "\n"
-    (directory / LOCK_FILE).write_text(lock, encoding="utf-8")
+    write_file(directory / LOCK_FILE, lock.encode())
     return digest
 
 

@@ -16,7 +16,7 @@ from vcrt.errors import BackboneError
 from vcrt.hashing import Json, file_digest, json_digest
 from vcrt.policy.hub import hub_folder
 from vcrt.policy.reference import BackboneReference
-from vcrt.storage import write_file
+from vcrt.storage import make_directory, write_file
 
 FORMAT = "vcrt-backbone-lock/1"
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -97,7 +97,7 @@ def make_lock(reference: BackboneReference, *, revision: str | None = None) -> L
 
 def _write(lock: Lock, path: Path) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         write_file(path, (json.dumps(lock.to_json(), indent=2) + "\n").encode())
     except OSError as error:
         raise BackboneError(

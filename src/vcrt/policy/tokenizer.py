@@ -22,6 +22,7 @@ from vcrt.records.policy_view import (
     render,
     vocabulary,
 )
+from vcrt.storage import write_file
 
 PADDING, QUESTION = "<pad>", "<question>"
 
@@ -44,7 +45,7 @@ def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
 
 def write_tokenizer(tokenizer: PreTrainedTokenizerFast, path: Path) -> None:
     """Write ``tokenizer.json``."""
-    tokenizer.backend_tokenizer.save(str(path))
+    write_file(path, tokenizer.backend_tokenizer.to_str(pretty=True).encode())
 
 
 def wrap_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:

@@ -20,7 +20,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from vcrt.errors import RunError
-from vcrt.hashing import Json, json_digest
+from vcrt.hashing import json_digest
 from vcrt.orders import order_columns
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.scoring import Backend, CausalModel, greedy_orders
@@ -217,6 +217,7 @@ def _record_opening(experiment: Experiment, dataset: Dataset, reason: str | None
             remedy="restore the original ledger; its experiment cannot be trusted otherwise",
         )
     if kinds and kinds[-1] == "opening":
+        _record_beside(experiment, dataset, openings(experiment)[-1])
         return
     if kinds and not reason:
         raise RunError(
@@ -228,11 +229,17 @@ def _record_opening(experiment: Experiment, dataset: Dataset, reason: str | None
             "which every later report shows",
         )
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    opening: dict[str, Json] = {"at": at, "reason": reason}
-    openings_of_dataset(dataset).append(
-        "opening", {"plan_hash": experiment.plan.plan_hash, **opening}
+    _record_beside(
+        experiment, dataset, experiment.ledger.append("opening", {"at": at, "reason": reason}).body
     )
-    experiment.ledger.append("opening", opening)
+
+
+def _record_beside(experiment: Experiment, dataset: Dataset, opening: dict[str, Any]) -> None:
+    """Record an opening beside the dataset too, unless a call that was interrupted after it has done so."""
+    body = {"plan_hash": experiment.plan.plan_hash, **opening}
+    ledger = openings_of_dataset(dataset)
+    if body not in [entry.body for entry in ledger.entries("opening")]:
+        ledger.append("opening", body)
 
 
 def _keep_earlier_scores(experiment: Experiment) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -26,6 +26,16 @@ _TABLE = """
 CREATE TABLE IF NOT EXISTS entries (
     position INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL)
 """
+
+#: How to mend what the system refuses; all else is damage.
+_REFUSALS = {
+    sqlite3.SQLITE_FULL: "free some space on its disk",
+    sqlite3.SQLITE_IOERR: "look for room on its disk, and for errors of it",
+    sqlite3.SQLITE_READONLY: "give permission to write to it and to its folder",
+    sqlite3.SQLITE_CANTOPEN: "give permission to read and write it and its folder",
+    sqlite3.SQLITE_PERM: "give permission to read and write it and its folder",
+    sqlite3.SQLITE_BUSY: "wait for the process that uses it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +77,15 @@ class Ledger:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(self.path, isolation_level=None)
         try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute(_TABLE)
-            yield connection
+            with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+                # One file between two calls: a write-ahead log may stay behind where its last merge fails.
+                connection.execute("PRAGMA journal_mode=DELETE")
+                connection.execute("PRAGMA synchronous=EXTRA")
+                connection.execute(_TABLE)
+                yield connection
         except sqlite3.DatabaseError as error:
-            raise RunError(
-                "the ledger cannot be read or written",
-                where=str(self.path),
-                found=str(error),
-                remedy="restore it, or make a new experiment with `vcrt plan`",
-            ) from error
-        finally:
-            connection.close()
+            raise _unusable(self.path, error) from error
 
     def _read(self, connection: sqlite3.Connection) -> list[Entry]:
         entries: list[Entry] = []
@@ -105,6 +109,19 @@ class Ledger:
             entries.append(Entry(kind, value, found))
             previous = found
         return entries
+
+
+def _unusable(path: Path, error: sqlite3.DatabaseError) -> RunError:
+    """The system refuses to read or write the ledger, which then is as it was; or the ledger is damaged."""
+    # The low byte of an extended code.
+    refused = _REFUSALS.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF)
+    damaged = "restore it, or make a new experiment with `vcrt plan`"
+    return RunError(
+        "the ledger cannot be read or written",
+        where=str(path),
+        found=str(error),
+        remedy=f"{refused}, and give the same command again" if refused else damaged,
+    )
 
 
 def _hash(previous: str, kind: str, body: Json) -> str:

@@ -38,7 +38,7 @@ from vcrt.protocol.search import (
 from vcrt.protocol.splits import source_split, split_sources
 from vcrt.randomness import derive_seed
 from vcrt.records.dataset import Dataset, Item, open_dataset, require_agreement
-from vcrt.storage import require_new, sole_user, write_file
+from vcrt.storage import make_directory, require_new, sole_user, write_file
 from vcrt.training.items import orbit_log_masses
 from vcrt.training.methods import method
 from vcrt.training.run import RunConfig, require_trainable, train_run
@@ -112,7 +112,7 @@ def run_search(
         for name in methods
         for number in range(num_trials)
     ]
-    unfinished.mkdir(parents=True, exist_ok=True)
+    make_directory(unfinished)
     with sole_user(unfinished / "lock", "this search", RunError):
         require_new(output, RunError)
         trials = _run_all(work, unfinished, jobs, progress)

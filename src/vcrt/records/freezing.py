@@ -16,7 +16,13 @@ from pathlib import Path
 from vcrt.certification.config import CertificationConfig
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.certification.shards import EnvironmentFactory
-from vcrt.certification.store import LOCK, read_identity, refuse_foreign
+from vcrt.certification.store import (
+    LOCK,
+    is_empty_store,
+    read_identity,
+    refuse_foreign,
+    remove_store,
+)
 from vcrt.errors import UncertifiableError, VcrtError
 from vcrt.hashing import file_digest, json_digest
 from vcrt.processes import Backend
@@ -43,6 +49,7 @@ from vcrt.records.manifest import (
 )
 from vcrt.records.record_form import PLAIN_FORM, RecordForm
 from vcrt.storage import (
+    make_directory,
     publish_directory,
     remove_partial,
     require_new,
@@ -72,7 +79,7 @@ def make_dataset(
     discard_work_of_finished(config, path, form)
     require_new(path, VcrtError)
     refuse_foreign(shards)
-    shards.mkdir(exist_ok=True)
+    make_directory(shards)
     try:
         with sole_user(shards / LOCK, "this dataset", VcrtError):
             remove_partial(path.parent, path.name)
@@ -88,11 +95,11 @@ def make_dataset(
                 dataset = freeze(config, certified, path, form)
             except UncertifiableError:
                 # Only this error: under any other the finished shards are still of use.
-                shutil.rmtree(shards)
+                remove_store(shards)
                 raise
             store.remove()
     finally:
-        if shards.is_dir() and [entry.name for entry in shards.iterdir()] == [LOCK]:
+        if shards.is_dir() and is_empty_store(shards):
             shutil.rmtree(shards)
     return dataset
 
@@ -103,13 +110,15 @@ def discard_work_of_finished(
     """Remove the unfinished work beside a dataset that a killed call published without coming to remove it."""
     shards = unfinished_path(path)
     if _is_finished(path, shards, config, form):
-        shutil.rmtree(shards)
+        remove_store(shards)
 
 
 def _is_finished(path: Path, shards: Path, config: CertificationConfig, form: RecordForm) -> bool:
     """Whether the dataset of this configuration was published, and only its unfinished work not removed yet."""
     if not (path / MANIFEST).is_file() or not shards.is_dir():
         return False
+    if is_empty_store(shards):
+        return True
     manifest = open_dataset(path).manifest
     frozen = [manifest.seed, manifest.num_operations, manifest.orbit_size, manifest.series]
     asked = config.to_json()

@@ -32,7 +32,7 @@ from vcrt.report.summary import sentences, verdict
 from vcrt.report.table import Table, cell_text, to_csv, to_html, to_text
 from vcrt.report.task import task_text
 from vcrt.report.wording import counted, counted_range, interval_text, label, points
-from vcrt.storage import write_file
+from vcrt.storage import make_directory, write_file
 
 #: Quantities whose curves are shown at once; the others are one click away.
 SHOWN_CURVES = 3
@@ -55,7 +55,7 @@ def write_report(
     texts["tables.txt"] = "\n\n".join(to_text(table) for table in repeatable)
     texts["tables.tex"] = to_document(repeatable)
     texts["report.html"] = render_page(contents, analysis, tables)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     for name, text in texts.items():
         write_file(directory / name, text.encode("utf-8"))
     return {name: directory / name for name in texts}

@@ -11,7 +11,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -27,7 +28,7 @@ from vcrt.policy.reference import BackboneReference
 from vcrt.policy.scoring import CausalModel
 from vcrt.randomness import generator
 from vcrt.records.supervision import SupervisedRecord
-from vcrt.storage import remove_partial
+from vcrt.storage import alone_in, make_directory, remove_partial, write_file
 from vcrt.training.checkpoint import HEAD, load_checkpoint, save_checkpoint
 from vcrt.training.group import ALONE, Group
 from vcrt.training.items import EncodedItem, encode_items, orbit_log_masses
@@ -229,32 +230,41 @@ def train_run(
     )
     state = _new_state(config, model, seed=seed)
     metrics: list[dict[str, Json]] = []
-    latest = latest_checkpoint(directory)
-    if latest is not None:
-        _require_earlier(config, directory, updates_kept(latest))
-        metrics = load_checkpoint(state, latest, identity=identity)
-    if state.update_index < config.num_updates:
+    with _alone(directory, group):
+        latest = latest_checkpoint(directory)
+        if latest is not None:
+            _require_earlier(config, directory, updates_kept(latest))
+            metrics = load_checkpoint(state, latest, identity=identity)
+        if state.update_index < config.num_updates:
+            _train(
+                config,
+                method,
+                items,
+                frozen,
+                draws,
+                state,
+                metrics,
+                directory,
+                identity,
+                group,
+                on_update,
+            )
         if group.rank == 0:
-            directory.mkdir(parents=True, exist_ok=True)
-            remove_partial(directory)
-        group.wait()
-        _train(
-            config,
-            method,
-            items,
-            frozen,
-            draws,
-            state,
-            metrics,
-            directory,
-            identity,
-            group,
-            on_update,
-        )
-    if group.rank == 0:
-        remove_kept(directory)
+            remove_kept(directory)
     digests = {n: file_digest(checkpoint_path(directory, n) / HEAD) for n in config.checkpoints}
     return FinishedRun(directory=directory, digests=digests, metrics=tuple(metrics))
+
+
+@contextmanager
+def _alone(directory: Path, group: Group) -> Iterator[None]:
+    """No process of another group is at work in the directory, and what killed ones left there is gone."""
+    with ExitStack() as stack:
+        if group.rank == 0:
+            make_directory(directory)
+            stack.enter_context(alone_in(directory, "this run", RunError))
+            remove_partial(directory)
+        group.wait()
+        yield
 
 
 def start(config: RunConfig, backbone: Backbone, *, seed: int) -> TrainerState:
@@ -320,9 +330,11 @@ def _train(
     on_update: OnUpdate,
 ) -> None:
     # The log is for people: the first process writes it for all.
-    place = directory / PROGRESS_LOG if group.rank == 0 else Path(os.devnull)
-    with place.open("w", encoding="utf-8") as log:
-        log.writelines(json.dumps(line) + "\n" for line in metrics)
+    writes = group.rank == 0
+    place = directory / PROGRESS_LOG if writes else Path(os.devnull)
+    if writes:
+        write_file(place, "".join(map(_log_line, metrics)).encode())
+    with place.open("a", encoding="utf-8") as log:
         kept_at = time.monotonic()
         while state.update_index < config.num_updates:
             first = state.update_index * config.prompts_per_update
@@ -337,19 +349,26 @@ def _train(
                 group=group,
             )
             metrics.append(done.to_json())
-            log.write(json.dumps(metrics[-1]) + "\n")
+            log.write(_log_line(metrics[-1]))
             log.flush()
             on_update(done, config.update.num_epochs * sum(_num_tokens(items[i]) for i in drawn))
             is_scheduled = state.update_index in config.checkpoints
             is_due = time.monotonic() - kept_at > KEPT_EVERY_S
             # Of several processes, the first one's clock counts.
             if is_scheduled or group.agree(is_due, state.model):
+                if writes:
+                    os.fsync(log.fileno())
                 name = checkpoint_path if is_scheduled else kept_path
                 path = name(directory, state.update_index)
                 save_checkpoint(state, path, metrics, identity=identity, group=group)
                 if group.rank == 0:
                     remove_kept(directory, but=path)
                 kept_at = time.monotonic()
+
+
+def _log_line(metrics: Mapping[str, Json]) -> str:
+    # Sorted as in a checkpoint, so that a resumed run's log is the same.
+    return json.dumps(metrics, sort_keys=True) + "\n"
 
 
 def _num_tokens(item: EncodedItem) -> int:

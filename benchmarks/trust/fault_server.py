@@ -1,0 +1,192 @@
+"""The warm process of :mod:`fault_injection`: imports all of vcrt once and runs each request in a fork of itself.
+
+Requests and answers are lines of JSON. A request's process leads a group of its own, so that a fault can kill it with
+all its workers, as a loss of power would; orphans come back to this process, which waits until none is left.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import json
+import multiprocessing
+import os
+import pkgutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+_PR_SET_CHILD_SUBREAPER = 36
+#: What vcrt's modules import only when they need it.
+_LATER = (
+    "altair",
+    "clingo",
+    "clrs",
+    "joblib",
+    "pyarrow.parquet",
+    "safetensors.torch",
+    "scipy.stats",
+    "sklearn",
+    "sqlite3",
+    "transformers.models.qwen3.modeling_qwen3",
+    "vl_convert",
+)
+
+
+class ForkedPool(ProcessPoolExecutor):
+    """Workers that are forks of the warm process: no start of an interpreter for each."""
+
+    def __init__(self, max_workers: int, **options: Any) -> None:
+        super().__init__(max_workers, multiprocessing.get_context("fork"), **options)
+
+    def shutdown(self, wait: bool = True, *, kill_workers: bool = False, **options: Any) -> None:
+        """End the pool; as loky's, it can kill its workers."""
+        if kill_workers:
+            for process in list((self._processes or {}).values()):
+                process.kill()
+        super().shutdown(wait, **options)
+
+
+def warm_up() -> None:
+    """Import everything; a thread that was started now would be missing in every fork."""
+    import vcrt
+
+    os.environ["MKL_THREADING_LAYER"] = "SEQUENTIAL"
+    for module in pkgutil.walk_packages(vcrt.__path__, "vcrt."):
+        if not module.name.endswith("__main__") and ".integrations" not in module.name:
+            importlib.import_module(module.name)
+    for name in _LATER:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+
+
+def run(target: Sequence[str], workers: str) -> int:
+    """In the fork: the command's exit code."""
+    if workers == "forked":
+        import vcrt.processes
+
+        remember_pages()
+        vcrt.processes.ProcessPoolExecutor = ForkedPool  # type: ignore[misc, assignment]
+        vcrt.processes.BrokenProcessPool = BrokenProcessPool  # type: ignore[misc, assignment]
+    try:
+        if target[0] == "call":
+            module, _, name = target[1].partition(":")
+            getattr(importlib.import_module(module), name)(*target[2:])
+        else:
+            from vcrt.cli import main
+
+            main(list(target))
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def remember_pages() -> None:
+    """Draw the same report's page once for all forks: its figures take seconds, and no file is written for them."""
+    import vcrt.report.page as page
+    from vcrt.report.table import to_text
+
+    folder = Path(os.environ["VCRT_FAULTS"]).parent / "pages"
+    folder.mkdir(exist_ok=True)
+    drawn = page.render_page
+
+    def render_page(contents: Any, analysis: Any, tables: Any) -> str:
+        name = hashlib.sha256("\n".join(map(to_text, tables)).encode()).hexdigest()
+        kept = folder / f"{name}.html"
+        if not kept.exists():
+            begun = folder / f"{name}.{os.getpid()}"
+            begun.write_text(drawn(contents, analysis, tables), encoding="utf-8")
+            begun.replace(kept)
+        return kept.read_text(encoding="utf-8")
+
+    page.render_page = render_page
+
+
+def arm(is_armed: bool) -> None:
+    """Let the library look at this process's calls, through the control block's first word."""
+    with open(os.environ["VCRT_FAULTS"], "r+b") as block:
+        block.write(int(is_armed).to_bytes(4, sys.byteorder))
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Fork for one request, wait for its end or end it, and wait for all that it started."""
+    with tempfile.TemporaryFile() as said:
+        began = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            os.setpgid(0, 0)
+            for stream in (1, 2):
+                os.dup2(said.fileno(), stream)
+            code = 1
+            try:
+                arm(True)
+                code = run(request["target"], request["workers"])
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        status = wait_for(child, began + request["timeout"])
+        seconds = time.monotonic() - began
+        arm(False)
+        reap()
+        said.seek(0)
+        text = said.read().decode(errors="replace")
+    return {"code": os.waitstatus_to_exitcode(status), "said": text, "seconds": seconds}
+
+
+def wait_for(child: int, until: float) -> int:
+    """The status of a child; it is killed with its group when its time is over."""
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            # What it left running is an orphan of a killed command, and goes with it.
+            kill_group(child)
+            return status
+        if time.monotonic() > until:
+            kill_group(child)
+            return os.waitpid(child, 0)[1]
+        time.sleep(0.002)
+
+
+def kill_group(leader: int) -> None:
+    """Kill a group, if it is still there."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def reap() -> None:
+    """Wait until no process of the request is left."""
+    while True:
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def main() -> None:
+    """Answer until there are no more requests."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if "--cold" not in sys.argv:
+        warm_up()
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
