@@ -22,6 +22,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "reproduce": experiment_commands.reproduce,
     "certify": data_commands.certify,
     "verify": data_commands.verify,
+    "seal": data_commands.seal,
+    "prove": data_commands.prove,
     "show": data_commands.show,
     "export": data_commands.export,
     "methods": experiment_commands.methods,

@@ -107,5 +107,10 @@ class Ledger:
         return entries
 
 
+def openings_path(dataset: Path) -> Path:
+    """Where the ledger of a dataset's openings is: beside the dataset, under its name."""
+    return dataset.with_name(f"{dataset.name}.openings.sqlite")
+
+
 def _hash(previous: str, kind: str, body: Json) -> str:
     return json_digest({"previous": previous, "kind": kind, "body": body})

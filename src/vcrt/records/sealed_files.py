@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,11 @@ def read_sealed(path: Path) -> Sealed:
     statement = None
     if seal is not None:
         try:
-            sealed.envelope, statement = _statement(seal)
+            sealed.envelope, statement = sealed_statement(seal)
         except ValueError as error:
             sealed.damage.append(Damage(what=_SEAL, place=SEAL, found=str(error)))
     own = _own_manifest(manifest)
-    held = None if statement is None else _held_manifest(statement)
+    held = None if statement is None else held_manifest(statement)
     sealed.committed = held or own
     leaves = _own_leaves(leaves_data)
     if statement is not None:
@@ -87,8 +88,9 @@ def _read(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() and not path.is_symlink() else None
 
 
+@lru_cache(maxsize=4)
 def _own_manifest(data: bytes | None) -> Manifest | None:
-    """The manifest of its file, if that is in itself consistent and in the form in which it is written."""
+    """The manifest that a text is, if that is in itself consistent and in the form in which it is written."""
     if data is None:
         return None
     try:
@@ -121,15 +123,15 @@ def _own_leaves(data: bytes | None) -> tuple[Leaf, ...] | ValueError | None:
         return error
 
 
-def _statement(data: bytes) -> tuple[Envelope, dict[str, Any]]:
-    """The envelope and the statement in it; raises ``ValueError`` for anything that is not of the documented form."""
+def sealed_statement(data: bytes) -> tuple[Envelope, dict[str, Any]]:
+    """The envelope of a seal and the statement in it; raises ``ValueError`` for what is not of the documented form."""
     envelope = envelope_from_bytes(data)
     if envelope.payload_type != PAYLOAD_TYPE:
         raise ValueError(f"payloadType {envelope.payload_type}, and not {PAYLOAD_TYPE}")
-    return envelope, statement_value(envelope.payload)
+    return envelope, _statement_value(envelope.payload)
 
 
-def statement_value(payload: bytes) -> dict[str, Any]:
+def _statement_value(payload: bytes) -> dict[str, Any]:
     """The statement that a payload holds; raises ``ValueError`` with the field that is not of the documented form."""
     try:
         value: dict[str, Any] = strict_json(payload)
@@ -145,16 +147,12 @@ def statement_value(payload: bytes) -> dict[str, Any]:
     return value
 
 
-def _held_manifest(statement: Mapping[str, Any]) -> Manifest | None:
+def held_manifest(statement: Mapping[str, Any]) -> Manifest | None:
     """The manifest that the statement holds, if all that the statement says of it agrees with it."""
-    try:
-        held = Manifest.model_validate_json(canonical_json(statement["predicate"]["manifest"]))
-        if not _is_consistent(held):
-            return None
-        expected: Any = statement_of(held, ())
-    except ValueError:
+    held = _own_manifest(statement["predicate"]["manifest"].encode())
+    if held is None or _without_leaves(statement) != _without_leaves(statement_of(held, ())):
         return None
-    return held if _without_leaves(statement) == _without_leaves(expected) else None
+    return held
 
 
 def _without_leaves(statement: Mapping[str, Any]) -> bytes:
@@ -197,13 +195,26 @@ def _seal_damage(
 
 
 def _plain(statement: Mapping[str, Any]) -> dict[str, Any]:
-    """A statement with its subjects by name, so that a difference names the file; repeated ones stay visible."""
+    """A statement with its subjects by name and its manifest as JSON, if it is some, so that a difference has a name.
+
+    What this hides (repeated subjects, spaces in the manifest) stands beside it, last.
+    """
     names = [one["name"] for one in statement["subject"]]
     subject: dict[str, Json] = {
         one["name"]: {"digest": one["digest"]["sha256"], "place": index}
         for index, one in enumerate(statement["subject"])
     }
-    return {**statement, "subject": {**subject, "(names)": names}}
+    predicate = statement["predicate"]
+    text = predicate["manifest"]
+    try:
+        manifest: Json = strict_json(text.encode())
+    except ValueError:
+        manifest = text
+    return {
+        **statement,
+        "subject": {**subject, "(names)": names},
+        "predicate": {**predicate, "manifest": manifest, "(text)": text},
+    }
 
 
 def _leaves_fault_is_the_seals(
@@ -232,7 +243,7 @@ def _manifest_damage(data: bytes, held: Manifest | None) -> Iterator[Damage]:
         yield Damage(what=_MANIFEST, place=MANIFEST, found="a manifest that contradicts itself")
         return
     try:
-        difference = first_difference(value, held.model_dump())
+        difference = first_difference(value, json.loads(model_bytes(held)))
     except ValueError as error:
         yield Damage(what=_MANIFEST, place=MANIFEST, found=str(error))
         return

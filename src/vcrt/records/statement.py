@@ -53,7 +53,10 @@ class Predicate(_Strict):
 
     root_hash: _Digest
     merkle: dict[str, Tree]
-    manifest: dict[str, Any]
+    counts: dict[str, Any]
+    versions: dict[str, Any]
+    manifest: str
+    """The text of ``manifest.json``, byte for byte; counts and versions are its own."""
 
 
 class Statement(_Strict):
@@ -64,16 +67,14 @@ class Statement(_Strict):
     predicateType: Literal["urn:vcrt:dataset-seal:1"]  # noqa: N815 (in-toto's spelling)
     predicate: Predicate
 
-    def digest_of(self, name: str) -> str | None:
-        """The digest of a file, or None if it is not a subject."""
-        return next((s.digest.sha256 for s in self.subject if s.name == name), None)
-
 
 def statement_of(manifest: Manifest, leaves: Iterable[Leaf]) -> dict[str, Json]:
     """The statement about a dataset; the manifest's own files are taken as it names them, unopened."""
     leaves = list(leaves)
+    plain = manifest.model_dump()
     digests = {name: entry.sha256 for name, entry in manifest.files.items()}
-    digests[MANIFEST] = sha256_hex(model_bytes(manifest))
+    text = model_bytes(manifest)
+    digests[MANIFEST] = sha256_hex(text)
     digests[LEAVES] = sha256_hex(leaves_bytes(leaves))
     return {
         "_type": STATEMENT_TYPE,
@@ -84,7 +85,9 @@ def statement_of(manifest: Manifest, leaves: Iterable[Leaf]) -> dict[str, Json]:
         "predicate": {
             "root_hash": manifest.root_hash,
             "merkle": trees_of(leaves),
-            "manifest": manifest.model_dump(),
+            "counts": plain["counts"],
+            "versions": plain["versions"],
+            "manifest": text.decode(),
         },
     }
 
