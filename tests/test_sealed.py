@@ -302,7 +302,7 @@ def test_every_byte_of_a_proof_that_says_something_else_is_refused(proven):
         # White space between the fields says nothing; of all leaves only the digest, which is not needed here.
         assert says(data) == says(original)
         harmless += 1
-    assert flipped > 700
+    assert flipped > 600
     assert harmless < 40
 
 
