@@ -3,8 +3,8 @@
     python supply_chain/lock.py [NAME...]
 
 pip resolves each set under constraints.txt in a fresh environment, and what it would install is written down, for this
-platform and Python alone. PyTorch is left out, because which build of it comes is the index's choice; what the CPU build
-of it depends on is not. dm-clrs is added as it is, without what it depends on.
+platform and Python alone. PyTorch is left out, because which build of it comes is the index's choice; what its
+CPU build depends on is not. dm-clrs is added as it is, without what it depends on.
 """
 
 from __future__ import annotations

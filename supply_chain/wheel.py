@@ -75,6 +75,7 @@ def _sha256(data: bytes) -> str:
 
 
 def main() -> None:
+    """Build, compare, keep, and print the digest."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
     parser.add_argument("--commit", default="HEAD")
