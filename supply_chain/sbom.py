@@ -2,8 +2,8 @@
 
     python supply_chain/sbom.py --environment .venv --lock LOCK --wheel dist/vcrt-....whl --output dist/vcrt.cdx.json
 
-It runs in an environment of its own that has cyclonedx-bom. To what that finds (packages, versions, licences, what needs what)
-it adds the SHA-256 of each package's file from the lock, that of the wheel, and the weights that the wheel holds.
+It runs in an environment of its own that has cyclonedx-bom. To what that finds (packages, versions, licences, and what
+needs what) it adds the SHA-256 of each package's file from the lock, and those of the wheel and of the weights in it.
 """
 
 from __future__ import annotations
