@@ -2,8 +2,8 @@
 
     python benchmarks/trust/supply_chain.py --short --output supply_chain.json
 
-Short: the lock files against constraints.txt, pyproject.toml and this environment, and two builds of the wheel. Long: pip
-also downloads every package of dev.txt again and checks its hash, and refuses one whose hash was altered.
+Short: the lock files against constraints.txt, pyproject.toml and this environment, and two builds of the wheel. Long:
+pip also downloads every package of dev.txt again and checks its hash, and refuses one whose hash was altered.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ import lock  # noqa: E402
 import wheel  # noqa: E402
 
 NOT_COVERED = [
-    "PyTorch (and NVIDIA's libraries with a CUDA build) is pinned by version, not by hash: its index decides the build.",
+    "PyTorch (and NVIDIA's libraries with it) is pinned by version, not by hash: its index decides the build.",
     "pip, venv and Python itself come from the machine.",
     "The locks are for Linux x86-64 and Python 3.11; elsewhere versions are pinned, not files.",
     "Hashes say that a file is the one that was locked, not that it was harmless then.",
-    "Known vulnerabilities: `make audit` needs PyPI's advisory service, which was not reachable where this was measured.",
+    "Known vulnerabilities: `make audit` needs PyPI's advisory service, not reachable where this was measured.",
     "The bill of materials lists Python packages and the embedded weights, not what is linked into their binaries.",
 ]
 _LINE = re.compile(r"^([a-z0-9][a-z0-9.\-]*)==(\S+) --hash=sha256:[0-9a-f]{64}$")
@@ -63,7 +63,7 @@ def compare() -> dict[str, Any]:
         if constraints.get(package, found) != found
     ]
     here = {}
-    for package, expected in sets["dev"].items():
+    for package in sets["dev"]:
         try:
             here[package] = version(package)
         except PackageNotFoundError:
