@@ -2,8 +2,8 @@
 
     python benchmarks/trust/sealed.py --short --output sealed.json
 
-Short: one flip of every byte of every file of a dataset of two episodes. Long: every bit of every byte. Both: rows, lines
-and files that are dropped, added, swapped, repeated, altered, linked; signatures, if the library cryptography is
+Short: one flip of every byte of every file of a dataset of two episodes. Long: every bit of every byte. Both: rows,
+lines and files that are dropped, added, swapped, repeated, altered, linked; signatures, if the library cryptography is
 there; and the ledger of openings, which is no part of the seal.
 """
 

@@ -47,10 +47,9 @@ def examine_integrity(path: Path) -> Integrity:
     sealed = read_sealed(path)
     damage = [*_entries(kinds, sealed.committed), *sealed.damage]
     if sealed.committed is not None:
-        of_files = list(_files(path, kinds, sealed, sealed.committed))
-        whole = not of_files and all(kinds.get(name) == "file" for name in sealed.committed.files)
-        damage += of_files
-        if whole and sealed.leaves is not None:
+        damage += _files(path, kinds, sealed, sealed.committed)
+        # The rows are worth reading if all else holds, or if they can tell which leaf was altered.
+        if sealed.leaves is not None and all(one.place.startswith(LEAVES) for one in damage):
             damage += _rows(path, sealed.leaves, sealed.committed)
     return Integrity(
         damage=tuple(damage),
