@@ -349,6 +349,39 @@ def test_the_command_checks_the_ledger_of_openings_beside_the_dataset(copy, caps
     assert "ledger was altered" in refused(capsys, "verify", copy, "--no-replay")
 
 
+def test_a_damaged_ledger_is_a_named_error_and_gives_no_other_rows(tmp_path):
+    import sqlite3
+
+    from vcrt.errors import RunError
+    from vcrt.protocol.ledger import Ledger
+
+    path = tmp_path / "ledger.sqlite"
+    for number in range(2):
+        Ledger(path).append("opening", {"plan_hash": f"{number}"})
+    rows = Ledger(path).entries()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    original = path.read_bytes()
+    first = original.index(b"CREATE TABLE")
+    last = original.rindex(b"opening")
+    refused = 0
+    # The header, the schema and the rows; between them there is nothing.
+    for position in [*range(0, 100, 3), *range(first, first + 60), *range(last, len(original), 3)]:
+        data = bytearray(original)
+        data[position] ^= 0x80
+        for leftover in tmp_path.iterdir():
+            leftover.unlink()
+        path.write_bytes(data)
+        try:
+            found = Ledger(path).entries()
+        except RunError:
+            refused += 1
+        else:
+            assert found == rows[: len(found)]
+    assert refused > 50
+
+
 def test_certificate_and_proof_by_the_command(tmp_path, capsys):
     data, certificate, proof = tmp_path / "data", tmp_path / "c.json", tmp_path / "p.json"
     schema = "proofwriter/attribute_chain"

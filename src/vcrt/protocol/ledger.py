@@ -73,7 +73,8 @@ class Ledger:
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute(_TABLE)
             yield connection
-        except sqlite3.DatabaseError as error:
+        # A damaged file can hold names that are no UTF-8; sqlite3 fails at its own message then.
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise RunError(
                 "the ledger cannot be read or written",
                 where=str(self.path),
