@@ -6,9 +6,16 @@ DONE := $(VENV)/.installed
 CLUSTERS := $(VENV)/.installed-clusters
 BENCH := $(VENV)/.installed-bench
 INTEGRATIONS := $(VENV)/.installed-integrations
+RELEASE := build/release-tools
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCKS := supply_chain/$(shell $(PYTHON) -c "import sys, sysconfig as s; print(f'{s.get_platform()}-cp{sys.version_info[0]}{sys.version_info[1]}')")
+LOCK ?= $(wildcard $(LOCKS)/dev.txt)
+comma := ,
+# Add a set of packages (first its lock file, then the extras of the project that it stands for).
+add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt -e '.[dev,$(2)]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-integrations test-example bench-certify bench-update bench-gpu bench-coverage lint format types clean
+.PHONY: help setup demo test test-slow test-integrations test-example bench-certify bench-update bench-gpu bench-coverage release audit lock lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
@@ -20,6 +27,9 @@ help:
 	@echo "make bench-gpu  an update of the paper's two models on a GPU, beside its floor, as JSON in benchmarks/results"
 	@echo "make bench-coverage  how often the intervals hold a known difference, for benchmarks/results and the report"
 	@echo "make test-example  the tests of the example package"
+	@echo "make release    the reproducible wheel and its bill of materials (CycloneDX), in dist"
+	@echo "make audit      known vulnerabilities of the locked packages; asks PyPI's advisory service"
+	@echo "make lock       resolve the locked packages again"
 	@echo "make lint       ruff, lint and format"
 	@echo "make types      mypy, strict"
 	@echo "make format     let ruff mend what it can"
@@ -27,30 +37,65 @@ help:
 
 setup: $(DONE)
 
-# PyTorch first and pinned, so that nothing later asks for another build. Which build of it comes (CPU or CUDA) is
-# the package index's choice: to have the small CPU one, point PIP_EXTRA_INDEX_URL at PyTorch's CPU index.
+# Where there is a lock file for this platform and Python, every package is the very file that it names, by SHA-256, and
+# pip resolves nothing; elsewhere, or with LOCK= (nothing), the versions of constraints.txt are resolved. PyTorch stays
+# outside: which build of it comes (CPU or CUDA, with NVIDIA's libraries) is the package index's choice; to have the small
+# CPU one, point PIP_EXTRA_INDEX_URL at PyTorch's CPU index. Without a lock it comes first, so that nothing asks for another.
 # dm-clrs without its dependencies, which include TensorFlow and JAX; vcrt needs neither.
-$(DONE): pyproject.toml constraints.txt
+$(DONE): pyproject.toml constraints.txt $(LOCK)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3
+ifeq ($(LOCK),)
+	$(PIP) -c constraints.txt torch
+	$(PIP) -c constraints.txt -e '.[dev]'
+	$(PIP) --no-deps dm-clrs==2.0.3
+else
+	$(PIP) --require-hashes --no-deps -r $(LOCK)
+	$(PIP) -c constraints.txt torch
+	$(PIP) --no-deps --no-build-isolation -e .
+endif
 	@touch $@
 
 # Ray and Dask, for the tests of certification on a cluster.
 $(CLUSTERS): $(DONE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,ray,dask]'
+	$(call add,clusters,ray$(comma)dask)
 	@touch $@
 
 # TRL, to be compared with.
 $(BENCH): $(DONE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(call add,bench,bench)
 	@touch $@
 
 # TRL, datasets, verifiers and trackers, for the tests of the bridges to them; `make test` skips those without.
 $(INTEGRATIONS): $(DONE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,trl,verifiers,tracking]'
+	$(call add,integrations,trl$(comma)verifiers$(comma)tracking)
 	@touch $@
+
+# What builds and examines a release stays out of the environment that it examines.
+$(RELEASE)/.installed: $(LOCK) constraints.txt
+	$(PYTHON) -m venv $(RELEASE)
+ifeq ($(LOCK),)
+	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling cyclonedx-bom pip-audit
+else
+	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $(LOCKS)/release.txt
+endif
+	@touch $@
+
+# The wheel of the last commit, built twice to the same bytes, and the bill of materials of what it was tested with.
+release: $(DONE) $(RELEASE)/.installed
+	rm -rf dist
+	$(RELEASE)/bin/python supply_chain/wheel.py --output dist
+	$(RELEASE)/bin/python supply_chain/sbom.py --environment $(VENV) --lock $(LOCKS)/dev.txt --wheel dist/*.whl --output dist/vcrt.cdx.json
+	cd dist && sha256sum *.whl *.json > SHA256SUMS
+
+# Known vulnerabilities, as PyPI's advisory service has them; it must be reachable. --strict: a package that could not be
+# looked up is a failure, not a pass.
+audit: $(RELEASE)/.installed
+	for set in dev clusters bench integrations release; do \
+	  $(RELEASE)/bin/pip-audit --strict --disable-pip --require-hashes -r $(LOCKS)/$$set.txt || exit 1; done
+
+# After a change of pyproject.toml or constraints.txt.
+lock:
+	$(PYTHON) supply_chain/lock.py
 
 demo: $(DONE)
 	$(BIN)/vcrt demo

@@ -102,6 +102,14 @@ class DatasetError(VcrtError):
     exit_code = 4
 
 
+class AlteredError(DatasetError):
+    """A dataset whose files, manifest or seal are not what was sealed: changed, added, removed or moved."""
+
+
+class SignatureError(DatasetError):
+    """A seal without the signature that was asked for, or with one that does not hold."""
+
+
 class RunError(VcrtError):
     """A training or evaluation run whose directory, plan or ledger does not allow what was asked."""
 

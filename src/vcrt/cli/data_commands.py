@@ -101,15 +101,23 @@ def certify(
 def verify(
     dataset: Annotated[Path | None, tyro.conf.Positional] = None,
     certificate: Path | None = None,
+    proof: Path | None = None,
+    public_key: Path | None = None,
+    replay: bool = True,
     jobs: int | None = None,
 ) -> None:
     """Replay a whole dataset, or one certificate, again in fresh processes and demand that everything agrees.
+
+    A dataset is compared with its seal first: what was altered is named, and nothing is replayed.
 
     Example: vcrt verify runs/data
 
     Args:
         dataset: A directory made by `vcrt certify`.
         certificate: A file made by `vcrt show EPISODE --json`, checked alone, from its own bytes.
+        proof: A file made by `vcrt prove`: the certificate must be among those of the dataset that it names.
+        public_key: Demand that the seal (or the proof's) is signed by this key, a PEM file.
+        replay: With `--no-replay`, only the seal is checked: files, manifest, leaves, signatures.
         jobs: Worker processes for a dataset; as many as there are cores by default.
     """
     if (dataset is None) == (certificate is None):
@@ -119,13 +127,59 @@ def verify(
             expected="a dataset, or a certificate",
             remedy="vcrt verify DATASET, or vcrt verify --certificate FILE",
         )
+    if (proof is not None and certificate is None) or (
+        certificate is not None and (not replay or (proof is None and public_key is not None))
+    ):
+        raise VcrtError(
+            "options that do not go together",
+            expected="--proof with --certificate; --public-key with a dataset or --proof; --no-replay with a dataset",
+        )
+    from vcrt.cli.sealing import check_inclusion, check_seal
+
     console = plain_console()
     if certificate is not None:
         from vcrt.cli.show import check_certificate
 
         check_certificate(console, certificate)
+        if proof is not None:
+            check_inclusion(console, certificate, proof, public_key)
     if dataset is not None:
-        _verify_dataset(console, dataset, num_jobs(jobs))
+        check_seal(console, dataset, public_key)
+        if replay:
+            _verify_dataset(console, dataset, num_jobs(jobs))
+
+
+def seal(dataset: DatasetPath, key: Path | None = None) -> None:
+    """Sign a dataset's seal with an Ed25519 key, or make the seal of a dataset that has none yet.
+
+    A key is made by `openssl genpkey -algorithm ed25519 -out key.pem`, and its public half, for others, by
+    `openssl pkey -in key.pem -pubout -out key.pub`. Signing needs `pip install 'vcrt[sign]'`.
+
+    Example: vcrt seal runs/data --key key.pem
+
+    Args:
+        dataset: A directory made by `vcrt certify`.
+        key: The private key, a PEM file without a password.
+    """
+    from vcrt.cli import sealing
+
+    sealing.seal(plain_console(), dataset, key)
+
+
+def prove(episode: Annotated[str, tyro.conf.Positional], dataset: Path) -> None:
+    """Print the proof that an episode's certificate is among those of a sealed dataset.
+
+    Whoever has the certificate and the proof needs no other file of the dataset to check it.
+
+    Example: vcrt prove clrs/bellman_ford/7 --dataset runs/data > proof.json
+
+    Args:
+        episode: An episode of the dataset, as environment/schema/seed.
+        dataset: A directory made by `vcrt certify`.
+    """
+    from vcrt.cli import sealing
+
+    sealing.prove(episode, dataset)
 
 
 def _verify_dataset(console: Console, dataset: Path, jobs: int) -> None:

@@ -29,6 +29,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "reproduce": whole_commands.reproduce,
     "certify": data_commands.certify,
     "verify": data_commands.verify,
+    "seal": data_commands.seal,
+    "prove": data_commands.prove,
     "show": data_commands.show,
     "export": data_commands.export,
     "methods": planning_commands.methods,

@@ -37,7 +37,7 @@ from vcrt.protocol.experiment import (
     recorded_checkpoints,
     require_same_code,
 )
-from vcrt.protocol.ledger import Ledger
+from vcrt.protocol.ledger import Ledger, openings_path
 from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.records.dataset import Dataset, Item, load_items, open_dataset
@@ -202,7 +202,7 @@ def other_openings(experiment: Experiment, dataset: Dataset) -> list[dict[str, A
 
 def openings_of_dataset(dataset: Dataset) -> Ledger:
     """The ledger beside a dataset: every opening of its folds, by whatever plan."""
-    return Ledger(dataset.path.with_name(f"{dataset.path.name}.openings.sqlite"))
+    return Ledger(openings_path(dataset.path))
 
 
 def _record_opening(experiment: Experiment, dataset: Dataset, reason: str | None) -> None:

@@ -84,7 +84,8 @@ class Ledger:
                 connection.execute("PRAGMA synchronous=EXTRA")
                 connection.execute(_TABLE)
                 yield connection
-        except sqlite3.DatabaseError as error:
+        # A damaged file can hold names that are no UTF-8; sqlite3 fails at its own message then.
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise _unusable(self.path, error) from error
 
     def _read(self, connection: sqlite3.Connection) -> list[Entry]:
@@ -111,7 +112,7 @@ class Ledger:
         return entries
 
 
-def _unusable(path: Path, error: sqlite3.DatabaseError) -> RunError:
+def _unusable(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> RunError:
     """The system refuses to read or write the ledger, which then is as it was; or the ledger is damaged."""
     # The low byte of an extended code.
     refused = _REFUSALS.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF)
@@ -122,6 +123,11 @@ def _unusable(path: Path, error: sqlite3.DatabaseError) -> RunError:
         found=str(error),
         remedy=f"{refused}, and give the same command again" if refused else damaged,
     )
+
+
+def openings_path(dataset: Path) -> Path:
+    """Where the ledger of a dataset's openings is: beside the dataset, under its name."""
+    return dataset.with_name(f"{dataset.name}.openings.sqlite")
 
 
 def _hash(previous: str, kind: str, body: Json) -> str:

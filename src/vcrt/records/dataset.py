@@ -3,6 +3,7 @@
     manifest.json             what was certified, counts, versions, conformance, digests, the root hash
     audit/ENVIRONMENT.parquet the sealed audit view, one file for each environment
     policy/ENVIRONMENT.parquet the anonymous policy view; what is in its records names no environment
+    leaves.jsonl, seal.json   what certificates can be checked from one by one (see :mod:`vcrt.records.seal`)
     agreement.json            written by `vcrt verify`: every replay was repeated and agreed
 
 The root hash commits to the content (configuration, counts, versions, every row), not to the bytes of the files, so
@@ -28,9 +29,11 @@ from vcrt.records.manifest import (
     AGREEMENT,
     FORMAT,
     MANIFEST,
+    OWN_FILES,
     Agreement,
     FileEntry,
     Manifest,
+    full_agreement,
     model_bytes,
     read_model,
 )
@@ -85,13 +88,7 @@ def open_dataset(path: Path, *, without: Collection[str] = ()) -> Dataset:
     """
     manifest_path = path / MANIFEST
     if not manifest_path.is_file():
-        raise DatasetError(
-            "not a frozen dataset",
-            where=str(path),
-            found=_what_is_there(path),
-            expected="a directory made by `vcrt certify`",
-            remedy="make one with `vcrt certify --output DIRECTORY`",
-        )
+        raise not_a_dataset(path)
     manifest = read_model(Manifest, manifest_path)
     if manifest.format != FORMAT:
         raise DatasetError(
@@ -130,14 +127,14 @@ def open_dataset(path: Path, *, without: Collection[str] = ()) -> Dataset:
                 expected=f"{entry.size} bytes with SHA-256 {entry.sha256}",
                 remedy="restore the original, or make the dataset again with `vcrt certify`",
             )
-    known = {*manifest.files, MANIFEST, AGREEMENT}
+    known = {*manifest.files, *OWN_FILES}
     foreign = sorted(
         str(file.relative_to(path))
         for file in path.rglob("*")
         if file.is_file()
         and str(file.relative_to(path)) not in known
         # What a killed write left behind was never part of anything.
-        and not file.name.startswith((f".{AGREEMENT}.", f".{MANIFEST}."))
+        and not file.name.startswith(tuple(f".{name}." for name in OWN_FILES))
     )
     if foreign:
         raise DatasetError(
@@ -147,6 +144,17 @@ def open_dataset(path: Path, *, without: Collection[str] = ()) -> Dataset:
             remedy="move it away",
         )
     return Dataset(path, manifest)
+
+
+def not_a_dataset(path: Path) -> DatasetError:
+    """The error for a place where there is no dataset."""
+    return DatasetError(
+        "not a frozen dataset",
+        where=str(path),
+        found=_what_is_there(path),
+        expected="a directory made by `vcrt certify`",
+        remedy="make one with `vcrt certify --output DIRECTORY`",
+    )
 
 
 def _what_is_there(path: Path) -> str:
@@ -174,7 +182,7 @@ def require_agreement(dataset: Dataset) -> Agreement:
             "the dataset was not verified", where=str(path), found="no such file", remedy=remedy
         )
     agreement = read_model(Agreement, path)
-    total = sum(s.orders for schemas in dataset.manifest.counts.values() for s in schemas.values())
+    expected = full_agreement(dataset.manifest)
     if agreement.root_hash != dataset.manifest.root_hash:
         raise DatasetError(
             "the agreement record belongs to another dataset",
@@ -183,15 +191,19 @@ def require_agreement(dataset: Dataset) -> Agreement:
             expected=f"root hash {dataset.manifest.root_hash}",
             remedy=remedy,
         )
-    if not agreement.replays == agreement.agreed == total:
+    if agreement != expected:
         raise DatasetError(
             "the dataset's replays do not all agree",
             where=str(path),
-            found=f"{agreement.agreed} of {agreement.replays} replays",
-            expected=f"{total} of {total}",
+            found=_agreed(agreement),
+            expected=_agreed(expected),
             remedy=remedy,
         )
     return agreement
+
+
+def _agreed(agreement: Agreement) -> str:
+    return f"{agreement.agreed} of {agreement.replays} replays of {agreement.episodes} episodes"
 
 
 def write_agreement(dataset: Dataset, agreement: Agreement) -> None:

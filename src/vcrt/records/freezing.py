@@ -38,6 +38,7 @@ from vcrt.records.dataset import (
     policy_row,
     rows_digest,
 )
+from vcrt.records.leaves import Leaf, leaf_of, row_digest
 from vcrt.records.manifest import (
     FORMAT,
     MANIFEST,
@@ -48,6 +49,7 @@ from vcrt.records.manifest import (
     model_bytes,
 )
 from vcrt.records.record_form import PLAIN_FORM, RecordForm
+from vcrt.records.seal import write_seal
 from vcrt.storage import (
     make_directory,
     publish_directory,
@@ -145,9 +147,9 @@ def freeze(
 
 @dataclass(slots=True)
 class _Written:
-    """What has been written of one environment: digests of its audit rows, its policy rows, counts by schema."""
+    """What has been written of one environment: a leaf for each audit row, its policy rows, counts by schema."""
 
-    digests: list[str] = field(default_factory=list)
+    leaves: list[Leaf] = field(default_factory=list)
     policy: list[dict[str, str]] = field(default_factory=list)
     counts: dict[str, SchemaCounts] = field(default_factory=dict)
 
@@ -173,6 +175,7 @@ def _fill(
     (directory / "policy").mkdir()
     content = {}
     counts = {}
+    leaves: list[Leaf] = []
     for environment in sorted({schema.environment for schema in certified}):
         written = _Written()
         schemas = [schema for schema in certified if schema.environment == environment]
@@ -181,9 +184,10 @@ def _fill(
         # By digest, so that the order of the rows says nothing.
         written.policy.sort(key=lambda row: row["record_id"])
         write_rows(written.policy, POLICY_COLUMNS, directory / policy)
-        content[audit] = json_digest(written.digests)
+        content[audit] = json_digest([leaf.audit for leaf in written.leaves])
         content[policy] = rows_digest(written.policy)
         counts[environment] = written.counts
+        leaves += written.leaves
     manifest = Manifest(
         format=FORMAT,
         seed=config.seed,
@@ -205,6 +209,7 @@ def _fill(
     )
     sealed = manifest.model_copy(update={"root_hash": manifest.computed_root_hash()})
     write_file(directory / MANIFEST, model_bytes(sealed))
+    write_seal(directory, sealed, leaves)
 
 
 def _audit_rows(
@@ -222,9 +227,17 @@ def _audit_rows(
             anonymised = anonymise(episode, config.seed, form)
             relations.update(relation.kind for relation in episode.relations)
             legal_orders += len(episode.orbit)
-            row = audit_row(episode, anonymised)
-            written.digests.append(json_digest(dict(row)))
-            written.policy.append(policy_row(anonymised.record))
+            row, policy = audit_row(episode, anonymised), policy_row(anonymised.record)
+            written.policy.append(policy)
+            written.leaves.append(
+                leaf_of(
+                    schema.environment,
+                    row,
+                    row_digest(policy),
+                    config.preset,
+                    audit=row_digest(row),
+                )
+            )
             yield row
         exclusions = Counter(exclusion.kind for exclusion in schema.exclusions)
         written.counts[schema.schema] = SchemaCounts(

@@ -28,6 +28,10 @@ from vcrt.records.record_form import PLAIN_FORM, RecordForm
 
 FORMAT = "vcrt-dataset/2"
 MANIFEST, AGREEMENT = "manifest.json", "agreement.json"
+#: What follows from the manifest and the rows: their leaves, and the sealed statement about all of it.
+LEAVES, SEAL = "leaves.jsonl", "seal.json"
+#: The files of every dataset beside its rows.
+OWN_FILES = (MANIFEST, LEAVES, SEAL, AGREEMENT)
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -107,6 +111,18 @@ class Agreement(_Strict):
     replays: int
     agreed: int
     episodes: int
+
+
+def full_agreement(manifest: Manifest) -> Agreement:
+    """What the agreement record of this very dataset says if every replay agreed."""
+    counts = [some for schemas in manifest.counts.values() for some in schemas.values()]
+    total = sum(some.orders for some in counts)
+    return Agreement(
+        root_hash=manifest.root_hash,
+        replays=total,
+        agreed=total,
+        episodes=sum(some.episodes for some in counts),
+    )
 
 
 def conformance_counts(

@@ -1,0 +1,64 @@
+"""What lies in a dataset's folder, by name and kind, without following a link out of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from vcrt.records.manifest import OWN_FILES
+from vcrt.records.row_damage import Damage
+
+
+def kinds_of_entries(path: Path) -> dict[str, str]:
+    """Every entry below ``path`` by its name within it: ``file``, ``directory``, ``link`` or ``special``."""
+    found = {}
+    for entry in _entries(path):
+        name = Path(entry.path).relative_to(path).as_posix()
+        if is_left_by_a_kill(name):
+            continue
+        if entry.is_symlink():
+            found[name] = "link"
+        elif entry.is_dir():
+            found[name] = "directory"
+        else:
+            found[name] = "file" if entry.is_file() else "special"
+    return dict(sorted(found.items()))
+
+
+def foreign_entries(kinds: dict[str, str], expected: Iterable[str]) -> Iterator[Damage]:
+    """What is there and does not belong there, or is missing; of the files ``expected`` none may be a link."""
+    wanted = set(expected)
+    folders = {Path(name).parent.as_posix() for name in wanted} - {"."}
+    for name, kind in kinds.items():
+        if kind == "link":
+            yield Damage(
+                what="a symbolic link in the dataset's directory",
+                place=name,
+                expected="plain files",
+            )
+        elif (kind != "file" or name not in wanted) and (
+            kind != "directory" or name not in folders
+        ):
+            yield Damage(
+                what=f"a {kind} in the dataset's directory does not belong to it"
+                if kind != "special"
+                else "something in the dataset's directory is no plain file",
+                place=name,
+                expected="only what manifest.json lists",
+            )
+    for name in sorted(wanted - set(kinds)):
+        yield Damage(what="a file of the dataset is missing", place=name)
+
+
+def is_left_by_a_kill(name: str) -> bool:
+    """Whether an entry is what a killed write of one of a dataset's own files left; nothing ever reads it."""
+    return name.startswith(tuple(f".{own}.unfinished-" for own in OWN_FILES))
+
+
+def _entries(path: Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(path) as entries:
+        for entry in entries:
+            yield entry
+            if entry.is_dir(follow_symlinks=False):
+                yield from _entries(Path(entry.path))

@@ -1,0 +1,117 @@
+"""The leaves of a dataset's Merkle trees: one for each certificate, as a line of JSON that binds all there is of it.
+
+    {"audit": SHA-256 of the audit row, "certificate": that of the certificate's document, "environment": NAME,
+     "episode": NAME, "policy": SHA-256 of the policy row}
+
+A leaf is its line without the line feed. The lines of ``leaves.jsonl`` stand by environment, then in the order of the
+audit file. All of it follows from the rows; it is kept so that what was altered can be named, and so that a
+certificate's proof can be made without opening the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from vcrt.certification.episodes import Preset
+from vcrt.hashing import canonical_json, json_digest, sha256_hex
+from vcrt.records.certificate import FORMAT as CERTIFICATE_FORMAT
+from vcrt.records.certificate import strict_json
+from vcrt.records.merkle import leaf_hash, root_of
+
+#: The columns of an audit row that a certificate's document takes over as they stand.
+_DOCUMENT_COLUMNS = (
+    "certificates",
+    "cross_checks",
+    "episode",
+    "orbit",
+    "relations",
+    "replays",
+    "versions",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leaf:
+    """What a dataset commits to for one certified episode; the fields but the names are SHA-256 in hexadecimal."""
+
+    audit: str
+    certificate: str
+    environment: str
+    episode: str
+    policy: str
+
+    def data(self) -> bytes:
+        """The leaf's bytes, canonical JSON."""
+        return canonical_json(asdict(self))
+
+
+def leaf_of(
+    environment: str, audit_row: Mapping[str, str], policy: str, preset: Preset, *, audit: str
+) -> Leaf:
+    """The leaf of an audit row; ``policy`` and ``audit`` are the digests of its policy row and of the row itself."""
+    return Leaf(
+        audit=audit,
+        certificate=certificate_digest(audit_row, preset),
+        environment=environment,
+        episode=audit_row["episode_id"],
+        policy=policy,
+    )
+
+
+def certificate_digest(audit_row: Mapping[str, str], preset: Preset) -> str:
+    """The ``sha256`` of the certificate's document, by its row's columns, which hold canonical JSON already."""
+    fields = {name: audit_row[name] for name in _DOCUMENT_COLUMNS}
+    fields["format"] = canonical_json(CERTIFICATE_FORMAT).decode()
+    fields["num_operations"] = canonical_json(preset.num_operations).decode()
+    fields["orbit_size"] = canonical_json(preset.orbit_size).decode()
+    text = ",".join(f'"{name}":{value}' for name, value in sorted(fields.items()))
+    return sha256_hex(f"{{{text}}}".encode("utf-8", "surrogatepass"))
+
+
+def row_digest(row: Mapping[str, str]) -> str:
+    """The digest of a row of either view."""
+    return json_digest(dict(row))
+
+
+def leaves_bytes(leaves: Iterable[Leaf]) -> bytes:
+    """The file of all leaves, one a line."""
+    return b"".join(leaf.data() + b"\n" for leaf in leaves)
+
+
+def leaves_from_bytes(data: bytes) -> tuple[Leaf, ...]:
+    """Read such a file; raises ``ValueError`` with the first line that is not as :func:`leaves_bytes` writes it."""
+    leaves = []
+    for number, line in enumerate(data.removesuffix(b"\n").split(b"\n") if data else [], start=1):
+        leaf = leaf_from_line(line, f"line {number}")
+        leaves.append(leaf)
+    if leaves_bytes(leaves) != data:
+        raise ValueError(f"line {len(leaves)}: no line feed at its end")
+    return tuple(leaves)
+
+
+def leaf_from_line(line: bytes, where: str = "leaf") -> Leaf:
+    """Read one leaf; raises ``ValueError`` that begins with ``where``."""
+    try:
+        value = strict_json(line)
+        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+            raise ValueError("not an object of texts")
+        leaf = Leaf(**value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from error
+    if leaf.data() != line:
+        raise ValueError(f"{where}: not canonical JSON")
+    return leaf
+
+
+def by_environment(leaves: Iterable[Leaf]) -> dict[str, list[Leaf]]:
+    """The leaves of each environment, in their order."""
+    found: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        found.setdefault(leaf.environment, []).append(leaf)
+    return found
+
+
+def merkle_root(leaves: Sequence[Leaf]) -> str:
+    """The root over leaves, in hexadecimal."""
+    return root_of([leaf_hash(leaf.data()) for leaf in leaves]).hex()

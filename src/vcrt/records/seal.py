@@ -1,0 +1,66 @@
+"""The seal of a dataset: the statement about it in an envelope, beside the manifest and derived from it.
+
+    leaves.jsonl   one line for each certificate (see :mod:`vcrt.records.leaves`)
+    seal.json      the in-toto Statement in a DSSE envelope, signed or not
+
+Every new dataset has a seal without a signature. Signing adds a signature and leaves the statement as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from vcrt.errors import AlteredError, DatasetError
+from vcrt.records.dataset import open_dataset
+from vcrt.records.derived_leaves import derived_leaves
+from vcrt.records.dsse import Envelope, envelope_bytes
+from vcrt.records.integrity import require_integrity
+from vcrt.records.leaves import Leaf, leaves_bytes
+from vcrt.records.manifest import LEAVES, SEAL, Manifest
+from vcrt.records.signing import signature_of
+from vcrt.records.statement import PAYLOAD_TYPE, statement_bytes, statement_of
+from vcrt.storage import write_file
+
+
+def write_seal(directory: Path, manifest: Manifest, leaves: Sequence[Leaf]) -> Envelope:
+    """Write leaves and an unsigned seal beside a manifest."""
+    payload = statement_bytes(statement_of(manifest, leaves))
+    envelope = Envelope(payload_type=PAYLOAD_TYPE, payload=payload)
+    write_file(directory / LEAVES, leaves_bytes(leaves))
+    write_file(directory / SEAL, envelope_bytes(envelope))
+    return envelope
+
+
+def seal_dataset(path: Path, key: Path | None = None) -> Envelope:
+    """Make a dataset's seal if it has none, and sign it if a private key is given.
+
+    Raises :class:`AlteredError` for a dataset that is not what its seal says, :class:`DatasetError` for one that is not
+    what its manifest says, and :class:`vcrt.errors.SignatureError` for a key that cannot be used.
+    """
+    if not (path / SEAL).exists() and not (path / LEAVES).exists():
+        dataset = open_dataset(path)
+        leaves: list[Leaf] = []
+        for environment in dataset.environments:
+            derived = derived_leaves(path, environment, dataset.manifest.preset)
+            for name, digest in derived.content.items():
+                if dataset.manifest.content[name] != digest:
+                    raise AlteredError(
+                        "the dataset was changed after it was frozen",
+                        where=str(path / name),
+                        found=f"content {digest}",
+                        expected=f"content {dataset.manifest.content[name]}",
+                    )
+            leaves += derived.leaves
+        write_seal(path, dataset.manifest, leaves)
+    envelope = require_integrity(path).envelope
+    if envelope is None:
+        raise DatasetError("the dataset has no seal", where=str(path / SEAL))
+    if key is None:
+        return envelope
+    ours = signature_of(envelope, key)
+    others = [one for one in envelope.signatures if one.keyid != ours.keyid]
+    signed = replace(envelope, signatures=tuple(sorted([*others, ours], key=lambda one: one.keyid)))
+    write_file(path / SEAL, envelope_bytes(signed))
+    return signed

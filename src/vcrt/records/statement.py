@@ -1,0 +1,105 @@
+"""The in-toto Statement about a frozen dataset: its files by digest, its manifest, and the roots of its Merkle trees.
+
+It follows from the manifest and the rows, and the root hash knows nothing of it, so that sealing a dataset (or sealing
+it differently one day) changes no root hash. The manifest stands in it in full: a field of either that was changed can
+be named.
+
+Source: in-toto Attestation Framework, Statement v1. Not covered: the envelope (see :mod:`vcrt.records.dsse`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from vcrt.hashing import Json, canonical_json, sha256_hex
+from vcrt.records.leaves import Leaf, by_environment, leaves_bytes, merkle_root
+from vcrt.records.manifest import LEAVES, MANIFEST, Manifest, model_bytes
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+#: A name, not a place: nothing is fetched from it.
+PREDICATE_TYPE = "urn:vcrt:dataset-seal:1"
+
+_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Tree(_Strict):
+    """A Merkle tree over the certificates of one environment: how many, and its root in hexadecimal."""
+
+    certificates: Annotated[int, Field(ge=0)]
+    root: _Digest
+
+
+class _Sha256(_Strict):
+    sha256: _Digest
+
+
+class Subject(_Strict):
+    """A file of the dataset by its path within it."""
+
+    name: str
+    digest: _Sha256
+
+
+class Predicate(_Strict):
+    """What is said of the files."""
+
+    root_hash: _Digest
+    merkle: dict[str, Tree]
+    counts: dict[str, Any]
+    versions: dict[str, Any]
+    manifest: str
+    """The text of ``manifest.json``, byte for byte; counts and versions are its own."""
+
+
+class Statement(_Strict):
+    """The statement; ``type_`` is spelled ``_type`` in JSON."""
+
+    type_: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
+    subject: tuple[Subject, ...]
+    predicateType: Literal["urn:vcrt:dataset-seal:1"]  # noqa: N815 (in-toto's spelling)
+    predicate: Predicate
+
+
+def statement_of(manifest: Manifest, leaves: Iterable[Leaf]) -> dict[str, Json]:
+    """The statement about a dataset; the manifest's own files are taken as it names them, unopened."""
+    leaves = list(leaves)
+    plain = manifest.model_dump()
+    digests = {name: entry.sha256 for name, entry in manifest.files.items()}
+    text = model_bytes(manifest)
+    digests[MANIFEST] = sha256_hex(text)
+    digests[LEAVES] = sha256_hex(leaves_bytes(leaves))
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [
+            {"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())
+        ],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "root_hash": manifest.root_hash,
+            "merkle": trees_of(leaves),
+            "counts": plain["counts"],
+            "versions": plain["versions"],
+            "manifest": text.decode(),
+        },
+    }
+
+
+def trees_of(leaves: Iterable[Leaf]) -> dict[str, Json]:
+    """Size and root of each environment's tree."""
+    return {
+        name: {"certificates": len(some), "root": merkle_root(some)}
+        for name, some in sorted(by_environment(leaves).items())
+    }
+
+
+def statement_bytes(value: Mapping[str, Json]) -> bytes:
+    """The payload: canonical JSON."""
+    return canonical_json(value)
