@@ -19,7 +19,8 @@ FLOW = (
     "cli",
 )
 FOUNDATIONS = {
-    *("errors", "hashing", "memory", "orders", "processes", "progress", "randomness", "storage"),
+    *("documents", "errors", "hashing", "memory", "orders", "processes", "progress"),
+    *("randomness", "storage"),
 }
 #: Pure rooms: functions on values and arrays, without files, processes or clocks.
 PURE = (

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from vcrt.certification.config import SHARD_SIZE
 from vcrt.certification.episodes import Exclusion, Preset
-from vcrt.certification.evidence import episode_from_json
 from vcrt.certification.shards import EnvironmentFactory, certify_again
 from vcrt.environments.contract import Episode
 from vcrt.environments.registry import Registered
@@ -20,7 +19,7 @@ from vcrt.errors import DatasetError, VerifierFailure
 from vcrt.processes import Backend, in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.records.anonymise import anonymise
-from vcrt.records.audit import AUDIT_COLUMNS, audit_row
+from vcrt.records.audit import AUDIT_COLUMNS, audit_row, episode_of_json
 from vcrt.records.dataset import (
     Dataset,
     policy_name,
@@ -122,7 +121,7 @@ def verify_agreement(
 
 
 def _episode(row: Mapping[str, str]) -> Episode:
-    return episode_from_json(json.loads(row["episode"]))
+    return episode_of_json(row["episode"], f"episode {row['episode_id'][:200]}")
 
 
 def _require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) -> None:

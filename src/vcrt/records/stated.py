@@ -21,11 +21,12 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vcrt.certification.relations import OperationRelation, directed
+from vcrt.documents import MAX_BYTES, strict_json
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import canonical_json
 from vcrt.orders import Order, linear_extensions, transitive_closure
 from vcrt.randomness import generator
-from vcrt.records.certificate import MAX_BYTES, certificate_of, strict_json
+from vcrt.records.certificate import certificate_of
 from vcrt.records.policy_view import (
     POINTER_POOL,
     RELATION_TOKENS,
