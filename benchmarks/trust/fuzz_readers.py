@@ -83,9 +83,9 @@ theorem pair (p q : Prop) (hp : p) (hq : q) : And p q := by
   case b => exact hq
 """
 LEAN_FILE = """\
-class Cls1 (α : Type) where val1 : α
+class Cls1 (α : Type) where f : α
 inductive Ty1 : Type where | con1 | con2
-theorem thm1 (p q : Prop) (h : p ∧ q) : q := h.right
+theorem thm1 (p q : Prop) (h : And p q) : q := h.right
 def def1 : N → N := fun n => N.s n
 noncomputable instance ins1 : Cls1 Bool := Cls1.mk Bool.true
 """
@@ -113,7 +113,7 @@ STRUCTURED = {
     },
 }
 ENGLISH = {
-    "id": "RelNeg-CWA-D1-7",
+    "id": "RelNeg-OWA-D1-7",
     "theory": "Bob is red. The cat likes Bob. If someone is red and not big then they are kind. "
     "All red, kind people are quiet. If something likes the cat then it does not see Bob.",
     "questions": [{"question": "Bob is not red.", "answer": "False"}],
@@ -216,8 +216,11 @@ def _proofwriter(place: Path) -> Iterator[Target]:
     yield Target(
         name="English theory",
         form="text",
-        seeds=(ENGLISH["theory"].encode(), b"Anne is big. If Anne is big then Anne is not red."),  # type: ignore[attr-defined]
-        read=lambda data: parse_theory(_text(data), assumption="CWA"),
+        seeds=(
+            ENGLISH["theory"].encode(),
+            b"Anne is big. If Anne is big and not red then Anne is kind.",
+        ),  # type: ignore[attr-defined]
+        read=lambda data: parse_theory(_text(data), assumption="OWA"),
         weight=20,
     )
     yield Target(
@@ -258,9 +261,9 @@ def _lean(place: Path) -> Iterator[Target]:
         name="Lean step",
         form="text",
         seeds=(
-            "have h1 : q ∧ p := ⟨hq, hp⟩".encode(),
-            b"case a => exact Or.inl hp",
-            "theorem thm1 (p q : Prop) (h : p ∧ q) : q := h.right".encode(),
+            "have h1 : And q p := ⟨b, a⟩".encode(),
+            b"case a => exact Or.inl h",
+            b"theorem thm1 (p q : Prop) (h : And p q) : q := h.right",
             "noncomputable def def1 : N → N := fun n => N.s n".encode(),
             b"inductive Ty1 : Type where | con1 | con2",
         ),
@@ -276,13 +279,13 @@ def _episodes(dataset: Dataset) -> Iterator[Target]:
         "schema": "lift",
         "initial": {
             "form": "tactics",
-            "statement": "theorem pair (p q : Prop) (hp : p) (hq : q) : And p q",
+            "statement": "theorem thm1 (p q : Prop) (h1 : p) (h2 : q) : And p q",
             "opening": "refine And.intro ?a ?b",
             "closing": None,
         },
         "operations": [
-            {"signature": "a", "payload": "case a => exact hp"},
-            {"signature": "b", "payload": "case b => exact hq"},
+            {"signature": "a", "payload": "case a => exact h1"},
+            {"signature": "b", "payload": "case b => exact h2"},
         ],
         "provenance": {"source": "s", "generator": "g", "seed": 1},
     }
@@ -290,7 +293,7 @@ def _episodes(dataset: Dataset) -> Iterator[Target]:
         **lean_episode,
         "initial": {
             "form": "declarations",
-            "setup": ["class Cls1 (α : Type) where val1 : α"],
+            "setup": ["class Cls1 (α : Type) where f : α"],
             "probes": ["Cls1 Bool"],
         },
         "operations": [
@@ -463,7 +466,7 @@ def _dataset_files(place: Path, dataset: Dataset) -> Iterator[Target]:
         form="JSON",
         seeds=(report_bytes(report),),
         read=probed,
-        weight=6,
+        weight=1,
         is_json=True,
     )
     yield from _shards(place)
@@ -689,7 +692,8 @@ def _fold(path: Path) -> None:
 def _chained(rows: list[Any]) -> bytes:
     connection = sqlite3.connect(":memory:")
     connection.execute(
-        "CREATE TABLE entries (\n    position INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL)"
+        "CREATE TABLE entries (position INTEGER PRIMARY KEY, "
+        "kind TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL)"
     )
     previous = GENESIS
     for place, row in enumerate(rows[:50]):

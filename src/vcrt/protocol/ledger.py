@@ -7,21 +7,24 @@ not: what shows those is the file that the last of them recorded (a checkpoint, 
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
+from vcrt.documents import strict_json
 from vcrt.errors import RunError
 from vcrt.hashing import Json, canonical_json, json_digest
 
 EntryKind: TypeAlias = Literal["plan", "run", "opening", "scores"]
 LEDGER_FILE = "ledger.sqlite"
 GENESIS = "0" * 64
+#: The longest row, in bytes.
+_MAX_ROW = 16 * 2**20
 
+_Kind = TypeVar("_Kind")
 _TABLE = """
 CREATE TABLE IF NOT EXISTS entries (
     position INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL)
@@ -67,21 +70,40 @@ class Ledger:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(self.path, isolation_level=None)
+        connection = None
         try:
+            connection = sqlite3.connect(self.path, isolation_level=None)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW)
+            self._require_plain(connection)
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute(_TABLE)
             yield connection
-        except sqlite3.DatabaseError as error:
+        # A text in the file that is no UTF-8 is Python's error or SQLite's, depending on where it stands.
+        except (sqlite3.Error, UnicodeError, MemoryError) as error:
             raise RunError(
                 "the ledger cannot be read or written",
                 where=str(self.path),
-                found=str(error),
+                found=str(error) or type(error).__name__,
                 remedy="restore it, or make a new experiment with `vcrt plan`",
             ) from error
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()
+
+    def _require_plain(self, connection: sqlite3.Connection) -> None:
+        """A database may bring code: a view in place of the table, or triggers. A ledger has one table and no more."""
+        found = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        table = ("table", "entries", "".join(_TABLE.replace("IF NOT EXISTS ", "").split()))
+        objects = [(kind, name, "".join(str(sql).split())) for kind, name, sql in found]
+        if objects not in ([], [table]):
+            raise RunError(
+                "the ledger is not a table of entries alone",
+                where=str(self.path),
+                found=", ".join(f"{kind} {name}" for kind, name, _ in found)[:300],
+                expected="the table that vcrt makes",
+                remedy="restore the original ledger; its experiment cannot be trusted otherwise",
+            )
 
     def _read(self, connection: sqlite3.Connection) -> list[Entry]:
         entries: list[Entry] = []
@@ -91,20 +113,36 @@ class Ledger:
         )
         for expected, (position, kind, body, found) in enumerate(rows):
             try:
-                value = json.loads(body)
-            except ValueError:
+                value = strict_json(body)
+            except (ValueError, TypeError):
                 value = None
-            if position != expected or found != _hash(previous, kind, value):
+            is_entry = isinstance(value, dict) and kind in get_args(EntryKind)
+            proper = _hash(previous, kind, value) if is_entry else None
+            if position != expected or proper is None or found != proper:
                 raise RunError(
                     "the ledger was altered",
                     where=f"{self.path}, row {position}",
-                    found=f"hash {found}",
-                    expected=f"row {expected} with hash {_hash(previous, kind, value)}",
+                    found=f"hash {found!s:.80}",
+                    expected=f"row {expected} with hash {proper}" if proper else "a row of vcrt's",
                     remedy="restore the original ledger; its experiment cannot be trusted otherwise",
                 )
             entries.append(Entry(kind, value, found))
             previous = found
         return entries
+
+
+def field_of(entry: Entry, name: str, kind: type[_Kind], where: Path) -> _Kind:
+    """A field of a row; raises :class:`RunError` if the row has none of that type, whatever its hash says."""
+    value = entry.body.get(name)
+    if not isinstance(value, kind):
+        raise RunError(
+            f"the ledger's row of kind {entry.kind!r} does not have the documented form",
+            where=str(where),
+            found=f"{name}: {value!r:.80}",
+            expected=kind.__name__,
+            remedy="restore the original ledger; its experiment cannot be trusted otherwise",
+        )
+    return value
 
 
 def _hash(previous: str, kind: str, body: Json) -> str:

@@ -114,6 +114,10 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
             raise ValueError(
                 f"{len(replays)} replays that are not those of all {len(orders)} orders"
             )
+        for replay in replays:
+            missing = len(replay.sequence) + 1 - len(replay.state_hashes)
+            if missing < 0 or (missing > 0 and replay.accepted):
+                raise ValueError(f"{len(replay.state_hashes)} hashes of order {replay.sequence}")
     outcome = certify_episode(EpisodeReplays(episode, replays), versions, preset, cross_checks)
     if isinstance(outcome, Exclusion):
         raise DatasetError(
