@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -51,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     count = options.count or (LONG if options.long else SHORT)
     budget = options.seconds or (1800.0 if options.long else 90.0)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="vcrt-fuzz-") as folder:
+    with tempfile.TemporaryDirectory(prefix="vcrt-fuzz-", dir=_memory()) as folder:
         targets = [t for t in make_targets(Path(folder)) if options.only in t.name]
         set_up = time.monotonic() - began
         whole = sum(target.weight for target in targets)
@@ -95,6 +96,12 @@ def main(arguments: list[str] | None = None) -> int:
         {name: result[name] for name in ("inputs", "values", "named_errors", "failures", "seconds")}
     )
     return 1 if failures else 0
+
+
+def _memory() -> str | None:
+    """Where files are kept in memory, so that readers are measured and not the disk."""
+    place = Path("/dev/shm")
+    return str(place) if place.is_dir() and os.access(place, os.W_OK) else None
 
 
 if __name__ == "__main__":

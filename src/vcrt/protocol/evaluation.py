@@ -7,6 +7,7 @@ reason, which every later report shows.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -201,6 +202,30 @@ def other_openings(experiment: Experiment, dataset: Dataset) -> list[dict[str, A
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class UnsharedOpenings:
+    """How many openings of one plan only the experiment's ledger records, and how many only the dataset's."""
+
+    here_alone: int
+    beside_dataset_alone: int
+
+
+def unshared_openings(experiment: Experiment, dataset: Dataset) -> UnsharedOpenings:
+    """The openings of the experiment's plan that one of the two ledgers does not record.
+
+    Beside the dataset alone: a copy of the experiment was opened, or rows were taken out of its ledger. Here alone: the
+    ledger beside the dataset was removed or replaced, or the dataset is a copy.
+    """
+    ledger = openings_of_dataset(dataset)
+    beside = Counter(
+        (_opening(entry, ledger)["at"], entry.body.get("reason"))
+        for entry in ledger.entries("opening")
+        if entry.body.get("plan_hash") == experiment.plan.plan_hash
+    )
+    here = Counter((opening["at"], opening["reason"]) for opening in openings(experiment))
+    return UnsharedOpenings((here - beside).total(), (beside - here).total())
+
+
 def _opening(entry: Entry, ledger: Ledger) -> dict[str, Any]:
     field_of(entry, "at", str, ledger.path)
     if entry.body.get("reason") is not None:
@@ -225,6 +250,10 @@ def _record_opening(experiment: Experiment, dataset: Dataset, reason: str | None
             remedy="restore the original ledger; its experiment cannot be trusted otherwise",
         )
     if kinds and kinds[-1] == "opening":
+        # It goes on after an interruption, which may have come before the dataset's ledger heard of it.
+        if unshared_openings(experiment, dataset).here_alone:
+            last = openings(experiment)[-1]
+            _tell_dataset(experiment, dataset, {name: last[name] for name in ("at", "reason")})
         return
     if kinds and not reason:
         raise RunError(
@@ -237,10 +266,13 @@ def _record_opening(experiment: Experiment, dataset: Dataset, reason: str | None
         )
     at = datetime.now(UTC).isoformat(timespec="seconds")
     opening: dict[str, Json] = {"at": at, "reason": reason}
-    openings_of_dataset(dataset).append(
-        "opening", {"plan_hash": experiment.plan.plan_hash, **opening}
-    )
     experiment.ledger.append("opening", opening)
+    _tell_dataset(experiment, dataset, opening)
+
+
+def _tell_dataset(experiment: Experiment, dataset: Dataset, opening: dict[str, Json]) -> None:
+    body: dict[str, Json] = {"plan_hash": experiment.plan.plan_hash, **opening}
+    openings_of_dataset(dataset).append("opening", body)
 
 
 def _keep_earlier_scores(experiment: Experiment) -> None:

@@ -231,7 +231,7 @@ def _require_complete(search: Search, path: Path) -> None:
     expected = []
     # What is said to have been tried is listed only where as much is there.
     whole = len(search.held_out) * len(search.methods) * search.num_trials == len(found)
-    if whole and search.num_trials <= MAX_TRIALS and 0 < search.learning_rate < 1e6:
+    if whole and search.num_trials <= MAX_TRIALS and 1e-12 < search.learning_rate < 1e6:
         settings = [
             asdict(settings_of_trial(search.seed, number, search.learning_rate))
             for number in range(search.num_trials)

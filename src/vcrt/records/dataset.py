@@ -47,6 +47,8 @@ class Dataset:
 
     path: Path
     manifest: Manifest
+    #: The environments whose files stay closed: whoever asks for them is refused.
+    closed: frozenset[str] = frozenset()
 
     @property
     def environments(self) -> tuple[str, ...]:
@@ -154,7 +156,7 @@ def open_dataset(path: Path, *, without: Collection[str] = ()) -> Dataset:
             expected="only the files that manifest.json lists",
             remedy="move it away",
         )
-    return Dataset(path, manifest)
+    return Dataset(path, manifest, frozenset(without))
 
 
 def _require_own_files(manifest: Manifest, where: Path) -> None:
@@ -236,17 +238,26 @@ def write_agreement(dataset: Dataset, agreement: Agreement) -> None:
 
 def read_audit(dataset: Dataset, environment: str) -> list[dict[str, str]]:
     """The audit rows of one environment; raises :class:`DatasetError` if they are not the rows that were frozen."""
-    return _read_sealed(dataset, audit_name(environment), AUDIT_COLUMNS)
+    return _read_sealed(dataset, environment, audit_name(environment), AUDIT_COLUMNS)
 
 
 def read_policy_records(dataset: Dataset, environment: str) -> dict[str, PolicyRecord]:
     """The policy records of one environment by identity."""
-    rows = _read_sealed(dataset, policy_name(environment), POLICY_COLUMNS)
+    rows = _read_sealed(dataset, environment, policy_name(environment), POLICY_COLUMNS)
     where = str(dataset.path / policy_name(environment))
     return {row["record_id"]: record_of_json(row["record"], where) for row in rows}
 
 
-def _read_sealed(dataset: Dataset, name: str, columns: tuple[str, ...]) -> list[dict[str, str]]:
+def _read_sealed(
+    dataset: Dataset, environment: str, name: str, columns: tuple[str, ...]
+) -> list[dict[str, str]]:
+    if environment in dataset.closed:
+        raise DatasetError(
+            "an environment that is held out stays closed",
+            where=str(dataset.path / name),
+            found=f"a request for items of {environment!r}",
+            expected="source environments alone, until every run is trained",
+        )
     rows = read_rows(dataset.path / name, columns)
     found = rows_digest(rows)
     if found != dataset.manifest.content[name]:
