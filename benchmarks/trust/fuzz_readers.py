@@ -185,7 +185,7 @@ def _proofwriter(place: Path) -> Iterator[Target]:
         form="JSON line",
         seeds=_dumped(STRUCTURED),
         read=lambda data: _refusal(read_row(_text(data), "fuzz")),
-        weight=20,
+        weight=25,
         is_json=True,
     )
     yield Target(
@@ -193,7 +193,7 @@ def _proofwriter(place: Path) -> Iterator[Target]:
         form="JSON line",
         seeds=_dumped(ENGLISH),
         read=lambda data: _refusal(read_row(_text(data), "fuzz")),
-        weight=15,
+        weight=25,
         is_json=True,
     )
     yield Target(
@@ -211,7 +211,7 @@ def _proofwriter(place: Path) -> Iterator[Target]:
             b'((("someone" "is" "red" "+") ("someone" "is" "big" "~")) -> ("someone" "is" "kind" "+"))',
         ),
         read=lambda data: (parse_rule if b"->" in data else parse_atom)(_text(data)),
-        weight=30,
+        weight=80,
     )
     yield Target(
         name="English theory",
@@ -221,14 +221,14 @@ def _proofwriter(place: Path) -> Iterator[Target]:
             b"Anne is big. If Anne is big and not red then Anne is kind.",
         ),  # type: ignore[attr-defined]
         read=lambda data: parse_theory(_text(data), assumption="OWA"),
-        weight=20,
+        weight=40,
     )
     yield Target(
         name="English question",
         form="text",
         seeds=(b"Bob is not red.", b"The bald eagle does not see the cat."),
         read=lambda data: parse_question(_text(data)),
-        weight=15,
+        weight=50,
     )
 
 
@@ -268,7 +268,7 @@ def _lean(place: Path) -> Iterator[Target]:
             b"inductive Ty1 : Type where | con1 | con2",
         ),
         read=line,
-        weight=20,
+        weight=60,
     )
 
 
@@ -362,7 +362,7 @@ def _records(place: Path, dataset: Dataset) -> Iterator[Target]:
         form="JSON",
         seeds=_dumped(certificate),
         read=read_sealed,
-        weight=4,
+        weight=2,
         is_json=True,
         reseal=sealed,
     )
@@ -384,7 +384,7 @@ def _records(place: Path, dataset: Dataset) -> Iterator[Target]:
              "distractors": [[0, 2, "conflicts"]]},
         ),
         read=lambda data: record_from_json(_json(data)),
-        weight=20,
+        weight=30,
         is_json=True,
     )  # fmt: skip
     columns = ("episode", "versions", "replays", "cross_checks")
@@ -702,7 +702,7 @@ def _chained(rows: list[Any]) -> bytes:
             found = json_digest({"previous": previous, "kind": kind, "body": body})
             values = (place, kind, json.dumps(body), found)
             connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?)", values)
-        except (ValueError, TypeError, sqlite3.Error):
+        except (ValueError, TypeError, OverflowError, sqlite3.Error):
             continue
         previous = found
     connection.commit()
