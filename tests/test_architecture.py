@@ -19,7 +19,8 @@ FLOW = (
     "cli",
 )
 FOUNDATIONS = {
-    *("errors", "hashing", "memory", "orders", "processes", "progress", "randomness", "storage"),
+    *("documents", "errors", "hashing", "memory", "orders", "processes", "progress"),
+    *("randomness", "storage"),
 }
 #: Pure rooms: functions on values and arrays, without files, processes or clocks.
 PURE = (
@@ -101,3 +102,53 @@ def test_nothing_unpickles_or_evaluates():
         assert not names & {"eval", "exec"}, path
         assert not any(name.split(".")[0] in ("pickle", "dill") for name in imports(path)), path
         assert "torch.load" not in path.read_text(encoding="utf-8"), path
+
+
+#: What runs code that comes with data, whatever it is called there.
+RUNS_CODE = {"eval", "exec", "compile", "__import__", "execfile"}
+UNPICKLERS = {
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "dill",
+    "cloudpickle",
+    "shelve",
+    "marshal",
+    "yaml",
+    "runpy",
+    "code",
+}
+
+
+def test_no_file_brings_code():
+    """No unpickling, no code from text, no code of a model's folder, in calls and in options."""
+    for path in SOURCE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        assert not {name.split(".")[0] for name in imports(path)} & UNPICKLERS, path
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                assert node.id not in RUNS_CODE, f"{path}:{node.lineno}"
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            assert called not in ("torch.load", "joblib.load", "np.load", "numpy.load"), path
+            assert not called.endswith((".load_module", ".read_pickle", ".unsafe_load")), path
+            for option in node.keywords:
+                if option.arg in ("trust_remote_code", "allow_pickle", "shell"):
+                    assert ast.unparse(option.value) == "False", f"{path}:{node.lineno}"
+                if option.arg == "use_safetensors":
+                    assert ast.unparse(option.value) == "True", f"{path}:{node.lineno}"
+        text = path.read_text(encoding="utf-8")
+        if "from_pretrained(" in text and "peft" not in text:
+            assert "trust_remote_code=False" in text or "def from_pretrained" in text, path
+
+
+def test_the_rule_against_code_sees_an_offender(tmp_path, monkeypatch):
+    for offence in ("import pickle", "x = eval('1')", "f(trust_remote_code=True)", "torch.load(p)"):
+        (tmp_path / "module.py").write_text(offence)
+        monkeypatch.setattr("test_architecture.SOURCE", tmp_path)
+        try:
+            test_no_file_brings_code()
+        except AssertionError:
+            continue
+        raise AssertionError(offence)

@@ -7,8 +7,8 @@ from itertools import combinations
 
 import pytest
 
+from vcrt.documents import MAX_BYTES
 from vcrt.errors import MalformedInputError
-from vcrt.records.certificate import MAX_BYTES
 from vcrt.records.stated import pointed, read_stated
 
 RECORD = {

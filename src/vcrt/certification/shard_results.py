@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,6 +15,7 @@ from vcrt.certification.evidence import (
     evidence_from_json,
 )
 from vcrt.environments.contract import Versions
+from vcrt.errors import DatasetError
 from vcrt.hashing import Json
 
 
@@ -38,16 +41,17 @@ class FirstReplay:
     @classmethod
     def from_json(cls, value: Any) -> FirstReplay:
         """Read the JSON form."""
-        return cls(
-            versions=tuple(Versions(**versions) for versions in value["versions"]),
-            outcomes=tuple(
-                _exclusion_from_json(outcome)
-                if "exclusion" in outcome
-                else evidence_from_json(outcome)
-                for outcome in value["outcomes"]
-            ),
-            process=value["process"],
-        )
+        with _in_due_form():
+            return cls(
+                versions=tuple(Versions(**versions) for versions in value["versions"]),
+                outcomes=tuple(
+                    _exclusion_from_json(outcome)
+                    if "exclusion" in outcome
+                    else evidence_from_json(outcome)
+                    for outcome in value["outcomes"]
+                ),
+                process=value["process"],
+            )
 
     def evidence(self) -> tuple[Evidence, ...]:
         """The evidence of the candidates that were certified."""
@@ -76,11 +80,25 @@ class SecondReplay:
     @classmethod
     def from_json(cls, value: Any) -> SecondReplay:
         """Read the JSON form."""
-        return cls(
-            versions=tuple(Versions(**versions) for versions in value["versions"]),
-            differences=tuple(value["differences"]),
-            of=value["of"],
-        )
+        with _in_due_form():
+            return cls(
+                versions=tuple(Versions(**versions) for versions in value["versions"]),
+                differences=tuple(value["differences"]),
+                of=value["of"],
+            )
+
+
+@contextmanager
+def _in_due_form() -> Iterator[None]:
+    """A piece that is whole by its digest may still come from elsewhere."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DatasetError(
+            "a piece of an unfinished certification does not have the documented form",
+            found=f"{type(error).__name__}: {str(error)[:300]}",
+            remedy="remove the folder of unfinished work (OUTPUT.shards) and certify again",
+        ) from error
 
 
 def _exclusion_to_json(exclusion: Exclusion) -> dict[str, Json]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from vcrt.cli.orders_view import PLAIN
+from vcrt.documents import MAX_BYTES
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json
 from vcrt.protocol.decision import (
@@ -21,7 +22,6 @@ from vcrt.protocol.decision import (
     load_policy,
 )
 from vcrt.protocol.experiment import open_experiment
-from vcrt.records.certificate import MAX_BYTES
 from vcrt.records.stated import SOURCES, StatedRecord, read_stated
 from vcrt.report.wording import counted, printable
 

@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_model, save
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from vcrt.documents import read_limited, strict_json
 from vcrt.errors import BackboneError
 from vcrt.hashing import file_digest, json_digest
 from vcrt.policy.language_model import load_language_model
@@ -147,8 +148,9 @@ def verify_lock(directory: Path) -> str:
     """The digest of a backbone's files; raises :class:`BackboneError` naming the first that is not as locked."""
     where = str(directory)
     try:
-        lock = json.loads((directory / LOCK_FILE).read_text(encoding="utf-8"))
+        lock = strict_json(read_limited(directory / LOCK_FILE))
         files, digest = dict(lock["files"]), str(lock["digest"])
+        found_digest = json_digest(files)
     except FileNotFoundError as error:
         raise BackboneError(
             "a backbone without a lock",
@@ -161,16 +163,16 @@ def verify_lock(directory: Path) -> str:
         raise BackboneError(
             f"{LOCK_FILE} cannot be read",
             where=where,
-            found=f"{type(error).__name__}: {error}",
+            found=f"{type(error).__name__}: {str(error)[:300]}",
             expected='{"files": {name: SHA-256}, "digest": SHA-256}',
             remedy=_REMEDY,
         ) from error
-    if sorted(files) != sorted(LOCKED_FILES) or json_digest(files) != digest:
+    if sorted(files) != sorted(LOCKED_FILES) or found_digest != digest:
         raise BackboneError(
             f"{LOCK_FILE} does not agree with itself",
             where=where,
-            found=f"digest {digest} of {', '.join(sorted(files))}",
-            expected=f"digest {json_digest(files)} of {', '.join(LOCKED_FILES)}",
+            found=f"digest {digest:.80} of {', '.join(sorted(files))[:300]}",
+            expected=f"digest {found_digest} of {', '.join(LOCKED_FILES)}",
             remedy=_REMEDY,
         )
     for name in LOCKED_FILES:

@@ -127,7 +127,7 @@ def _require_plain_weights(folder: Path) -> None:
         quantised = [
             c for c in (config, config.get("text_config") or {}) if c.get("quantization_config")
         ]
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise BackboneError(
             "the configuration cannot be read",
             where=str(folder / CONFIG),

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from vcrt.documents import is_plain_name, read_limited, strict_json
 from vcrt.errors import BackboneError
 from vcrt.hashing import Json, file_digest, json_digest
 from vcrt.policy.hub import hub_folder
@@ -35,6 +36,8 @@ TOKENIZER_FILES = (
 )
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _FROM_THE_HUB = (CONFIG, "*.safetensors", INDEX, *TOKENIZER_FILES)
+#: The largest index that is read, in bytes: one line for each tensor.
+_MAX_INDEX = 64 * 2**20
 _CHANGED = "restore the file, or lock the backbone anew and make a new plan"
 
 
@@ -136,14 +139,15 @@ def _weight_files(folder: Path) -> tuple[str, ...]:
         return (WEIGHTS,)
     if (folder / INDEX).is_file():
         try:
-            shards = sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
-            if not shards or any(PurePosixPath(s).name != s for s in shards):
+            index = strict_json(read_limited(folder / INDEX, _MAX_INDEX))
+            shards = sorted(set(index["weight_map"].values()))
+            if not shards or not all(map(is_plain_name, shards)):
                 raise ValueError("not names of files beside it")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BackboneError(
                 "the index of the weights cannot be read",
                 where=str(folder / INDEX),
-                found=f"{type(error).__name__}: {error}",
+                found=f"{type(error).__name__}: {str(error)[:300]}",
             ) from error
         missing = [name for name in shards if not (folder / name).is_file()]
         if missing or not all(name.endswith(".safetensors") for name in shards):
@@ -169,16 +173,16 @@ def _weight_files(folder: Path) -> tuple[str, ...]:
 def read_lock(path: Path) -> Lock:
     """Read a lock; raises :class:`BackboneError` if it is missing, malformed or does not agree with itself."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = strict_json(read_limited(path))
         if value["format"] != FORMAT:
-            raise ValueError(f"format {value['format']}")
+            raise ValueError(f"format {value['format']!r:.80}")
         lock = Lock(
             name=str(value["name"]),
             revision=None if value["revision"] is None else str(value["revision"]),
             files={str(name): str(digest) for name, digest in value["files"].items()},
         )
-        if value["digest"] != lock.digest or any(PurePosixPath(n).name != n for n in lock.files):
-            raise ValueError("its digest is not that of its files")
+        if value["digest"] != lock.digest or not all(map(is_plain_name, lock.files)):
+            raise ValueError("its digest is not that of its files, or they are not beside it")
     except FileNotFoundError as error:
         raise BackboneError(
             "the backbone is not locked",
@@ -192,7 +196,7 @@ def read_lock(path: Path) -> Lock:
         raise BackboneError(
             "the lock of a backbone cannot be read",
             where=str(path),
-            found=f"{type(error).__name__}: {error}",
+            found=f"{type(error).__name__}: {str(error)[:300]}",
             expected=f"a file of format {FORMAT}, as `vcrt backbone lock` writes it",
             remedy="restore it, or remove it and lock the backbone anew",
         ) from error

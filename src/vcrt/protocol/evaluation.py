@@ -7,18 +7,20 @@ reason, which every later report shows.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from vcrt.documents import read_limited
 from vcrt.errors import RunError
 from vcrt.hashing import json_digest
 from vcrt.orders import order_columns
@@ -37,7 +39,7 @@ from vcrt.protocol.experiment import (
     recorded_checkpoints,
     require_same_code,
 )
-from vcrt.protocol.ledger import Ledger, openings_path
+from vcrt.protocol.ledger import Entry, Ledger, field_of, openings_path
 from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.records.dataset import Dataset, Item, load_items, open_dataset
@@ -49,6 +51,8 @@ from vcrt.training.run import start
 from vcrt.training.run_directory import checkpoint_path
 
 SCORES_FILE = "scores.json"
+#: The largest file of scores that is read, in bytes; an item of a run takes one byte.
+MAX_SCORES = 128 * 2**20
 #: The frozen backbone's own row in a report is scored as this method sees the records.
 FROZEN_AS = "canonical-grpo"
 
@@ -58,8 +62,8 @@ class FoldPasses(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    held_out: str
-    retention: str
+    held_out: Annotated[str, Field(pattern="^[01]*$")]
+    retention: Annotated[str, Field(pattern="^[01]*$")]
 
 
 class Scores(BaseModel):
@@ -162,7 +166,8 @@ def _evaluate(
 def read_scores(experiment: Experiment) -> Scores:
     """The scores; raises :class:`RunError` if there are none or if they are not those that the ledger records."""
     path = experiment.path / SCORES_FILE
-    recorded = [entry.body["digest"] for entry in experiment.ledger.entries("scores")]
+    ledger = experiment.ledger
+    recorded = [field_of(entry, "digest", str, ledger.path) for entry in ledger.entries("scores")]
     if not path.is_file() or not recorded:
         raise RunError(
             "the experiment was not evaluated",
@@ -170,10 +175,12 @@ def read_scores(experiment: Experiment) -> Scores:
             remedy=f"run `vcrt evaluate {experiment.path}` first",
         )
     try:
-        scores = Scores.model_validate_json(path.read_bytes())
+        scores = Scores.model_validate_json(read_limited(path, MAX_SCORES))
         found = scores.digest
+        if set(scores.runs) != {run.name for run in experiment.plan.runs}:
+            raise ValueError("other runs than were planned")
     except ValueError as error:
-        found, scores = str(error).splitlines()[0], None
+        found, scores = next(iter(str(error).splitlines()), type(error).__name__), None
     if scores is None or found != recorded[-1]:
         raise RunError(
             "the scores were changed after they were recorded",
@@ -187,7 +194,7 @@ def read_scores(experiment: Experiment) -> Scores:
 
 def openings(experiment: Experiment) -> list[dict[str, Any]]:
     """Every opening of the held-out folds, as the ledger records it."""
-    return [entry.body for entry in experiment.ledger.entries("opening")]
+    return [_opening(entry, experiment.ledger) for entry in experiment.ledger.entries("opening")]
 
 
 def other_openings(experiment: Experiment, dataset: Dataset) -> list[dict[str, Any]]:
@@ -196,8 +203,43 @@ def other_openings(experiment: Experiment, dataset: Dataset) -> list[dict[str, A
     Whoever has seen one plan's scores may have made the next plan with them in mind. A copy of the dataset begins a
     ledger of its own.
     """
-    entries = openings_of_dataset(dataset).entries("opening")
-    return [e.body for e in entries if e.body["plan_hash"] != experiment.plan.plan_hash]
+    ledger = openings_of_dataset(dataset)
+    return [
+        _opening(entry, ledger)
+        for entry in ledger.entries("opening")
+        if field_of(entry, "plan_hash", str, ledger.path) != experiment.plan.plan_hash
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class UnsharedOpenings:
+    """How many openings of one plan only the experiment's ledger records, and how many only the dataset's."""
+
+    here_alone: int
+    beside_dataset_alone: int
+
+
+def unshared_openings(experiment: Experiment, dataset: Dataset) -> UnsharedOpenings:
+    """The openings of the experiment's plan that one of the two ledgers does not record.
+
+    Beside the dataset alone: a copy of the experiment was opened, or rows were taken out of its ledger. Here alone: the
+    ledger beside the dataset was removed or replaced, or the dataset is a copy.
+    """
+    ledger = openings_of_dataset(dataset)
+    beside = Counter(
+        (_opening(entry, ledger)["at"], entry.body.get("reason"))
+        for entry in ledger.entries("opening")
+        if entry.body.get("plan_hash") == experiment.plan.plan_hash
+    )
+    here = Counter((opening["at"], opening["reason"]) for opening in openings(experiment))
+    return UnsharedOpenings((here - beside).total(), (beside - here).total())
+
+
+def _opening(entry: Entry, ledger: Ledger) -> dict[str, Any]:
+    field_of(entry, "at", str, ledger.path)
+    if entry.body.get("reason") is not None:
+        field_of(entry, "reason", str, ledger.path)
+    return {"reason": None, **entry.body}
 
 
 def openings_of_dataset(dataset: Dataset) -> Ledger:

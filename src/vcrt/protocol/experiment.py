@@ -11,6 +11,7 @@ A training run opens the files of its source environments; those of the environm
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,7 +24,7 @@ from vcrt.errors import RunError
 from vcrt.hashing import Json
 from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.reference import where_it_is
-from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger
+from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger, field_of
 from vcrt.protocol.plan import (
     PLAN_FILE,
     Plan,
@@ -42,6 +43,7 @@ from vcrt.training.run import FinishedRun
 from vcrt.training.run_directory import checkpoint_path
 
 LOCK_FILE = "lock"
+_UPDATE = re.compile("[0-9]{1,6}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,21 @@ class Experiment:
 
     def finished_runs(self) -> dict[str, Entry]:
         """The ledger's entries of finished runs, by the run's name."""
-        return {entry.body["run"]: entry for entry in self.ledger.entries("run")}
+        ledger = self.ledger
+        finished = {}
+        for entry in ledger.entries("run"):
+            digests = field_of(entry, "checkpoints", dict, ledger.path)
+            whole = all(_UPDATE.fullmatch(k) and isinstance(v, str) for k, v in digests.items())
+            if not whole or str(self.plan.shared_config.num_updates) not in digests:
+                raise RunError(
+                    "the ledger's row of a finished run does not have the documented form",
+                    where=str(ledger.path),
+                    found=f"{digests!r:.200}",
+                    expected="a digest by update, the last one included",
+                    remedy="restore the original ledger; its experiment cannot be trusted otherwise",
+                )
+            finished[field_of(entry, "run", str, ledger.path)] = entry
+        return finished
 
 
 def create_experiment(plan: Plan, path: Path, *, search: Search | None = None) -> Experiment:

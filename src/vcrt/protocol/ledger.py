@@ -7,21 +7,24 @@ not: what shows those is the file that the last of them recorded (a checkpoint, 
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
+from vcrt.documents import strict_json
 from vcrt.errors import RunError
 from vcrt.hashing import Json, canonical_json, json_digest
 
 EntryKind: TypeAlias = Literal["plan", "run", "opening", "scores"]
 LEDGER_FILE = "ledger.sqlite"
 GENESIS = "0" * 64
+#: The longest row, in bytes.
+_MAX_ROW = 16 * 2**20
 
+_Kind = TypeVar("_Kind")
 _TABLE = """
 CREATE TABLE IF NOT EXISTS entries (
     position INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL)
@@ -79,14 +82,30 @@ class Ledger:
     def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
             with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_ROW)
+                self._require_plain(connection)
                 # One file between two calls: a write-ahead log may stay behind where its last merge fails.
                 connection.execute("PRAGMA journal_mode=DELETE")
                 connection.execute("PRAGMA synchronous=EXTRA")
                 connection.execute(_TABLE)
                 yield connection
-        # A damaged file can hold names that are no UTF-8; sqlite3 fails at its own message then.
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        # A text in the file that is no UTF-8 is Python's error or SQLite's, depending on where it stands.
+        except (sqlite3.Error, UnicodeError, MemoryError) as error:
             raise _unusable(self.path, error) from error
+
+    def _require_plain(self, connection: sqlite3.Connection) -> None:
+        """A database may bring code: a view in place of the table, or triggers. A ledger has one table and no more."""
+        found = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        table = ("table", "entries", "".join(_TABLE.replace("IF NOT EXISTS ", "").split()))
+        objects = [(kind, name, "".join(str(sql).split())) for kind, name, sql in found]
+        if objects not in ([], [table]):
+            raise RunError(
+                "the ledger is not a table of entries alone",
+                where=str(self.path),
+                found=", ".join(f"{kind} {name}" for kind, name, _ in found)[:300],
+                expected="the table that vcrt makes",
+                remedy="restore the original ledger; its experiment cannot be trusted otherwise",
+            )
 
     def _read(self, connection: sqlite3.Connection) -> list[Entry]:
         entries: list[Entry] = []
@@ -96,15 +115,17 @@ class Ledger:
         )
         for expected, (position, kind, body, found) in enumerate(rows):
             try:
-                value = json.loads(body)
-            except ValueError:
+                value = strict_json(body)
+            except (ValueError, TypeError):
                 value = None
-            if position != expected or found != _hash(previous, kind, value):
+            is_entry = isinstance(value, dict) and kind in get_args(EntryKind)
+            proper = _hash(previous, kind, value) if is_entry else None
+            if position != expected or proper is None or found != proper:
                 raise RunError(
                     "the ledger was altered",
                     where=f"{self.path}, row {position}",
-                    found=f"hash {found}",
-                    expected=f"row {expected} with hash {_hash(previous, kind, value)}",
+                    found=f"hash {found!s:.80}",
+                    expected=f"row {expected} with hash {proper}" if proper else "a row of vcrt's",
                     remedy="restore the original ledger; its experiment cannot be trusted otherwise",
                 )
             entries.append(Entry(kind, value, found))
@@ -112,7 +133,7 @@ class Ledger:
         return entries
 
 
-def _unusable(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> RunError:
+def _unusable(path: Path, error: Exception) -> RunError:
     """The system refuses to read or write the ledger, which then is as it was; or the ledger is damaged."""
     # The low byte of an extended code.
     refused = _REFUSALS.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF)
@@ -120,7 +141,7 @@ def _unusable(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> 
     return RunError(
         "the ledger cannot be read or written",
         where=str(path),
-        found=str(error),
+        found=str(error) or type(error).__name__,
         remedy=f"{refused}, and give the same command again" if refused else damaged,
     )
 
@@ -128,6 +149,20 @@ def _unusable(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> 
 def openings_path(dataset: Path) -> Path:
     """Where the ledger of a dataset's openings is: beside the dataset, under its name."""
     return dataset.with_name(f"{dataset.name}.openings.sqlite")
+
+
+def field_of(entry: Entry, name: str, kind: type[_Kind], where: Path) -> _Kind:
+    """A field of a row; raises :class:`RunError` if the row has none of that type, whatever its hash says."""
+    value = entry.body.get(name)
+    if not isinstance(value, kind):
+        raise RunError(
+            f"the ledger's row of kind {entry.kind!r} does not have the documented form",
+            where=str(where),
+            found=f"{name}: {value!r:.80}",
+            expected=kind.__name__,
+            remedy="restore the original ledger; its experiment cannot be trusted otherwise",
+        )
+    return value
 
 
 def _hash(previous: str, kind: str, body: Json) -> str:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 import vcrt
-from vcrt.errors import RunError, UnknownNameError, VcrtError
+from vcrt.documents import is_plain_name, read_limited, strict_json
+from vcrt.errors import RunError, UnknownNameError
 from vcrt.hashing import Json, json_digest
 from vcrt.objective.total import ObjectiveConfig
 from vcrt.policy.reference import BackboneReference
@@ -31,6 +32,9 @@ from vcrt.training.update import UpdateConfig
 
 FORMAT = "vcrt-plan/3"
 PLAN_FILE = "plan.json"
+#: The most runs that a plan is read with.
+MAX_RUNS = 10_000
+_CONFIG = TypeAdapter(RunConfig)
 
 
 class PlannedRun(BaseModel):
@@ -260,23 +264,48 @@ def read_plan(path: Path) -> Plan:
         )
     remedy = "restore the original, or make a new experiment with `vcrt plan`"
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = strict_json(read_limited(path))
         plan, sealed = Plan.model_validate(value["plan"]), value["plan_hash"]
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
-        if isinstance(error, VcrtError):
-            raise
-        raise RunError(
-            "the plan cannot be read",
-            where=str(path),
-            found=str(error).splitlines()[0],
-            remedy=remedy,
-        ) from error
-    if plan.plan_hash != sealed or plan.format != FORMAT:
+        plan_hash = plan.plan_hash
+    except (ValueError, KeyError, TypeError) as error:
+        raise _unreadable(path, error, remedy) from error
+    if plan_hash != sealed or plan.format != FORMAT:
         raise RunError(
             "the plan was changed after it was made",
             where=str(path),
-            found=f"hash {plan.plan_hash}",
-            expected=f"hash {sealed}",
+            found=f"format {plan.format:.80}, hash {plan_hash}",
+            expected=f"format {FORMAT}, hash {sealed!s:.80}",
             remedy=remedy,
         )
+    try:
+        _require_possible(plan)
+    except (ValueError, KeyError, TypeError, ArithmeticError) as error:
+        raise _unreadable(path, error, remedy) from error
     return plan
+
+
+def _unreadable(path: Path, error: Exception, remedy: str) -> RunError:
+    return RunError(
+        "the plan cannot be read",
+        where=str(path),
+        found=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:300]}",
+        remedy=remedy,
+    )
+
+
+def _require_possible(plan: Plan) -> None:
+    """Raise what is wrong with a plan whose hash holds: it may never have been made by :func:`make_plan`."""
+    names = (*plan.methods, *plan.held_out, *plan.environments)
+    odd = [name for name in names if not is_plain_name(name)]
+    if odd:
+        # They are names of folders below the experiment.
+        raise ValueError(f"a method or environment called {odd[0]!r:.80}")
+    if not 0 < len(plan.methods) * len(plan.held_out) * len(plan.seeds) <= MAX_RUNS:
+        raise ValueError(f"no runs, or more than {MAX_RUNS}")
+    folds = {f"{fold}/{seed}" for fold in plan.held_out for seed in plan.seeds}
+    if folds != set(plan.episode_order_hashes) or not set(plan.held_out) <= set(plan.environments):
+        raise ValueError("held-out environments and episode orders that do not belong together")
+    _CONFIG.validate_python(plan.run)
+    for name in plan.methods:
+        for fold in plan.held_out:
+            plan.config_of(PlannedRun(method=name, held_out=fold, seed=plan.seeds[0]))

@@ -29,6 +29,7 @@ from vcrt.protocol.plan import require_names, versions_of_training
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.search import (
     FORMAT,
+    MAX_TRIALS,
     Search,
     Trial,
     settings_of_trial,
@@ -84,11 +85,11 @@ def run_search(
     discard_trials_of_finished(output)
     require_new(output, RunError)
     require_agreement(dataset)
-    if num_trials < 1 or not methods or not held_out:
+    if not 1 <= num_trials <= MAX_TRIALS or not methods or not held_out:
         raise RunError(
-            "nothing to search",
+            "nothing to search" if num_trials <= MAX_TRIALS else "too much to search",
             found=f"{num_trials} trials, {len(methods)} methods, {len(held_out)} folds",
-            expected="at least one of each",
+            expected=f"at least one of each, and at most {MAX_TRIALS} trials",
         )
     require_names(dataset, methods, held_out)
     digest = require_trainable(backbone, run).digest

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from vcrt.certification.config import SHARD_SIZE
 from vcrt.certification.episodes import Exclusion, Preset
-from vcrt.certification.evidence import episode_from_json
 from vcrt.certification.shards import EnvironmentFactory, certify_again
 from vcrt.environments.contract import Episode
 from vcrt.environments.registry import Registered
@@ -20,7 +19,7 @@ from vcrt.errors import DatasetError, VerifierFailure
 from vcrt.processes import Backend, in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.records.anonymise import anonymise
-from vcrt.records.audit import AUDIT_COLUMNS, audit_row
+from vcrt.records.audit import AUDIT_COLUMNS, audit_row, episode_of_json
 from vcrt.records.dataset import (
     Dataset,
     policy_name,
@@ -30,7 +29,32 @@ from vcrt.records.dataset import (
     write_agreement,
 )
 from vcrt.records.manifest import Agreement
+from vcrt.records.policy_view import PolicyRecord
 from vcrt.records.record_form import RecordForm
+
+
+class DisagreementError(DatasetError):
+    """Sealed evidence that the verifier does not give; ``episodes`` names every episode of it."""
+
+    episodes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, disagreeing: Mapping[str, DatasetError]) -> DisagreementError:
+        """The error of the first episode, with the names of all."""
+        first, *others = disagreeing
+        error = disagreeing[first]
+        more = f"; {len(others)} more episodes do not agree: {', '.join(others[:5])}"
+        found = f"{error.found or 'another record'}{more if others else ''}"
+        found += ", ..." if others[5:] else ""
+        made = cls(
+            error.what,
+            where=error.where,
+            found=found,
+            expected=error.expected,
+            remedy=error.remedy,
+        )
+        made.episodes = (first, *others)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +85,8 @@ def verify_agreement(
 ) -> Agreement:
     """Replay everything, compare everything, and write the agreement record beside the manifest.
 
-    Raises :class:`DatasetError` naming the first episode and column that do not agree, or the versions that differ
-    from those that certified the dataset.
+    Raises :class:`DisagreementError` naming every episode that does not agree, and the columns of the first;
+    :class:`DatasetError` for versions that differ from those that certified the dataset.
     """
     made = {name: (factories or {}).get(name, Registered(name)) for name in dataset.environments}
     for name, factory in made.items():
@@ -72,6 +96,7 @@ def verify_agreement(
     total = sum(c.episodes for some in manifest.counts.values() for c in some.values())
     task = progress.task("verify: replay everything in fresh processes", total, "episodes")
     num_episodes = num_records = num_replays = 0
+    disagreeing: dict[str, DatasetError] = {}
     # One environment after the other, so that only its rows are in memory.
     for name, factory in made.items():
         records = read_policy_records(dataset, name)
@@ -91,18 +116,18 @@ def verify_agreement(
         )
         for part, again in zip(parts, results, strict=True):
             for row, found in zip(part, again, strict=True):
-                _compare(dataset, row, found)
-                record = records.get(row["record_id"])
-                if record is None or policy_row(record) != found.policy:
-                    raise DatasetError(
-                        "a policy record is not the one that its evidence gives",
-                        where=f"{dataset.path / policy_name(name)}, record {row['record_id']}",
-                        remedy="make the dataset again with `vcrt certify`",
-                    )
+                try:
+                    _compare(dataset, row, found)
+                    _compare_record(dataset, name, row, records, found)
+                except DatasetError as error:
+                    disagreeing[row["episode_id"]] = error
+                    continue
                 num_replays += len(json.loads(row["replays"]))
             task.advance(len(part))
         num_episodes += len(rows)
         num_records += len(records)
+    if disagreeing:
+        raise DisagreementError.of(disagreeing)
     if num_episodes != num_records:
         raise DatasetError(
             "the policy view has records without evidence",
@@ -122,7 +147,7 @@ def verify_agreement(
 
 
 def _episode(row: Mapping[str, str]) -> Episode:
-    return episode_from_json(json.loads(row["episode"]))
+    return episode_of_json(row["episode"], f"episode {row['episode_id'][:200]}")
 
 
 def _require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) -> None:
@@ -162,3 +187,19 @@ def _compare(dataset: Dataset, sealed: dict[str, str], found: _Again) -> None:
         expected="the sealed evidence, replay by replay",
         remedy="if the verifier is deterministic, the dataset was altered: make it again with `vcrt certify`",
     )
+
+
+def _compare_record(
+    dataset: Dataset,
+    environment: str,
+    row: dict[str, str],
+    records: Mapping[str, PolicyRecord],
+    found: _Again,
+) -> None:
+    record = records.get(row["record_id"])
+    if record is None or policy_row(record) != found.policy:
+        raise DatasetError(
+            "a policy record is not the one that its evidence gives",
+            where=f"{dataset.path / policy_name(environment)}, record {row['record_id'][:80]}",
+            remedy="make the dataset again with `vcrt certify`",
+        )

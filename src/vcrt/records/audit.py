@@ -8,12 +8,16 @@ policy ever sees.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.evidence import (
@@ -24,13 +28,21 @@ from vcrt.certification.evidence import (
     provenance_to_json,
 )
 from vcrt.certification.replay import EpisodeReplays, replay_from_json, replay_to_json
-from vcrt.environments.contract import Versions
+from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, canonical_json, json_digest
+from vcrt.orders import all_orders
 from vcrt.records.anonymise import Anonymised
+from vcrt.records.forms import CrossCheckForm, EpisodeForm, ReplayForm, VersionsForm
 
+_EPISODE: TypeAdapter[Any] = TypeAdapter(EpisodeForm)
+_REPLAYS: TypeAdapter[Any] = TypeAdapter(list[ReplayForm])
+_VERSIONS: TypeAdapter[Any] = TypeAdapter(VersionsForm)
+_CROSS_CHECKS: TypeAdapter[Any] = TypeAdapter(list[CrossCheckForm])
 #: Rows that are written at a time; it bounds the memory, not the result.
 ROWS_IN_MEMORY = 256
+#: How many times its own size a file may unfold to, above a first allowance in bytes: certificates compress well.
+MAX_RATIO, MAX_UNFOLDED = 100, 64 * 2**20
 #: The columns of an audit file, in their order. All are UTF-8 strings; those after ``record_id`` hold canonical JSON.
 AUDIT_COLUMNS = (
     "episode_id",
@@ -91,14 +103,22 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
 
     Certificates, relations and orbit are derived, never taken from the row's text.
     """
-    episode = episode_from_json(json.loads(row["episode"]))
-    replays = tuple(replay_from_json(value) for value in json.loads(row["replays"]))
-    outcome = certify_episode(
-        EpisodeReplays(episode, replays),
-        Versions(**json.loads(row["versions"])),
-        preset,
-        cross_checks_from_json(json.loads(row["cross_checks"])),
-    )
+    name = f"episode {row['episode_id'][:200]}"
+    episode = episode_of_json(row["episode"], name)
+    with _in_due_form(name):
+        replays = tuple(replay_from_json(value) for value in _of(_REPLAYS, row["replays"]))
+        versions = Versions(**_of(_VERSIONS, row["versions"]))
+        cross_checks = cross_checks_from_json(_of(_CROSS_CHECKS, row["cross_checks"]))
+        orders = all_orders(episode.num_operations)
+        if tuple(replay.sequence for replay in replays) != orders:
+            raise ValueError(
+                f"{len(replays)} replays that are not those of all {len(orders)} orders"
+            )
+        for replay in replays:
+            missing = len(replay.sequence) + 1 - len(replay.state_hashes)
+            if missing < 0 or (missing > 0 and replay.accepted):
+                raise ValueError(f"{len(replay.state_hashes)} hashes of order {replay.sequence}")
+    outcome = certify_episode(EpisodeReplays(episode, replays), versions, preset, cross_checks)
     if isinstance(outcome, Exclusion):
         raise DatasetError(
             "an episode's replays do not certify it",
@@ -107,6 +127,33 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
             remedy="make the dataset again with `vcrt certify`",
         )
     return outcome
+
+
+def episode_of_json(text: str, where: str) -> Episode:
+    """The episode in an audit row's text; raises :class:`DatasetError` if it does not have the form of one."""
+    with _in_due_form(where):
+        episode = episode_from_json(_of(_EPISODE, text))
+        episode.content_hash()
+    return episode
+
+
+def _of(form: TypeAdapter[Any], text: str) -> Any:
+    form.validate_json(text)
+    return json.loads(text)
+
+
+@contextmanager
+def _in_due_form(where: str) -> Iterator[None]:
+    """Whatever is wrong with a row's JSON is one named error."""
+    try:
+        yield
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(
+            "an audit row does not have the documented form",
+            where=where,
+            found=f"{type(error).__name__}: {str(error)[:300]}",
+            remedy="restore the original, or make the dataset again with `vcrt certify`",
+        ) from error
 
 
 def write_rows(rows: Iterable[Mapping[str, str]], columns: tuple[str, ...], path: Path) -> None:
@@ -123,19 +170,61 @@ def write_rows(rows: Iterable[Mapping[str, str]], columns: tuple[str, ...], path
 def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     """Read string rows; raises :class:`DatasetError` if the file is not such a table."""
     try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
+        # Before anything is unfolded: the columns, and how much they say they are.
+        size = path.stat().st_size
+        with pq.ParquetFile(path, read_dictionary=list(columns)) as file:
+            _require_columns(file.metadata.schema.to_arrow_schema(), columns, path)
+            _require_size(_unfolded(file.metadata), file.metadata.num_rows, size, path)
+            table = file.read()
+        _require_size(_spelled_out(table), table.num_rows, size, path)
+        if any(column.null_count for column in table.columns):
+            raise ValueError("an empty cell")
+        texts = [column.cast(pa.string()).to_pylist() for column in table.columns]
+        rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*texts, strict=True)]
+    except DatasetError:
+        raise
+    # Arrow raises its own errors, those of the system and, for text that is no UTF-8, Python's.
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise DatasetError(
-            "a dataset file cannot be read", where=str(path), found=str(error).splitlines()[0]
+            "a dataset file cannot be read",
+            where=str(path),
+            found=next(iter(str(error).splitlines()), type(error).__name__),
         ) from error
-    if tuple(table.column_names) != columns or any(
-        field.type != pa.string() for field in table.schema
-    ):
+    return rows
+
+
+def _require_columns(schema: pa.Schema, columns: tuple[str, ...], path: Path) -> None:
+    if tuple(schema.names) != columns or any(field.type != pa.string() for field in schema):
         raise DatasetError(
             "a dataset file has other columns than it should",
             where=str(path),
-            found=", ".join(table.column_names),
+            found=", ".join(schema.names)[:500],
             expected=", ".join(columns),
         )
-    rows: list[dict[str, str]] = table.to_pylist()
-    return rows
+
+
+def _unfolded(metadata: Any) -> int:
+    """How many bytes a file says that it holds."""
+    groups = range(metadata.num_row_groups)
+    return sum(metadata.row_group(place).total_byte_size for place in groups)
+
+
+def _spelled_out(table: pa.Table) -> int:
+    """How many bytes a table's texts have, those that it holds once and names often counted each time."""
+    total = 0
+    for column in table.columns:
+        for chunk in column.chunks:
+            lengths = pc.binary_length(chunk.dictionary)
+            total += pc.sum(pc.take(lengths, chunk.indices)).as_py() or 0
+    return total
+
+
+def _require_size(unfolded: int, num_rows: int, size: int, path: Path) -> None:
+    # A row has an identity of its own, so that no file of a dataset has more rows than an eighth of its bytes.
+    if unfolded > MAX_UNFOLDED + MAX_RATIO * size or num_rows > size // 8:
+        raise DatasetError(
+            "a dataset file would unfold to more than any dataset does",
+            where=str(path),
+            found=f"{num_rows:,} rows and {unfolded:,} bytes in a file of {size:,}",
+            expected=f"at most {MAX_RATIO} times its size",
+        )

@@ -11,83 +11,42 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.evidence import Evidence, evidence_from_json
+from vcrt.documents import MAX_BYTES, read_limited, strict_json
 from vcrt.environments.contract import Versions
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.orders import all_orders
 from vcrt.records.audit import certified_documents
-from vcrt.records.differences import Difference, children, first_difference, short
+from vcrt.records.differences import Difference, first_difference, short
+from vcrt.records.forms import CrossCheckForm, EpisodeForm, ReplayForm, Strict, VersionsForm
 
 FORMAT = "vcrt-certificate/1"
 EXCLUSION_FORMAT = "vcrt-exclusion/1"
-#: The largest document that is read, in bytes; one of :data:`MAX_OPERATIONS` operations is smaller.
-MAX_BYTES = 16 * 2**20
-#: The deepest nesting of lists and objects in a document that is read.
-MAX_DEPTH = 64
 #: The largest number of operations in a document: all orders are replayed.
 MAX_OPERATIONS = 7
 
 _REMEDY = "get the original again, or make a new one with `vcrt show EPISODE --json`"
-_Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-_Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class _Operation(_Strict):
-    signature: str
-    payload: Any
-
-
-class _Provenance(_Strict):
-    source: str
-    generator: str
-    seed: int
-
-
-class _Episode(_Strict):
-    environment: str
-    schema_name: str = Field(alias="schema")
-    initial: Any
-    operations: Annotated[list[_Operation], Field(min_length=2, max_length=MAX_OPERATIONS)]
-    provenance: _Provenance
-
-
-class _Versions(_Strict):
-    environment: str
-    adapter: str
-    canonicalizer: str
-    verifier: str
-    libraries: dict[str, str]
-
-
-class _Replay(_Strict):
-    order: list[int]
-    state_hashes: Annotated[list[_Digest], Field(min_length=1)]
-    rejection: str | None
-
-
-class _Document(_Strict):
+class _Document(Strict):
     """The types of what a document takes from elsewhere; what follows from it is compared, field by field."""
 
     format: str
     num_operations: Annotated[int, Field(ge=2, le=MAX_OPERATIONS)]
     orbit_size: Annotated[int, Field(ge=1)] | None
-    episode: _Episode
-    versions: _Versions
-    replays: list[_Replay]
+    episode: EpisodeForm
+    versions: VersionsForm
+    replays: list[ReplayForm]
     certificates: list[Any]
     relations: list[Any]
     orbit: list[Any]
-    cross_checks: list[tuple[str, _Count, _Count]]
+    cross_checks: list[CrossCheckForm]
     sha256: str
 
 
@@ -203,48 +162,13 @@ def _digest(value: Mapping[str, Json]) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    with path.open("rb") as stream:
-        data = stream.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise _malformed(path, "(root)", f"more than {MAX_BYTES:,} bytes")
     try:
-        value = strict_json(data)
+        value = strict_json(read_limited(path, MAX_BYTES))
     except ValueError as error:
         raise _malformed(path, "(root)", str(error)) from error
     if not isinstance(value, dict):
         raise _malformed(path, "(root)", f"JSON, but a {type(value).__name__} and no object")
     return value
-
-
-def strict_json(data: bytes) -> Any:
-    """JSON from anywhere; raises ``ValueError`` for what is none, a field given twice, or too deep nesting."""
-    try:
-        value = json.loads(data, object_pairs_hook=_without_repetition, parse_constant=_no_number)
-        if _deeper_than(value, MAX_DEPTH):
-            raise ValueError(f"lists and objects in one another, more than {MAX_DEPTH} deep")
-        canonical_json(value)
-    except RecursionError as error:
-        raise ValueError(str(error)) from error
-    return value
-
-
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("an object that has a field twice")
-    return fields
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text}, which is no JSON")
-
-
-def _deeper_than(value: Any, depth: int) -> bool:
-    level = [value]
-    for _ in range(depth):
-        nested = [children(item) for item in level]
-        level = [child for inner in nested if inner for child in inner.values()]
-    return bool(level)
 
 
 def _require_form(value: dict[str, Any], path: Path) -> None:

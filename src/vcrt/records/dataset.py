@@ -12,11 +12,11 @@ that it is the same for every version of the file format. The files' own SHA-256
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vcrt.documents import is_plain_name
 from vcrt.errors import DatasetError
 from vcrt.hashing import canonical_json, file_digest, json_digest
 from vcrt.records.anonymise import anonymise, supervise
@@ -37,7 +37,7 @@ from vcrt.records.manifest import (
     model_bytes,
     read_model,
 )
-from vcrt.records.policy_view import PolicyRecord, record_from_json
+from vcrt.records.policy_view import PolicyRecord, record_of_json
 from vcrt.records.supervision import SupervisedRecord
 from vcrt.storage import write_file
 
@@ -50,6 +50,8 @@ class Dataset:
 
     path: Path
     manifest: Manifest
+    #: The environments whose files stay closed: whoever asks for them is refused.
+    closed: frozenset[str] = frozenset()
 
     @property
     def environments(self) -> tuple[str, ...]:
@@ -94,16 +96,23 @@ def open_dataset(path: Path, *, without: Collection[str] = ()) -> Dataset:
         raise DatasetError(
             "a dataset of another format",
             where=str(manifest_path),
-            found=manifest.format,
+            found=manifest.format[:200],
             expected=FORMAT,
         )
-    if manifest.computed_root_hash() != manifest.root_hash:
-        raise _altered(manifest_path, manifest.root_hash, manifest.computed_root_hash())
+    try:
+        root_hash = manifest.computed_root_hash()
+    except ValueError as error:
+        raise DatasetError(
+            "the manifest holds what is no JSON", where=str(manifest_path), found=str(error)
+        ) from error
+    if root_hash != manifest.root_hash:
+        raise _altered(manifest_path, manifest.root_hash[:200], root_hash)
+    _require_own_files(manifest, manifest_path)
     if set(manifest.files) != set(manifest.content):
         raise DatasetError(
             "the manifest's lists of files and of contents differ",
             where=str(manifest_path),
-            found=", ".join(sorted(set(manifest.files) ^ set(manifest.content))),
+            found=", ".join(sorted(set(manifest.files) ^ set(manifest.content)))[:500],
             remedy="make the dataset again with `vcrt certify`",
         )
     closed = {part(name) for name in without for part in (audit_name, policy_name)}
@@ -111,6 +120,7 @@ def open_dataset(path: Path, *, without: Collection[str] = ()) -> Dataset:
         if name in closed:
             continue
         file = path / name
+        _require_inside(file, path)
         if not file.is_file():
             raise DatasetError(
                 "a file of the dataset is missing",
@@ -143,7 +153,34 @@ def open_dataset(path: Path, *, without: Collection[str] = ()) -> Dataset:
             expected="only the files that manifest.json lists",
             remedy="move it away",
         )
-    return Dataset(path, manifest)
+    return Dataset(path, manifest, frozenset(without))
+
+
+def _require_own_files(manifest: Manifest, where: Path) -> None:
+    """The two files of each environment and no other: a manifest names no place outside its own directory."""
+    odd = [name for name in manifest.counts if not is_plain_name(name)]
+    own = {part(name) for name in manifest.counts for part in (audit_name, policy_name)}
+    found = sorted(set(manifest.files) ^ own)
+    if odd or found:
+        raise DatasetError(
+            "the manifest names files that no dataset has",
+            where=str(where),
+            found=", ".join(map(repr, odd or found))[:500],
+            expected="audit/ENVIRONMENT.parquet and policy/ENVIRONMENT.parquet for each environment that it counts",
+            remedy="restore the original, or make the dataset again with `vcrt certify`",
+        )
+
+
+def _require_inside(file: Path, directory: Path) -> None:
+    """Raise :class:`DatasetError` if a link leads out of the dataset's own directory."""
+    if not file.resolve().is_relative_to(directory.resolve()):
+        raise DatasetError(
+            "a file of the dataset is a link that leads out of it",
+            where=str(file),
+            found=str(file.resolve()),
+            expected="files in the dataset's own directory",
+            remedy="put the file itself in the place of the link",
+        )
 
 
 def not_a_dataset(path: Path) -> DatasetError:
@@ -213,16 +250,26 @@ def write_agreement(dataset: Dataset, agreement: Agreement) -> None:
 
 def read_audit(dataset: Dataset, environment: str) -> list[dict[str, str]]:
     """The audit rows of one environment; raises :class:`DatasetError` if they are not the rows that were frozen."""
-    return _read_sealed(dataset, audit_name(environment), AUDIT_COLUMNS)
+    return _read_sealed(dataset, environment, audit_name(environment), AUDIT_COLUMNS)
 
 
 def read_policy_records(dataset: Dataset, environment: str) -> dict[str, PolicyRecord]:
     """The policy records of one environment by identity."""
-    rows = _read_sealed(dataset, policy_name(environment), POLICY_COLUMNS)
-    return {row["record_id"]: record_from_json(json.loads(row["record"])) for row in rows}
+    rows = _read_sealed(dataset, environment, policy_name(environment), POLICY_COLUMNS)
+    where = str(dataset.path / policy_name(environment))
+    return {row["record_id"]: record_of_json(row["record"], where) for row in rows}
 
 
-def _read_sealed(dataset: Dataset, name: str, columns: tuple[str, ...]) -> list[dict[str, str]]:
+def _read_sealed(
+    dataset: Dataset, environment: str, name: str, columns: tuple[str, ...]
+) -> list[dict[str, str]]:
+    if environment in dataset.closed:
+        raise DatasetError(
+            "an environment that is held out stays closed",
+            where=str(dataset.path / name),
+            found=f"a request for items of {environment!r}",
+            expected="source environments alone, until every run is trained",
+        )
     rows = read_rows(dataset.path / name, columns)
     found = rows_digest(rows)
     if found != dataset.manifest.content[name]:

@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from vcrt.records.certificate import strict_json
+from vcrt.documents import strict_json
 
 
 @dataclass(frozen=True, slots=True)

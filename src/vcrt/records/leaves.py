@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from vcrt.certification.episodes import Preset
+from vcrt.documents import strict_json
 from vcrt.hashing import canonical_json, json_digest, sha256_hex
 from vcrt.records.certificate import FORMAT as CERTIFICATE_FORMAT
-from vcrt.records.certificate import strict_json
 from vcrt.records.merkle import leaf_hash, root_of
 
 #: The columns of an audit row that a certificate's document takes over as they stand.

@@ -9,6 +9,7 @@ Not covered: text for language models with a tokenizer of their own (see :mod:`v
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -157,19 +158,38 @@ def record_from_json(value: Mapping[str, object]) -> PolicyRecord:
             raise TypeError("distractors are left out where there are none")
         return PolicyRecord(
             record_id=record_id,
-            pointers=tuple(int(p) for p in pointers),
-            relations=tuple(PointerRelation(int(a), int(b), kind) for a, b, kind in relations),
-            distractors=tuple(Distractor(int(a), int(b), kind) for a, b, kind in distractors),
+            pointers=tuple(_whole(p) for p in pointers),
+            relations=tuple(
+                PointerRelation(_whole(a), _whole(b), kind) for a, b, kind in relations
+            ),
+            distractors=tuple(Distractor(_whole(a), _whole(b), kind) for a, b, kind in distractors),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, MalformedInputError):
             raise
         raise MalformedInputError(
             "not a policy record",
-            found=f"{type(error).__name__}: {error}",
+            found=f"{type(error).__name__}: {str(error)[:300]}",
             expected='{"record_id": str, "pointers": [int], "relations": [[slot, slot, type]]} and, if it has some, '
             '"distractors": [[pointer, pointer, type]]',
         ) from error
+
+
+def record_of_json(text: str, where: str) -> PolicyRecord:
+    """The record in a row's text; raises :class:`MalformedInputError`."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedInputError(
+            "not a policy record", where=where, found=str(error)[:300], expected="JSON"
+        ) from error
+    return record_from_json(value)
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r:.80} is not a whole number")
+    return value
 
 
 def render(

@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from vcrt.documents import strict_json
 from vcrt.hashing import Json, canonical_json, sha256_hex
-from vcrt.records.certificate import strict_json
 from vcrt.records.differences import first_difference
 from vcrt.records.dsse import Envelope, envelope_from_bytes
 from vcrt.records.leaves import Leaf, leaves_from_bytes

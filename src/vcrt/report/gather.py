@@ -9,6 +9,7 @@ from vcrt.protocol.evaluation import (
     passes_array,
     read_metrics,
     read_scores,
+    unshared_openings,
     view_of,
 )
 from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search
@@ -27,6 +28,7 @@ def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> Rep
     dataset = planned_dataset(plan)
     agreement = require_agreement(dataset)
     opened = openings(experiment)
+    unshared = unshared_openings(experiment, dataset)
     finished = experiment.finished_runs()
     return ReportContents(
         title=TITLE,
@@ -40,6 +42,8 @@ def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> Rep
             "reopened": len(opened) > 1,
             "reason": "; ".join(entry["reason"] for entry in opened[1:]) or None,
             "by_other_plans": len(other_openings(experiment, dataset)),
+            "by_copies": unshared.beside_dataset_alone,
+            "unknown_to_dataset": unshared.here_alone,
         },
         frozen={
             fold: FoldScore(

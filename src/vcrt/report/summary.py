@@ -267,6 +267,17 @@ def _scope(contents: ReportContents, analysis: Analysis) -> list[str]:
             f"The held-out folds of this dataset were opened {counted(others, 'time')} by other plans, whose scores "
             "may have been known when this plan was made."
         )
+    copies = contents.opening.get("by_copies", 0)
+    if copies:
+        lines.append(
+            f"The ledger beside the dataset records {counted(copies, 'opening')} of this plan that the experiment's "
+            "own ledger does not: a copy of the experiment was opened, or rows were taken out of its ledger."
+        )
+    if contents.opening.get("unknown_to_dataset"):
+        lines.append(
+            "The ledger beside the dataset does not record this opening: it was removed or replaced, or the dataset is "
+            "a copy, so openings by other plans are not known."
+        )
     if contents.opening.get("reopened"):
         lines.append(
             "The held-out evaluation was opened more than once: "

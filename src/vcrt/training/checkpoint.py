@@ -14,14 +14,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from vcrt.documents import strict_json
 from vcrt.errors import RunError
 from vcrt.hashing import Json, canonical_json, sha256_hex
 from vcrt.policy.scoring import CausalModel
@@ -40,6 +42,17 @@ FILES = (WEIGHTS, TRAINER, METRICS)
 GENERATOR = "generator"
 #: The optimiser settings that a resumed run must share with the run that it goes on from.
 HYPERPARAMETERS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
+
+
+class _Head(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Any
+    identity: str
+    update_index: Annotated[int, Field(ge=0)]
+    duals: dict[str, float]
+    optimizer: Any
+    files: dict[str, str]
 
 
 def save_checkpoint(
@@ -104,7 +117,8 @@ def load_checkpoint(
     )
     _require_same_model(state.model, weights, directory)
     _require_same_optimizer(state.optimizer, head["optimizer"], directory)
-    metrics: list[dict[str, Json]] = json.loads(files[METRICS])
+    _require_trainer_of(state, trainer, directory)
+    metrics = _parse_metrics(directory / METRICS, files[METRICS])
 
     _put_weights(state.model, weights)
     state.generator.set_state(trainer.pop(GENERATOR))
@@ -137,8 +151,7 @@ def read_metrics(
 ) -> list[dict[str, Json]]:
     """The metrics in a checkpoint, every file of which is checked; raises as :func:`load_checkpoint`."""
     _, files = _read_checked(directory, identity, expected_digest, FILES)
-    metrics: list[dict[str, Json]] = json.loads(files[METRICS])
-    return metrics
+    return _parse_metrics(directory / METRICS, files[METRICS])
 
 
 def _read_checked(
@@ -153,7 +166,7 @@ def _read_checked(
         raise RunError(
             "the checkpoint belongs to another run",
             where=str(directory),
-            found=head["identity"],
+            found=head["identity"][:200],
             expected=identity,
             remedy="put the run's own checkpoint back, or remove this one and start the run again",
         )
@@ -227,17 +240,16 @@ def _require_digest(path: Path, data: bytes, expected: str) -> None:
 
 def _parse_head(path: Path, data: bytes) -> dict[str, Any]:
     try:
-        head: dict[str, Any] = json.loads(data)
-        fields = {"format", "identity", "update_index", "duals", "optimizer", "files"}
-        if set(head) != fields or set(head["files"]) != set(FILES):
+        head = _Head.model_validate(strict_json(data)).model_dump()
+        if set(head["files"]) != set(FILES):
             raise ValueError("unexpected fields")
     except (ValueError, TypeError) as error:
-        raise _damaged(path, found=f"{type(error).__name__}: {error}") from error
+        raise _damaged(path, found=f"{type(error).__name__}: {str(error)[:300]}") from error
     if head["format"] != FORMAT:
         raise RunError(
             "a checkpoint of another format",
             where=str(path),
-            found=f"format {head['format']}",
+            found=f"format {head['format']!r:.80}",
             expected=f"format {FORMAT}",
             remedy="load it with the version of vcrt that wrote it",
         )
@@ -247,8 +259,52 @@ def _parse_head(path: Path, data: bytes) -> dict[str, Any]:
 def _parse_tensors(path: Path, data: bytes) -> dict[str, Tensor]:
     try:
         return load_tensors(data)
-    except SafetensorError as error:
-        raise _damaged(path, found=str(error), expected="safetensors") from error
+    # The library's own error is of its own class for most faults, and Python's for a type that torch does not have.
+    except (
+        SafetensorError,
+        ValueError,
+        TypeError,
+        KeyError,
+        RuntimeError,
+        AttributeError,
+    ) as error:
+        found = f"{type(error).__name__}: {str(error)[:300]}"
+        raise _damaged(path, found=found, expected="safetensors") from error
+
+
+def _parse_metrics(path: Path, data: bytes) -> list[dict[str, Json]]:
+    try:
+        # Not by the strict reader: a metric that is not finite is written as it is.
+        metrics: list[dict[str, Json]] = json.loads(data)
+        if not isinstance(metrics, list) or not all(isinstance(line, dict) for line in metrics):
+            raise ValueError("no list of objects")
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, found=f"{type(error).__name__}: {str(error)[:300]}") from error
+    return metrics
+
+
+def _require_trainer_of(
+    state: TrainerState, trainer: Mapping[str, Tensor], directory: Path
+) -> None:
+    """The generator's state and, for parameters of this model, AdamW's fields: none, or all of them."""
+    parameters = trainable_parameters(state.model)
+    expected = {GENERATOR: state.generator.get_state()}
+    for name in {key.rpartition("/")[0] for key in trainer} & set(parameters):
+        moment = parameters[name]
+        expected |= {f"{name}/step": torch.tensor(0.0)}
+        expected |= {f"{name}/{field}": moment for field in ("exp_avg", "exp_avg_sq")}
+    try:
+        for key in sorted({*expected, *trainer}):
+            found, right = trainer[key], expected[key]
+            if (tuple(found.shape), found.dtype) != (tuple(right.shape), right.dtype):
+                raise ValueError(f"{key}: {tuple(found.shape)} of {found.dtype}")
+        torch.Generator().set_state(trainer[GENERATOR])
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise _damaged(
+            directory / TRAINER,
+            found=f"{type(error).__name__}: {str(error)[:300]}",
+            expected="the state of the run's generator, and of AdamW for the model's parameters",
+        ) from error
 
 
 def _require_same_model(model: CausalModel, weights: Mapping[str, Tensor], directory: Path) -> None:

@@ -57,6 +57,8 @@ OnUpdate: TypeAlias = Callable[[UpdateMetrics, int], None]
 FROZEN_BATCH = 64
 #: Between scheduled checkpoints, the state is kept whenever so many seconds have passed.
 KEPT_EVERY_S = 60.0
+#: The most updates of a run: checkpoints are named by six digits.
+MAX_UPDATES = 999_999
 
 _OBJECTIVE = ObjectiveConfig()
 #: Formats whose spacing is wider than a step of the learning rates in use.
@@ -114,7 +116,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         for name in ("num_updates", "prompts_per_update"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+            value = getattr(self, name)
+            _require(1 <= value <= MAX_UPDATES, name, value, f"from 1 to {MAX_UPDATES}")
         for name in ("learning_rate", "lora_scale"):
             value = getattr(self, name)
             _require(math.isfinite(value) and value > 0, name, value, "a finite number above 0")

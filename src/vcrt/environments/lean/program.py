@@ -65,6 +65,7 @@ def read_program(episode: Episode, *, max_chars: int) -> Program:
     form = initial.get("form") if isinstance(initial, Mapping) else None
     if (
         not isinstance(initial, Mapping)
+        or not isinstance(form, str)
         or form not in _FIELDS
         or set(initial) != _FIELDS[str(form)]
     ):

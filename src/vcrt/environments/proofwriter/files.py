@@ -27,6 +27,8 @@ class Refused:
     error: MalformedInputError
 
 
+#: The longest line that is read, in characters.
+MAX_LINE = 2**24
 Row: TypeAlias = LabelledTheory | Refused
 
 
@@ -74,7 +76,9 @@ def read_theories(path: Path, *, assumption: Assumption | None = None) -> Iterat
 def _lines(path: Path) -> Iterator[str]:
     # Not splitlines(): JSON strings may hold U+2028 and its kind unescaped.
     with path.open(encoding="utf-8", newline="\n") as stream:
-        for line in stream:
+        while line := stream.readline(MAX_LINE + 1):
+            if len(line) > MAX_LINE:
+                raise OSError(f"a line of more than {MAX_LINE:,} characters")
             yield line.removesuffix("\n")
 
 

@@ -19,6 +19,8 @@ Polarity: TypeAlias = Literal["+", "-", "~"]
 Assumption: TypeAlias = Literal["CWA", "OWA"]
 #: The words that stand for a rule's one variable.
 VARIABLES = frozenset({"someone", "something"})
+#: The longest term, in characters.
+MAX_TERM = 200
 ASSUMPTIONS: tuple[Assumption, ...] = ("CWA", "OWA")
 
 
@@ -208,12 +210,15 @@ def _place(kind: str, number: int, part: str = "") -> str:
     return f"{kind} {number}{part}"
 
 
-@lru_cache(maxsize=4096)
 def is_term(value: object) -> bool:
     """Whether ``value`` may stand in an atom: printable text without quotes, backslashes or outer spaces."""
+    return isinstance(value, str) and len(value) <= MAX_TERM and _is_plain(value)
+
+
+@lru_cache(maxsize=4096)
+def _is_plain(value: str) -> bool:
     return (
-        isinstance(value, str)
-        and bool(value)
+        bool(value)
         and value.isprintable()
         and value == value.strip()
         and not {'"', "\\"} & set(value)

@@ -7,7 +7,6 @@ length the number of episodes: whoever may not know these must be given rows, no
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 
 from vcrt.records.audit import read_rows
 from vcrt.records.dataset import POLICY_COLUMNS, Dataset, policy_name, policy_row
-from vcrt.records.policy_view import record_from_json
+from vcrt.records.policy_view import record_of_json
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
 #: The file format's own description of the columns.
@@ -41,7 +40,7 @@ def _findings(path: Path) -> Iterator[str]:
     if odd:
         yield f"{len(odd)} identities are not 16 hexadecimal digits, the first is {odd[0]!r}"
     for row in rows:
-        if policy_row(record_from_json(json.loads(row["record"]))) != row:
+        if policy_row(record_of_json(row["record"], str(path))) != row:
             yield f"record {row['record_id']} is not written in the canonical form"
             break
     metadata = pq.ParquetFile(path).metadata.metadata or {}

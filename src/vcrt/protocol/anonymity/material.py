@@ -5,13 +5,12 @@ Not covered: whether the dataset agrees with its own replays (see :mod:`vcrt.rec
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from vcrt.orders import Order, all_orders
 from vcrt.records.audit import read_rows
 from vcrt.records.dataset import POLICY_COLUMNS, Dataset, load_items, policy_name
-from vcrt.records.policy_view import PointerRelation, PolicyRecord, record_from_json
+from vcrt.records.policy_view import PointerRelation, PolicyRecord, record_of_json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +69,7 @@ def read_probed_records(dataset: Dataset) -> list[ProbedRecord]:
                     num_rows=len(rows),
                     record_id=row["record_id"],
                     text=row["record"],
-                    record=record_from_json(json.loads(row["record"])),
+                    record=record_of_json(row["record"], environment),
                     environment=environment,
                     schema=item.schema,
                     source=item.source,

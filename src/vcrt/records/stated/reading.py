@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from vcrt.documents import MAX_BYTES, strict_json
 from vcrt.errors import MalformedInputError
-from vcrt.records.certificate import MAX_BYTES, certificate_of, strict_json
+from vcrt.records.certificate import certificate_of
 from vcrt.records.stated.by_hand import from_hand
 from vcrt.records.stated.form import malformed
 from vcrt.records.stated.lifted import from_lifted

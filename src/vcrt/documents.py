@@ -1,0 +1,83 @@
+"""JSON from anywhere, read with limits on its size and depth, and the names of files that a document may give.
+
+Not covered: which fields a document must have; its reader says that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vcrt.hashing import canonical_json
+
+#: The largest document that is read, in bytes.
+MAX_BYTES = 16 * 2**20
+#: The deepest nesting of lists and objects in a document that is read.
+MAX_DEPTH = 64
+#: The longest name of a file that is accepted, in bytes of UTF-8; file systems take 255.
+MAX_NAME_BYTES = 200
+
+
+def read_limited(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """A file's bytes; raises ``ValueError`` if there are more than ``limit``, and ``OSError`` as the system does."""
+    with path.open("rb") as stream:
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"more than {limit:,} bytes")
+    return data
+
+
+def strict_json(data: bytes | str) -> Any:
+    """JSON from anywhere.
+
+    Raises ``ValueError`` for what is none, a field given twice, a number that is not finite, half a Unicode character,
+    or nesting deeper than :data:`MAX_DEPTH`.
+    """
+    try:
+        value = json.loads(data, object_pairs_hook=_without_repetition, parse_constant=_no_number)
+        if _deeper_than(value, MAX_DEPTH):
+            raise ValueError(f"lists and objects in one another, more than {MAX_DEPTH} deep")
+        canonical_json(value)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
+def is_plain_name(name: object) -> bool:
+    """Whether ``name`` may name one file or folder inside another: no separator, no way up, nothing hidden or odd."""
+    return (
+        isinstance(name, str)
+        and bool(name)
+        and name.isprintable()
+        and not name.startswith(".")
+        and not {"/", "\\"} & set(name)
+        and len(name.encode("utf-8", "replace")) <= MAX_NAME_BYTES
+    )
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("an object that has a field twice")
+    return fields
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text}, which is no JSON")
+
+
+def _deeper_than(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth):
+        level = [child for item in level for child in _children(item)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
