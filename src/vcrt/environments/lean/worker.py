@@ -28,6 +28,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from vcrt.environments.lean.confinement import (
+    bounds_from,
+    confine,
+    refuse_calls,
+    refuse_threads,
+)
 from vcrt.environments.lean.declarations import Answer, Declarations, Node
 from vcrt.environments.lean.elaborator import Elaborator, Said, State
 from vcrt.environments.lean.kernel import KernelDeclarations
@@ -35,9 +41,8 @@ from vcrt.environments.lean.proofs import HOOK, HOOK_SYNTAX, Moment, Proofs, Sta
 from vcrt.environments.lean.values import Library
 
 
-def serve(folder: Path, requests: IO[str], answers: IO[str]) -> None:
+def serve(elaborator: Elaborator, requests: IO[str], answers: IO[str]) -> None:
     """Answer requests until there are no more."""
-    elaborator = Elaborator(Library(folder))
     proofs = Proofs(elaborator)
     prelude, options = json.loads(requests.readline())
     state, said = elaborator.run(elaborator.empty_state(), prelude + HOOK_SYNTAX + options)
@@ -147,11 +152,16 @@ def _send(answers: IO[str], value: object) -> None:
 
 
 def main() -> None:
-    """Serve standard input and output; whatever Lean itself prints goes to standard error."""
+    """Serve standard input and output, confined; whatever Lean itself prints goes to standard error."""
+    report = confine(bounds_from(sys.argv[1]))
     own = os.dup(1)
     os.dup2(2, 1)
     with open(own, "w", encoding="utf-8") as answers, open(0, encoding="utf-8") as requests:
-        serve(Path(sys.argv[1]), requests, answers)
+        elaborator = Elaborator(Library(Path(sys.argv[2])))
+        # Lean has started its threads; not a word of a request has been read.
+        refuse_threads(report)
+        refuse_calls(report, "worker")
+        serve(elaborator, requests, answers)
         answers.flush()
         # Lean's threads and static values are not made to be taken down one by one.
         os._exit(0)
