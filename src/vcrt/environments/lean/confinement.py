@@ -85,7 +85,12 @@ def confine(bounds: Bounds) -> Report:
     }
     for name, (kind, value) in limits.items():
         _note(report, name, _limited(kind, value), f"at most {value:,}")
-    _note(report, "private folder", _leave_folders(), "empty, and not there for others")
+    if bounds.readable:
+        _note(report, "private folder", _leave_folders(), "empty, and not there for others")
+    else:
+        report.absent["private folder"] = (
+            "a script may look for things in the one it was started in"
+        )
     _note(report, "privileges", _drop_capabilities(), "no capability but to read")
     version = _landlock_version()
     if not bounds.readable:

@@ -12,13 +12,20 @@ import select
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 from vcrt.environments.lean.process import MAX_OUTPUT_BYTES, SECONDS_BETWEEN_LOOKS, over_limit
-from vcrt.environments.lean.protection import bounds, empty_environment, python_needs, started_by
+from vcrt.environments.lean.protection import (
+    WORKER_THREADS,
+    bounds,
+    empty_environment,
+    python_needs,
+    started_by,
+)
 from vcrt.environments.lean.rendering import PRELUDE
 
 #: A worker is replaced after so many states: what Lean keeps for good stays small.
@@ -35,6 +42,20 @@ Result = TypeVar("Result")
 
 class WorkerBroken(Exception):
     """A worker died, or was killed for taking too long, or said what is not an answer; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rechecked:
+    """How many accepted declarations and proofs were found sound again, and how often the kernel was asked for that.
+
+    It is asked once for equal ones of one request (see :mod:`vcrt.environments.lean.recheck`).
+    """
+
+    accepted: int = 0
+    kernel_checks: int = 0
+
+    def __add__(self, other: Rechecked) -> Rechecked:
+        return Rechecked(self.accepted + other.accepted, self.kernel_checks + other.kernel_checks)
 
 
 class Elaborators:
@@ -59,6 +80,8 @@ class Elaborators:
         self._budget = budget
         self._worker: _Worker | None = None
         self._spent = 0
+        #: What the kernel alone has checked again in all answers so far.
+        self.rechecked = Rechecked()
 
     def run(
         self, request: dict[str, Any], read: Callable[[Any], Result], *, cost: int, seconds: float
@@ -97,9 +120,14 @@ class Elaborators:
         try:
             answer = self._worker.ask(request, seconds)
             try:
-                return read(answer)
-            except (TypeError, ValueError) as error:
+                counts = Rechecked(*answer["rechecked"])
+                if answer["unsound"] is not None:
+                    raise WorkerBroken(f"Lean's kernel alone refuses it: {answer['unsound']}")
+                found = read(answer["answer"])
+            except (TypeError, ValueError, KeyError) as error:
                 raise WorkerBroken(f"not an answer to what was asked: {error}") from None
+            self.rechecked += counts
+            return found
         except BaseException:
             self.close()
             raise
@@ -210,5 +238,10 @@ def shared_elaborators(folder: Path, *, max_heartbeats: int, max_memory_mb: floa
 
 
 def _command(folder: Path, max_memory_mb: float) -> list[str]:
-    limits = bounds(python_needs(folder), cpu_seconds=_CPU_SECONDS, max_memory_mb=max_memory_mb)
+    limits = bounds(
+        python_needs(folder),
+        cpu_seconds=_CPU_SECONDS,
+        max_memory_mb=max_memory_mb,
+        threads=WORKER_THREADS,
+    )
     return started_by("worker", limits.text(), str(folder))

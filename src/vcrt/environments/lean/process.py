@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from vcrt.environments.lean.protection import UNKNOWN, Needs, bounds, confined, empty_environment
+from vcrt.environments.lean.protection import (
+    COMMAND_THREADS,
+    UNKNOWN,
+    Needs,
+    bounds,
+    confined,
+    empty_environment,
+)
 
 #: Prints one JSON message a line, as soon as it is known. Without a limit on errors Lean drops those after the
 #: hundredth, which would turn refusals into acceptances; with one thread it prints nothing before the end.
@@ -52,7 +59,9 @@ def run_lean(
     ``max_heartbeats`` is Lean's own limit on the work for one declaration, in thousands of allocations.
     """
     # Two threads compute.
-    limits = bounds(needs, cpu_seconds=2 * seconds, max_memory_mb=max_memory_mb)
+    limits = bounds(
+        needs, cpu_seconds=2 * seconds, max_memory_mb=max_memory_mb, threads=COMMAND_THREADS
+    )
     # From a file, not a pipe: one that is not emptied at once would have to be fed while the process is watched.
     with TemporaryFile() as file:
         file.write(source.encode())

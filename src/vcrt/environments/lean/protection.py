@@ -20,8 +20,9 @@ from vcrt.environments.lean.confinement import Bounds, Report
 
 #: Nothing of the user's Python set-up gets into the process; our package comes last, after the standard library.
 _START = "import sys; sys.path.append(sys.argv.pop()); from vcrt.environments.lean.{} import main; main()"
-#: Lean maps its libraries and reserves much that it never uses: 2.4 GB when it starts.
-_RESERVED_BYTES = 3 << 30
+#: Lean reserves a gigabyte for each of its threads, and more than it uses in all: a worker has 3, a command 5 or more.
+_RESERVED_BYTES = 1 << 30
+WORKER_THREADS, COMMAND_THREADS = 4, 12
 #: A few seconds to start in, whatever the limit on the work.
 _CPU_SECONDS_TO_START = 30
 _ELF = b"\x7fELF"
@@ -65,10 +66,10 @@ def lean_needs(executable: Path) -> Needs:
     return Needs(readable=(prefix,), programs=(prefix,))
 
 
-def bounds(needs: Needs, *, cpu_seconds: float, max_memory_mb: float) -> Bounds:
+def bounds(needs: Needs, *, cpu_seconds: float, max_memory_mb: float, threads: int) -> Bounds:
     """The bounds of a process that may have ``max_memory_mb`` in use and compute for ``cpu_seconds``."""
     return Bounds(
-        address_space=_RESERVED_BYTES + 2 * math.ceil(max_memory_mb * 1e6),
+        address_space=threads * _RESERVED_BYTES + 2 * math.ceil(max_memory_mb * 1e6),
         cpu_seconds=_CPU_SECONDS_TO_START + math.ceil(max(0.0, cpu_seconds)),
         readable=needs.readable,
         programs=needs.programs,
@@ -94,7 +95,7 @@ def empty_environment() -> dict[str, str]:
 @cache
 def protections(needs: Needs) -> Report:
     """What protects from a process with these needs on this system: a process is started and confines itself."""
-    limits = bounds(needs, cpu_seconds=60, max_memory_mb=1500)
+    limits = bounds(needs, cpu_seconds=60, max_memory_mb=1500, threads=WORKER_THREADS)
     try:
         answer = subprocess.run(
             started_by("confinement", limits.text()),
