@@ -100,13 +100,22 @@ class Manifest(_Strict):
         return json_digest(self.model_dump(exclude={"root_hash", "files"}))
 
 
+class GuardsOf(_Strict):
+    """What stood behind an environment's answers (see :class:`vcrt.environments.contract.Guards`)."""
+
+    in_force: dict[str, str]
+    absent: dict[str, str]
+    checked_again: dict[str, int]
+
+
 class Agreement(_Strict):
-    """The outcome of replaying a whole dataset again in fresh processes."""
+    """The outcome of replaying a whole dataset again in fresh processes, and what guarded that, by environment."""
 
     root_hash: str
     replays: int
     agreed: int
     episodes: int
+    guards: dict[str, GuardsOf] = {}
 
 
 def conformance_counts(

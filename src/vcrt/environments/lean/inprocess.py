@@ -57,6 +57,9 @@ class Rechecked:
     def __add__(self, other: Rechecked) -> Rechecked:
         return Rechecked(self.accepted + other.accepted, self.kernel_checks + other.kernel_checks)
 
+    def __sub__(self, other: Rechecked) -> Rechecked:
+        return Rechecked(self.accepted - other.accepted, self.kernel_checks - other.kernel_checks)
+
 
 class Elaborators:
     """Answers requests by a worker process, one at a time.

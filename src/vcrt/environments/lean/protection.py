@@ -95,7 +95,7 @@ def empty_environment() -> dict[str, str]:
 @cache
 def protections(needs: Needs) -> Report:
     """What protects from a process with these needs on this system: a process is started and confines itself."""
-    limits = bounds(needs, cpu_seconds=60, max_memory_mb=1500, threads=WORKER_THREADS)
+    limits = bounds(needs, cpu_seconds=1800, max_memory_mb=1500, threads=WORKER_THREADS)
     try:
         answer = subprocess.run(
             started_by("confinement", limits.text()),
