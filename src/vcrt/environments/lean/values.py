@@ -219,7 +219,9 @@ class Library:
         return Value.shared(ctypes.c_size_t.in_dll(self._main, name).value)
 
     def string(self, text: str) -> Value:
-        """A Lean string."""
+        """A Lean string; raises ``ValueError`` for what would end one early."""
+        if "\0" in text:
+            raise ValueError("a text with a NUL")
         return Value(self._string(text.encode()))
 
     def name(self, *parts: str) -> Value:
