@@ -207,6 +207,10 @@ _TEXTS: dict[str, dict[str, str]] = {
     "sentinels": {
         "no axioms, as a name": F + "«' does not depend on any axioms»",
         "no axioms, traced": "axiom a1 : False\n#print \"'a1' does not depend on any axioms\"",
+        "no axioms, traced, of sorryAx": (
+            "theorem a1 : False := sorryAx False Bool.true\n"
+            "#print \"'a1' does not depend on any axioms\""
+        ),
         "no axioms, of something else": "axiom a1 : False\n#print axioms And.intro",
         "no axioms, of a private one": (
             "private theorem a1 : True := True.intro\n#print axioms a1\naxiom c1 : False"

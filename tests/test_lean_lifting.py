@@ -769,7 +769,9 @@ class TestWhatGoesWrong:
         "theorem a1 : False := " + "fun x => " * 60_000 + "x",
         "theorem a1 : False := " + "(" * 100_000 + "x" + ")" * 100_000,
         "def " * 120_000,
-        "theorem a1 " + " ".join(f"(x{chr(0x3B1 + k % 20)}{k}' : Prop)" for k in range(25_000)) + " : x",
+        "theorem a1 "
+        + " ".join(f"(x{chr(0x3B1 + k % 20)}{k}' : Prop)" for k in range(25_000))
+        + " : x",
     ],
     ids=["functions", "brackets", "keywords", "names"],
 )
