@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from lean_attacks import Attack
-from vcrt.certification.episodes import PAPER_PRESET
+from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
+from vcrt.certification.evidence import evidence_from_json
 from vcrt.certification.lean_lifting import lift_lean
 from vcrt.certification.merged import replay_merged
 from vcrt.certification.replay import replay_to_json
 from vcrt.certification.shards import evidence_again
-from vcrt.environments.contract import Episode, Operation, Provenance, Replay, ReplayRequest
+from vcrt.environments.contract import (
+    Episode,
+    Operation,
+    Provenance,
+    Replay,
+    ReplayRequest,
+    Versions,
+)
 from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.grammar import Step
 from vcrt.environments.lean.inprocess import Elaborators
@@ -22,7 +31,9 @@ from vcrt.environments.lean.sharing import judge_shared
 from vcrt.environments.lean.toolchain import Toolchain, find_toolchain
 from vcrt.errors import DatasetError, MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, json_digest
+from vcrt.processes import in_fresh_processes
 from vcrt.records import examination
+from vcrt.records.certificate import certificate_document
 from vcrt.records.examination import examine, verify_certificate
 from vcrt.records.stated import read_stated
 
@@ -178,18 +189,38 @@ def by_certificate(
 ) -> Iterator[tuple[str, str]]:
     """Outcome of a certificate in which a text of the episode was replaced, sealed again."""
     for place in places:
-        forged = json.loads(json.dumps(document))
-        operation = forged["episode"]["operations"][place]
-        operation["payload"] = attack.text
-        operation["signature"] = _signature(attack.text, place)
-        forged.pop("sha256")
-        path = folder / "certificate.json"
-        try:
-            path.write_text(json.dumps({**forged, "sha256": json_digest(forged)}))
-        except UnicodeEncodeError:
-            # No canonical JSON holds such a text, so no digest does.
-            path.write_text(json.dumps({**forged, "sha256": "0" * 64}))
+        path = _forged(document, attack, folder, place)
         yield f"certificate/step {place}", outcome(lambda path=path: _verified(path))
+
+
+def _forged(document: dict[str, Json], attack: Attack, folder: Path, place: int) -> Path:
+    """A certificate with another text for a step, in which all else follows as it should, down to the digest."""
+    forged = json.loads(json.dumps(document))
+    operation = forged["episode"]["operations"][place]
+    operation["payload"] = re.sub(r"\ba1\b", operation["signature"], attack.text)
+    try:
+        evidence = evidence_from_json(forged)
+        certified = certify_episode(
+            evidence.replays, Versions(**forged["versions"]), PAPER_PRESET, evidence.cross_checks
+        )
+        assert isinstance(certified, CertifiedEpisode)
+        forged = certificate_document(certified, PAPER_PRESET)
+    except UnicodeEncodeError:
+        # No canonical JSON holds such a text, so no digest does.
+        pass
+    path = folder / "certificate.json"
+    path.write_text(json.dumps(forged))
+    return path
+
+
+def verified_apart(document: dict[str, Json], attack: Attack, folder: Path) -> str:
+    """As :func:`by_certificate`, with the replays in a process of their own, as `vcrt verify` makes them."""
+    here = examination.in_fresh_processes
+    examination.in_fresh_processes = in_fresh_processes
+    try:
+        return _verified(_forged(document, attack, folder, 0))
+    finally:
+        examination.in_fresh_processes = here
 
 
 def _verified(path: Path) -> str:
