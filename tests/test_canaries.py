@@ -10,8 +10,8 @@ import pytest
 
 import toy_environment as toy
 from vcrt.certification.config import sampled
-from vcrt.errors import DatasetError
-from vcrt.records.agreement import DisagreementError, verify_agreement
+from vcrt.errors import DatasetError, DisagreementError
+from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import load_items, require_agreement
 from vcrt.records.freezing import make_dataset
 

@@ -761,3 +761,24 @@ class TestWhatGoesWrong:
 
     def test_the_report_names_the_judge(self, tmp_path):
         assert isinstance(judged(tmp_path, GOOD).versions, Versions)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "theorem a1 : False := " + "fun x => " * 60_000 + "x",
+        "theorem a1 : False := " + "(" * 100_000 + "x" + ")" * 100_000,
+        "def " * 120_000,
+        "theorem a1 "
+        + " ".join(f"(x{chr(0x3B1 + k % 20)}{k}' : Prop)" for k in range(25_000))
+        + " : x",
+    ],
+    ids=["functions", "brackets", "keywords", "names"],
+)
+def test_long_files_take_time_in_proportion(tmp_path, text):
+    """Each would take minutes if the time grew with the square of the length."""
+    path = tmp_path / "long.lean"
+    path.write_text(f"{text}\ntheorem b1 (p : Prop) (x : p) : p := x\n", encoding="utf-8")
+    start = time.process_time()
+    assert not lift_file(path).lifted
+    assert time.process_time() - start < 6

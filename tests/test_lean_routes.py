@@ -383,7 +383,8 @@ class TestBrokenWorkers:
     def test_garbage_is_a_failure_and_no_verdict(
         self, toolchain, elaborators, pair, monkeypatch, program, found
     ):
-        monkeypatch.setattr(inprocess, "_START", program)
+        command = [sys.executable, "-I", "-S", "-c", program]
+        monkeypatch.setattr(inprocess, "started_by", lambda *_: command)
         monkeypatch.setattr(inprocess, "_SECONDS_TO_DIE", 0.5)
         with pytest.raises(VerifierFailure, match=found):
             judge_shared(toolchain, elaborators, pair, Limits())

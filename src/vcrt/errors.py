@@ -8,7 +8,7 @@ A verifier's refusal of a step is *not* an error: it is :class:`vcrt.environment
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -108,6 +108,30 @@ class AlteredError(DatasetError):
 
 class SignatureError(DatasetError):
     """A seal without the signature that was asked for, or with one that does not hold."""
+
+
+class DisagreementError(DatasetError):
+    """Sealed evidence that the verifier does not give; ``episodes`` names every episode of it."""
+
+    episodes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, disagreeing: Mapping[str, DatasetError]) -> DisagreementError:
+        """The error of the first episode, with the names of all."""
+        first, *others = disagreeing
+        error = disagreeing[first]
+        more = f"; {len(others)} more episodes do not agree: {', '.join(others[:5])}"
+        found = f"{error.found or 'another record'}{more if others else ''}"
+        found += ", ..." if others[5:] else ""
+        made = cls(
+            error.what,
+            where=error.where,
+            found=found,
+            expected=error.expected,
+            remedy=error.remedy,
+        )
+        made.episodes = (first, *others)
+        return made
 
 
 class RunError(VcrtError):

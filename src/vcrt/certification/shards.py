@@ -26,7 +26,7 @@ from vcrt.certification.episodes import (
 from vcrt.certification.evidence import Evidence
 from vcrt.certification.replay import EpisodeReplays, replay_exhaustively
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
-from vcrt.environments.contract import CrossCheck, Environment, Episode, Schema, Versions
+from vcrt.environments.contract import CrossCheck, Environment, Episode, Guards, Schema, Versions
 from vcrt.errors import VcrtError, VerifierFailure
 from vcrt.hashing import json_digest
 from vcrt.processes import in_fresh_processes
@@ -106,17 +106,21 @@ def replay_again(work: tuple[Shard, FirstReplay]) -> SecondReplay:
 
 def certify_again(
     factory: EnvironmentFactory, episodes: Sequence[Episode], preset: Preset
-) -> list[CertifiedEpisode | Exclusion]:
-    """Certify given episodes anew in this process, in another succession, second opinions included."""
+) -> tuple[list[CertifiedEpisode | Exclusion], Guards]:
+    """Certify given episodes anew in this process, in another succession, second opinions included.
+
+    Gives the guards of the environment too, as they are afterwards.
+    """
     with _naming(episodes[0].schema if episodes else ""):
         environment = factory()
         before = environment.versions()
         outcomes = _judged(environment, episodes, before, preset, backwards=True)
         after = environment.versions()
+        guards = environment.guards()
     if after == before:
-        return outcomes
+        return outcomes, guards
     detail = f"{after}, not {before}"
-    return [Exclusion(e.episode_id, "version_disagreement", detail) for e in episodes]
+    return [Exclusion(e.episode_id, "version_disagreement", detail) for e in episodes], guards
 
 
 def evidence_again(

@@ -28,11 +28,16 @@ def list_environments(console: Console) -> None:
                 summary = f"{schema.summary} ({', '.join(remarks)})" if remarks else schema.summary
                 table.add_row(name, schema.name, schema.relation, summary)
             versions.append(f"{name}: {environment.versions().verifier}")
+            guards = environment.guards()
+            for what, parts in (("protected", guards.in_force), ("not protected", guards.absent)):
+                if parts:
+                    listed = "; ".join(f"{part} ({means})" for part, means in parts.items())
+                    versions.append(f"  {what}: {listed}")
         except VcrtError as error:
             versions.append(f"{name}: not available\n{error}")
     console.print(table)
     for line in versions:
-        console.print(line, highlight=False, markup=False)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def validate_environment(console: Console, name: str, num_episodes: int = 3) -> None:

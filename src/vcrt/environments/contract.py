@@ -163,6 +163,19 @@ class CrossCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Guards:
+    """What stands behind the answers of an environment on this machine; nothing of it enters what is hashed.
+
+    ``in_force`` and ``absent`` are protections from what an episode may try with the verifier, in words by name;
+    ``checked_again`` counts what was checked a second time, beyond what was asked for, and found right.
+    """
+
+    in_force: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    checked_again: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Schema:
     """One family of episodes.
 
@@ -218,6 +231,10 @@ class Environment(ABC):
         ``replays`` are the replays of all orders of each episode, in lexicographic order, if they are at hand.
         """
         return [self.cross_check(episode) for episode in episodes]
+
+    def guards(self) -> Guards:
+        """What protects the verifier, and what this environment has checked again so far. Default: nothing."""
+        return Guards()
 
     def describe(self, operation: Operation) -> str:
         """The native step as a person would read it."""

@@ -7,15 +7,16 @@ must be the rows that were frozen. Training refuses a dataset without this.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vcrt.certification.config import SHARD_SIZE
 from vcrt.certification.episodes import Exclusion, Preset
 from vcrt.certification.shards import EnvironmentFactory, certify_again
-from vcrt.environments.contract import Episode
+from vcrt.environments.contract import Episode, Guards
 from vcrt.environments.registry import Registered
-from vcrt.errors import DatasetError, VerifierFailure
+from vcrt.errors import DatasetError, DisagreementError, VerifierFailure
 from vcrt.processes import Backend, in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.records.anonymise import anonymise
@@ -28,33 +29,9 @@ from vcrt.records.dataset import (
     read_policy_records,
     write_agreement,
 )
-from vcrt.records.manifest import Agreement
+from vcrt.records.manifest import Agreement, GuardsOf, full_agreement
 from vcrt.records.policy_view import PolicyRecord
 from vcrt.records.record_form import RecordForm
-
-
-class DisagreementError(DatasetError):
-    """Sealed evidence that the verifier does not give; ``episodes`` names every episode of it."""
-
-    episodes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, disagreeing: Mapping[str, DatasetError]) -> DisagreementError:
-        """The error of the first episode, with the names of all."""
-        first, *others = disagreeing
-        error = disagreeing[first]
-        more = f"; {len(others)} more episodes do not agree: {', '.join(others[:5])}"
-        found = f"{error.found or 'another record'}{more if others else ''}"
-        found += ", ..." if others[5:] else ""
-        made = cls(
-            error.what,
-            where=error.where,
-            found=found,
-            expected=error.expected,
-            remedy=error.remedy,
-        )
-        made.episodes = (first, *others)
-        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +74,7 @@ def verify_agreement(
     task = progress.task("verify: replay everything in fresh processes", total, "episodes")
     num_episodes = num_records = num_replays = 0
     disagreeing: dict[str, DatasetError] = {}
+    guards: dict[str, GuardsOf] = {}
     # One environment after the other, so that only its rows are in memory.
     for name, factory in made.items():
         records = read_policy_records(dataset, name)
@@ -114,7 +92,8 @@ def verify_agreement(
             backend=backend,
             error=VerifierFailure,
         )
-        for part, again in zip(parts, results, strict=True):
+        for part, (again, found_guards) in zip(parts, results, strict=True):
+            guards[name] = _joined(guards.get(name), found_guards)
             for row, found in zip(part, again, strict=True):
                 try:
                     _compare(dataset, row, found)
@@ -136,11 +115,11 @@ def verify_agreement(
             expected=f"{num_episodes}, one for each certified episode",
             remedy="make the dataset again with `vcrt certify`",
         )
-    agreement = Agreement(
-        root_hash=dataset.manifest.root_hash,
-        replays=num_replays,
-        agreed=num_replays,
-        episodes=num_episodes,
+    agreement = full_agreement(dataset.manifest).model_copy(
+        update={"replays": num_replays, "agreed": num_replays, "episodes": num_episodes}
+    )
+    agreement = agreement.guarded(
+        {name: found for name, found in guards.items() if found != _joined(None, Guards())}
     )
     write_agreement(dataset, agreement)
     return agreement
@@ -164,8 +143,21 @@ def _require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) 
         )
 
 
-def _replay_again(shard: _Shard) -> list[_Again]:
-    outcomes = certify_again(shard.factory, shard.episodes, shard.preset)
+def _joined(so_far: GuardsOf | None, more: Guards) -> GuardsOf:
+    """The guards of all shards: what was absent once counts as absent, and counts are added up."""
+    absent = {**(so_far.absent if so_far else {}), **more.absent}
+    in_force = {**(so_far.in_force if so_far else {}), **more.in_force}
+    counts = Counter(so_far.checked_again if so_far else {})
+    counts.update(more.checked_again)
+    return GuardsOf(
+        in_force={name: means for name, means in in_force.items() if name not in absent},
+        absent=absent,
+        checked_again=dict(counts),
+    )
+
+
+def _replay_again(shard: _Shard) -> tuple[list[_Again], Guards]:
+    outcomes, guards = certify_again(shard.factory, shard.episodes, shard.preset)
     again = []
     for outcome in outcomes:
         if isinstance(outcome, Exclusion):
@@ -173,7 +165,7 @@ def _replay_again(shard: _Shard) -> list[_Again]:
         else:
             anonymised = anonymise(outcome, shard.seed, shard.form)
             again.append(_Again(audit_row(outcome, anonymised), policy_row(anonymised.record)))
-    return again
+    return again, guards
 
 
 def _compare(dataset: Dataset, sealed: dict[str, str], found: _Again) -> None:

@@ -228,7 +228,7 @@ def require_agreement(dataset: Dataset) -> Agreement:
             expected=f"root hash {dataset.manifest.root_hash}",
             remedy=remedy,
         )
-    if agreement != expected:
+    if agreement != expected.guarded(agreement.guards):
         raise DatasetError(
             "the dataset's replays do not all agree",
             where=str(path),

@@ -104,17 +104,36 @@ class Manifest(_Strict):
         return json_digest(self.model_dump(exclude={"root_hash", "files"}))
 
 
+class GuardsOf(_Strict):
+    """What stood behind an environment's answers (see :class:`vcrt.environments.contract.Guards`)."""
+
+    in_force: dict[str, str]
+    absent: dict[str, str]
+    checked_again: dict[str, int]
+
+
 class Agreement(_Strict):
-    """The outcome of replaying a whole dataset again in fresh processes."""
+    """The outcome of replaying a whole dataset again in fresh processes, and what guarded that, by environment."""
 
     root_hash: str
     replays: int
     agreed: int
     episodes: int
+    guards: dict[str, GuardsOf] = {}
+    #: SHA-256 of ``guards``, which say what was in force on a machine and so follow from nothing else here.
+    guards_digest: str
+
+    def guarded(self, guards: dict[str, GuardsOf]) -> Agreement:
+        """The same outcome, reached behind these guards."""
+        return self.model_copy(update={"guards": guards, "guards_digest": _digest_of(guards)})
+
+
+def _digest_of(guards: dict[str, GuardsOf]) -> str:
+    return json_digest({name: each.model_dump() for name, each in guards.items()})
 
 
 def full_agreement(manifest: Manifest) -> Agreement:
-    """What the agreement record of this very dataset says if every replay agreed."""
+    """What the agreement record of this very dataset says if every replay agreed, but for its guards."""
     counts = [some for schemas in manifest.counts.values() for some in schemas.values()]
     total = sum(some.orders for some in counts)
     return Agreement(
@@ -122,6 +141,7 @@ def full_agreement(manifest: Manifest) -> Agreement:
         replays=total,
         agreed=total,
         episodes=sum(some.episodes for some in counts),
+        guards_digest=_digest_of({}),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from vcrt.records.manifest import (
     LEAVES,
     MANIFEST,
     SEAL,
+    Agreement,
     Manifest,
     full_agreement,
     model_bytes,
@@ -278,10 +280,13 @@ def _leaves_damage(
 
 def _agreement_damage(data: bytes, committed: Manifest) -> Iterator[Damage]:
     expected = full_agreement(committed)
-    if data == model_bytes(expected):
-        return
     try:
-        difference = first_difference(json.loads(data), expected.model_dump())
+        found = strict_json(data)
+        with suppress(ValidationError):
+            expected = expected.guarded(Agreement.model_validate(found).guards)
+        if data == model_bytes(expected):
+            return
+        difference = first_difference(found, expected.model_dump())
     except (ValueError, RecursionError) as error:
         yield Damage(what=_AGREEMENT, place=AGREEMENT, found=f"not JSON: {error}")
         return

@@ -15,6 +15,7 @@ from vcrt.environments.lean.elaborator import (
     Said,
     State,
 )
+from vcrt.environments.lean.recheck import Rechecker
 from vcrt.environments.lean.values import Value
 
 
@@ -25,17 +26,19 @@ class Node:
     text: str
     guarded: int
     name: str
+    declared: list[str]
     longer: list[Node]
 
     @classmethod
     def read(cls, tree: list[object]) -> Node:
         """The node of a request."""
-        text, guarded, name, longer = tree
+        text, guarded, name, declared, longer = tree
         assert isinstance(text, str)
         assert isinstance(guarded, int)
         assert isinstance(name, str)
+        assert isinstance(declared, list)
         assert isinstance(longer, list)
-        return cls(text, guarded, name, [cls.read(each) for each in longer])
+        return cls(text, guarded, name, declared, [cls.read(each) for each in longer])
 
     def refused(self, said: list[Said]) -> bool:
         """Whether Lean refuses what the guarded lines say."""
@@ -49,9 +52,10 @@ Answer = tuple[list[Said], list["Answer"]]
 class Declarations:
     """Runs nodes after ``start``, which fixes their syntax."""
 
-    def __init__(self, elaborator: Elaborator, start: State) -> None:
+    def __init__(self, elaborator: Elaborator, start: State, rechecker: Rechecker) -> None:
         self.elaborator = elaborator
         self.start = start
+        self._rechecker = rechecker
         self._parsed: dict[str, list[Command]] = {}
         self._known: dict[str, tuple[Value, list[Said]]] = {}
 
@@ -60,7 +64,13 @@ class Declarations:
         state, said = self.run(state, node)
         if node.refused(said):
             return said, []
+        self.recheck(state, node, said)
         return said, [self.answer(state, each) for each in node.longer]
+
+    def recheck(self, state: State, node: Node, said: list[Said]) -> None:
+        """Have the kernel check again what a node declared; raises :class:`vcrt.environments.lean.recheck.Unsound`."""
+        for name in node.declared:
+            self._rechecker.check(state, name, said)
 
     def run(self, state: State, node: Node) -> tuple[State, list[Said]]:
         """The state after a node by itself, and what Lean said."""

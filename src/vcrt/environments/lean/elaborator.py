@@ -8,10 +8,10 @@ Not covered: limits on time and memory (see :mod:`vcrt.environments.lean.inproce
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from vcrt.environments.lean.values import Library, Value, construct, empty_array, number
+from vcrt.environments.lean.values import Library, Value, construct, elements, empty_array, number
 
 #: The commit whose functions and objects this module knows.
 COMMIT = "eb6cafb7290e8bd5f2937522d8d804f58f02bafc"
@@ -161,10 +161,16 @@ class Elaborator:
 
     def constant(self, state: State, name: str) -> Value | None:
         """What ``name`` stands for in a state, or None."""
-        found = Value(
-            self._find(state.field(_ENVIRONMENT).give(), self.library.name(name).give(), 0)
-        )
+        return self.find(state.field(_ENVIRONMENT), self.library.name(name))
+
+    def find(self, environment: Value, name: Value) -> Value | None:
+        """What a name stands for in an environment, or None."""
+        found = Value(self._find(environment.give(), name.give(), 0))
         return found.field(0) if found.num_fields else None
+
+    def constants(self, term: Value) -> list[Value]:
+        """The names of the constants in a term."""
+        return Value(self._constants(term.give())).items()
 
     def same_declaration(self, one: Value, other: Value) -> bool:
         """Whether two constants are theorems or definitions of one statement and body, to the last name in them."""
@@ -172,13 +178,17 @@ class Elaborator:
             return False
         bodies = [constant.field(0) for constant in (one, other)]
         common = [body.field(_COMMON) for body in bodies]
-        levels = [list(_elements(part.field(_LEVELS))) for part in common]
+        levels = [list(elements(part.field(_LEVELS))) for part in common]
         return (
             len(levels[0]) == len(levels[1])
             and all(self._agree(self._equal_names, *pair) for pair in zip(*levels, strict=True))
             and self._agree(self._equal, *(part.field(_TYPE) for part in common))
             and self._agree(self._equal, *(body.field(_BODY) for body in bodies))
         )
+
+    def same_constant(self, one: Value, other: Value) -> bool:
+        """Whether two constants are the very same object, or :meth:`same_declaration` holds."""
+        return one.field(0).address == other.field(0).address or self.same_declaration(one, other)
 
     def environment(self, state: State) -> Value:
         """The environment of a state."""
@@ -195,8 +205,7 @@ class Elaborator:
         """The constants in a theorem or definition, by the first parts of their names."""
         body = declaration.field(0)
         terms = body.field(_COMMON).field(_TYPE), body.field(_BODY)
-        names = [name for term in terms for name in Value(self._constants(term.give())).items()]
-        return frozenset(map(_first_part, names))
+        return frozenset(_first_part(name) for term in terms for name in self.constants(term))
 
     def added(self, environment: Value, declaration: Value) -> Value | None:
         """The environment with a declaration that the kernel has checked and accepted, or None if it refuses it."""
@@ -267,10 +276,3 @@ def _first_part(name: Value) -> str:
     while name.field(0).num_fields:
         name = name.field(0)
     return name.field(1).text()
-
-
-def _elements(items: Value) -> Iterator[Value]:
-    """The elements of a list."""
-    while items.num_fields:
-        yield items.field(0)
-        items = items.field(1)

@@ -15,15 +15,17 @@ from vcrt.environments.contract import (
     BatchEnvironment,
     CrossCheck,
     Episode,
+    Guards,
     Operation,
     Replay,
     ReplayRequest,
     Versions,
 )
-from vcrt.environments.lean.inprocess import Elaborators, shared_elaborators
+from vcrt.environments.lean.inprocess import Elaborators, Rechecked, shared_elaborators
 from vcrt.environments.lean.judging import Job, Limits, judge
 from vcrt.environments.lean.posets import POSET_SCHEMAS, sample_poset
 from vcrt.environments.lean.program import Program, read_program
+from vcrt.environments.lean.protection import protections
 from vcrt.environments.lean.rendering import PRELUDE
 from vcrt.environments.lean.schemas import SCHEMAS, sample_episode
 from vcrt.environments.lean.selftest import check_toolchain, runs_in_process
@@ -55,6 +57,7 @@ class LeanEnvironment(BatchEnvironment):
         self.limits = Limits() if limits is None else limits
         self.num_operations = num_operations
         self.kernel = kernel
+        self._rechecked = Rechecked()
 
     def versions(self) -> Versions:
         """Which Lean judges, by version, commit and SHA-256; raises :class:`UnavailableError` without a fit one."""
@@ -91,7 +94,25 @@ class LeanEnvironment(BatchEnvironment):
         elaborators = self._elaborators(toolchain)
         if elaborators is None:
             return self._replay_by_command(toolchain, jobs)
-        return judge_shared(toolchain, elaborators, jobs, self.limits, kernel=self.kernel)
+        before = elaborators.rechecked
+        replays = judge_shared(toolchain, elaborators, jobs, self.limits, kernel=self.kernel)
+        self._rechecked += elaborators.rechecked - before
+        return replays
+
+    def guards(self) -> Guards:
+        """What keeps a Lean process from doing harm here, and what its kernel alone has accepted again, without axioms.
+
+        Where Lean is driven by its command line alone, nothing is checked again.
+        """
+        report = protections(find_toolchain().needs)
+        return Guards(
+            in_force=report.in_force,
+            absent=report.absent,
+            checked_again={
+                "accepted terms": self._rechecked.accepted,
+                "kernel checks": self._rechecked.kernel_checks,
+            },
+        )
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
         """The ``lean`` command's opinion on every order, each replayed by itself; none if it is the verifier."""

@@ -10,22 +10,28 @@ import json
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
-import vcrt
-from vcrt.environments.lean.process import SECONDS_BETWEEN_LOOKS, over_limit
+from vcrt.environments.lean.process import MAX_OUTPUT_BYTES, SECONDS_BETWEEN_LOOKS, over_limit
+from vcrt.environments.lean.protection import (
+    WORKER_THREADS,
+    bounds,
+    empty_environment,
+    python_needs,
+    started_by,
+)
 from vcrt.environments.lean.rendering import PRELUDE
 
-#: Nothing of the user's Python set-up gets into the worker; our package comes last, after the standard library.
-_START = "import sys; sys.path.append(sys.argv.pop()); from vcrt.environments.lean.worker import main; main()"
 #: A worker is replaced after so many states: what Lean keeps for good stays small.
 STATES_PER_WORKER = 20_000
+#: What a worker computes at most before the system ends it: many times what its states take.
+_CPU_SECONDS = 1800.0
 _SECONDS_TO_START = 120.0
 _SECONDS_TO_DIE = 10.0
 _CHUNK = 1 << 16
@@ -36,6 +42,23 @@ Result = TypeVar("Result")
 
 class WorkerBroken(Exception):
     """A worker died, or was killed for taking too long, or said what is not an answer; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rechecked:
+    """How many accepted declarations and proofs were found sound again, and how often the kernel was asked for that.
+
+    It is asked once for equal ones of one request (see :mod:`vcrt.environments.lean.recheck`).
+    """
+
+    accepted: int = 0
+    kernel_checks: int = 0
+
+    def __add__(self, other: Rechecked) -> Rechecked:
+        return Rechecked(self.accepted + other.accepted, self.kernel_checks + other.kernel_checks)
+
+    def __sub__(self, other: Rechecked) -> Rechecked:
+        return Rechecked(self.accepted - other.accepted, self.kernel_checks - other.kernel_checks)
 
 
 class Elaborators:
@@ -60,6 +83,8 @@ class Elaborators:
         self._budget = budget
         self._worker: _Worker | None = None
         self._spent = 0
+        #: What the kernel alone has checked again in all answers so far.
+        self.rechecked = Rechecked()
 
     def run(
         self, request: dict[str, Any], read: Callable[[Any], Result], *, cost: int, seconds: float
@@ -98,9 +123,14 @@ class Elaborators:
         try:
             answer = self._worker.ask(request, seconds)
             try:
-                return read(answer)
-            except (TypeError, ValueError) as error:
+                counts = Rechecked(*answer["rechecked"])
+                if answer["unsound"] is not None:
+                    raise WorkerBroken(f"Lean's kernel alone refuses it: {answer['unsound']}")
+                found = read(answer["answer"])
+            except (TypeError, ValueError, KeyError) as error:
                 raise WorkerBroken(f"not an answer to what was asked: {error}") from None
+            self.rechecked += counts
+            return found
         except BaseException:
             self.close()
             raise
@@ -127,11 +157,12 @@ class _Worker:
         self._max_memory_mb = max_memory_mb
         self._errors = TemporaryFile()  # noqa: SIM115 - closed by end()
         self._process = subprocess.Popen(
-            _command(folder),
+            _command(folder, max_memory_mb),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             start_new_session=True,
+            env=empty_environment(),
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -159,6 +190,8 @@ class _Worker:
                     unsent = unsent[os.write(self._input, unsent[:_CHUNK]) :]
                 if readable:
                     answer += self._received()
+                    if len(answer) > MAX_OUTPUT_BYTES:
+                        raise WorkerBroken(f"an answer of more than {MAX_OUTPUT_BYTES:,} bytes")
             except BrokenPipeError:
                 raise WorkerBroken(self._death()) from None
         try:
@@ -207,6 +240,11 @@ def shared_elaborators(folder: Path, *, max_heartbeats: int, max_memory_mb: floa
     return _shared(folder, max_heartbeats, max_memory_mb, os.getpid())
 
 
-def _command(folder: Path) -> list[str]:
-    root = Path(vcrt.__file__).resolve().parent.parent
-    return [sys.executable, "-I", "-S", "-c", _START, str(folder), str(root)]
+def _command(folder: Path, max_memory_mb: float) -> list[str]:
+    limits = bounds(
+        python_needs(folder),
+        cpu_seconds=_CPU_SECONDS,
+        max_memory_mb=max_memory_mb,
+        threads=WORKER_THREADS,
+    )
+    return started_by("worker", limits.text(), str(folder))

@@ -88,6 +88,7 @@ def _run(
         seconds=seconds,
         max_heartbeats=limits.max_heartbeats,
         max_memory_mb=limits.max_memory_mb,
+        needs=toolchain.needs,
     )
     try:
         messages = read_messages(output.text, complete=output.failure is None)

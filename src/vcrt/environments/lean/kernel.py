@@ -67,6 +67,7 @@ class KernelDeclarations:
                     != self._mentions[name]
                 ):
                     raise _Undecided
+                self._declarations.recheck(after, node, said)
                 self._added[name] = declaration, said
                 state = after
                 del left[name]

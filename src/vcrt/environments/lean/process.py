@@ -1,7 +1,8 @@
 """Running one Lean process on one source text, within limits on wall-clock time and memory.
 
-Promises that no process outlives the call. Not covered: which ``lean`` it is, what its output means, and the memory of
-a process where the system does not tell it (anywhere but Linux) or that a wrapper script started.
+Promises that no process outlives the call, and that each is confined (see :mod:`vcrt.environments.lean.confinement`).
+Not covered: which ``lean`` it is, what its output means, and the memory of a process where the system does not tell it
+(anywhere but Linux) or that a wrapper script started.
 """
 
 from __future__ import annotations
@@ -15,9 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from vcrt.environments.lean.protection import (
+    COMMAND_THREADS,
+    UNKNOWN,
+    Needs,
+    bounds,
+    confined,
+    empty_environment,
+)
+
 #: Prints one JSON message a line, as soon as it is known. Without a limit on errors Lean drops those after the
 #: hundredth, which would turn refusals into acceptances; with one thread it prints nothing before the end.
 _OPTIONS = ("--json", "--stdin", "-j2", "-DmaxErrors=100000000")
+
+#: The most that a Lean process may print, in bytes: a batch of 240 replays prints about one million.
+MAX_OUTPUT_BYTES = 1 << 28
 
 #: How often the memory of a process is looked at.
 SECONDS_BETWEEN_LOOKS = 0.25
@@ -38,21 +51,28 @@ def run_lean(
     seconds: float,
     max_heartbeats: int,
     max_memory_mb: float,
+    needs: Needs = UNKNOWN,
 ) -> Output:
     """Feed ``source`` to ``lean`` and read its messages; kills it after ``seconds``, or above ``max_memory_mb``.
 
+    ``needs`` are the files that the command needs; without any, it may read what the user may.
     ``max_heartbeats`` is Lean's own limit on the work for one declaration, in thousands of allocations.
     """
+    # Two threads compute.
+    limits = bounds(
+        needs, cpu_seconds=2 * seconds, max_memory_mb=max_memory_mb, threads=COMMAND_THREADS
+    )
     # From a file, not a pipe: one that is not emptied at once would have to be fed while the process is watched.
     with TemporaryFile() as file:
         file.write(source.encode())
         file.seek(0)
         with subprocess.Popen(
-            [*command, *_OPTIONS, f"-DmaxHeartbeats={max_heartbeats}"],
+            confined([*command, *_OPTIONS, f"-DmaxHeartbeats={max_heartbeats}"], limits),
             stdin=file,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            env=empty_environment(),
         ) as process:
             try:
                 out, err, failure = _watch(process, seconds, max_memory_mb)

@@ -104,7 +104,10 @@ class Prefixes:
             return
         request = {"proof": self._proof(self._program)}
         if not self._run(elaborators, request, self._read_proof, seconds):
-            texts = ["".join(map(part_text, self._parts(s))) for s in self._sequences]
+            texts = [
+                ["".join(map(part_text, self._parts(s))), self._theorem(self._program, s)]
+                for s in self._sequences
+            ]
             self._run(elaborators, {"texts": texts}, self._read_texts, seconds)
 
     def _run(
@@ -155,12 +158,19 @@ class Prefixes:
             self._rendered.end(complete=complete),
         ]
 
+    def _theorem(self, program: Tactics, sequence: _Sequence) -> str:
+        """The theorem that a sequence proves, by its name for Lean; empty for a part of a proof."""
+        names = self._rendered.names
+        complete = is_complete(program, sequence)
+        return names[program.statement.name] if complete else ""
+
     def _proof(self, program: Tactics) -> dict[str, Any]:
         """The request for a proof."""
         end = self._rendered.end(complete=True)
         closing = tuple(line for line in end if line.role == "closing")
         steps = [self._rendered.step(k) for k in range(len(program.steps))]
         return {
+            "name": self._rendered.names[program.statement.name],
             "start": part_text(self._root.part),
             "steps": [part_text(step) for step in steps],
             "closing": part_text(closing),
@@ -279,6 +289,7 @@ def _declarations(prefix: _Prefix) -> list[Any]:
         part_text(prefix.part),
         guarded,
         prefix.part[1].text.split()[-1] if known else "",
+        [line.text.split()[-1] for line in prefix.part if line.role == "axioms"],
         longer,
     ]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from vcrt.environments.lean.grammar import FIELDS, KEYWORDS, VOCABULARY, is_name
 from vcrt.errors import MalformedInputError
@@ -47,6 +46,7 @@ _RESERVED = frozenset(
         *("sorry", "suffices", "then", "theorem", "unless", "using", "where", "with"),
     )
 )
+_NOT_FREE = _RESERVED | _NAMING
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,13 +106,15 @@ def spelling_of(texts: Sequence[str]) -> Spelling:
         words.update(part for word in _DOTTED.findall(unified) for part in word.split("."))
         found.note(_TOKEN.findall(unified))
     aliases: dict[str, str] = {}
+    numbers: dict[str, int] = {}
     for name in dict.fromkeys(found.names):
         if is_name(name) or name in VOCABULARY or name in _RESERVED or name == "_":
             continue
         letters = re.sub(r"[^A-Za-z]", "", name)[:12] or "v"
-        number = 1
+        number = numbers.get(letters, 1)
         while f"{letters}{number}" in words:
             number += 1
+        numbers[letters] = number
         aliases[name] = f"{letters}{number}"
         words.add(aliases[name])
     return Spelling(aliases=aliases, types=frozenset(found.types), members=frozenset(found.members))
@@ -146,12 +148,15 @@ class _Binders:
 
 
 def _run_of_words(tokens: Sequence[str], start: int) -> list[str]:
-    run = []
-    for token in islice(tokens, start, None):
-        if not re.fullmatch(_WORD, token) or token in _RESERVED:
-            break
-        run.append(token)
-    return run
+    end = start
+    # By index: to skip to the start, or to copy from it, would take time for every token before or behind.
+    while end < len(tokens) and _is_free_word(tokens[end]):
+        end += 1
+    return list(tokens[start:end])
+
+
+def _is_free_word(token: str) -> bool:
+    return re.fullmatch(_WORD, token) is not None and token not in _NOT_FREE
 
 
 def _unified(text: str) -> str:

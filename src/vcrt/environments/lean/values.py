@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from vcrt.environments.lean.embedded import LIBRARIES
 
 _Address = Callable[..., int]
+#: The parts of a Lean name, from the outside in.
+Parts: TypeAlias = tuple[str | int, ...]
 #: An object starts with its count (4 bytes), its size (2), its number of fields (1) and its tag (1).
 _HEADER = 8
 _WORD = 8
 _CLOSURE_TAG = 245
 _ARRAY_TAG = 246
 _LARGEST_CONSTRUCTOR_TAG = 244
+_STRING_NAME = 1
 
 
 class Value:
@@ -136,6 +140,31 @@ def empty_array() -> Value:
     return Value(address)
 
 
+def listed(items: Sequence[Value]) -> Value:
+    """A list."""
+    made = number(0)
+    for item in reversed(items):
+        made = construct(1, item, made)
+    return made
+
+
+def elements(items: Value) -> Iterator[Value]:
+    """The elements of a list."""
+    while items.num_fields:
+        yield items.field(0)
+        items = items.field(1)
+
+
+def name_parts(name: Value) -> Parts:
+    """The parts of a name."""
+    parts: list[str | int] = []
+    while name.num_fields:
+        last = name.field(1)
+        parts.append(last.text() if name.tag == _STRING_NAME else last.number())
+        name = name.field(0)
+    return tuple(reversed(parts))
+
+
 def _object(size: int, *, fields: int, tag: int) -> int:
     address = Value.allocate(size)
     ctypes.c_uint64.from_address(address).value = 1 | size << 32 | fields << 48 | tag << 56
@@ -190,7 +219,9 @@ class Library:
         return Value.shared(ctypes.c_size_t.in_dll(self._main, name).value)
 
     def string(self, text: str) -> Value:
-        """A Lean string."""
+        """A Lean string; raises ``ValueError`` for what would end one early."""
+        if "\0" in text:
+            raise ValueError("a text with a NUL")
         return Value(self._string(text.encode()))
 
     def name(self, *parts: str) -> Value:

@@ -28,29 +28,55 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from vcrt.environments.lean.confinement import (
+    bounds_from,
+    confine,
+    refuse_calls,
+    refuse_threads,
+)
 from vcrt.environments.lean.declarations import Answer, Declarations, Node
 from vcrt.environments.lean.elaborator import Elaborator, Said, State
 from vcrt.environments.lean.kernel import KernelDeclarations
 from vcrt.environments.lean.proofs import HOOK, HOOK_SYNTAX, Moment, Proofs, Stage, tactics
-from vcrt.environments.lean.values import Library
+from vcrt.environments.lean.recheck import Rechecker, Unsound
+from vcrt.environments.lean.values import Library, Parts
 
 
-def serve(folder: Path, requests: IO[str], answers: IO[str]) -> None:
+def serve(elaborator: Elaborator, requests: IO[str], answers: IO[str]) -> None:
     """Answer requests until there are no more."""
-    elaborator = Elaborator(Library(folder))
     proofs = Proofs(elaborator)
     prelude, options = json.loads(requests.readline())
     state, said = elaborator.run(elaborator.empty_state(), prelude + HOOK_SYNTAX + options)
     _send(answers, said)
+    plain: set[Parts] = set()
     for line in requests:
-        request = json.loads(line)
-        if "proof" in request:
-            proof = _Proof(proofs, state, request["proof"])
-            _send(answers, proof.answer() if proof.readable else None)
-        elif "texts" in request:
-            _send(answers, [elaborator.run(state, text)[1] for text in request["texts"]])
-        else:
-            _send(answers, _declarations(Declarations(elaborator, state), request))
+        rechecker = Rechecker(elaborator, state, plain)
+        answer, unsound = None, None
+        try:
+            answer = _answer(proofs, state, rechecker, json.loads(line))
+        except Unsound as problem:
+            unsound = str(problem)
+        counts = [rechecker.num_declarations, rechecker.num_kernel_checks]
+        _send(answers, {"answer": answer, "unsound": unsound, "rechecked": counts})
+
+
+def _answer(proofs: Proofs, state: State, rechecker: Rechecker, request: dict[str, Any]) -> object:
+    elaborator = proofs.elaborator
+    if "proof" in request:
+        proof = _Proof(proofs, state, rechecker, request["proof"])
+        return proof.answer() if proof.readable else None
+    if "texts" in request:
+        return [_text(elaborator, state, rechecker, *each) for each in request["texts"]]
+    return _declarations(Declarations(elaborator, state, rechecker), request)
+
+
+def _text(
+    elaborator: Elaborator, state: State, rechecker: Rechecker, text: str, name: str
+) -> list[Said]:
+    after, said = elaborator.run(state, text)
+    if name and not _failed(said):
+        rechecker.check(after, name, said)
+    return said
 
 
 def _declarations(declarations: Declarations, request: dict[str, Any]) -> Answer | None:
@@ -63,9 +89,13 @@ def _declarations(declarations: Declarations, request: dict[str, Any]) -> Answer
 class _Proof:
     """One proof: the tactics of its steps as branches from the hook."""
 
-    def __init__(self, proofs: Proofs, state: State, request: dict[str, Any]) -> None:
+    def __init__(
+        self, proofs: Proofs, state: State, rechecker: Rechecker, request: dict[str, Any]
+    ) -> None:
         self._proofs = proofs
         self._state = state
+        self._rechecker = rechecker
+        self._name = request["name"]
         self._tree = request["tree"]
         start, steps, closing = request["start"], request["steps"], request["closing"]
         begun = f"{start}  {HOOK}\n"
@@ -124,12 +154,15 @@ class _Proof:
         """What Lean says to the start and to the rest of a proof whose steps have led to ``moment``."""
         # The goals at the start were printed before.
         state, said = self._proofs.finish(self._state, self._theorem, moment, self._closing)
+        failed = _failed(said)
         first = self._num_start_lines + 2 + 2 * len(self._steps)
         start = [each for each in said if each[0] < first]
         end = _moved([each for each in said if each[0] >= first], 1 - first)
         for question in self._questions:
             state, more = self._proofs.elaborator.run_command(state, question)
             end += _moved(more, self._num_end_lines)
+        if not failed:
+            self._rechecker.check(state, self._name, end)
         return [start, end]
 
 
@@ -147,11 +180,16 @@ def _send(answers: IO[str], value: object) -> None:
 
 
 def main() -> None:
-    """Serve standard input and output; whatever Lean itself prints goes to standard error."""
+    """Serve standard input and output, confined; whatever Lean itself prints goes to standard error."""
+    report = confine(bounds_from(sys.argv[1]))
     own = os.dup(1)
     os.dup2(2, 1)
     with open(own, "w", encoding="utf-8") as answers, open(0, encoding="utf-8") as requests:
-        serve(Path(sys.argv[1]), requests, answers)
+        elaborator = Elaborator(Library(Path(sys.argv[2])))
+        # Lean has started its threads; not a word of a request has been read.
+        refuse_threads(report)
+        refuse_calls(report, "worker")
+        serve(elaborator, requests, answers)
         answers.flush()
         # Lean's threads and static values are not made to be taken down one by one.
         os._exit(0)

@@ -1,0 +1,238 @@
+"""What a Lean process is kept from, and by what: limits of the system, Landlock, seccomp, no capabilities.
+
+A process confines itself before it has read any text of others, for good, and all that it starts. Every protection that
+the system does not have is named in the :class:`Report`; nothing is assumed. Imports only the standard library and
+``system_calls``, as it is used by a process without any other package. Not covered: the wall clock and the memory that
+is in use, which the process that waits for an answer looks after.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import struct
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from vcrt.environments.lean import system_calls
+
+#: Numbers of Landlock's system calls, the same on every machine.
+_CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
+_ASK_VERSION, _PATH_BENEATH = 1, 1
+_EXECUTE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 2, 1 << 3
+#: Rights to files in the first version, and those that versions 2, 3 and 5 brought.
+_RIGHTS, _MORE_RIGHTS = (1 << 13) - 1, ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15))
+_NETWORK, _NETWORK_VERSION = 0b11, 4
+_SCOPES, _SCOPES_VERSION = 0b11, 6
+_CAPABILITY_VERSION = 0x20080522
+#: To read files that belong to others, as root may: which files, Landlock says.
+_READ_SEARCH = 1 << 2
+_SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
+_SYSTEM_FILES = (
+    *("/etc/ld.so.cache", "/dev/null", "/dev/urandom", "/proc/meminfo", "/proc/cpuinfo"),
+    *("/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu/online"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a process may use: bytes of address space and of a file, seconds of the processor, open files.
+
+    ``readable`` are files and folders that it may read besides the system's libraries, and ``programs`` those that it
+    may start in its own place; no ``readable`` means that what it needs is not known, and that its files are not
+    restricted.
+    """
+
+    address_space: int
+    cpu_seconds: int
+    readable: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    file_bytes: int = 1 << 20
+    open_files: int = 64
+
+    def text(self) -> str:
+        """As one argument of a command; :func:`bounds_from` reads it."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The protections that are in force, and those that are not, with the reason."""
+
+    in_force: dict[str, str]
+    absent: dict[str, str]
+
+
+def bounds_from(text: str) -> Bounds:
+    """The bounds in an argument."""
+    value = json.loads(text)
+    return Bounds(**{**value, **{key: tuple(value[key]) for key in ("readable", "programs")}})
+
+
+def confine(bounds: Bounds) -> Report:
+    """Take from this process all that it does not need to start Lean."""
+    report = Report({}, {})
+    limits = {
+        "address space": (resource.RLIMIT_AS, bounds.address_space),
+        "processor time": (resource.RLIMIT_CPU, bounds.cpu_seconds),
+        "file size": (resource.RLIMIT_FSIZE, bounds.file_bytes),
+        "open files": (resource.RLIMIT_NOFILE, bounds.open_files),
+        "core dumps": (resource.RLIMIT_CORE, 0),
+    }
+    for name, (kind, value) in limits.items():
+        _note(report, name, _limited(kind, value), f"at most {value:,}")
+    if bounds.readable:
+        _note(report, "private folder", _leave_folders(), "empty, and not there for others")
+    else:
+        report.absent["private folder"] = (
+            "a script may look for things in the one it was started in"
+        )
+    _note(report, "privileges", _drop_capabilities(), "no capability but to read")
+    version = _landlock_version()
+    if not bounds.readable:
+        report.absent["files"] = "what this lean command needs is not known"
+    else:
+        problem = _restrict_files(version, bounds)
+        _note(
+            report, "files", problem, f"Landlock {version}: reads Lean and Python, writes nothing"
+        )
+    return report
+
+
+def refuse_calls(report: Report, phase: system_calls.Phase) -> None:
+    """Have the system refuse the calls that nothing needs from now on."""
+    problem: str | None = "only on Linux"
+    if sys.platform == "linux":
+        problem = system_calls.install(os.uname().machine, phase)
+    for kind in system_calls.REFUSED[phase]:
+        _note(report, kind, problem, "seccomp")
+
+
+def refuse_threads(report: Report) -> None:
+    """No further thread or process of this user may start (root is exempt: its calls are refused all the same)."""
+    _note(report, "threads", _limited(resource.RLIMIT_NPROC, 0), "no further ones")
+
+
+def main() -> None:
+    """``python ... BOUNDS COMMAND...``: run a command confined; with no command, print the report."""
+    bounds = bounds_from(sys.argv[1])
+    report = confine(bounds)
+    command = sys.argv[2:]
+    if command:
+        refuse_calls(report, "command" if bounds.readable else "script")
+        os.execv(command[0], command)
+    if bounds.readable:
+        refuse_threads(report)
+    refuse_calls(report, "worker" if bounds.readable else "script")
+    print(json.dumps(asdict(report)))
+
+
+def _note(report: Report, name: str, problem: str | None, means: str) -> None:
+    if problem is None:
+        report.in_force[name] = means
+    else:
+        report.absent[name] = problem
+
+
+def _limited(kind: int, value: int) -> str | None:
+    """Lower a limit for good; what is wrong, or None."""
+    _, hard = resource.getrlimit(kind)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    try:
+        resource.setrlimit(kind, (value, value))
+    except (OSError, ValueError) as error:
+        return f"the system refuses the limit: {error}"
+    return None
+
+
+def _leave_folders() -> str | None:
+    """Work in a folder that is gone: nobody finds it, nothing can be put into it, and nothing of it is left behind."""
+    try:
+        folder = tempfile.mkdtemp(prefix="vcrt-lean-")
+        os.chdir(folder)
+        Path(folder).rmdir()
+    except OSError as error:
+        return f"no folder could be made: {error}"
+    return None
+
+
+def _drop_capabilities() -> str | None:
+    if sys.platform != "linux":
+        return "only on Linux"
+    header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
+    kept = _READ_SEARCH if os.geteuid() == 0 else 0
+    data = struct.pack("=6I", kept, kept, 0, 0, 0, 0)
+    if ctypes.CDLL(None, use_errno=True).capset(header, data):
+        return f"capset failed with error {ctypes.get_errno()}"
+    return None
+
+
+def _landlock_version() -> int:
+    """0 where there is none."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, int(ctypes.CDLL(None).syscall(_CREATE, None, 0, _ASK_VERSION)))
+
+
+def _restrict_files(version: int, bounds: Bounds) -> str | None:
+    if version < 1:
+        return "no Landlock on this system"
+    library = ctypes.CDLL(None, use_errno=True)
+    handled = _RIGHTS | sum(right for since, right in _MORE_RIGHTS if version >= since)
+    network = _NETWORK if version >= _NETWORK_VERSION else 0
+    scopes = _SCOPES if version >= _SCOPES_VERSION else 0
+    words = struct.pack("=QQQ", handled, network, scopes)
+    size = 24 if scopes else 16 if network else 8
+    ruleset = library.syscall(_CREATE, words, size, 0)
+    if ruleset < 0:
+        return f"Landlock failed with error {ctypes.get_errno()}"
+    try:
+        reading = (*_SYSTEM_LIBRARIES, *_SYSTEM_FILES, *_loaded_from(), *bounds.readable)
+        for path in reading:
+            _allow(library, ruleset, path, _READ_FILE | _READ_DIR)
+        for path in bounds.programs:
+            _allow(library, ruleset, path, _READ_FILE | _READ_DIR | _EXECUTE)
+        if bounds.programs:
+            for path in _loaded_from(loader=True):
+                _allow(library, ruleset, path, _READ_FILE | _EXECUTE)
+        if library.prctl(38, 1, 0, 0, 0) or library.syscall(_RESTRICT, ruleset, 0):
+            return f"Landlock failed with error {ctypes.get_errno()}"
+    finally:
+        os.close(ruleset)
+    return None
+
+
+def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
+    """A path that is not there needs no right."""
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if not os.path.isdir(path):
+            rights &= _READ_FILE | _EXECUTE
+        rule = struct.pack("=Qi", rights, descriptor)
+        library.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _loaded_from(*, loader: bool = False) -> set[str]:
+    """The folders of the libraries in this process, wherever the system keeps them; or the ``loader`` itself."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return set()
+    files = {line.split(None, 5)[5] for line in maps.splitlines() if line.count("/") > 1}
+    if loader:
+        return {file for file in files if os.path.basename(file).startswith("ld")}
+    return {os.path.dirname(file) for file in files if ".so" in os.path.basename(file)}
+
+
+if __name__ == "__main__":
+    main()

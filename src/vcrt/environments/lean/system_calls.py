@@ -1,0 +1,204 @@
+"""The seccomp filter of a Lean process: which system calls the kernel refuses it, as a program of the kernel's own.
+
+Not refused is what computing needs: memory, threads, time, reading what is open. Covers Linux on x86-64 and aarch64.
+Imports only the standard library, as it is used by a process without any other package.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Literal, TypeAlias
+
+#: Numbers on x86-64 and on aarch64; None where there is no such call.
+Numbers: TypeAlias = tuple[int | None, int | None]
+#: What follows the filter: a script that may start programs, a program that takes this one's place, or this very one.
+Phase: TypeAlias = Literal["script", "command", "worker"]
+#: What no process of each kind can do.
+REFUSED: dict[Phase, tuple[str, ...]] = {
+    "script": ("network",),
+    "command": ("network", "other processes", "writing"),
+    "worker": ("network", "other processes", "writing", "other programs"),
+}
+#: Networks, and what changes the system, other processes or the rights of this one.
+_ALWAYS: dict[str, Numbers] = {
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
+    "sendto": (44, 206),
+    "sendmsg": (46, 211),
+    "sendmmsg": (307, 269),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+    "pidfd_open": (434, 434),
+    "pidfd_getfd": (438, 438),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsmount": (432, 432),
+    "mount_setattr": (442, 442),
+    "open_by_handle_at": (304, 265),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "kexec_load": (246, 104),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "sethostname": (170, 161),
+    "memfd_create": (319, 279),
+}
+#: Refused as unknown, so that the C library goes on with the older call, whose arguments the filter can see.
+_UNKNOWN: dict[str, Numbers] = {"clone3": (435, 435), "openat2": (437, 437)}
+#: Refused to a program that starts no process and writes no file.
+_ALONE: dict[str, Numbers] = {
+    "fork": (57, None),
+    "vfork": (58, None),
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "creat": (85, None),
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+}
+#: Refused once the program itself runs: it starts no other, and raises none of its limits.
+_LAST: dict[str, Numbers] = {
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "setrlimit": (160, 164),
+}
+_CLONE: Numbers = (56, 220)
+_OPEN: Numbers = (2, None)
+_OPENAT: Numbers = (257, 56)
+_PRLIMIT: Numbers = (302, 261)
+_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+
+_CLONE_THREAD = 0x10000
+#: O_WRONLY, O_RDWR, O_CREAT and O_TRUNC.
+_WRITING = 0x1 | 0x2 | 0x40 | 0x200
+_OTHER_CALLS = 0x40000000
+_NOT_PERMITTED, _NOT_KNOWN = 1, 38
+
+_LOAD, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _FAIL = 0x7FFF0000, 0x00050000
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_PR_SET_NO_NEW_PRIVS, _SET_FILTER, _SPECULATION_ALLOWED = 38, 1, 4
+_SECCOMP: Numbers = (317, 277)
+
+
+def program(machine: str, phase: Phase) -> bytes:
+    """The filter for ``machine`` (as ``os.uname`` calls it) and what follows it.
+
+    Raises ``KeyError`` for a machine that it does not know.
+    """
+    column, architecture = _ARCHITECTURES[machine]
+    code = [
+        _instruction(_LOAD, _ARCHITECTURE),
+        # Calls of a 32-bit program have other numbers.
+        _instruction(_JUMP_EQUAL, architecture, otherwise=0, then=1),
+        _fail(_NOT_PERMITTED),
+        _instruction(_LOAD, _NUMBER),
+        _instruction(_JUMP_GREATER_EQUAL, _OTHER_CALLS, then=0, otherwise=1),
+        _fail(_NOT_PERMITTED),
+    ]
+
+    def refuse(numbers: Numbers, error: int) -> None:
+        number = numbers[column]
+        if number is not None:
+            code.extend([_instruction(_JUMP_EQUAL, number, then=0, otherwise=1), _fail(error)])
+
+    def refuse_if(numbers: Numbers, offset: int, bits: int, *, are_set: bool) -> None:
+        number = numbers[column]
+        if number is None:
+            return
+        then, otherwise = (0, 1) if are_set else (1, 0)
+        code.extend(
+            [
+                _instruction(_JUMP_EQUAL, number, then=0, otherwise=4),
+                _instruction(_LOAD, _ARGUMENTS + offset),
+                _instruction(_JUMP_SET, bits, then=then, otherwise=otherwise),
+                _fail(_NOT_PERMITTED),
+                _instruction(_LOAD, _NUMBER),
+            ]
+        )
+
+    for numbers in _ALWAYS.values():
+        refuse(numbers, _NOT_PERMITTED)
+    if phase != "script":
+        for numbers in _ALONE.values():
+            refuse(numbers, _NOT_PERMITTED)
+        for numbers in _UNKNOWN.values():
+            refuse(numbers, _NOT_KNOWN)
+        refuse_if(_CLONE, 0, _CLONE_THREAD, are_set=False)
+        refuse_if(_OPEN, 8, _WRITING, are_set=True)
+        refuse_if(_OPENAT, 16, _WRITING, are_set=True)
+    if phase == "worker":
+        for numbers in _LAST.values():
+            refuse(numbers, _NOT_PERMITTED)
+        # Who only reads a limit passes no address of a new one; an address has two halves.
+        refuse_if(_PRLIMIT, 16, 0xFFFFFFFF, are_set=True)
+        refuse_if(_PRLIMIT, 20, 0xFFFFFFFF, are_set=True)
+    code.append(_instruction(_RETURN, _ALLOW))
+    return b"".join(code)
+
+
+def install(machine: str, phase: Phase) -> str | None:
+    """Put the filter in force for this process and all that comes of it; what is wrong, or None."""
+    try:
+        code = program(machine, phase)
+    except KeyError:
+        return f"no filter for {machine}"
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        return "the system does not let a process give up privileges"
+    buffer = ctypes.create_string_buffer(code)
+    # The structure holds a count of 8-byte instructions and, after padding, their address.
+    header = struct.pack("=HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
+    number = _SECCOMP[_ARCHITECTURES[machine][0]]
+    if library.syscall(number, _SET_FILTER, _SPECULATION_ALLOWED, header):
+        return f"seccomp failed with error {ctypes.get_errno()}"
+    return None
+
+
+def _instruction(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, then, otherwise, value)
+
+
+def _fail(error: int) -> bytes:
+    return _instruction(_RETURN, _FAIL | error)

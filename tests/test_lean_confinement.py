@@ -1,0 +1,241 @@
+"""What a Lean process cannot do, tried by processes that confine themselves; and what it was started with."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vcrt.environments.contract import ReplayRequest
+from vcrt.environments.lean import inprocess, system_calls
+from vcrt.environments.lean.confinement import bounds_from
+from vcrt.environments.lean.environment import LeanEnvironment
+from vcrt.environments.lean.inprocess import Elaborators, Rechecked, WorkerBroken
+from vcrt.environments.lean.protection import (
+    UNKNOWN,
+    Needs,
+    bounds,
+    empty_environment,
+    lean_needs,
+    protections,
+    python_needs,
+)
+from vcrt.environments.lean.toolchain import find_toolchain
+
+SOURCE = str(Path(inprocess.__file__).parents[3])
+NEEDS = python_needs()
+IN_FORCE = protections(NEEDS).in_force
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+
+def needs_guard(*names):
+    missing = [name for name in names if name not in IN_FORCE]
+    return pytest.mark.skipif(bool(missing), reason=f"this system has no protection of {missing}")
+
+
+def confined(code: str, *, needs: Needs = NEEDS, phase: str = "worker", **changes) -> str:
+    """What a confined process prints; ``code`` has ``os`` and ``tried``, which gives the name of an error."""
+    limits = replace(bounds(needs, cpu_seconds=1, max_memory_mb=100, threads=1), **changes)
+    program = (
+        "import sys; sys.path.append(sys.argv[2])\n"
+        "import os, socket, ctypes, signal, resource, time, threading\n"
+        "from vcrt.environments.lean import confinement as c\n"
+        "report = c.confine(c.bounds_from(sys.argv[1]))\n"
+        f"c.refuse_calls(report, {phase!r})\n"
+        "def tried(f, *a):\n"
+        "    try: return f(*a) and None\n"
+        "    except BaseException as e: return type(e).__name__\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program + code, limits.text(), SOURCE],
+        capture_output=True,
+        text=True,
+        env=empty_environment(),
+        check=False,
+        timeout=60,
+    )
+    return answer.stdout.strip() or f"exit {answer.returncode}: {answer.stderr[-200:]}"
+
+
+@needs_guard("files")
+def test_it_reads_only_what_it_needs(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("a secret")
+    for path in (secret, "/etc/passwd", Path(SOURCE) / "vcrt" / "errors.py", "/proc/self/environ"):
+        assert confined(f"print(tried(open, {str(path)!r}))") == "PermissionError"
+    assert confined(f"print(tried(os.listdir, {str(tmp_path)!r}))") == "PermissionError"
+    assert confined("import decimal; print(decimal.Decimal(1))") == "1"
+    readable = replace(NEEDS, readable=(*NEEDS.readable, str(tmp_path)))
+    assert confined(f"print(open({str(secret)!r}).read())", needs=readable) == "a secret"
+
+
+@needs_guard("writing")
+def test_it_writes_nothing(tmp_path):
+    for path in (tmp_path / "new", "new"):
+        code = f"print(tried(open, {str(path)!r}, 'w'), tried(os.mkdir, {str(path)!r}))"
+        assert set(confined(code).split()) <= {"PermissionError", "FileNotFoundError"}
+    assert not list(tmp_path.iterdir())
+    code = f"print(tried(os.chmod, {str(tmp_path)!r}, 0), tried(os.utime, {str(tmp_path)!r}))"
+    assert confined(code) == "PermissionError PermissionError"
+
+
+@needs_guard("network")
+@pytest.mark.parametrize("phase", ["script", "command", "worker"])
+def test_it_has_no_network(phase):
+    code = "print(*[tried(socket.socket, k) for k in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)])"
+    assert confined(code, phase=phase) == " ".join(["PermissionError"] * 3)
+
+
+@needs_guard("other processes", "other programs")
+def test_it_starts_no_process_and_hurts_none():
+    code = f"print(tried(os.fork), tried(os.kill, {os.getpid()}, 0), tried(os.execv, '/bin/true', ['x']))"
+    assert confined(code) == "PermissionError PermissionError PermissionError"
+    assert confined(
+        "t = threading.Thread(target=print, args=['a thread']); t.start(); t.join()"
+    ) == ("a thread")
+
+
+@needs_guard("other programs")
+def test_it_raises_no_limit():
+    code = "print(tried(resource.setrlimit, resource.RLIMIT_AS, (1 << 40, 1 << 40)))"
+    assert confined(code) in ("PermissionError", "ValueError")
+    lower = (
+        "print(tried(resource.setrlimit, resource.RLIMIT_CORE, (0, 0)), resource.getrlimit(0)[1])"
+    )
+    assert confined(lower).split()[0] in ("PermissionError", "ValueError")
+
+
+@needs_guard("address space", "processor time", "file size", "open files")
+def test_its_limits_hold():
+    assert confined("print(tried(bytearray, 1 << 31))", address_space=1 << 31) == "MemoryError"
+    assert confined("while True: pass", cpu_seconds=1).startswith(("exit -24", "exit -9"))
+    files = "print(tried(lambda: [os.open('/dev/null', 0) for _ in range(100)]))"
+    assert confined(files, open_files=20) == "OSError"
+    assert confined("print(*resource.getrlimit(resource.RLIMIT_FSIZE))") == "1048576 1048576"
+
+
+@needs_guard("private folder")
+def test_its_folder_is_its_own_and_leaves_nothing():
+    before = {path.name for path in Path("/tmp").glob("vcrt-lean-*")}
+    assert (
+        confined("print(os.listdir('/proc/self/cwd') if 0 else os.readlink('/proc/self/cwd'))")
+        != ""
+    )
+    assert {path.name for path in Path("/tmp").glob("vcrt-lean-*")} <= before
+
+
+def test_a_script_of_the_user_s_is_restricted_as_far_as_that_is_known():
+    report = protections(UNKNOWN)
+    assert {"files", "private folder"} <= report.absent.keys()
+    assert "network" in report.in_force or sys.platform != "linux"
+    assert confined("print(tried(open, '/etc/passwd'))", needs=UNKNOWN, phase="script") == "None"
+
+
+def test_only_a_program_of_its_own_has_needs_that_are_known(tmp_path):
+    script = tmp_path / "lean"
+    script.write_text("#!/bin/sh\n")
+    assert lean_needs(script) == UNKNOWN
+    assert lean_needs(tmp_path / "none") == UNKNOWN
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "lean"
+    program.write_bytes(b"\x7fELF more")
+    assert lean_needs(program) == Needs(readable=(str(tmp_path),), programs=(str(tmp_path),))
+
+
+def test_bounds_pass_as_text():
+    limits = bounds(NEEDS, cpu_seconds=1.5, max_memory_mb=2, threads=2)
+    assert bounds_from(limits.text()) == limits
+    assert limits.cpu_seconds == 32
+    assert limits.address_space == (2 << 30) + 4_000_000
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("phase", ["script", "command", "worker"])
+def test_a_filter_is_a_program_of_whole_instructions_whose_jumps_stay_inside(machine, phase):
+    code = system_calls.program(machine, phase)
+    assert len(code) % 8 == 0
+    steps = [code[i : i + 8] for i in range(0, len(code), 8)]
+    for index, step in enumerate(steps):
+        if step[0] & 7 == 5:
+            assert max(step[2], step[3]) + index + 1 < len(steps)
+    assert steps[-1][0] == 6
+
+
+@linux
+class TestWorker:
+    @pytest.fixture
+    def elaborators(self):
+        made = Elaborators(find_toolchain().libraries, max_heartbeats=5_000, max_memory_mb=700.0)
+        yield made
+        made.close()
+
+    def ask(self, elaborators, text, seconds=30.0):
+        request = {"texts": [[text, ""]]}
+        return elaborators.run(request, lambda answer: answer, cost=1, seconds=seconds)
+
+    def test_it_runs_with_all_of_it(self, elaborators, monkeypatch):
+        monkeypatch.setenv("VCRT_SECRET", "a secret")
+        assert self.ask(elaborators, "theorem a1 (p : Prop) (x : p) : p := x") == [[]]
+        place = Path(f"/proc/{elaborators.process}")
+        status = dict(line.split(":", 1) for line in (place / "status").read_text().splitlines())
+        assert b"SECRET" not in (place / "environ").read_bytes()
+        assert b"PATH" not in (place / "environ").read_bytes().replace(b"LD_LIBRARY_PATH", b"")
+        if "network" in IN_FORCE:
+            assert status["Seccomp"].strip() == "2"
+            assert status["NoNewPrivs"].strip() == "1"
+        if "privileges" in IN_FORCE:
+            assert int(status["CapEff"], 16) in (0, 4)
+        if "private folder" in IN_FORCE:
+            assert os.readlink(place / "cwd").endswith("(deleted)")
+        limit, _ = resource.prlimit(elaborators.process, resource.RLIMIT_AS)
+        assert limit < 10e9
+
+    def test_memory_that_runs_out_is_an_error_and_the_next_worker_is_whole(
+        self, elaborators, monkeypatch
+    ):
+        whole = inprocess.bounds
+        small = 2_500_000_000
+        monkeypatch.setattr(
+            inprocess, "bounds", lambda *a, **k: replace(whole(*a, **k), address_space=small)
+        )
+        monkeypatch.setattr(elaborators, "_max_memory_mb", 1e6)
+        with pytest.raises(WorkerBroken, match="exit status"):
+            self.ask(elaborators, "theorem a1 : False := " + "x " * 20_000_000)
+        monkeypatch.undo()
+        assert self.ask(elaborators, "theorem a1 (p : Prop) (x : p) : p := x") == [[]]
+
+    @pytest.mark.slow
+    def test_a_processor_s_time_that_runs_out_is_an_error(self, elaborators, monkeypatch):
+        whole = inprocess.bounds
+        monkeypatch.setattr(
+            inprocess, "bounds", lambda *a, **k: replace(whole(*a, **k), cpu_seconds=3)
+        )
+        long = "".join(f"theorem a{k} (p : Prop) (x : p) : p := x\n" for k in range(100_000))
+        with pytest.raises(WorkerBroken, match=r"exit status -(9|24)"):
+            self.ask(elaborators, long, seconds=100.0)
+
+
+class TestGuards:
+    def test_accepted_terms_are_counted(self):
+        environment = LeanEnvironment()
+        sample = environment.sample("cite", 3)
+        orders = ((0, 1, 2, 3), (3, 2, 1, 0))
+        found = environment.replay([ReplayRequest(sample, order) for order in orders])
+        steps = sum(len(replay.state_hashes) - 1 for replay in found)
+        counted = environment.guards().checked_again
+        assert counted["accepted terms"] == steps
+        assert 4 <= counted["kernel checks"] <= 3 * steps
+
+    def test_they_enter_nothing_that_is_hashed(self):
+        environment = LeanEnvironment()
+        assert "guards" not in json.dumps(environment.versions().to_json())
+        assert environment.guards().in_force == protections(find_toolchain().needs).in_force
+
+    def test_counts_add_up(self):
+        assert Rechecked(3, 2) + Rechecked(1, 1) - Rechecked(2, 0) == Rechecked(2, 3)
