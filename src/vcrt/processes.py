@@ -66,7 +66,7 @@ def _in_local_processes(
     died_before = False
     while unfinished:
         executor = ProcessPoolExecutor(
-            max_workers=min(jobs, len(unfinished)), initializer=_end_with, initargs=(os.getpid(),)
+            max_workers=min(jobs, len(unfinished)), initializer=end_with, initargs=(os.getpid(),)
         )
         try:
             futures: deque[Future[Result]] = deque(executor.submit(function, a) for a in unfinished)
@@ -162,8 +162,11 @@ def _imported(module: str, backend: Backend) -> Any:
         ) from failure
 
 
-def _end_with(parent: int) -> None:
-    """End this worker soon after its parent is gone: an orphan would go on writing where others may start."""
+def end_with(parent: int) -> None:
+    """End this process soon after ``parent``, its parent's id, is gone, or at once if it is gone already.
+
+    An orphan would go on writing where others may start.
+    """
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -20,6 +20,7 @@ from vcrt.cli import (
     running_commands,
     whole_commands,
 )
+from vcrt.cli.launched import Launcher, interrupt_once
 from vcrt.cli.system_errors import named_error
 from vcrt.errors import VcrtError
 from vcrt.memory import is_out_of_memory, out_of_memory
@@ -62,14 +63,43 @@ AFTER_INTERRUPTION = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command; exits with 2 after a named error and with 130 after an interruption."""
-    errors = Console(stderr=True)
+    """Run one command; exits with the error's code after a named error and with 130 after an interruption.
+
+    A process of `vcrt train --num-processes` leaves it to its launcher to say so.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    launcher = Launcher.of_this_process()
     # A termination is an interruption: workers are ended and nothing half-done is left.
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        signal.signal(
+            signal.SIGTERM, signal.default_int_handler if launcher is None else interrupt_once
+        )
+    if given == ["--version"]:
         print(f"vcrt {__version__}")
         return
+    errors = Console(stderr=True)
+    try:
+        named = _run(given)
+        if named is None:
+            return
+        if launcher is not None:
+            launcher.leave(named)
+        errors.print(f"[bold red]error:[/] {_escape(str(named))}", highlight=False, soft_wrap=True)
+        sys.exit(named.exit_code)
+    except KeyboardInterrupt:
+        if launcher is None:
+            errors.print(
+                f"interrupted; {after_interruption(given)}", highlight=False, soft_wrap=True
+            )
+        sys.exit(130)
+    except Exception:
+        if launcher is None:
+            raise
+        launcher.leave_with_traceback()
+
+
+def _run(arguments: Sequence[str]) -> VcrtError | None:
+    """Run one command; the named error that it ended with, if any."""
     try:
         tyro.extras.subcommand_cli_from_dict(
             COMMANDS,
@@ -79,26 +109,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             args=arguments,
         )
     except VcrtError as error:
-        errors.print(f"[bold red]error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(error.exit_code)
+        return error
     except BrokenPipeError:
         # Whoever read the output has enough of it, as `head` does: what Python still holds goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        named = named_error(error)
-        errors.print(f"[bold red]error:[/] {_escape(str(named))}", highlight=False, soft_wrap=True)
-        sys.exit(named.exit_code)
+        return named_error(error)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        named = out_of_memory(error)
-        errors.print(f"[bold red]error:[/] {_escape(str(named))}", highlight=False, soft_wrap=True)
-        sys.exit(named.exit_code)
-    except KeyboardInterrupt:
-        given = list(sys.argv[1:] if arguments is None else arguments)
-        errors.print(f"interrupted; {after_interruption(given)}", highlight=False, soft_wrap=True)
-        sys.exit(130)
+        return out_of_memory(error)
+    return None
 
 
 def after_interruption(arguments: Sequence[str]) -> str:

@@ -44,33 +44,45 @@ def train(
         trackers: Trackers that are told of every update: tensorboard, trackio and wandb write below
             EXPERIMENT/tracking and need no network; other trackers of accelerate are taken by name too.
     """
-    from vcrt.cli.launching import launch
+    from vcrt.cli.launching import launch, require_processes
     from vcrt.protocol.experiment import open_experiment
+    from vcrt.protocol.planned_training import require_trainable
     from vcrt.protocol.planned_training import train as run_training
     from vcrt.training.distributed import is_launched, launched_group
     from vcrt.training.frugality import Frugality
     from vcrt.training.tracking import require_trackers
 
+    if not is_launched():
+        require_processes(num_processes, sharded=sharded)
     opened = open_experiment(experiment)
+    jobs = _jobs_on_device(opened.plan, jobs)
     require_trackers(trackers)
     frugality = Frugality(
         prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
     )
-    if (num_processes > 1 or sharded) and not is_launched():
+    # Once here, not once in each process.
+    if num_processes > 1 and not is_launched() and require_trainable(opened, resume=resume):
         options = ["--resume"] if resume else []
         told = ["--trackers", *trackers] if trackers else []
         if prompts_at_a_time is not None:
             options += ["--prompts-at-a-time", str(prompts_at_a_time)]
         if gradient_checkpointing:
             options += ["--gradient-checkpointing"]
-        launch(["train", str(experiment), *options, *told], num_processes, sharded=sharded)
+        shared = f"--num-processes {num_processes}" + (" --sharded" if sharded else "")
+        remedy = f"go on from the last checkpoints with `vcrt train {experiment} {shared} --resume`"
+        launch(
+            ["train", str(experiment), *options, *told],
+            num_processes,
+            sharded=sharded,
+            remedy=remedy,
+        )
         return
     group = launched_group()
     console = plain_console(quiet=group.rank > 0)
     with showing_progress(console) as progress:
         digests = run_training(
             opened,
-            jobs=_jobs_on_device(opened.plan, jobs),
+            jobs=jobs,
             resume=resume,
             progress=progress,
             group=group,

@@ -23,6 +23,7 @@ import torch
 from vcrt.errors import RunError
 from vcrt.hashing import Json
 from vcrt.policy.backbone import Backbone, load_backbone
+from vcrt.policy.locking import verified
 from vcrt.policy.reference import where_it_is
 from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger, field_of
 from vcrt.protocol.plan import (
@@ -207,12 +208,25 @@ def device_of(plan: Plan) -> str:
 def planned_backbone(plan: Plan, *, device: str = "cpu") -> Backbone:
     """The plan's backbone on a device; raises :class:`RunError` if its locked files are not those that were planned."""
     backbone = load_backbone(plan.backbone)
+    _require_planned(plan, backbone.digest, backbone.revision)
+    backbone.model.to(device)
+    return backbone
+
+
+def require_planned_backbone(plan: Plan) -> None:
+    """Raise as :func:`planned_backbone` does if a file is missing or changed, without loading a language model."""
+    if plan.backbone.is_embedded:
+        planned_backbone(plan)
+        return
+    lock, _ = verified(plan.backbone)
+    _require_planned(plan, lock.digest, lock.revision)
+
+
+def _require_planned(plan: Plan, digest: str, revision: str | None) -> None:
+    both = ((digest, revision), (plan.backbone_digest, plan.backbone_revision))
     found, planned = (
         f"digest {digest}" + ("" if revision is None else f", revision {revision}")
-        for digest, revision in (
-            (backbone.digest, backbone.revision),
-            (plan.backbone_digest, plan.backbone_revision),
-        )
+        for digest, revision in both
     )
     if found != planned:
         raise RunError(
@@ -222,8 +236,6 @@ def planned_backbone(plan: Plan, *, device: str = "cpu") -> Backbone:
             expected=planned,
             remedy="restore the planned backbone and its lock, or make a new experiment with `vcrt plan`",
         )
-    backbone.model.to(device)
-    return backbone
 
 
 def load_sources(plan: Plan, dataset: Dataset, held_out: str) -> SourceSplit:

@@ -27,10 +27,11 @@ from vcrt.protocol.experiment import (
     open_experiment,
     planned_backbone,
     planned_dataset,
+    require_planned_backbone,
     require_same_code,
     unused_environments,
 )
-from vcrt.protocol.plan import PlannedRun
+from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.training.frugality import LAVISH, Frugality
 from vcrt.training.group import ALONE, Group
@@ -71,7 +72,7 @@ def train(
     with experiment.sole_writer() if group.rank == 0 else nullcontext():
         # Nobody reads the ledger before it has its one writer, nor after others have written on.
         group.wait()
-        pending = _pending(experiment, resume)
+        pending = _pending(experiment, resume, planned_backbone)
         group.wait()
         if pending and group.size > 1:
             _train_together(experiment, pending, group, progress, frugality, trackers)
@@ -80,10 +81,21 @@ def train(
         return _last_digests(experiment)
 
 
-def _pending(experiment: Experiment, resume: bool) -> list[PlannedRun]:
+def require_trainable(experiment: Experiment, *, resume: bool) -> int:
+    """How many runs :func:`train` would train; raises what each of several processes would raise before it trains.
+
+    For whoever starts them. Files are hashed and no language model is loaded.
+    """
+    with experiment.sole_writer():
+        return len(_pending(experiment, resume, require_planned_backbone))
+
+
+def _pending(
+    experiment: Experiment, resume: bool, require_backbone: Callable[[Plan], object]
+) -> list[PlannedRun]:
     plan = experiment.plan
     planned_dataset(plan, without=unused_environments(plan))
-    planned_backbone(plan)
+    require_backbone(plan)
     require_same_code(plan)
     finished = experiment.finished_runs()
     pending = [run for run in plan.runs if run.name not in finished]

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vcrt.policy.prompts import unwrapped
 from vcrt.policy.scoring import CausalModel
+from vcrt.processes import end_with
 from vcrt.training.group import ALONE, Group
 
 
@@ -88,9 +89,15 @@ class LaunchedGroup:
 
 
 def launched_group() -> Group:
-    """The group that a launcher made this process a part of; :data:`vcrt.training.group.ALONE` without one."""
+    """The group that a launcher made this process a part of; :data:`vcrt.training.group.ALONE` without one.
+
+    A process of `torchrun` or `accelerate launch` ends soon after its launcher from then on.
+    """
     if not is_launched():
         return ALONE
+    # Not for each parent: who starts ranks by hand may leave before them.
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        end_with(os.getppid())
     from accelerate import Accelerator
 
     return LaunchedGroup(Accelerator(cpu=not torch.cuda.is_available()))
