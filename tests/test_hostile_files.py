@@ -12,6 +12,7 @@ import sqlite3
 from contextlib import suppress
 from dataclasses import asdict
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -51,6 +52,7 @@ from vcrt.records.audit import read_rows as read_table
 from vcrt.records.dataset import POLICY_COLUMNS, open_dataset, read_audit
 from vcrt.records.freezing import make_dataset
 from vcrt.records.manifest import Manifest
+from vcrt.records.pages import unfolded_bytes
 from vcrt.records.policy_view import record_from_json, record_of_json
 from vcrt.records.stated import read_stated
 from vcrt.training.checkpoint import METRICS, TRAINER, WEIGHTS, load_checkpoint, save_checkpoint
@@ -354,6 +356,21 @@ def test_tables_that_unfold_to_gigabytes_are_refused_before_they_do(tmp_path):
     for columns in ({"record": ["a"], "record_id": ["a"]}, {"record_id": [1], "record": ["a"]}):
         with pytest.raises(DatasetError, match="other columns"):
             read_table(table(tmp_path / "t.parquet", **columns), POLICY_COLUMNS)
+
+
+def test_a_page_that_says_more_than_the_summary_is_refused(tmp_path):
+    drawn = np.random.default_rng(0).bytes(530_000).hex()
+    path = table(tmp_path / "t.parquet", record_id=["0" * 16], record=[drawn])
+    metadata = pq.ParquetFile(path).metadata
+    assert len(drawn) < unfolded_bytes(path, metadata) < 2 * len(drawn) + 1000
+    # The size of the dictionary's page, as four bytes of seven bits each, becomes the greatest of that length.
+    size = 2 * (len(drawn) + 4)
+    written = bytes((size >> shift) & 127 | (128 if shift < 21 else 0) for shift in (0, 7, 14, 21))
+    data = path.read_bytes()
+    assert data.count(written) >= 1
+    path.write_bytes(data.replace(written, b"\xfe\xff\xff\x7f", 1))
+    with pytest.raises(DatasetError, match="would unfold"):
+        read_table(path, ("record_id", "record"))
 
 
 def test_text_that_is_no_utf8_in_a_table_is_named(tmp_path, made):

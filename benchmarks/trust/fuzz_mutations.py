@@ -76,6 +76,7 @@ TOKENS: tuple[bytes, ...] = (
 )
 #: Sizes of what is made long, and how rarely.
 LONG = (1_000, 10_000, 100_000, 1_000_000)
+LONGEST = 4_000_000
 
 
 def mutated_bytes(data: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
@@ -109,9 +110,9 @@ def mutated_bytes(data: bytes, others: Sequence[bytes], rng: random.Random) -> b
         else:
             changed[place:place] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 9)))
     if rng.random() < 0.0005:
+        token = rng.choice(TOKENS)
         place = rng.randrange(len(changed) + 1)
-        changed[place:place] = rng.choice(TOKENS) * (rng.choice(LONG[:3]))
-        del changed[4_000_000:]
+        changed[place:place] = token * min(rng.choice(LONG), LONGEST // len(token))
     return bytes(changed)
 
 

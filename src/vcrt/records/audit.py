@@ -34,6 +34,7 @@ from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.orders import all_orders
 from vcrt.records.anonymise import Anonymised
 from vcrt.records.forms import CrossCheckForm, EpisodeForm, ReplayForm, VersionsForm
+from vcrt.records.pages import unfolded_bytes
 
 _EPISODE: TypeAdapter[Any] = TypeAdapter(EpisodeForm)
 _REPLAYS: TypeAdapter[Any] = TypeAdapter(list[ReplayForm])
@@ -174,7 +175,7 @@ def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
         size = path.stat().st_size
         with pq.ParquetFile(path, read_dictionary=list(columns)) as file:
             _require_columns(file.metadata.schema.to_arrow_schema(), columns, path)
-            _require_size(_unfolded(file.metadata), file.metadata.num_rows, size, path)
+            _require_size(unfolded_bytes(path, file.metadata), file.metadata.num_rows, size, path)
             table = file.read()
         _require_size(_spelled_out(table), table.num_rows, size, path)
         if any(column.null_count for column in table.columns):
@@ -201,12 +202,6 @@ def _require_columns(schema: pa.Schema, columns: tuple[str, ...], path: Path) ->
             found=", ".join(schema.names)[:500],
             expected=", ".join(columns),
         )
-
-
-def _unfolded(metadata: Any) -> int:
-    """How many bytes a file says that it holds."""
-    groups = range(metadata.num_row_groups)
-    return sum(metadata.row_group(place).total_byte_size for place in groups)
 
 
 def _spelled_out(table: pa.Table) -> int:
