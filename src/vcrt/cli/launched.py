@@ -49,12 +49,9 @@ class Launcher:
         sys.exit(error.exit_code)
 
     def leave_with_traceback(self) -> NoReturn:
-        """Leave after the unforeseen error that is being handled, with exit code 1, or 130 if it came of another's."""
+        """Leave with exit code 1 after the unforeseen error that is being handled; the launcher may interrupt this."""
         self._tell(1, traceback.format_exc())
-        try:
-            time.sleep(PATIENCE_S)
-        except KeyboardInterrupt:
-            sys.exit(130)
+        time.sleep(PATIENCE_S)
         sys.exit(1)
 
     def _tell(self, exit_code: int, text: str) -> None:

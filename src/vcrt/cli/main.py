@@ -79,7 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     errors = Console(stderr=True)
     try:
-        named = _run(given)
+        try:
+            named = _run(given)
+        except Exception:
+            # An interruption may come at any point of this too.
+            if launcher is None:
+                raise
+            launcher.leave_with_traceback()
         if named is None:
             return
         if launcher is not None:
@@ -92,10 +98,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"interrupted; {after_interruption(given)}", highlight=False, soft_wrap=True
             )
         sys.exit(130)
-    except Exception:
-        if launcher is None:
-            raise
-        launcher.leave_with_traceback()
 
 
 def _run(arguments: Sequence[str]) -> VcrtError | None:
