@@ -15,7 +15,7 @@ comma := ,
 add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt -e '.[dev,$(2)]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-integrations test-example bench-certify bench-update bench-gpu bench-coverage release audit lock lint format types clean
+.PHONY: help setup demo test test-slow test-integrations test-example bench-certify bench-update bench-gpu bench-coverage trust trust-long release audit lock lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
@@ -27,6 +27,8 @@ help:
 	@echo "make bench-gpu  an update of the paper's two models on a GPU, beside its floor, as JSON in benchmarks/results"
 	@echo "make bench-coverage  how often the intervals hold a known difference, for benchmarks/results and the report"
 	@echo "make test-example  the tests of the example package"
+	@echo "make trust      crashes, tampering, attacks on Lean, hostile files and load, in short; figures as JSON"
+	@echo "make trust-long the same in full: hours"
 	@echo "make release    the reproducible wheel and its bill of materials (CycloneDX), in dist"
 	@echo "make audit      known vulnerabilities of the locked packages; asks PyPI's advisory service"
 	@echo "make lock       resolve the locked packages again"
@@ -69,6 +71,13 @@ $(BENCH): $(DONE)
 $(INTEGRATIONS): $(DONE)
 	$(call add,integrations,trl$(comma)verifiers$(comma)tracking)
 	@touch $@
+
+# What holds against crashes, tampering, cheating proofs and hostile files, with counts.
+trust: $(DONE)
+	$(BIN)/python benchmarks/trust/run.py --short --output build/trust.json
+
+trust-long: $(DONE)
+	$(BIN)/python benchmarks/trust/run.py --long --output benchmarks/results/trust.json
 
 # What builds and examines a release stays out of the environment that it examines.
 $(RELEASE)/.installed: $(LOCK) constraints.txt

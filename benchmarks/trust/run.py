@@ -69,6 +69,7 @@ def main() -> None:
             if not part["passed"]:
                 failed.append(name)
             if options.output is not None:
+                options.output.parent.mkdir(parents=True, exist_ok=True)
                 text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
                 options.output.write_text(text, encoding="utf-8")
     for name in options.parts:
