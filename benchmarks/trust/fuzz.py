@@ -23,9 +23,10 @@ from fuzz_watch import run_target, to_json
 
 SHORT, LONG = 60_000, 1_000_000
 NOT_COVERED = [
+    "A hostile chat template can loop for long within its sandbox where the user chose --prompt-style chat.",
     "Seconds are those of the processor, not of the wall clock, because the machine is shared; a reader that stays "
     "outside Python for 60 seconds ends the process and counts as a failure.",
-    "Memory is the growth of one process over all inputs of a reader, which can have 500 MB more than at its start.",
+    "Memory is the growth of one process over all inputs of a reader; it can have 500 MB more than at its start.",
     "Tokenizers and weights are parsed by the tokenizers and safetensors libraries; here only the lock, the index, "
     "the configuration and checkpoints are given hostile bytes, and loading a whole model is tested on few.",
     "What a verifier does with a well-formed but large theory or algorithm input takes the time that it takes.",
