@@ -229,7 +229,7 @@ def _verified(path: Path) -> str:
 
 
 def _environment() -> LeanEnvironment:
-    return LeanEnvironment(limits=LIMITS)
+    return LeanEnvironment(limits=LIMITS, recheck=True)
 
 
 def in_this_process(monkeypatch) -> None:
@@ -289,11 +289,11 @@ class Raw:
     def judge(self, program: Program, sequences: Sequence[tuple[int, ...]]) -> list[Replay]:
         """Replays of a program that no grammar has seen."""
         jobs = [Job(label="attack", program=program, sequence=s) for s in sequences]
-        return judge_shared(self.toolchain, self.elaborators, jobs, self.limits)
+        return judge_shared(self.toolchain, self.elaborators, jobs, self.limits, recheck=True)
 
     def environment(self) -> object:
         """What Lean says in the environment that every episode starts from."""
-        request = {"texts": [[_QUESTIONS, ""]]}
+        request = {"texts": [[_QUESTIONS, ""]], "recheck": False}
         return self.elaborators.run(request, lambda answer: answer, cost=1, seconds=20)
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:

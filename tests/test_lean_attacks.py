@@ -45,7 +45,7 @@ ACCEPTED_BY_LEAN = {
 
 @pytest.fixture(scope="module")
 def environment():
-    return LeanEnvironment(limits=LIMITS)
+    return LeanEnvironment(limits=LIMITS, recheck=True)
 
 
 @pytest.fixture(scope="module")

@@ -176,7 +176,7 @@ class TestWorker:
         made.close()
 
     def ask(self, elaborators, text, seconds=30.0):
-        request = {"texts": [[text, ""]]}
+        request = {"texts": [[text, ""]], "recheck": True}
         return elaborators.run(request, lambda answer: answer, cost=1, seconds=seconds)
 
     def test_it_runs_with_all_of_it(self, elaborators, monkeypatch):
@@ -223,11 +223,15 @@ class TestWorker:
 
 class TestGuards:
     def test_accepted_terms_are_counted(self):
-        environment = LeanEnvironment()
+        plain = LeanEnvironment()
+        environment = plain.thorough()
         sample = environment.sample("cite", 3)
         orders = ((0, 1, 2, 3), (3, 2, 1, 0))
         found = environment.replay([ReplayRequest(sample, order) for order in orders])
         steps = sum(len(replay.state_hashes) - 1 for replay in found)
+        assert found == plain.replay([ReplayRequest(sample, order) for order in orders])
+        assert plain.guards().checked_again == {}
+        assert plain.versions() == environment.versions()
         counted = environment.guards().checked_again
         assert counted["accepted terms"] == steps
         assert 4 <= counted["kernel checks"] <= 3 * steps

@@ -23,6 +23,7 @@ from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.grammar import Step
 from vcrt.environments.lean.judging import Job, Limits, judge
 from vcrt.environments.lean.program import Declarations, read_program
+from vcrt.environments.lean.protection import UNKNOWN
 from vcrt.environments.lean.toolchain import Toolchain, find_toolchain
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json
@@ -447,7 +448,7 @@ class TestBrokenWorkers:
         lean = " ".join(f"'{part}'" for part in real.command)
         path.write_text(f"#!/bin/sh\nonce={folder}/once\n" + script.replace("$LEAN", lean))
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        return replace(real, command=(str(path),), origin="a broken one")
+        return replace(real, command=(str(path),), origin="a broken one", needs=UNKNOWN)
 
     @pytest.mark.parametrize(
         "script",

@@ -83,7 +83,7 @@ def through(
 
 def doors(form: str, folder: Path) -> dict[str, Any]:
     """The figures of every door."""
-    environment = LeanEnvironment(limits=LIMITS)
+    environment = LeanEnvironment(limits=LIMITS, recheck=True)
     in_this_process(SimpleNamespace(setattr=setattr))
     document = good_certificate()
     long = form == "long"

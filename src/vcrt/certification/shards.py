@@ -112,7 +112,7 @@ def certify_again(
     Gives the guards of the environment too, as they are afterwards.
     """
     with _naming(episodes[0].schema if episodes else ""):
-        environment = factory()
+        environment = factory().thorough()
         before = environment.versions()
         outcomes = _judged(environment, episodes, before, preset, backwards=True)
         after = environment.versions()
@@ -131,7 +131,7 @@ def evidence_again(
     Gives the versions before and after.
     """
     factory, episodes, backwards = work
-    environment = factory()
+    environment = factory().thorough()
     before = environment.versions()
     evidence = _evidence(environment, episodes, backwards=backwards)
     return (before, environment.versions()), evidence

@@ -197,7 +197,10 @@ def _verify_dataset(console: Console, dataset: Path, jobs: int) -> None:
     )
     for name, guards in agreement.guards.items():
         counts = ", ".join(f"{count} {what}" for what, count in guards.checked_again.items())
-        console.print(f"{name}: checked again by itself: {counts}", highlight=False, soft_wrap=True)
+        if counts:
+            console.print(
+                f"{name}: checked again by itself: {counts}", highlight=False, soft_wrap=True
+            )
         if guards.absent:
             missing = "; ".join(f"{what} ({why})" for what, why in guards.absent.items())
             console.print(f"{name}: not protected: {missing}", highlight=False, soft_wrap=True)

@@ -24,7 +24,7 @@ from vcrt.hashing import Json
 
 def lift_lean_files(console: Console, files: Sequence[Path], *, as_json: bool) -> None:
     """Report on the theorems of Lean files; raises if one cannot be read, or if nothing in them could be judged."""
-    environment = load_environment("lean")
+    environment = load_environment("lean").thorough()
     judged = refused = 0
     unread: list[MalformedInputError] = []
     documents: list[Json] = []

@@ -232,6 +232,10 @@ class Environment(ABC):
         """
         return [self.cross_check(episode) for episode in episodes]
 
+    def thorough(self) -> Environment:
+        """The same environment with every check that it can make a second time; answers the same. Default: itself."""
+        return self
+
     def guards(self) -> Guards:
         """What protects the verifier, and what this environment has checked again so far. Default: nothing."""
         return Guards()

@@ -42,6 +42,7 @@ class LeanEnvironment(BatchEnvironment):
 
     ``limits`` bounds what a replay may use; ``num_operations`` is the length of the sampled episodes. With ``kernel``,
     theorems and definitions are elaborated once an episode and then left to Lean's kernel, where that decides the same.
+    With ``recheck``, the kernel alone checks again what Lean accepts, which takes about a tenth of the time.
     """
 
     name: ClassVar[str] = "lean"
@@ -52,11 +53,17 @@ class LeanEnvironment(BatchEnvironment):
     canonicalizer: ClassVar[str] = "2"
 
     def __init__(
-        self, *, limits: Limits | None = None, num_operations: int = 4, kernel: bool = False
+        self,
+        *,
+        limits: Limits | None = None,
+        num_operations: int = 4,
+        kernel: bool = False,
+        recheck: bool = False,
     ) -> None:
         self.limits = Limits() if limits is None else limits
         self.num_operations = num_operations
         self.kernel = kernel
+        self.recheck = recheck
         self._rechecked = Rechecked()
 
     def versions(self) -> Versions:
@@ -95,9 +102,20 @@ class LeanEnvironment(BatchEnvironment):
         if elaborators is None:
             return self._replay_by_command(toolchain, jobs)
         before = elaborators.rechecked
-        replays = judge_shared(toolchain, elaborators, jobs, self.limits, kernel=self.kernel)
+        replays = judge_shared(
+            *(toolchain, elaborators, jobs, self.limits), kernel=self.kernel, recheck=self.recheck
+        )
         self._rechecked += elaborators.rechecked - before
         return replays
+
+    def thorough(self) -> LeanEnvironment:
+        """The same environment with ``recheck``."""
+        return LeanEnvironment(
+            limits=self.limits,
+            num_operations=self.num_operations,
+            kernel=self.kernel,
+            recheck=True,
+        )
 
     def guards(self) -> Guards:
         """What keeps a Lean process from doing harm here, and what its kernel alone has accepted again, without axioms.
@@ -111,7 +129,9 @@ class LeanEnvironment(BatchEnvironment):
             checked_again={
                 "accepted terms": self._rechecked.accepted,
                 "kernel checks": self._rechecked.kernel_checks,
-            },
+            }
+            if self.recheck
+            else {},
         )
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:

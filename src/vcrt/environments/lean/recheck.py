@@ -48,10 +48,14 @@ class _Progress:
 class Rechecker:
     """Checks what was declared after ``start``, the state behind the prelude, in the states of one request.
 
-    ``plain`` are constants of the prelude that are known to rest on no axiom; it is added to.
+    ``plain`` are constants of the prelude that are known to rest on no axiom; it is added to. Nothing is checked unless
+    it is ``asked`` for.
     """
 
-    def __init__(self, elaborator: Elaborator, start: State, plain: set[Parts]) -> None:
+    def __init__(
+        self, elaborator: Elaborator, start: State, plain: set[Parts], *, asked: bool
+    ) -> None:
+        self._asked = asked
         self._elaborator = elaborator
         self._start = elaborator.environment(start)
         self._plain = plain
@@ -64,7 +68,9 @@ class Rechecker:
 
         What Lean does not call free of axioms in ``said`` is not accepted anyway. Raises :class:`Unsound`.
         """
-        if not any(text == f"'{name}' does not depend on any axioms" for _, _, text in said):
+        if not self._asked or not any(
+            text == f"'{name}' does not depend on any axioms" for _, _, text in said
+        ):
             return
         environment = self._elaborator.environment(state)
         known = self._known.setdefault(name, [])

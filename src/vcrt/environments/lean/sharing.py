@@ -34,11 +34,13 @@ def judge_shared(
     limits: Limits,
     *,
     kernel: bool = False,
+    recheck: bool = False,
 ) -> list[Replay]:
     """The verdicts on ``jobs``, in order; one request to the worker for all jobs of a program.
 
     With ``kernel``, declarations are elaborated once and then left to the kernel where that decides the same (see
-    :mod:`vcrt.environments.lean.kernel`).
+    :mod:`vcrt.environments.lean.kernel`). With ``recheck``, the kernel alone must accept again what Lean accepts (see
+    :mod:`vcrt.environments.lean.recheck`).
     Raises :class:`vcrt.errors.VerifierFailure` if a job has no verdict, and
     :class:`vcrt.errors.MalformedInputError` if Lean refuses what stands before the steps.
     """
@@ -48,7 +50,8 @@ def judge_shared(
     replays: dict[int, Replay] = {}
     for indices in groups.values():
         first = jobs[indices[0]]
-        prefixes = Prefixes(first.program, [jobs[index].sequence for index in indices])
+        sequences = [jobs[index].sequence for index in indices]
+        prefixes = Prefixes(first.program, sequences, recheck=recheck)
         try:
             prefixes.judge(elaborators, seconds=limits.lone_seconds, kernel=kernel)
         except WorkerBroken as broken:
@@ -78,8 +81,11 @@ class _Prefix:
 class Prefixes:
     """All prefixes of ``sequences`` of steps of ``program``, and what comes of each."""
 
-    def __init__(self, program: Program, sequences: Sequence[_Sequence]) -> None:
+    def __init__(
+        self, program: Program, sequences: Sequence[_Sequence], *, recheck: bool = False
+    ) -> None:
         self._program = program
+        self._recheck = recheck
         self._rendered = Rendered(program=program, index=0)
         self._language = Language(self._rendered)
         self._sequences = list(dict.fromkeys(sequences))
@@ -117,6 +123,7 @@ class Prefixes:
         read: Callable[[Any], bool],
         seconds: float,
     ) -> bool:
+        request = {**request, "recheck": self._recheck}
         return elaborators.run(request, read, cost=self._root.count(), seconds=seconds)
 
     def replay(self, sequence: _Sequence) -> Replay:

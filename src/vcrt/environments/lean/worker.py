@@ -50,10 +50,11 @@ def serve(elaborator: Elaborator, requests: IO[str], answers: IO[str]) -> None:
     _send(answers, said)
     plain: set[Parts] = set()
     for line in requests:
-        rechecker = Rechecker(elaborator, state, plain)
+        request = json.loads(line)
+        rechecker = Rechecker(elaborator, state, plain, asked=request["recheck"])
         answer, unsound = None, None
         try:
-            answer = _answer(proofs, state, rechecker, json.loads(line))
+            answer = _answer(proofs, state, rechecker, request)
         except Unsound as problem:
             unsound = str(problem)
         counts = [rechecker.num_declarations, rechecker.num_kernel_checks]
