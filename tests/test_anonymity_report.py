@@ -11,7 +11,7 @@ from rich.console import Console
 
 from vcrt.cli import main
 from vcrt.cli.anonymity import run_probe
-from vcrt.errors import DatasetError
+from vcrt.errors import DatasetError, VcrtError
 from vcrt.protocol.anonymity.material import read_probed_records
 from vcrt.protocol.anonymity.probe import probe_dataset
 from vcrt.protocol.anonymity.result import (
@@ -114,7 +114,7 @@ def test_the_command_prints_and_writes(dataset, tmp_path):
     assert "What can be guessed from policy records" in text
     assert "16 probes of the policy records' anonymity, none above chance" in text
     assert read_report(output).root_hash == open_dataset(dataset).manifest.root_hash
-    with pytest.raises(DatasetError, match="not overwritten"):
+    with pytest.raises(VcrtError, match="not overwritten"):
         run_probe(Console(file=stream), dataset, output, seed=0)
     with pytest.raises(DatasetError, match="nothing but the dataset"):
         run_probe(Console(file=stream), dataset, dataset / "anonymity.json", seed=0)

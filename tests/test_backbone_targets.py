@@ -57,7 +57,7 @@ def test_exactly_the_targets_are_adapted(kind, recurrent):
     names = {name.split(".lora_")[0] for name in trainable_parameters(adapted)}
     assert names == {f"base_model.model.{name}" for name in targets}
     dropouts = [m for n, m in adapted.named_modules() if n.endswith("lora_dropout.default")]
-    assert [module.p for module in dropouts] == [0.05] * len(targets)
+    assert [module.rate for module in dropouts] == [0.05] * len(targets)
 
 
 def test_a_model_of_other_names_is_refused_with_those_names():

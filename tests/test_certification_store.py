@@ -20,6 +20,7 @@ from vcrt.errors import (
     MalformedInputError,
     UnavailableError,
     UnknownNameError,
+    VcrtError,
     VerifierFailure,
 )
 from vcrt.processes import in_fresh_processes
@@ -101,12 +102,12 @@ def test_a_dataset_that_was_published_before_the_kill_is_tidied_up(tmp_path, roo
     make_dataset(CONFIG, path, jobs=1, factories=TOY)
     shutil.copytree(tmp_path / "kept", unfinished_path(path))
     (tmp_path / ".data.partial-abc").mkdir()
-    with pytest.raises(DatasetError, match="exists already"):
+    with pytest.raises(VcrtError, match="exists already"):
         make_dataset(CONFIG, path, jobs=1, factories=TOY)
     assert not unfinished_path(path).exists()
     shutil.copytree(tmp_path / "kept", unfinished_path(path))
     other = sampled({"toy": ("needs",)}, 3)
-    with pytest.raises(DatasetError, match="exists already"):
+    with pytest.raises(VcrtError, match="exists already"):
         make_dataset(other, path, jobs=1, factories=TOY)
     assert unfinished_path(path).exists()
 
@@ -137,7 +138,7 @@ def test_two_processes_do_not_certify_the_same_dataset(tmp_path):
     (tmp_path / "data.shards").mkdir()
     with (
         sole_user(tmp_path / "data.shards" / "lock", "this dataset", DatasetError),
-        pytest.raises(DatasetError, match="another process is at work"),
+        pytest.raises(VcrtError, match="another process is at work"),
     ):
         make_dataset(CONFIG, tmp_path / "data", jobs=1, factories=TOY)
 

@@ -11,7 +11,7 @@ import pytest
 
 import toy_environment as toy
 from vcrt.certification.config import sampled
-from vcrt.errors import DatasetError
+from vcrt.errors import DatasetError, VcrtError
 from vcrt.orders import all_orders
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.audit import AUDIT_COLUMNS, write_rows
@@ -110,7 +110,7 @@ def test_not_a_dataset(tmp_path):
 
 
 def test_nothing_is_overwritten_and_a_failed_freeze_leaves_nothing(frozen, tmp_path):
-    with pytest.raises(DatasetError, match="not overwritten"):
+    with pytest.raises(VcrtError, match="not overwritten"):
         freeze(CONFIG, [], frozen.path)
     with pytest.raises(AttributeError):
         freeze(CONFIG, [None], tmp_path / "failed")
