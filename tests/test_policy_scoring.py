@@ -382,7 +382,8 @@ def test_hybrid_layers_are_refused_by_the_tree_and_served_by_naive():
     model, prompts = hybrid_model(), make_prompts(3)
     with pytest.raises(BackboneError, match="linear_attention") as error:
         score_orders(model, prompts, interface="pointers", backend="tree")
-    assert 'backend="fork"' in (error.value.remedy or "")
+    assert "--scoring auto" in (error.value.remedy or "")
+    assert "which is fork for this model" in (error.value.remedy or "")
     with torch.no_grad():
         scores = score_orders(model, prompts, interface="pointers", backend="naive")
     total = scores.order_log_probs.exp().sum(-1)
