@@ -431,7 +431,7 @@ def test_killed_training_leaves_no_worker_and_resumes_to_the_same_bits(
 @pytest.mark.parametrize(
     ("option", "value", "expected"),
     [
-        ("--updates", 0, "1 or more"),
+        ("--updates", 0, "from 1 to 999999"),
         ("--learning-rate", "nan", "finite number"),
         ("--learning-rate", -1, "finite number"),
         ("--runs", 0, "at least two environments"),

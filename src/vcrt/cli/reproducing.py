@@ -105,7 +105,7 @@ def _dataset(console: Console, asked: Reproduction) -> Dataset:
         found = [manifest.seed, manifest.series, manifest.record_form]
         expected = [config.to_json()["seed"], config.to_json()["series"], PLAIN_FORM]
         if found != expected:
-            raise DatasetError(
+            raise RunError(
                 "the dataset was made with other options",
                 where=str(path),
                 found=f"seed {manifest.seed}, {len(manifest.series)} series",
