@@ -44,7 +44,10 @@ def found(auc):
     return auc.interval(LEVEL)[0] > 0.5 and auc.p_value < 0.02
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "target",
+    [t if t == "environment" else pytest.param(t, marks=pytest.mark.slow) for t in TARGETS],
+)
 def test_honest_records_are_at_chance(records, backbone, target):
     for view in (*WORD_VIEWS, *HIDDEN_VIEWS):
         auc = guess(records, target, view, backbone=backbone)

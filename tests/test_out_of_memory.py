@@ -108,6 +108,7 @@ def test_a_run_out_of_memory_goes_on_from_its_last_checkpoint(folder):
     assert resumed["checkpoints"] == expected["checkpoints"]
 
 
+@pytest.mark.slow
 def test_the_command_trains_with_less_memory_and_says_so(folder, capsys):
     plain, frugal = planned(folder, "plain"), planned(folder, "frugal")
     main(["train", str(plain.path), "--jobs", "1"])

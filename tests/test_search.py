@@ -124,6 +124,7 @@ def test_trials_see_source_items_alone_and_score_other_sources(dataset):
     assert not {i.source for i in retention} & {i.source for i in (*training, *validation)}
 
 
+@pytest.mark.slow
 def test_the_held_out_environment_is_not_opened(dataset, searched, tmp_path):
     search, _ = searched
     options = {name: value for name, value in OPTIONS.items() if name != "run"}
