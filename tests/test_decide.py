@@ -11,7 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import toy_environment as toy
 from language_models import byte_level_tokenizer, save_model
@@ -20,6 +22,7 @@ from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.scoring import score_orders
+from vcrt.protocol.decision import chosen_run, load_policy
 from vcrt.protocol.experiment import open_experiment
 from vcrt.protocol.planned_training import _train_job, _TrainJob
 from vcrt.randomness import generator
@@ -179,6 +182,30 @@ def test_a_language_model_answers_with_its_adapters(folder, capsys):
     require_equal(trained, expected)
     assert trained["policy"]["backbone"] == "granite"
     assert trained["orbit_mass"] != pytest.approx(frozen["orbit_mass"], abs=1e-6)
+
+
+def test_what_was_trained_is_loaded_by_the_libraries(folder, capsys, tmp_path):
+    prompt = torch.tensor([[5, 9, 11, 3]])
+    for name, chosen, is_adapter in (("tuned", VCRT, True), ("embedded", OUTCOME, False)):
+        output = tmp_path / name
+        main(["export-model", str(folder / name), "--run", chosen, "--output", str(output)])
+        assert str(output) in " ".join(capsys.readouterr().out.split())
+        experiment = open_experiment(folder / name)
+        policy = load_policy(experiment, chosen_run(experiment.plan, chosen))
+        base = folder / "granite" if is_adapter else output
+        model = AutoModelForCausalLM.from_pretrained(base)
+        if is_adapter:
+            assert json.loads((output / "adapter_config.json").read_text())[
+                "base_model_name_or_path"
+            ] == str(folder / "granite")
+            model = PeftModel.from_pretrained(model, output)
+        with torch.no_grad():
+            found = model.eval()(input_ids=prompt).logits
+            torch.testing.assert_close(found, policy.model(input_ids=prompt).logits)
+        assert len(AutoTokenizer.from_pretrained(output)) == len(policy.backbone.tokenizer)
+        with pytest.raises(SystemExit):
+            main(["export-model", str(folder / name), "--run", chosen, "--output", str(output)])
+        assert "not overwritten" in capsys.readouterr().err
 
 
 def test_the_token_interface_says_what_is_malformed(folder, capsys):

@@ -41,6 +41,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": running_commands.evaluate,
     "report": result_commands.report,
     "decide": result_commands.decide,
+    "export-model": result_commands.export_model,
     "environments": data_commands.environments,
     "probe": data_commands.probe,
     "lift": data_commands.lift,

@@ -93,3 +93,21 @@ def decide(
         seed=seed,
         as_json=json,
     )
+
+
+def export_model(
+    experiment: ExperimentPath, output: Path, run: str | None = None, update: int | None = None
+) -> None:
+    """Write what a run has trained as a PEFT adapter, or as a whole model where all parameters were trained.
+
+    Example: vcrt export-model runs/experiment --run vcrt/clrs/0 --output runs/adapter
+
+    Args:
+        experiment: An experiment with finished runs.
+        output: A new folder, with safetensors, configuration and tokenizer.
+        run: A run as METHOD/HELD-OUT/SEED; by default the only one, or the only one of vcrt.
+        update: The checkpoint after this update; the last one by default.
+    """
+    from vcrt.cli.model_exporting import export_model as write_model
+
+    write_model(plain_console(), experiment, output, run=run, update=update)

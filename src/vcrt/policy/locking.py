@@ -38,7 +38,7 @@ _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _FROM_THE_HUB = (CONFIG, "*.safetensors", INDEX, *TOKENIZER_FILES)
 #: The largest index that is read, in bytes: one line for each tensor.
 _MAX_INDEX = 64 * 2**20
-_CHANGED = "restore the file, or lock the backbone anew and make a new plan"
+_CHANGED = "restore the file, or remove the lock, lock the backbone anew and make a new plan"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,6 +211,13 @@ def verified(reference: BackboneReference) -> tuple[Lock, Path]:
     """
     if reference.lock is None:
         raise AssertionError("the embedded backbone has a lock of its own")
+    if reference.folder is not None and not Path(reference.folder).is_dir():
+        raise BackboneError(
+            "the folder of the backbone is gone",
+            where=reference.folder,
+            found="no such folder",
+            remedy="put it back where it was, or beside the experiment if both were moved together",
+        )
     lock = read_lock(Path(reference.lock))
     if reference.folder is None:
         if lock.name != reference.name:

@@ -120,7 +120,12 @@ def backbone_reference(
                 where=name_or_path,
                 expected="a folder with config.json, or a hub name OWNER/MODEL",
             )
-        raise UnknownNameError.of("backbone", name_or_path, (EMBEDDED_NAME,))
+        unknown = UnknownNameError.of("backbone", name_or_path, (EMBEDDED_NAME,))
+        raise UnknownNameError(
+            unknown.what,
+            expected=f"{EMBEDDED_NAME}, a folder with config.json, or a hub name OWNER/MODEL",
+            remedy=unknown.remedy,
+        )
     if lock is None:
         raise BackboneError(
             "a backbone of the hub needs a lock file",

@@ -1,0 +1,52 @@
+"""`vcrt export-model`: what a run has trained, as the libraries load it: a PEFT adapter, or a whole model."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from rich.console import Console
+
+from vcrt.errors import VcrtError
+from vcrt.protocol.decision import chosen_run, load_policy
+from vcrt.protocol.experiment import open_experiment
+from vcrt.storage import publish_directory, require_new
+
+
+def export_model(
+    console: Console, experiment: Path, output: Path, *, run: str | None, update: int | None
+) -> None:
+    """Write the model of a finished run to the new folder ``output``, with its tokenizer, and say how to load it."""
+    # PEFT is slow to import.
+    from peft import PeftModel
+
+    require_new(output, VcrtError)
+    opened = open_experiment(experiment)
+    policy = load_policy(opened, chosen_run(opened.plan, run), update=update)
+    reference = opened.plan.backbone
+    base = reference.name if reference.folder is None else str(reference.folder)
+    model = policy.model
+    adapted = isinstance(model, PeftModel)
+    if adapted:
+        # Where the backbone lies; it was loaded from a folder of links that is gone.
+        for settings in model.peft_config.values():
+            settings.base_model_name_or_path = base
+
+    def fill(partial: Path) -> None:
+        with warnings.catch_warnings():
+            # It asks the hub for the base model's vocabulary, which was not changed.
+            warnings.simplefilter("ignore")
+            model.save_pretrained(partial, **({"save_embedding_layers": False} if adapted else {}))
+        policy.backbone.tokenizer.save_pretrained(partial)
+
+    publish_directory(output, fill, VcrtError)
+    how = (
+        f'peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"), "{output}")'
+        if adapted
+        else f'AutoModelForCausalLM.from_pretrained("{output}")'
+    )
+    console.print(
+        f"run {policy.run} after update {policy.update}  {output}\nnext: {how}",
+        highlight=False,
+        soft_wrap=True,
+    )
