@@ -113,7 +113,7 @@ test: $(DONE)
 	$(BIN)/python -m pytest -m "not slow" -n 2
 
 test-slow: $(CLUSTERS)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal --durations 12
 
 test-integrations: $(INTEGRATIONS)
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/test_integrations_*.py

@@ -34,7 +34,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def warm_server(tmp_path_factory):
-    with fault_injection.serving(tmp_path_factory.mktemp("warm faults")) as found:
+    with fault_injection.serving(tmp_path_factory.mktemp("warm_faults")) as found:
         yield found
 
 
@@ -240,6 +240,7 @@ def test_a_sample_of_every_command(warm_server, tmp_path):
         ), one.stage.name
         # The last calls of a kind are those at and after the publication of a result.
         counts = one.trial.counts
+        assert counts["write"], one.stage.name
         faults = [
             fault
             for fault in crash_trials.faults_of(

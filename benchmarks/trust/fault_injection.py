@@ -178,6 +178,10 @@ def serving(folder: Path, *modules: Path, is_warm: bool = True) -> Iterator[Serv
 
     One that is not warm has imported nothing; trials in it are of functions, with ``workers="none"``.
     """
+    if set(str(folder)) & set(" :"):
+        raise ValueError(
+            f"{folder}: LD_PRELOAD separates paths at spaces and colons; give a path without them"
+        )
     library = compile_library(folder)
     block = folder / "control"
     block.write_bytes(bytes(ctypes.sizeof(_Control)))

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -59,14 +60,21 @@ def warm_up() -> None:
     import vcrt
 
     os.environ["MKL_THREADING_LAYER"] = "SEQUENTIAL"
-    for module in pkgutil.walk_packages(vcrt.__path__, "vcrt."):
-        if not module.name.endswith("__main__") and ".integrations" not in module.name:
-            importlib.import_module(module.name)
+    _import_below(vcrt)
     for name in _LATER:
         try:
             importlib.import_module(name)
         except ImportError:
             continue
+
+
+def _import_below(package: ModuleType) -> None:
+    """Import a package's modules, but for bridges to libraries that need not be installed."""
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if not module.name.endswith((".__main__", ".integrations")):
+            imported = importlib.import_module(module.name)
+            if module.ispkg:
+                _import_below(imported)
 
 
 def run(target: Sequence[str], workers: str) -> int:
