@@ -43,10 +43,10 @@ def run(capsys, *arguments):
     return code, captured.out, captured.err
 
 
-def refused(capsys, *arguments):
-    """The message of a command that must fail with a named error and without a traceback."""
-    code, out, err = run(capsys, *arguments)
-    assert code in {2, 3, 4, 5}, out + err
+def refused(capsys, *arguments, code=2):
+    """The message of a command that must fail with a named error, its exit code and without a traceback."""
+    found, out, err = run(capsys, *arguments)
+    assert found == code, out + err
     assert "Traceback" not in out + err
     assert err.strip()
     return err

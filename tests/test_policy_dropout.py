@@ -100,11 +100,21 @@ def test_every_way_of_scoring_sees_the_thinned_policy(references, kind):
 def test_parts_and_checkpointing_change_nothing(references, kind):
     expected = updated(prepared(references[kind]))[1]
     in_parts = updated(prepared(references[kind]), prompts_at_a_time=1)[1]
+    # Each part was scored twice, and its gradient taken the second time.
+    assert max(metrics.start_log_ratio for metrics in in_parts) < 1e-6
     checkpointing = prepared(references[kind])
     checkpointing[0].gradient_checkpointing_enable({"use_reentrant": False})
     for other in (in_parts, updated(checkpointing)[1]):
         for one, two in zip(expected, other, strict=True):
             assert two.to_json() == pytest.approx(one.to_json(), rel=1e-4, abs=1e-5)
+
+
+def test_scores_that_are_not_repeated_are_told(references, monkeypatch):
+    monkeypatch.setattr(SharedDropout, "forward", lambda self, x: torch.dropout(x, RATE, True))
+    torch.manual_seed(0)
+    assert updated(prepared(references["llama"]), updates=1)[1][0].start_log_ratio == 0.0
+    noisy = updated(prepared(references["llama"]), updates=1, prompts_at_a_time=2)[1][0]
+    assert noisy.start_log_ratio > 1e-3
 
 
 def test_masks_keep_their_share_and_the_mean(references):

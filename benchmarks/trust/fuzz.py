@@ -18,8 +18,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from fuzz_readers import make_targets
 from fuzz_watch import run_target, to_json
+from readers import make_targets
 
 SHORT, LONG = 60_000, 1_000_000
 NOT_COVERED = [

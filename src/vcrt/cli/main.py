@@ -1,4 +1,4 @@
-"""Entry point of the ``vcrt`` command: parse, run, and turn every named error into one message and exit code 2."""
+"""Entry point of the ``vcrt`` command: parse, run, and turn every named error into one message and its exit code."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 from rich.console import Console
@@ -33,10 +32,8 @@ def export_model(
             settings.base_model_name_or_path = base
 
     def fill(partial: Path) -> None:
-        with warnings.catch_warnings():
-            # It asks the hub for the base model's vocabulary, which was not changed.
-            warnings.simplefilter("ignore")
-            model.save_pretrained(partial, **({"save_embedding_layers": False} if adapted else {}))
+        # To see whether embeddings were changed, PEFT would ask the hub for the base model.
+        model.save_pretrained(partial, **({"save_embedding_layers": False} if adapted else {}))
         policy.backbone.tokenizer.save_pretrained(partial)
 
     publish_directory(output, fill, VcrtError)

@@ -175,7 +175,7 @@ def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
         size = path.stat().st_size
         with pq.ParquetFile(path, read_dictionary=list(columns)) as file:
             _require_columns(file.metadata.schema.to_arrow_schema(), columns, path)
-            _require_size(unfolded_bytes(path, file.metadata), file.metadata.num_rows, size, path)
+            _require_size(unfolded_bytes(path), file.metadata.num_rows, size, path)
             table = file.read()
         _require_size(_spelled_out(table), table.num_rows, size, path)
         if any(column.null_count for column in table.columns):

@@ -1,99 +1,105 @@
-"""How much a Parquet file would unfold to, by the headers of its pages, before any of them is unfolded.
+"""What a Parquet file says of its row groups and pages, read before Arrow sees it.
 
-A file's own summary may say less than its pages do, and the library sets memory aside for what a page says. Format:
-Apache Parquet's ``PageHeader`` in Thrift's compact protocol. Not covered: what is in the pages.
+Arrow's Python bindings end the process for some broken descriptions of a column, a file's summary may say less than its
+pages do, and Arrow sets memory aside for what a page says. Format: Apache Parquet's ``FileMetaData`` and ``PageHeader``
+in Thrift's compact protocol. Not covered: what is in the pages.
 """
 
 from __future__ import annotations
 
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-#: Thrift's compact types.
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY = range(1, 9)
-_STRUCT = 12
-_MAX_DEPTH = 8
-#: The longest header of a page that is read, in bytes; it may hold the least and the greatest of a page's texts.
+from vcrt.records.thrift import Reader, Value
+
+_MAGIC = b"PAR1"
+#: The longest header of a page, in bytes; it may hold the least and the greatest of a page's texts.
 _MAX_HEADER = 2**20
 
 
-def unfolded_bytes(path: Path, metadata: Any) -> int:
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """The rows of a group, and where the pages of each of its columns begin and end, in bytes."""
+
+    num_rows: int
+    chunks: tuple[tuple[int, int], ...]
+
+
+def row_groups(path: Path) -> list[RowGroup]:
+    """The row groups that a file's footer names; raises ``ValueError`` for a broken one."""
+    with _bytes_of(path) as data:
+        return _row_groups(data)
+
+
+def unfolded_bytes(path: Path) -> int:
     """The sizes that all pages of a file say they unfold to, added up; raises ``ValueError`` for broken headers."""
     total = 0
-    with path.open("rb") as stream:
-        for group in range(metadata.num_row_groups):
-            for place in range(metadata.num_columns):
-                column = metadata.row_group(group).column(place)
-                position = column.data_page_offset
-                if column.has_dictionary_page and column.dictionary_page_offset is not None:
-                    position = min(position, column.dictionary_page_offset)
-                end = position + column.total_compressed_size
-                while position < end:
-                    stream.seek(position)
-                    reader = _Reader(stream.read(min(_MAX_HEADER, end - position)))
-                    unfolded, folded = reader.page_sizes()
-                    total += unfolded
-                    position += reader.position + folded
+    with _bytes_of(path) as data:
+        chunks = [chunk for group in _row_groups(data) for chunk in group.chunks]
+        if sum(end - start for start, end in chunks) > len(data):
+            raise ValueError("columns that are longer together than the file")
+        for start, end in chunks:
+            position = start
+            while position < end:
+                reader = Reader(data, position, min(end, position + _MAX_HEADER))
+                header = reader.struct()
+                total += _number(header, 2, "a page without sizes")
+                position = reader.position + _number(header, 3, "a page without sizes")
     return total
 
 
-class _Reader:
-    """Reads one header."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.position = 0
-
-    def page_sizes(self) -> tuple[int, int]:
-        """``uncompressed_page_size`` and ``compressed_page_size``, the fields 2 and 3; all others are passed over."""
-        sizes: dict[int, int] = {}
-        number = 0
-        while header := self._byte():
-            number = number + (header >> 4) if header >> 4 else _unzigzag(self._varint())
-            if number in (2, 3) and header & 15 == _I32:
-                sizes[number] = _unzigzag(self._varint())
-            else:
-                self._skip(header & 15, 0)
-        if len(sizes) < 2 or min(sizes.values()) < 0:
-            raise ValueError("a page without sizes")
-        return sizes[2], sizes[3]
-
-    def _skip(self, kind: int, depth: int) -> None:
-        if kind in (_I16, _I32, _I64):
-            self._varint()
-        elif kind == _BYTE:
-            self._advance(1)
-        elif kind == _DOUBLE:
-            self._advance(8)
-        elif kind == _BINARY:
-            self._advance(self._varint())
-        elif kind == _STRUCT and depth < _MAX_DEPTH:
-            while header := self._byte():
-                if not header >> 4:
-                    self._varint()
-                self._skip(header & 15, depth + 1)
-        elif kind not in (_TRUE, _FALSE):
-            # Pages have no lists, sets or maps.
-            raise ValueError(f"a page header with a field of type {kind}")
-
-    def _advance(self, count: int) -> None:
-        self.position += count
-        if self.position > len(self._data):
-            raise ValueError("a page header that is cut off")
-
-    def _byte(self) -> int:
-        self._advance(1)
-        return self._data[self.position - 1]
-
-    def _varint(self) -> int:
-        value = 0
-        for shift in range(0, 70, 7):
-            part = self._byte()
-            value |= (part & 127) << shift
-            if part < 128:
-                return value
-        raise ValueError("a number without end in a page header")
+@contextmanager
+def _bytes_of(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        if path.stat().st_size < 12:
+            raise ValueError("not a Parquet file")
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield data  # type: ignore[misc]
 
 
-def _unzigzag(value: int) -> int:
-    return (value >> 1) ^ -(value & 1)
+def _row_groups(data: bytes) -> list[RowGroup]:
+    size = len(data)
+    footer = size - 8 - int.from_bytes(data[size - 8 : size - 4], "little")
+    if data[:4] != _MAGIC or data[size - 4 :] != _MAGIC or footer < 4:
+        raise ValueError("not a Parquet file")
+    groups = Reader(data, footer, size - 8).struct().get(4)
+    return [_row_group(group) for group in _list(groups, "a file without row groups")]
+
+
+def _row_group(value: Value) -> RowGroup:
+    group = _struct(value)
+    columns = _list(group.get(1), "a row group without columns")
+    return RowGroup(
+        num_rows=_number(group, 3, "a row group without a number of rows"),
+        chunks=tuple(_chunk(_struct(_struct(column).get(3))) for column in columns),
+    )
+
+
+def _chunk(column: dict[int, Value]) -> tuple[int, int]:
+    """From the first page, of data or of a dictionary, on."""
+    start = _number(column, 9, "a column without pages")
+    if column.get(11):
+        start = min(start, _number(column, 11, "a column without pages"))
+    return start, start + _number(column, 7, "a column without a size")
+
+
+def _struct(value: Value | None) -> dict[int, Value]:
+    if not isinstance(value, dict):
+        raise ValueError("a footer of another form")
+    return value
+
+
+def _list(value: Value | None, missing: str) -> list[Value]:
+    if not isinstance(value, list):
+        raise ValueError(missing)
+    return value
+
+
+def _number(fields: dict[int, Value], field: int, missing: str) -> int:
+    value = fields.get(field)
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(missing)
+    return value

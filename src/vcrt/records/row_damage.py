@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vcrt.records.leaves import Leaf, row_digest
+from vcrt.records.pages import row_groups
 
 #: What pyarrow raises for a broken file, according to where it is broken.
 _BROKEN = (OSError, pa.ArrowException, ValueError, MemoryError, OverflowError, KeyError, TypeError)
@@ -90,8 +91,7 @@ def _groups(path: Path, columns: tuple[str, ...]) -> Iterator[_Group | _Unreadab
                 yield _Unreadable("", f"columns {', '.join(file.schema_arrow.names)}")
                 return
             start = 0
-            for group in range(file.num_row_groups):
-                num_rows = file.metadata.row_group(group).num_rows
+            for group, num_rows in enumerate(each.num_rows for each in row_groups(path)):
                 try:
                     yield _Group(start, _rows(file, group, list(columns)))
                 except _BROKEN:

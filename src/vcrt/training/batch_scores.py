@@ -38,8 +38,13 @@ class BatchScores:
     #: The only part's scores with their graph; None if parts are scored again when they are pulled back.
     kept: tuple[Tensor, Tensor] | None
 
-    def pull_back(self, prompts: Sequence[Prompt], score: Scorer, group: Group) -> None:
-        """Add the gradient that the leaves have received to the model's parameters, from this process's rows."""
+    def pull_back(self, prompts: Sequence[Prompt], score: Scorer, group: Group) -> float:
+        """Add the gradient that the leaves have received to the model's parameters, from this process's rows.
+
+        Returns the largest difference between an event's log-probability and the one whose gradient was taken: 0,
+        unless parts are scored again and scoring is noisy. It is the same in every process.
+        """
+        gap = self.events.new_zeros(1)
         cotangents = tuple(
             torch.zeros_like(leaf) if leaf.grad is None else leaf.grad * group.gradient_factor
             for leaf in (self.events, self.choices)
@@ -47,6 +52,9 @@ class BatchScores:
         for part in self.parts:
             scored = self.kept or _score(part, prompts, score)
             torch.autograd.backward(scored, [_rows(each, part) for each in cotangents])
+            if self.kept is None:
+                gap = torch.maximum(gap, _largest_gap(scored[0], self.events, part))
+        return 0.0 if self.kept else float(group.gather(gap).max())
 
 
 def score_batch(
@@ -100,6 +108,14 @@ def event_log_probs(scores: OrderScores) -> Tensor:
 def _score(part: Sequence[int], prompts: Sequence[Prompt], score: Scorer) -> tuple[Tensor, Tensor]:
     scores = score([prompts[min(row, len(prompts) - 1)] for row in part])
     return event_log_probs(scores), scores.choice_log_probs
+
+
+def _largest_gap(scored: Tensor, events: Tensor, part: Sequence[int]) -> Tensor:
+    """The largest difference of a part's rows from those of the batch; events of probability 0 are equal."""
+    rows = [row for row in part if row < len(events)]
+    again, first = scored.detach()[: len(rows)], events.detach()[rows]
+    gaps = torch.where(again == first, 0, (again - first).abs())
+    return gaps.max() if gaps.numel() else gaps.new_zeros(())
 
 
 def _rows(cotangent: Tensor, part: Sequence[int]) -> Tensor:

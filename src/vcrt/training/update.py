@@ -113,7 +113,7 @@ class UpdateMetrics:
     mean_reward: float
     #: Norm of the last epoch's gradient before it was scaled down.
     gradient_norm: float
-    #: Largest absolute log-ratio in the first epoch: 0 unless scoring is noisy.
+    #: Largest absolute log-ratio in the first epoch, of scores of the same policy: 0 unless scoring is noisy.
     start_log_ratio: float
 
     def to_json(self) -> dict[str, Json]:
@@ -213,11 +213,11 @@ def _update(
         )
         parameters = _clear_gradients(state.optimizer)
         terms.loss.backward()  # type: ignore[no-untyped-call]
-        scores.pull_back(prompts, score, group)
+        gap = scores.pull_back(prompts, score, group)
         group.add_gradients(parameters)
         gradient_norm = _step(state, terms.loss, parameters, config.max_gradient_norm)
         if epoch == 0:
-            start_log_ratio = float(terms.max_log_ratio)
+            start_log_ratio = max(float(terms.max_log_ratio), gap)
     values = {name: float(value) for name, value in terms.values.items()}
     if method.constraints:
         state.duals = next_duals(values, state.duals, objective_config)
