@@ -8,8 +8,6 @@ itself older, and one that is older but does not say so must be found before any
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 import time
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from canary_planting import planted
+from parts import part_parser, write_figures
 
 from vcrt.certification.config import sampled
 from vcrt.certification.shards import EnvironmentFactory
@@ -101,14 +100,8 @@ def _let_through(answer: Replay) -> Replay:
 
 def main(arguments: list[str] | None = None) -> int:
     """Plant, replace and count; 0 if all were found and nothing else was."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument("--short", action="store_true")
-    length.add_argument("--long", action="store_true")
+    parser = part_parser(__doc__)
     parser.add_argument("--no-lean", action="store_true", help="without the slowest verifier")
-    parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="vcrt-canaries-") as folder:
@@ -129,9 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
         "environments": results,
         "not_covered": NOT_COVERED,
     }
-    if options.output is not None:
-        options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps({name: part for name, part in result.items() if name != "not_covered"}))
+    write_figures(result, options.output)
     return 0 if whole else 1
 
 

@@ -8,8 +8,6 @@ Exits with 1 if anything half-written was visible, left over, or did not come to
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import shutil
 import sys
@@ -35,6 +33,7 @@ from crash_trials import (
     unflushed,
 )
 from fault_injection import Fault, Server, serving, why_not
+from parts import part_parser, write_figures
 
 NOT_COVERED = [
     "Power is not cut: that data is flushed before it is published is read off the order of the calls, and a disk that "
@@ -204,14 +203,10 @@ def table(outcomes: Sequence[Outcome], key: Any) -> dict[str, dict[str, int]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--short", action="store_true", help="a sample; the default")
-    form.add_argument("--long", action="store_true", help="every call, and 200 kills at random")
+    parser = part_parser(__doc__)
     parser.add_argument("--seconds", type=float, help="most time for the faults at chosen calls")
     parser.add_argument("--kills", type=int, help="how many at random moments")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     reason = why_not()
     if reason is not None:
@@ -223,10 +218,7 @@ def main() -> None:
             seed=options.seed,
             sample=not options.long,
         )
-    text = json.dumps(result, indent=2) + "\n"
-    print(text)
-    if options.output is not None:
-        options.output.write_text(text)
+    write_figures(result, options.output)
     broken = result.get("defects") or any(result.get("not_lasting", {}).values())
     sys.exit(1 if broken or result.get("kills_at_random", {}).get("defects") else 0)
 

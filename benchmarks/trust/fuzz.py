@@ -9,8 +9,6 @@ if one did not; with --failures FOLDER such inputs are kept. Equal seeds give eq
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import tempfile
@@ -19,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from fuzz_watch import run_target, to_json
+from parts import part_parser, write_figures
 from readers import make_targets
 
 SHORT, LONG = 60_000, 1_000_000
@@ -36,18 +35,12 @@ NOT_COVERED = [
 
 def main(arguments: list[str] | None = None) -> int:
     """Run all readers; 0 if nothing failed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument("--short", action="store_true")
-    length.add_argument("--long", action="store_true")
+    parser = part_parser(__doc__)
     parser.add_argument("--count", type=int, help="inputs in all")
     parser.add_argument("--seconds", type=float, help="no more seconds than this, in all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="readers whose name holds this")
     parser.add_argument("--failures", type=Path, help="a folder for inputs that fail")
-    parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
     count = options.count or (LONG if options.long else SHORT)
     budget = options.seconds or (1800.0 if options.long else 90.0)
@@ -90,11 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         "readers": [to_json(outcome) for outcome in outcomes],
         "not_covered": NOT_COVERED,
     }
-    if options.output is not None:
-        options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(
-        {name: result[name] for name in ("inputs", "values", "named_errors", "failures", "seconds")}
-    )
+    write_figures(result, options.output)
     return 1 if failures else 0
 
 

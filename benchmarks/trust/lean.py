@@ -11,8 +11,6 @@ command fails if an attack is accepted or a good episode is answered otherwise.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections import Counter
@@ -23,6 +21,8 @@ from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+from parts import part_parser, write_figures
+
 from lean_attacks import ATTACKS, Attack
 from lean_doors import (
     LIMITS,
@@ -126,21 +126,17 @@ def doors(form: str, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Try everything, print and write the figures."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--short", dest="form", action="store_const", const="short", default="short")
-    form.add_argument("--long", dest="form", action="store_const", const="long")
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = part_parser(__doc__).parse_args()
+    form = "long" if options.long else "short"
     environment = LeanEnvironment()
     with TemporaryDirectory(prefix="vcrt-trust-lean-") as folder:
-        found = doors(options.form, Path(folder))
+        found = doors(form, Path(folder))
     checked_again = found.pop("checked_again")
     accepted = sum(len(door["accepted"]) for door in found.values())
     moved = sum(len(door["moved_another_verdict"]) for door in found.values())
     guards = environment.guards()
     result = {
-        "form": options.form,
+        "form": form,
         "verifier": environment.versions().verifier,
         "attacks": len(ATTACKS),
         "tries": sum(door["tries"] for door in found.values()),
@@ -150,12 +146,9 @@ def main() -> None:
         "allowed_axioms": [],
         "checked_again_by_the_kernel_alone": checked_again,
         "doors": found,
-        "not_covered": list(NOT_COVERED[options.form]),
+        "not_covered": list(NOT_COVERED[form]),
     }
-    print(json.dumps(result, indent=2, ensure_ascii=False))
-    if options.output is not None:
-        text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
-        options.output.write_text(text, encoding="utf-8")
+    write_figures(result, options.output)
     if accepted or moved:
         sys.exit(1)
 

@@ -12,8 +12,6 @@ threads; growth is a line fitted to the later two thirds, extrapolated to 48 hou
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import resource
 import subprocess
@@ -22,11 +20,13 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from paper_scale import resident_mb
+from parts import part_parser, write_figures
 
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.registry import load_environment
@@ -37,6 +37,8 @@ LEAN_SIZES = {"short": (1, 2), "long": (125, 250, 500)}
 MINUTES = {"short": 0.4, "long": 30.0}
 #: Least and largest slope that is called linear.
 LINEAR = (0.95, 1.05)
+#: What is called flat: the largest run's memory against the smallest's, and the soak's growth in 48 hours.
+FLAT = {"times": 2.0, "mb": 500.0, "open_files": 10.0, "threads": 10.0}
 SOAK_HOURS = 48
 
 
@@ -96,6 +98,7 @@ def scale(environments: tuple[str, ...], sizes: tuple[int, ...], jobs: int) -> d
         "slope": round(slope, 3),
         "slopes_between": [round(float(one), 3) for one in between],
         "linear": LINEAR[0] <= slope <= LINEAR[1],
+        "flat": runs[-1].largest_mb <= FLAT["times"] * runs[0].largest_mb,
     }
 
 
@@ -129,32 +132,30 @@ def soak(minutes: float) -> dict[str, object]:
         "threads": [int(table[0, 3]), int(table[-1, 3])],
         "growth_per_hour": {name: round(value, 3) for name, value in growth.items()},
         f"growth_in_{SOAK_HOURS}_hours": {n: round(SOAK_HOURS * v, 1) for n, v in growth.items()},
+        "flat": all(SOAK_HOURS * v <= FLAT[name] for name, v in growth.items()),
         "orders_in_48_hours_at_this_rate": round(orders / float(table[-1, 0]) * 3600 * SOAK_HOURS),
     }
 
 
 def main() -> None:
-    """Measure, print and write the results."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--short", dest="form", action="store_const", const="short", default="short")
-    form.add_argument("--long", dest="form", action="store_const", const="long")
+    """Measure and write the results; the long form fails if time is not linear or memory not flat."""
+    parser = part_parser(__doc__)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--soak-minutes", type=float)
     parser.add_argument("--parts", nargs="+", default=["scale", "lean", "soak"])
-    parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    form_name: str = options.form
-    result: dict[str, object] = {"form": form_name, "not_covered": list(NOT_COVERED[form_name])}
+    form_name = "long" if options.long else "short"
+    result: dict[str, Any] = {"form": form_name, "not_covered": list(NOT_COVERED[form_name])}
     if "scale" in options.parts:
         result["scale"] = scale(("clrs", "proofwriter"), SIZES[form_name], options.jobs)
     if "lean" in options.parts:
         result["lean"] = scale(("lean",), LEAN_SIZES[form_name], options.jobs)
     if "soak" in options.parts:
         result["soak"] = soak(options.soak_minutes or MINUTES[form_name])
-    print(json.dumps(result, indent=2))
-    if options.output is not None:
-        options.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_figures(result, options.output)
+    measured = [part for part in result.values() if isinstance(part, dict)]
+    if options.long and not all(part["flat"] and part.get("linear", True) for part in measured):
+        sys.exit(1)
 
 
 NOT_COVERED = {

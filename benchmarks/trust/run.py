@@ -33,6 +33,8 @@ def run_part(name: str, form: str, folder: Path) -> dict[str, Any]:
     command = [sys.executable, str(HERE / f"{name}.py"), f"--{form}", "--output", str(output)]
     code = subprocess.run(command, check=False).returncode
     figures = json.loads(output.read_text(encoding="utf-8")) if output.is_file() else {}
+    if code != 0:
+        print(json.dumps(figures, indent=2, ensure_ascii=False), flush=True)
     return {
         "passed": code == 0,
         "exit_code": code,

@@ -9,8 +9,6 @@ there; and the ledger of openings, which is no part of the seal.
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import sqlite3
 import sys
@@ -22,6 +20,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
+
+from parts import part_parser, write_figures  # noqa: E402
 
 import tampering  # noqa: E402
 import toy_environment  # noqa: E402
@@ -198,17 +198,9 @@ def measure(*, long: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--short", action="store_true")
-    size.add_argument("--long", action="store_true")
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = part_parser(__doc__).parse_args()
     result = measure(long=options.long)
-    text = json.dumps(result, indent=2) + "\n"
-    if options.output:
-        options.output.write_text(text)
-    print(text, end="")
+    write_figures(result, options.output)
     everything = [result["total_flips"] == result["total_detected"] == result["total_named"]]
     everything += [t["tried"] == t["detected"] == t["named"] for t in result["tamperings"].values()]
     everything.append(result["signatures"].get("tried") == result["signatures"].get("refused"))

@@ -8,9 +8,7 @@ pip also downloads every package of dev.txt again and checks its hash, and refus
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import json
 import re
 import subprocess
 import sys
@@ -25,6 +23,7 @@ sys.path.insert(0, str(ROOT / "supply_chain"))
 
 import lock  # noqa: E402
 import wheel  # noqa: E402
+from parts import part_parser, write_figures  # noqa: E402
 
 NOT_COVERED = [
     "PyTorch (and NVIDIA's libraries with it) is pinned by version, not by hash: its index decides the build.",
@@ -124,20 +123,12 @@ def downloads() -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--short", action="store_true")
-    size.add_argument("--long", action="store_true")
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+    options = part_parser(__doc__).parse_args()
     result: dict[str, Any] = {"locks": compare(), "wheel": wheels()}
     if options.long:
         result["downloads"] = downloads()
     result["not_covered"] = NOT_COVERED
-    text = json.dumps(result, indent=2) + "\n"
-    if options.output:
-        options.output.write_text(text)
-    print(text, end="")
+    write_figures(result, options.output)
     downloaded = result.get("downloads", {})
     wrong = result["locks"]["other_than_constraints"]
     sys.exit(1 if wrong or not all(downloaded.values()) else 0)

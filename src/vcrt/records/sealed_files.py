@@ -186,16 +186,8 @@ def _seal_damage(
             **expected["predicate"],
             "merkle": found["predicate"]["merkle"],
         }
-    if canonical_json(found) == canonical_json(expected):
-        return
-    difference = first_difference(found, expected)
-    if difference is not None:
-        yield Damage(
-            what=_SEAL,
-            place=f"{SEAL}, field {difference.name}",
-            found=difference.found,
-            expected=difference.expected,
-        )
+    if canonical_json(found) != canonical_json(expected):
+        yield _first_damage(_SEAL, SEAL, found, expected)
 
 
 def _plain(statement: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,19 +239,9 @@ def _manifest_damage(data: bytes, held: Manifest | None) -> Iterator[Damage]:
         yield Damage(what=_MANIFEST, place=MANIFEST, found="a manifest that contradicts itself")
         return
     try:
-        difference = first_difference(value, json.loads(model_bytes(held)))
+        yield _first_damage(_MANIFEST, MANIFEST, value, json.loads(model_bytes(held)))
     except ValueError as error:
         yield Damage(what=_MANIFEST, place=MANIFEST, found=str(error))
-        return
-    if difference is None:
-        yield Damage(what=_MANIFEST, place=MANIFEST, found="the same content in other bytes")
-    else:
-        yield Damage(
-            what=_MANIFEST,
-            place=f"{MANIFEST}, field {difference.name}",
-            found=difference.found,
-            expected=difference.expected,
-        )
 
 
 def _leaves_damage(
@@ -286,16 +268,19 @@ def _agreement_damage(data: bytes, committed: Manifest) -> Iterator[Damage]:
             expected = expected.guarded(Agreement.model_validate(found).guards)
         if data == model_bytes(expected):
             return
-        difference = first_difference(found, expected.model_dump())
+        yield _first_damage(_AGREEMENT, AGREEMENT, found, expected.model_dump())
     except (ValueError, RecursionError) as error:
         yield Damage(what=_AGREEMENT, place=AGREEMENT, found=f"not JSON: {error}")
-        return
+
+
+def _first_damage(what: str, name: str, found: Any, expected: Any) -> Damage:
+    """The first field that differs between two values, or that only their bytes do."""
+    difference = first_difference(found, expected)
     if difference is None:
-        yield Damage(what=_AGREEMENT, place=AGREEMENT, found="the same content in other bytes")
-    else:
-        yield Damage(
-            what=_AGREEMENT,
-            place=f"{AGREEMENT}, field {difference.name}",
-            found=difference.found,
-            expected=difference.expected,
-        )
+        return Damage(what=what, place=name, found="the same content in other bytes")
+    return Damage(
+        what=what,
+        place=f"{name}, field {difference.name}",
+        found=difference.found,
+        expected=difference.expected,
+    )
