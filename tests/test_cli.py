@@ -200,7 +200,7 @@ def test_a_dataset_changed_by_one_byte_is_refused_everywhere(evaluated, capsys, 
     changed[len(changed) // 2] ^= 1
     file.write_bytes(changed)
     for command in (["verify", data], ["plan", data, "--output", tmp_path / "e"]):
-        message = refused(capsys, *command)
+        message = refused(capsys, *command, code=4)
         assert str(file) in message.replace("\n", "")
         assert "expected" in message
         assert "to mend" in message
@@ -211,7 +211,7 @@ def test_an_unverified_dataset_is_not_planned_on(evaluated, capsys, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(evaluated / "data", data)
     (data / "agreement.json").unlink()
-    assert "vcrt verify" in refused(capsys, "plan", data, "--output", tmp_path / "e")
+    assert "vcrt verify" in refused(capsys, "plan", data, "--output", tmp_path / "e", code=4)
 
 
 def test_training_refuses_another_dataset_than_the_planned_one(evaluated, capsys, tmp_path):
@@ -220,7 +220,7 @@ def test_training_refuses_another_dataset_than_the_planned_one(evaluated, capsys
     code, *_ = run(capsys, "plan", data, "--output", experiment, "--runs", "1", "--updates", "2")
     assert code == 0
     (data / "agreement.json").unlink()
-    assert "was not verified" in refused(capsys, "train", experiment)
+    assert "was not verified" in refused(capsys, "train", experiment, code=4)
     shutil.rmtree(data)
     assert "not where it was" in refused(capsys, "train", experiment)
 
@@ -350,9 +350,9 @@ def test_a_report_takes_the_probe_of_its_own_dataset_only(evaluated, capsys, tmp
     assert run(capsys, "report", experiment)[0] == 0
     assert "Rows in order." in (experiment / "report" / "report.html").read_text()
     file.write_text(json.dumps(found | {"root_hash": "00" * 32}))
-    assert "of another dataset" in refused(capsys, "report", experiment)
+    assert "of another dataset" in refused(capsys, "report", experiment, code=4)
     file.write_text(json.dumps({}))
-    assert "vcrt probe" in refused(capsys, "report", experiment)
+    assert "vcrt probe" in refused(capsys, "report", experiment, code=4)
 
 
 def test_sharing_and_trackers_are_checked_before_anything_is_trained(evaluated, capsys, tmp_path):
@@ -362,7 +362,7 @@ def test_sharing_and_trackers_are_checked_before_anything_is_trained(evaluated, 
     assert "one process has nothing to share" in message
     message = refused(capsys, "train", experiment, "--trackers", "tensorbord")
     assert "did you mean 'tensorboard'" in message
-    message = refused(capsys, "train", experiment, "--trackers", "comet_ml")
+    message = refused(capsys, "train", experiment, "--trackers", "comet_ml", code=3)
     assert "pip install comet_ml" in message
     assert not (experiment / "runs").exists()
 
@@ -618,7 +618,7 @@ def test_a_certificate_that_is_not_there_is_one_named_error(capsys, tmp_path):
         (tmp_path, "a directory"),
         (link, "gone.json, which is not there"),
     ):
-        message = refused(capsys, "verify", "--certificate", path)
+        message = refused(capsys, "verify", "--certificate", path, code=4)
         assert f"where: {path}\n" in message
         assert found in message
         assert "vcrt show EPISODE --json" in message

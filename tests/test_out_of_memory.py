@@ -132,7 +132,7 @@ def test_any_command_out_of_memory_ends_with_a_message(capsys, monkeypatch):
         torch.empty(TOO_MUCH, dtype=torch.uint8)
 
     monkeypatch.setitem(sys.modules["vcrt.cli.main"].COMMANDS, "methods", hungry)
-    assert "memory ran out" in refused(capsys, "methods")
+    assert "memory ran out" in refused(capsys, "methods", code=5)
 
 
 def test_a_model_without_checkpointing_is_refused():

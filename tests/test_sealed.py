@@ -330,7 +330,7 @@ def test_the_command_names_what_was_altered_before_it_replays(copy, capsys):
     assert "2 certificates as they were frozen, not signed" in out
     value = (copy / "manifest.json").read_text()
     (copy / "manifest.json").write_text(value.replace('"seed": 7', '"seed": 8'))
-    message = refused(capsys, "verify", copy)
+    message = refused(capsys, "verify", copy, code=4)
     assert "manifest.json, field seed" in message
     assert "found: 8" in message
     assert "expected: 7" in message

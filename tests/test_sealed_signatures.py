@@ -79,7 +79,9 @@ def test_a_signature_holds_and_signing_twice_changes_nothing(signed, copy, keys)
 def test_wrong_key(signed, keys, capsys):
     with pytest.raises(SignatureError, match="signed by another key"):
         require_signed_by(envelope_of(signed), keys / "other.pub", "here")
-    message = refused(capsys, "verify", signed, "--no-replay", "--public-key", keys / "other.pub")
+    message = refused(
+        capsys, "verify", signed, "--no-replay", "--public-key", keys / "other.pub", code=4
+    )
     assert "signed by another key" in message
     code, out, _ = run(capsys, "verify", signed, "--no-replay", "--public-key", keys / "signer.pub")
     assert code == 0
@@ -88,7 +90,9 @@ def test_wrong_key(signed, keys, capsys):
 
 def test_stripped_signature(copy, keys, capsys):
     rewrite(copy, lambda value: value.update(signatures=[]))
-    message = refused(capsys, "verify", copy, "--no-replay", "--public-key", keys / "signer.pub")
+    message = refused(
+        capsys, "verify", copy, "--no-replay", "--public-key", keys / "signer.pub", code=4
+    )
     assert "not signed" in message
 
 
@@ -126,7 +130,9 @@ def test_an_altered_payload_is_named_and_so_is_one_that_fits_altered_files(copy,
         value["payload"] = base64.b64encode(payload).decode()
 
     rewrite(copy, alter)
-    message = refused(capsys, "verify", copy, "--no-replay", "--public-key", keys / "signer.pub")
+    message = refused(
+        capsys, "verify", copy, "--no-replay", "--public-key", keys / "signer.pub", code=4
+    )
     assert "seal.json, field predicate.counts.toy.needs.orders" in message
     # Everything made anew from other files, under the old signature.
     from dataclasses import replace
@@ -136,10 +142,10 @@ def test_an_altered_payload_is_named_and_so_is_one_that_fits_altered_files(copy,
     make_dataset(config, other, jobs=1, factories={"toy": toy.ToyEnvironment})
     moved = replace(envelope_of(other), signatures=original.signatures)
     (other / "seal.json").write_bytes(envelope_bytes(moved))
-    message = refused(capsys, "verify", other, "--public-key", keys / "signer.pub")
+    message = refused(capsys, "verify", other, "--public-key", keys / "signer.pub", code=4)
     assert "a signature does not hold" in message
     # Without a public key too: the signature names its own.
-    assert "a signature does not hold" in refused(capsys, "verify", other)
+    assert "a signature does not hold" in refused(capsys, "verify", other, code=4)
 
 
 def test_keys_that_are_none(signed, keys, tmp_path):
