@@ -15,12 +15,13 @@ comma := ,
 add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt -e '.[dev,$(2)]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-integrations test-example bench-certify bench-update bench-gpu bench-coverage trust trust-long release audit lock lint format types clean
+.PHONY: help setup demo test test-slow test-paper-scale test-integrations test-example bench-certify bench-update bench-gpu bench-coverage trust trust-long release audit lock lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
 	@echo "make test       the test suite"
 	@echo "make test-slow  the tests that take long"
+	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
 	@echo "make test-integrations  the tests with TRL, datasets, verifiers and trackers, which it installs"
 	@echo "make bench-certify  orders per second of every schema, as JSON in benchmarks/results"
 	@echo "make bench-update  an update of VCRT beside one of TRL's GRPOTrainer, as JSON in benchmarks/results"
@@ -110,10 +111,14 @@ demo: $(DONE)
 	$(BIN)/vcrt demo
 
 test: $(DONE)
-	$(BIN)/python -m pytest -m "not slow" -n 2
+	$(BIN)/python -m pytest -m "not slow and not paper_scale" -n 2
 
 test-slow: $(CLUSTERS)
 	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal --durations 12
+
+# All 7,500 episodes against their golden hash, ten minutes; CI has 900 of them.
+test-paper-scale: $(DONE)
+	$(BIN)/python -m pytest -m paper_scale
 
 test-integrations: $(INTEGRATIONS)
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/test_integrations_*.py

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sqlite3
 import sys
 from pathlib import Path
@@ -29,12 +28,6 @@ needs_faults = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     with fault_injection.serving(tmp_path_factory.mktemp("faults"), TESTS, is_warm=False) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def warm_server(tmp_path_factory):
-    with fault_injection.serving(tmp_path_factory.mktemp("warm_faults")) as found:
         yield found
 
 
@@ -224,31 +217,3 @@ def test_a_refused_ledger_says_how_to_mend_it(tmp_path, code, remedy):
     error = sqlite3.DatabaseError("no")
     error.sqlite_errorcode = code
     assert remedy in ledgers._unusable(tmp_path, error).remedy
-
-
-@needs_faults
-@pytest.mark.slow
-def test_a_sample_of_every_command(warm_server, tmp_path):
-    """All calls are struck by ``benchmarks/trust/crash.py --long``."""
-    root = tmp_path / "work"
-    known = crash_trials.undisturbed(
-        warm_server, root, tmp_path / "kept", crash_trials.stages(root)
-    )
-    for one in known:
-        assert not crash_trials.unflushed(
-            one.trial.calls, root, before=one.tree_before, tree=one.tree
-        ), one.stage.name
-        # The last calls of a kind are those at and after the publication of a result.
-        counts = one.trial.counts
-        assert counts["write"], one.stage.name
-        faults = [
-            fault
-            for fault in crash_trials.faults_of(
-                one.trial,
-                lambda kind, at, counts=counts: at in (1, counts[kind]) or at % 61 == 0,
-            )
-            if fault.error in (0, errno.ENOSPC)
-        ]
-        for fault in faults:
-            outcome = crash_trials.attempt(warm_server, root, one, fault)
-            assert not outcome.defects, (one.stage.name, fault.name, outcome)

@@ -20,8 +20,8 @@ from vcrt.hashing import json_digest
 from vcrt.records.freezing import make_dataset
 
 GOLDEN = Path(__file__).parent / "golden.json"
-#: Episodes of each schema: quick enough for every test run, and the paper's.
-SMALL, PAPER = 4, 500
+#: Episodes of each schema: quick enough for every test run, for every run of CI, and the paper's.
+SMALL, MIDDLE, PAPER = 4, 60, 500
 
 
 def frozen(path, episodes):
@@ -42,25 +42,31 @@ def test_the_small_dataset(tmp_path):
     assert manifest.root_hash == expected(manifest, SMALL)
 
 
-@pytest.mark.slow
-def test_the_paper_scale_dataset(tmp_path):
-    manifest = frozen(tmp_path / "data", PAPER)
+@pytest.mark.parametrize(
+    "episodes",
+    [
+        pytest.param(MIDDLE, marks=pytest.mark.slow),
+        pytest.param(PAPER, marks=pytest.mark.paper_scale),
+    ],
+)
+def test_a_large_dataset(tmp_path, episodes):
+    manifest = frozen(tmp_path / "data", episodes)
     counts = [counts for schemas in manifest.counts.values() for counts in schemas.values()]
     assert len(counts) == 15
-    assert all(c.episodes == 500 and c.legal_orders == 6000 for c in counts)
-    assert all(sorted(c.relations.values()) == [500, 2500] for c in counts)
+    assert all(c.episodes == episodes and c.legal_orders == 12 * episodes for c in counts)
+    assert all(sorted(c.relations.values()) == [episodes, 5 * episodes] for c in counts)
     assert all(
         check.disagreement_rate == 0.0
         for checks in manifest.conformance.values()
         for check in checks.values()
     )
-    assert manifest.root_hash == expected(manifest, PAPER)
+    assert manifest.root_hash == expected(manifest, episodes)
 
 
 def renew():
     """Write the golden values of this machine's versions."""
     with tempfile.TemporaryDirectory() as folder:
-        manifests = {n: frozen(Path(folder) / str(n), n) for n in (SMALL, PAPER)}
+        manifests = {n: frozen(Path(folder) / str(n), n) for n in (SMALL, MIDDLE, PAPER)}
     value = {
         "versions": {
             name: json_digest(versions) for name, versions in manifests[SMALL].versions.items()

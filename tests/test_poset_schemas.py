@@ -17,6 +17,7 @@ from vcrt.environments.contract import Accepted
 from vcrt.environments.posets import SHAPES, Poset, linear_order, poset_of
 from vcrt.environments.registry import load_environment
 from vcrt.errors import VcrtError
+from vcrt.hashing import json_digest
 from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction
 from vcrt.records.freezing import make_dataset
 
@@ -201,11 +202,17 @@ def test_lean_facts_hide_and_instances_replace_others() -> None:
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_five_hundred_distinct_episodes_of_every_schema(schema, tmp_path) -> None:
     name, _, schema_name = schema.partition("/")
-    config = sampled({name: [schema_name]}, 500, preset=SEVERAL_PRESET)
+    # Lean replays the orders of 500 in minutes: there the rest is sampled only.
+    episodes = 150 if name == "lean" else 500
+    config = sampled({name: [schema_name]}, episodes, preset=SEVERAL_PRESET)
     dataset = make_dataset(config, tmp_path / "data", jobs=2)
     counts = dataset.manifest.counts[name][schema_name]
-    assert counts.episodes == 500
-    assert counts.candidates < 520
+    assert counts.episodes == episodes
+    assert counts.candidates < 1.04 * episodes
+    if episodes < 500:
+        drawn = [environment(name).sample(schema_name, seed) for seed in range(520)]
+        contents = [[e.initial, [(o.signature, o.payload) for o in e.operations]] for e in drawn]
+        assert len(set(map(json_digest, contents))) >= 500
 
 
 @pytest.mark.parametrize(
