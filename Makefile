@@ -77,8 +77,11 @@ $(INTEGRATIONS): $(DONE)
 trust: $(DONE)
 	$(BIN)/python benchmarks/trust/run.py --short --output build/trust.json
 
+# atheris is for coverage-guided fuzzing alone, and stays out of the environment. It ends by writing docs/trust.md.
 trust-long: $(DONE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/atheris atheris==3.0.0
 	$(BIN)/python benchmarks/trust/run.py --long --output benchmarks/results/trust.json
+	$(BIN)/python benchmarks/trust/page.py
 
 # What builds and examines a release stays out of the environment that it examines.
 $(RELEASE)/.installed: $(LOCK) constraints.txt

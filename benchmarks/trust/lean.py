@@ -154,15 +154,15 @@ def main() -> None:
 
 
 _ALWAYS = (
-    "lean: a flaw in Lean's kernel itself; the second check runs the same kernel in a clean environment",
-    "lean: raw texts go to the in-process worker only; one past the grammar could change what a batch of the lean "
+    "A flaw in Lean's kernel itself; the second check runs the same kernel in a clean environment",
+    "Raw texts go to the in-process worker only; one past the grammar could change what a batch of the lean "
     "command prints for the replays behind it",
-    "lean: a Lean of the user's own is driven by its command line, where no second check by the kernel is made; a "
+    "A Lean of the user's own is driven by its command line, where no second check by the kernel is made; a "
     "script that starts it is kept from the network and from privileges, not from files",
-    "lean: macOS has neither Landlock nor seccomp; only limits and an empty environment are in force there",
+    "macOS has neither Landlock nor seccomp; only limits and an empty environment are in force there",
 )
 NOT_COVERED = {
-    "short": (*_ALWAYS, "lean: texts over 10,000 characters, and two thirds of the raw attacks"),
+    "short": (*_ALWAYS, "Texts over 10,000 characters, and two thirds of the raw attacks"),
     "long": _ALWAYS,
 }
 
