@@ -143,7 +143,8 @@ def test_a_second_opening_is_said_on_the_report(evaluated, capsys, tmp_path):
 def test_openings_of_the_dataset_by_other_plans_are_said(evaluated, capsys, tmp_path):
     other = tmp_path / "other"
     options = ("--methods", "vcrt", "--runs", "1", "--updates", "2", "--held-out", "clrs")
-    assert run(capsys, "plan", evaluated / "data", "--output", other, *options)[0] == 0
+    _, planned, _ = run(capsys, "plan", evaluated / "data", "--output", other, *options)
+    assert "runs      1: 1 method x 1 fold x 1 run, 2 updates each\n" in planned
     assert run(capsys, "train", other, "--jobs", "1")[0] == 0
     assert run(capsys, "evaluate", other, "--jobs", "1")[0] == 0
     _, printed, _ = run(capsys, "report", other, "--output", tmp_path / "report")
@@ -602,7 +603,8 @@ def test_an_interrupted_certification_says_what_is_kept_and_goes_on(tmp_path):
         (["lift", "clrs", "heapsort", "--output=runs/new"], "OUTPUT.shards"),
         (["lift", "lean", "Proofs.lean"], "nothing was written"),
         (["verify", "runs/data"], "nothing was written"),
-        (["train", "runs/experiment"], "--resume"),
+        (["train", "runs/experiment"], "`vcrt train runs/experiment --resume`"),
+        (["train", "--resume"], "`vcrt train EXPERIMENT --resume`"),
         ([], "nothing was written"),
     ],
 )

@@ -109,6 +109,8 @@ def random_kills(
         trial = server.trial(command, root, timeout=seconds)
         if how_it_ended(trial) == "killed":
             kills += 1
+            if kills % 20 == 0:
+                print(f"{kills} of {wanted} kills", file=sys.stderr, flush=True)
             defects += [
                 f"after kill {kills}: {line}"
                 for line in half_written(root, {}, tree_of(root))
@@ -160,6 +162,8 @@ def measure(*, seconds: float, kills: int, seed: int, sample: bool) -> dict[str,
         outcomes = []
         for outcome in strike(server, root, work, time.monotonic() + seconds):
             outcomes.append(outcome)
+            if len(outcomes) % 100 == 0:
+                print(f"{len(outcomes)} of {len(work)} faults", file=sys.stderr, flush=True)
             for defect in outcome.defects:
                 print(f"{outcome.stage}, {outcome.fault}: {defect}", file=sys.stderr, flush=True)
         print(f"{len(outcomes)} of {len(work)} faults", file=sys.stderr, flush=True)

@@ -131,7 +131,8 @@ def after_interruption(arguments: Sequence[str]) -> str:
     command = arguments[0] if arguments else ""
     if command == "lift" and any(a.split("=")[0] == "--output" for a in arguments):
         return KEPT
-    return AFTER_INTERRUPTION.get(command, NOTHING)
+    experiment = next((a for a in arguments[1:2] if not a.startswith("-")), "EXPERIMENT")
+    return AFTER_INTERRUPTION.get(command, NOTHING).replace("EXPERIMENT", experiment)
 
 
 def _escape(text: str) -> str:

@@ -110,6 +110,7 @@ def plan(
     from vcrt.errors import RunError
     from vcrt.protocol.experiment import create_experiment
     from vcrt.protocol.search import read_search
+    from vcrt.report.wording import counted
     from vcrt.storage import require_new
 
     require_new(output, RunError)
@@ -134,6 +135,11 @@ def plan(
     experiment = create_experiment(made, output, search=found)
     console = plain_console()
     console.print(
-        f"plan      {experiment.path}\nplan hash {made.plan_hash}", highlight=False, soft_wrap=True
+        f"plan      {experiment.path}\nplan hash {made.plan_hash}\n"
+        f"runs      {len(made.runs)}: {counted(len(made.methods), 'method')} x "
+        f"{counted(len(made.held_out), 'fold')} x {counted(runs, 'run')}, "
+        f"{counted(made.shared_config.num_updates, 'update')} each",
+        highlight=False,
+        soft_wrap=True,
     )
     console.print(f"next: vcrt train {output}", highlight=False, soft_wrap=True)
