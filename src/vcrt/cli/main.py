@@ -12,41 +12,14 @@ import tyro
 from rich.console import Console
 
 from vcrt import __version__
-from vcrt.cli import (
-    backbone_commands,
-    data_commands,
-    planning_commands,
-    result_commands,
-    running_commands,
-    whole_commands,
-)
+from vcrt.cli.contents import CHAPTERS, contents
 from vcrt.cli.launched import Launcher, interrupt_once
 from vcrt.cli.system_errors import named_error
-from vcrt.errors import VcrtError
+from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.memory import is_out_of_memory, out_of_memory
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": whole_commands.demo,
-    "reproduce": whole_commands.reproduce,
-    "certify": data_commands.certify,
-    "verify": data_commands.verify,
-    "seal": data_commands.seal,
-    "prove": data_commands.prove,
-    "show": data_commands.show,
-    "export": data_commands.export,
-    "methods": planning_commands.methods,
-    "search": planning_commands.search,
-    "plan": planning_commands.plan,
-    "train": running_commands.train,
-    "evaluate": running_commands.evaluate,
-    "report": result_commands.report,
-    "decide": result_commands.decide,
-    "export-model": result_commands.export_model,
-    "environments": data_commands.environments,
-    "probe": data_commands.probe,
-    "lift": data_commands.lift,
-    "theories": data_commands.theories,
-    "backbone": backbone_commands.backbone,
+    name: command.run for chapter in CHAPTERS.values() for name, command in chapter.items()
 }
 
 NOTHING = "nothing was written"
@@ -75,9 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         signal.signal(
             signal.SIGTERM, signal.default_int_handler if launcher is None else interrupt_once
         )
-    if given == ["--version"]:
-        print(f"vcrt {__version__}")
+    if given in (["--version"], ["--help"], ["-h"]):
+        print(f"vcrt {__version__}" if given == ["--version"] else contents())
         return
+    if not given:
+        print(contents(), file=sys.stderr)
+        sys.exit(VcrtError.exit_code)
     errors = Console(stderr=True)
     try:
         try:
@@ -104,11 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(arguments: Sequence[str]) -> VcrtError | None:
     """Run one command; the named error that it ended with, if any."""
     try:
+        if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+            raise UnknownNameError.of("command", arguments[0], COMMANDS)
         tyro.extras.subcommand_cli_from_dict(
             COMMANDS,
             prog="vcrt",
-            description="Certify by replay which steps commute, and train on whole orbits of orders. "
-            "(--version prints the version.)",
             args=arguments,
         )
     except VcrtError as error:

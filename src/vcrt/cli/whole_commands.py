@@ -22,6 +22,8 @@ def demo(
 ) -> None:
     """Certify, freeze, verify, train, evaluate once and report, with the embedded defaults.
 
+    Example: vcrt demo --output runs/demo
+
     Args:
         output: Folder in which a new numbered folder is made for everything that the demo writes.
         episodes: Certified episodes for each environment, spread evenly over its schemas.

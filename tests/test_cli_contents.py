@@ -1,0 +1,43 @@
+"""`vcrt --help` is a table of contents, and names that are wrong lead to the right ones."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from test_cli import refused, run
+from vcrt.cli.contents import CHAPTERS
+from vcrt.cli.main import COMMANDS
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_all_commands_on_one_screen(capsys, option):
+    code, out, _ = run(capsys, option)
+    lines = out.splitlines()
+    assert code == 0
+    assert len(lines) < 32
+    assert max(map(len, lines)) <= 80
+    for chapter, commands in CHAPTERS.items():
+        assert any(line.startswith(chapter) for line in lines)
+        for name, command in commands.items():
+            assert any(name in line.split() and line.endswith(command.summary) for line in lines)
+
+
+def test_without_a_command_the_contents_are_printed_as_an_error(capsys):
+    code, out, err = run(capsys)
+    assert (code, out) == (2, "")
+    assert "vcrt COMMAND --help" in err
+
+
+def test_a_wrong_command_is_a_named_error(capsys):
+    assert "did you mean 'train'?" in refused(capsys, "trian", "runs/experiment")
+    assert "to mend" not in refused(capsys, "quux")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_an_example_of_itself(capsys, name):
+    assert f"Example: vcrt {name}" in inspect.getdoc(COMMANDS[name])
+    code, out, _ = run(capsys, name, "--help")
+    assert code == 0
+    assert f"vcrt {name}" in out
