@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from vcrt.records.audit import AUDIT_COLUMNS, write_rows
 from vcrt.records.dataset import POLICY_COLUMNS
-from vcrt.records.integrity import examine_integrity
+from vcrt.records.sealing.integrity import examine_integrity
 
 
 @dataclass(frozen=True)

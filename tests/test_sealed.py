@@ -24,13 +24,13 @@ from vcrt.records.agreement import verify_agreement
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import certificate_document
 from vcrt.records.dataset import open_dataset, read_audit, require_agreement
-from vcrt.records.dsse import envelope_bytes, envelope_from_bytes
 from vcrt.records.freezing import make_dataset
-from vcrt.records.integrity import examine_integrity, require_integrity
-from vcrt.records.leaves import leaf_of, row_digest
 from vcrt.records.manifest import Manifest
-from vcrt.records.proof import check_proof, make_proof
-from vcrt.records.seal import seal_dataset
+from vcrt.records.sealing.dsse import envelope_bytes, envelope_from_bytes
+from vcrt.records.sealing.integrity import examine_integrity, require_integrity
+from vcrt.records.sealing.leaves import leaf_of, row_digest
+from vcrt.records.sealing.proof import check_proof, make_proof
+from vcrt.records.sealing.seal import seal_dataset
 
 TOY = {"toy": toy.ToyEnvironment}
 
@@ -165,8 +165,8 @@ def test_a_whole_forgery_has_another_root_hash_and_does_not_replay(frozen, copy)
 
 @pytest.mark.parametrize("field", ["audit", "certificate", "policy"])
 def test_leaves_that_their_rows_do_not_give_are_named_even_under_a_seal_of_their_own(copy, field):
-    from vcrt.records.leaves import leaves_from_bytes
-    from vcrt.records.seal import write_seal
+    from vcrt.records.sealing.leaves import leaves_from_bytes
+    from vcrt.records.sealing.seal import write_seal
 
     first, second = leaves_from_bytes((copy / "leaves.jsonl").read_bytes())
     from dataclasses import replace

@@ -13,14 +13,14 @@ import toy_environment as toy
 from test_cli import refused, run
 from vcrt.certification.config import sampled
 from vcrt.errors import SignatureError, UnavailableError
-from vcrt.records.dsse import envelope_bytes, envelope_from_bytes, signed_bytes
 from vcrt.records.freezing import make_dataset
-from vcrt.records.integrity import examine_integrity
-from vcrt.records.proof import check_proof, make_proof
-from vcrt.records.seal import seal_dataset
+from vcrt.records.sealing.dsse import envelope_bytes, envelope_from_bytes, signed_bytes
+from vcrt.records.sealing.integrity import examine_integrity
+from vcrt.records.sealing.proof import check_proof, make_proof
+from vcrt.records.sealing.seal import seal_dataset
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
-from vcrt.records.signing import require_signatures_hold, require_signed_by  # noqa: E402
+from vcrt.records.sealing.signing import require_signatures_hold, require_signed_by  # noqa: E402
 
 OPENSSL = shutil.which("openssl")
 

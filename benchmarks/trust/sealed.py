@@ -29,11 +29,11 @@ from vcrt.certification.config import sampled  # noqa: E402
 from vcrt.errors import RunError, SignatureError  # noqa: E402
 from vcrt.protocol.ledger import Ledger  # noqa: E402
 from vcrt.records.agreement import verify_agreement  # noqa: E402
-from vcrt.records.dsse import Envelope, envelope_from_bytes  # noqa: E402
 from vcrt.records.freezing import make_dataset  # noqa: E402
-from vcrt.records.integrity import examine_integrity  # noqa: E402
-from vcrt.records.seal import seal_dataset  # noqa: E402
-from vcrt.records.signing import can_check_signatures, require_signatures_hold  # noqa: E402
+from vcrt.records.sealing.dsse import Envelope, envelope_from_bytes  # noqa: E402
+from vcrt.records.sealing.integrity import examine_integrity  # noqa: E402
+from vcrt.records.sealing.seal import seal_dataset  # noqa: E402
+from vcrt.records.sealing.signing import can_check_signatures, require_signatures_hold  # noqa: E402
 
 NOT_COVERED = [
     "Somebody who alters the evidence and makes manifest, leaves and an unsigned seal anew: only another root hash, a "

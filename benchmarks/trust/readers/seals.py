@@ -13,14 +13,14 @@ from fuzz_watch import Target
 from vcrt.documents import strict_json
 from vcrt.hashing import canonical_json
 from vcrt.records.dataset import Dataset, policy_name
-from vcrt.records.dsse import Envelope, envelope_bytes
-from vcrt.records.integrity import require_integrity
-from vcrt.records.leaves import leaves_from_bytes
 from vcrt.records.manifest import LEAVES, SEAL
-from vcrt.records.proof import check_proof, make_proof
-from vcrt.records.seal import seal_dataset
-from vcrt.records.signing import require_signed_by, signature_of
-from vcrt.records.statement import PAYLOAD_TYPE
+from vcrt.records.sealing.dsse import Envelope, envelope_bytes
+from vcrt.records.sealing.integrity import require_integrity
+from vcrt.records.sealing.leaves import leaves_from_bytes
+from vcrt.records.sealing.proof import check_proof, make_proof
+from vcrt.records.sealing.seal import seal_dataset
+from vcrt.records.sealing.signing import require_signed_by, signature_of
+from vcrt.records.sealing.statement import PAYLOAD_TYPE
 
 _PEM = serialization.Encoding.PEM
 

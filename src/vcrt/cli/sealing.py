@@ -9,13 +9,17 @@ from rich.console import Console
 from vcrt.errors import VcrtError
 from vcrt.protocol.ledger import Ledger, openings_path
 from vcrt.records.certificate import read_certificate
-from vcrt.records.dsse import Envelope
-from vcrt.records.integrity import require_integrity
 from vcrt.records.manifest import SEAL
-from vcrt.records.proof import check_proof, make_proof
-from vcrt.records.seal import seal_dataset
-from vcrt.records.signing import can_check_signatures, require_signatures_hold, require_signed_by
-from vcrt.records.statement import trees_of
+from vcrt.records.sealing.dsse import Envelope
+from vcrt.records.sealing.integrity import require_integrity
+from vcrt.records.sealing.proof import check_proof, make_proof
+from vcrt.records.sealing.seal import seal_dataset
+from vcrt.records.sealing.signing import (
+    can_check_signatures,
+    require_signatures_hold,
+    require_signed_by,
+)
+from vcrt.records.sealing.statement import trees_of
 from vcrt.report.wording import counted, printable
 
 

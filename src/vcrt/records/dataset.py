@@ -3,7 +3,7 @@
     manifest.json             what was certified, counts, versions, conformance, digests, the root hash
     audit/ENVIRONMENT.parquet the sealed audit view, one file for each environment
     policy/ENVIRONMENT.parquet the anonymous policy view; what is in its records names no environment
-    leaves.jsonl, seal.json   what certificates can be checked from one by one (see :mod:`vcrt.records.seal`)
+    leaves.jsonl, seal.json   what certificates can be checked from one by one (see :mod:`vcrt.records.sealing.seal`)
     agreement.json            written by `vcrt verify`: every replay was repeated and agreed
 
 The root hash commits to the content (configuration, counts, versions, every row), not to the bytes of the files, so

@@ -38,7 +38,6 @@ from vcrt.records.dataset import (
     policy_row,
     rows_digest,
 )
-from vcrt.records.leaves import Leaf, leaf_of, row_digest
 from vcrt.records.manifest import (
     FORMAT,
     MANIFEST,
@@ -49,7 +48,8 @@ from vcrt.records.manifest import (
     model_bytes,
 )
 from vcrt.records.record_form import PLAIN_FORM, RecordForm
-from vcrt.records.seal import write_seal
+from vcrt.records.sealing.leaves import Leaf, leaf_of, row_digest
+from vcrt.records.sealing.seal import write_seal
 from vcrt.storage import (
     make_directory,
     publish_directory,

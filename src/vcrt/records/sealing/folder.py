@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from vcrt.records.manifest import OWN_FILES
-from vcrt.records.row_damage import Damage
+from vcrt.records.sealing.row_damage import Damage
 
 
 def kinds_of_entries(path: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from vcrt.errors import DatasetError
 from vcrt.hashing import json_digest
 from vcrt.records.audit import AUDIT_COLUMNS, read_rows
 from vcrt.records.dataset import POLICY_COLUMNS, audit_name, policy_name
-from vcrt.records.leaves import Leaf, leaf_of, row_digest
+from vcrt.records.sealing.leaves import Leaf, leaf_of, row_digest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

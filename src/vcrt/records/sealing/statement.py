@@ -4,7 +4,7 @@ It follows from the manifest and the rows, and the root hash knows nothing of it
 it differently one day) changes no root hash. The manifest stands in it in full: a field of either that was changed can
 be named.
 
-Source: in-toto Attestation Framework, Statement v1. Not covered: the envelope (see :mod:`vcrt.records.dsse`).
+Source: in-toto Attestation Framework, Statement v1. Not covered: the envelope (see :mod:`vcrt.records.sealing.dsse`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from vcrt.hashing import Json, canonical_json, sha256_hex
-from vcrt.records.leaves import Leaf, by_environment, leaves_bytes, merkle_root
 from vcrt.records.manifest import LEAVES, MANIFEST, Manifest, model_bytes
+from vcrt.records.sealing.leaves import Leaf, by_environment, leaves_bytes, merkle_root
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"

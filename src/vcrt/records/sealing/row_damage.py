@@ -1,7 +1,7 @@
 """Which rows of a Parquet file are not those that were sealed: altered, added, missing, repeated or moved.
 
 It reads files that are known to be wrong, as far as they can be read. Not covered: whether a file is wrong (see
-:mod:`vcrt.records.integrity`).
+:mod:`vcrt.records.sealing.integrity`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vcrt.records.leaves import Leaf, row_digest
 from vcrt.records.pages import row_groups
+from vcrt.records.sealing.leaves import Leaf, row_digest
 
 #: What pyarrow raises for a broken file, according to where it is broken.
 _BROKEN = (OSError, pa.ArrowException, ValueError, MemoryError, OverflowError, KeyError, TypeError)

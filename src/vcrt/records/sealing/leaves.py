@@ -17,7 +17,7 @@ from vcrt.certification.episodes import Preset
 from vcrt.documents import strict_json
 from vcrt.hashing import canonical_json, json_digest, sha256_hex
 from vcrt.records.certificate import FORMAT as CERTIFICATE_FORMAT
-from vcrt.records.merkle import leaf_hash, root_of
+from vcrt.records.sealing.merkle import leaf_hash, root_of
 
 #: The columns of an audit row that a certificate's document takes over as they stand.
 _DOCUMENT_COLUMNS = (

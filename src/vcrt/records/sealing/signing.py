@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcrt.errors import SignatureError, UnavailableError
-from vcrt.records.dsse import Envelope, Signature, signed_bytes
+from vcrt.records.sealing.dsse import Envelope, Signature, signed_bytes
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -14,11 +14,11 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vcrt.errors import AlteredError, DatasetError
-from vcrt.records.dsse import Envelope, envelope_bytes
-from vcrt.records.integrity import require_integrity
-from vcrt.records.leaves import by_environment, leaf_from_line
-from vcrt.records.merkle import inclusion_proof, leaf_hash, root_from_proof
-from vcrt.records.sealed_files import held_manifest, sealed_statement
+from vcrt.records.sealing.dsse import Envelope, envelope_bytes
+from vcrt.records.sealing.integrity import require_integrity
+from vcrt.records.sealing.leaves import by_environment, leaf_from_line
+from vcrt.records.sealing.merkle import inclusion_proof, leaf_hash, root_from_proof
+from vcrt.records.sealing.sealed_files import held_manifest, sealed_statement
 
 FORMAT: Final = "vcrt-proof/1"
 #: The largest proof that is read, in bytes.

@@ -3,7 +3,8 @@
 An envelope has exactly one spelling here, so a file that says the same in other bytes is refused. A DSSE envelope must
 have a signature by its specification; one without any is how vcrt seals a dataset that nobody has signed yet.
 
-Source: https://github.com/secure-systems-lab/dsse, version 1.0. Not covered: keys (see :mod:`vcrt.records.signing`).
+Source: https://github.com/secure-systems-lab/dsse, version 1.0. Not covered: keys
+(see :mod:`vcrt.records.sealing.signing`).
 """
 
 from __future__ import annotations

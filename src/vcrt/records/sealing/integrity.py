@@ -2,7 +2,7 @@
 
 Nothing is replayed and no signature is checked here. Files, manifest, leaves and seal say many things twice; what
 disagrees with all the others is what was altered. Somebody who alters all of them alike leaves no trace but another
-root hash: against that there are signatures (:mod:`vcrt.records.signing`) and the replay
+root hash: against that there are signatures (:mod:`vcrt.records.sealing.signing`) and the replay
 (:mod:`vcrt.records.agreement`).
 """
 
@@ -16,13 +16,13 @@ from vcrt.errors import AlteredError, DatasetError
 from vcrt.hashing import file_digest
 from vcrt.records.audit import AUDIT_COLUMNS
 from vcrt.records.dataset import POLICY_COLUMNS, audit_name, not_a_dataset, policy_name
-from vcrt.records.derived_leaves import derived_leaves
-from vcrt.records.dsse import Envelope
-from vcrt.records.folder import foreign_entries, kinds_of_entries
-from vcrt.records.leaves import Leaf, by_environment
 from vcrt.records.manifest import AGREEMENT, LEAVES, MANIFEST, SEAL, FileEntry, Manifest
-from vcrt.records.row_damage import Damage, damaged_rows
-from vcrt.records.sealed_files import Sealed, read_sealed
+from vcrt.records.sealing.derived_leaves import derived_leaves
+from vcrt.records.sealing.dsse import Envelope
+from vcrt.records.sealing.folder import foreign_entries, kinds_of_entries
+from vcrt.records.sealing.leaves import Leaf, by_environment
+from vcrt.records.sealing.row_damage import Damage, damaged_rows
+from vcrt.records.sealing.sealed_files import Sealed, read_sealed
 
 #: How many altered places an error names.
 NAMED = 12

@@ -19,8 +19,6 @@ from pydantic import ValidationError
 from vcrt.documents import strict_json
 from vcrt.hashing import Json, canonical_json, sha256_hex
 from vcrt.records.differences import first_difference
-from vcrt.records.dsse import Envelope, envelope_from_bytes
-from vcrt.records.leaves import Leaf, leaves_from_bytes
 from vcrt.records.manifest import (
     AGREEMENT,
     FORMAT,
@@ -32,8 +30,10 @@ from vcrt.records.manifest import (
     full_agreement,
     model_bytes,
 )
-from vcrt.records.row_damage import Damage
-from vcrt.records.statement import PAYLOAD_TYPE, Statement, statement_of, trees_of
+from vcrt.records.sealing.dsse import Envelope, envelope_from_bytes
+from vcrt.records.sealing.leaves import Leaf, leaves_from_bytes
+from vcrt.records.sealing.row_damage import Damage
+from vcrt.records.sealing.statement import PAYLOAD_TYPE, Statement, statement_of, trees_of
 
 _SEAL = "the seal was altered"
 _MANIFEST = "the manifest was altered"

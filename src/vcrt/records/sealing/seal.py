@@ -1,6 +1,6 @@
 """The seal of a dataset: the statement about it in an envelope, beside the manifest and derived from it.
 
-    leaves.jsonl   one line for each certificate (see :mod:`vcrt.records.leaves`)
+    leaves.jsonl   one line for each certificate (see :mod:`vcrt.records.sealing.leaves`)
     seal.json      the in-toto Statement in a DSSE envelope, signed or not
 
 Every new dataset has a seal without a signature. Signing adds a signature and leaves the statement as it is.
@@ -14,13 +14,13 @@ from pathlib import Path
 
 from vcrt.errors import AlteredError, DatasetError
 from vcrt.records.dataset import open_dataset
-from vcrt.records.derived_leaves import derived_leaves
-from vcrt.records.dsse import Envelope, envelope_bytes
-from vcrt.records.integrity import require_integrity
-from vcrt.records.leaves import Leaf, leaves_bytes
 from vcrt.records.manifest import LEAVES, SEAL, Manifest
-from vcrt.records.signing import signature_of
-from vcrt.records.statement import PAYLOAD_TYPE, statement_bytes, statement_of
+from vcrt.records.sealing.derived_leaves import derived_leaves
+from vcrt.records.sealing.dsse import Envelope, envelope_bytes
+from vcrt.records.sealing.integrity import require_integrity
+from vcrt.records.sealing.leaves import Leaf, leaves_bytes
+from vcrt.records.sealing.signing import signature_of
+from vcrt.records.sealing.statement import PAYLOAD_TYPE, statement_bytes, statement_of
 from vcrt.storage import write_file
 
 
