@@ -150,7 +150,14 @@ def test_an_altered_payload_is_named_and_so_is_one_that_fits_altered_files(copy,
 
 def test_keys_that_are_none(signed, keys, tmp_path):
     (tmp_path / "text").write_text("no key")
-    for path in (tmp_path / "absent", tmp_path / "text", keys / "signer.pub", tmp_path):
+    # A key of Ed25519 that has 31 bytes.
+    short = bytes.fromhex("302d020100300506032b65700421041f") + bytes(31)
+    lines = base64.encodebytes(short).decode()
+    (tmp_path / "short").write_text(
+        f"-----BEGIN PRIVATE KEY-----\n{lines}-----END PRIVATE KEY-----\n"
+    )
+    none = ("absent", "text", "short")
+    for path in (*(tmp_path / name for name in none), keys / "signer.pub", tmp_path):
         with pytest.raises(SignatureError, match="private"):
             seal_dataset(signed, path)
     for path in (tmp_path / "absent", tmp_path / "text", keys / "signer.pem"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from vcrt.records.dataset import (
     audit_name,
 )
 
+#: A file is read row by row; so many are asked for.
+MOST_ROWS = 2_000
 LEAN = """\
 theorem and_swap (p q r : Prop) (hp : p) (hq : q) (hr : r) : (q ∧ p) ∧ r := by
   have h1 : q ∧ p := ⟨hq, hp⟩  -- a comment
@@ -88,7 +91,7 @@ def proofwriter_readers(place: Path) -> Iterator[Target]:
 
     def rows(data: bytes) -> object:
         file.write_bytes(data)
-        found = list(read_rows(file))
+        found = list(islice(read_rows(file), MOST_ROWS))
         return _refusal(found[-1]) if found else None
 
     yield Target(

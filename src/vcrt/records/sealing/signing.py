@@ -119,7 +119,7 @@ def _ed25519() -> ModuleType:
 
 
 def _read_key(path: Path, kind: str, how: str) -> Any:
-    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
     if not path.is_file():
@@ -130,8 +130,9 @@ def _read_key(path: Path, kind: str, how: str) -> Any:
         if kind == "public":
             return serialization.load_pem_public_key(data)
         return serialization.load_pem_private_key(data, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise _no_key(path, kind, str(error).splitlines()[0][:160], how) from error
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:
+        found = (str(error).splitlines() or [type(error).__name__])[0][:160]
+        raise _no_key(path, kind, found, how) from error
 
 
 def _no_key(path: Path, kind: str, found: str, how: str) -> SignatureError:
