@@ -27,7 +27,7 @@ from vcrt.protocol.experiment import (
     open_experiment,
     planned_dataset,
 )
-from vcrt.protocol.ledger import GENESIS, Ledger
+from vcrt.protocol.ledger import GENESIS, Ledger, recorded_openings
 from vcrt.protocol.plan import PLAN_FILE, Plan, make_plan
 from vcrt.protocol.planned_training import train
 from vcrt.records.agreement import verify_agreement
@@ -160,6 +160,42 @@ def test_a_run_that_the_ledger_only_claims_is_not_opened(copy):
         claims.ledger.append("run", {"run": "vcrt/toy-b/0", "checkpoints": checkpoints})
         with pytest.raises(RunError, match="documented form"):
             gather(claims)
+
+
+@pytest.mark.parametrize(("name", "when"), [("experiment", "after the"), ("trained", "twice")])
+def test_a_run_that_is_entered_again_is_refused(copy, name, when):
+    """Else a checkpoint that was made with the scores in sight could be scored under the opening that gave them."""
+    experiment = open_experiment(copy / name)
+    (run,) = experiment.ledger.entries("run")
+    experiment.ledger.append("run", run.body)
+    with pytest.raises(RunError, match=f"finished again(.|\n)*{when}"):
+        evaluate(experiment, jobs=1, reopen_reason="because")
+    with pytest.raises(RunError, match="finished again" if name == "experiment" else "evaluated"):
+        gather(experiment)
+
+
+def test_a_dataset_behind_a_link_has_one_ledger_of_openings(copy):
+    (copy / "data").rename(copy / "store")
+    (copy / "data").symlink_to("store")
+    # What was opened before the move stands beside the link, what is opened from now on beside the dataset.
+    trained = open_experiment(copy / "trained")
+    evaluate(trained, jobs=1)
+    assert gather(trained).opening["by_copies"] == 1
+    assert [len(recorded_openings(copy / name)) for name in ("store", "data")] == [1, 2]
+    other = make_plan(
+        open_dataset(copy / "store"),
+        **{
+            name: getattr(trained.plan, name)
+            for name in ("backbone", "backbone_digest", "methods", "held_out", "retention_share")
+        },
+        seeds=(0,),
+        run=RunConfig(num_updates=2),
+    )
+    experiment = create_experiment(other, copy / "other")
+    train(experiment, jobs=1)
+    evaluate(experiment, jobs=1)
+    assert gather(experiment).opening["by_other_plans"] == 1
+    assert gather(trained).opening["by_other_plans"] == 1
 
 
 def test_the_clock_opens_nothing(copy, monkeypatch):

@@ -18,6 +18,8 @@ from tampering import (
 )
 from test_cli import refused, run
 from vcrt.certification.config import sampled
+from vcrt.cli.options import plain_console
+from vcrt.cli.sealing import check_inclusion
 from vcrt.errors import AlteredError, DatasetError
 from vcrt.hashing import canonical_json
 from vcrt.records.agreement import verify_agreement
@@ -26,11 +28,13 @@ from vcrt.records.certificate import certificate_document
 from vcrt.records.dataset import open_dataset, read_audit, require_agreement
 from vcrt.records.freezing import make_dataset
 from vcrt.records.manifest import Manifest
-from vcrt.records.sealing.dsse import envelope_bytes, envelope_from_bytes
+from vcrt.records.sealing.dsse import Envelope, envelope_bytes, envelope_from_bytes
 from vcrt.records.sealing.integrity import examine_integrity, require_integrity
-from vcrt.records.sealing.leaves import leaf_of, row_digest
+from vcrt.records.sealing.leaves import leaf_from_line, leaf_of, row_digest
+from vcrt.records.sealing.merkle import leaf_hash
 from vcrt.records.sealing.proof import check_proof, make_proof
 from vcrt.records.sealing.seal import seal_dataset
+from vcrt.records.sealing.statement import PAYLOAD_TYPE, statement_bytes
 
 TOY = {"toy": toy.ToyEnvironment}
 
@@ -269,6 +273,35 @@ def test_a_proof_leads_from_one_certificate_to_the_root(frozen, proven):
         check_proof(proven[1], "0" * 64)
     with pytest.raises(DatasetError, match="no episode"):
         make_proof(frozen.path, "toy/needs/12345678")
+
+
+def test_an_unsigned_seal_with_other_trees_proves_nothing(frozen, proven, capsys, tmp_path):
+    """The root hash of a published dataset can be put beside a tree of one's own; it must have its size at least."""
+    proof = proven[1]
+    value = json.loads(proof.read_text())
+    statement = json.loads(envelope_from_bytes(value["seal"].encode()).payload)
+    leaf = leaf_from_line(value["leaf"].encode())
+    foreign = replace(leaf, certificate="f" * 64)
+
+    def forged(size):
+        tree = {"certificates": size, "root": leaf_hash(foreign.data()).hex()}
+        other = statement | {"predicate": statement["predicate"] | {"merkle": {"toy": tree}}}
+        envelope = Envelope(payload_type=PAYLOAD_TYPE, payload=statement_bytes(other))
+        seal = envelope_bytes(envelope).decode()
+        return value | {"leaf": foreign.data().decode(), "index": 0, "path": [], "seal": seal}
+
+    for size in (1, 2, 3):
+        proof.write_text(json.dumps(forged(size)))
+        with pytest.raises(AlteredError):
+            check_proof(proof, "f" * 64)
+    # Nor is a true one said to be more than it is.
+    certificate = tmp_path / "certificate.json"
+    preset = frozen.manifest.preset
+    found = certificate_document(certified_from_row(read_audit(frozen, "toy")[1], preset), preset)
+    certificate.write_text(json.dumps(found))
+    proof.write_text(json.dumps(value))
+    check_inclusion(plain_console(), certificate, proof, None)
+    assert "which nobody signed" in capsys.readouterr().out
 
 
 def says(proof):

@@ -122,6 +122,15 @@ def test_every_byte_of_a_signature_and_of_its_keys_name(copy, keys):
             require_signatures_hold(envelope_of(copy), "here")
 
 
+def test_a_forged_signature_is_neither_printed_nor_kept(copy, keys, capsys):
+    forged = base64.b64encode(bytes(64)).decode()
+    rewrite(copy, lambda value: value["signatures"][0].update(sig=forged))
+    before = (copy / "seal.json").read_bytes()
+    for options in ((), ("--key", keys / "other.pem")):
+        assert "does not hold" in refused(capsys, "seal", copy, *options, code=4)
+    assert (copy / "seal.json").read_bytes() == before
+
+
 def test_an_altered_payload_is_named_and_so_is_one_that_fits_altered_files(copy, keys, capsys):
     original = envelope_of(copy)
 

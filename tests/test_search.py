@@ -147,6 +147,25 @@ def test_the_held_out_environment_is_not_opened(dataset, searched, tmp_path):
     assert again == search
 
 
+def test_a_folder_that_is_not_the_search_s_own_is_left_alone(dataset, searched, tmp_path):
+    output = tmp_path / SEARCH_FILE
+    folder = tmp_path / f"{SEARCH_FILE}.trials"
+    folder.mkdir()
+    mine = [folder / name for name in ("notes.txt", "lock", f"vcrt-toy-b-0-{'0' * 16}.json")]
+    for content in (b"mine too", searched[1].read_bytes()):
+        for path in mine:
+            path.write_text("mine")
+        output.write_bytes(content)
+        with pytest.raises(RunError, match="exists already"):
+            run_search(dataset, output, **OPTIONS)
+        assert mine[0].read_text() == "mine"
+        # Beside a search that is whole, single trials are what a killed call left.
+        assert mine[2].exists() == (content == b"mine too")
+    output.unlink()
+    run_search(dataset, output, **{**OPTIONS, "methods": ("vcrt",), "num_trials": 1})
+    assert list(folder.iterdir()) == [mine[0]]
+
+
 @pytest.mark.slow
 def test_an_interrupted_search_goes_on_to_the_same_bytes(dataset, searched, tmp_path, monkeypatch):
     _, path = searched

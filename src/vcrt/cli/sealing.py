@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from vcrt.errors import VcrtError
-from vcrt.protocol.ledger import Ledger, openings_path
+from vcrt.protocol.ledger import recorded_openings
 from vcrt.records.certificate import read_certificate
 from vcrt.records.manifest import SEAL
 from vcrt.records.sealing.dsse import Envelope
@@ -26,8 +26,8 @@ from vcrt.report.wording import counted, printable
 def seal(console: Console, dataset: Path, key: Path | None) -> None:
     """Make the seal of a dataset, or sign it, and print what there is now."""
     envelope = seal_dataset(dataset, key)
-    _print(console, f"seal      {dataset / SEAL}")
-    _print(console, f"signed by {_signers(envelope)}")
+    signed = _check_signatures(envelope, None, str(dataset / SEAL))
+    _print(console, f"seal      {dataset / SEAL}, {signed}")
 
 
 def prove(episode: str, dataset: Path) -> None:
@@ -48,7 +48,7 @@ def check_seal(console: Console, dataset: Path, public_key: Path | None) -> None
         console,
         f"sealed    {counted(len(found.leaves), 'certificate')} as they were frozen, {signed}",
     )
-    openings = Ledger(openings_path(dataset)).entries("opening")
+    openings = recorded_openings(dataset)
     if openings:
         _print(
             console, f"opened    {counted(len(openings), 'time')}, by the ledger beside the dataset"
@@ -65,11 +65,15 @@ def check_inclusion(
     """Check that a certificate is among those of the dataset that a proof names, and print which."""
     included = check_proof(proof, read_certificate(certificate).sha256)
     signed = _check_signatures(included.envelope, public_key, f"{proof}, field seal")
-    _print(
-        console,
-        f"included    as number {included.index + 1} of {included.size} in the dataset with root hash "
-        f"{included.root_hash}, Merkle root {included.merkle_root}; {signed}",
-    )
+    place = f"as number {included.index + 1} of {included.size}"
+    if included.envelope.signatures:
+        found = f"in the dataset with root hash {included.root_hash}, Merkle root {included.merkle_root}"
+    else:
+        found = (
+            f"under Merkle root {included.merkle_root}, which nobody signed: it is one of the dataset with root hash "
+            f"{included.root_hash} if `vcrt verify` prints it there"
+        )
+    _print(console, f"included    {place} {found}; {signed}")
 
 
 def _check_signatures(envelope: Envelope, public_key: Path | None, where: str) -> str:

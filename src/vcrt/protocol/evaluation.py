@@ -39,7 +39,7 @@ from vcrt.protocol.experiment import (
     recorded_checkpoints,
     require_same_code,
 )
-from vcrt.protocol.ledger import Entry, Ledger, field_of, openings_path
+from vcrt.protocol.ledger import Entry, Ledger, field_of, openings_path, recorded_openings
 from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.records.dataset import Dataset, Item, load_items, open_dataset
@@ -206,7 +206,7 @@ def other_openings(experiment: Experiment, dataset: Dataset) -> list[dict[str, A
     ledger = openings_of_dataset(dataset)
     return [
         _opening(entry, ledger)
-        for entry in ledger.entries("opening")
+        for entry in recorded_openings(dataset.path)
         if field_of(entry, "plan_hash", str, ledger.path) != experiment.plan.plan_hash
     ]
 
@@ -228,7 +228,7 @@ def unshared_openings(experiment: Experiment, dataset: Dataset) -> UnsharedOpeni
     ledger = openings_of_dataset(dataset)
     beside = Counter(
         (_opening(entry, ledger)["at"], entry.body.get("reason"))
-        for entry in ledger.entries("opening")
+        for entry in recorded_openings(dataset.path)
         if entry.body.get("plan_hash") == experiment.plan.plan_hash
     )
     here = Counter((opening["at"], opening["reason"]) for opening in openings(experiment))
@@ -280,7 +280,7 @@ def _record_beside(experiment: Experiment, dataset: Dataset, opening: dict[str, 
     """Record an opening beside the dataset too, unless a call that was interrupted after it has done so."""
     body = {"plan_hash": experiment.plan.plan_hash, **opening}
     ledger = openings_of_dataset(dataset)
-    if body not in [entry.body for entry in ledger.entries("opening")]:
+    if body not in [entry.body for entry in recorded_openings(dataset.path)]:
         ledger.append("opening", body)
 
 

@@ -70,10 +70,18 @@ class Experiment:
             yield
 
     def finished_runs(self) -> dict[str, Entry]:
-        """The ledger's entries of finished runs, by the run's name."""
+        """The ledger's entries of finished runs, by the run's name.
+
+        A run is finished once, before the held-out folds are opened: what the ledger says otherwise is refused, since
+        a run that was made after scores were seen could be scored under the same opening.
+        """
         ledger = self.ledger
-        finished = {}
-        for entry in ledger.entries("run"):
+        finished: dict[str, Entry] = {}
+        is_opened = False
+        for entry in ledger.entries():
+            is_opened = is_opened or entry.kind == "opening"
+            if entry.kind != "run":
+                continue
             digests = field_of(entry, "checkpoints", dict, ledger.path)
             whole = all(_UPDATE.fullmatch(k) and isinstance(v, str) for k, v in digests.items())
             if not whole or str(self.plan.shared_config.num_updates) not in digests:
@@ -84,7 +92,16 @@ class Experiment:
                     expected="a digest by update, the last one included",
                     remedy="restore the original ledger; its experiment cannot be trusted otherwise",
                 )
-            finished[field_of(entry, "run", str, ledger.path)] = entry
+            name = field_of(entry, "run", str, ledger.path)
+            if is_opened or name in finished:
+                raise RunError(
+                    "the ledger says that a run was finished again, or after the held-out folds were opened",
+                    where=str(ledger.path),
+                    found=f"run {name}, {'after the opening' if is_opened else 'twice'}",
+                    expected="every run once, before the opening",
+                    remedy="restore the original ledger; its experiment cannot be trusted otherwise",
+                )
+            finished[name] = entry
         return finished
 
 
@@ -142,7 +159,7 @@ def planned_dataset(plan: Plan, *, without: Collection[str] = ()) -> Dataset:
             "the plan's dataset is not where it was",
             where=plan.dataset,
             expected=f"the dataset with root hash {plan.root_hash}",
-            remedy="move it back, or put a link to it there",
+            remedy="move it back with the ledger of openings beside it, or put a link to it there",
         )
     dataset = open_dataset(Path(plan.dataset), without=without)
     if dataset.manifest.root_hash != plan.root_hash:

@@ -147,7 +147,17 @@ def _unusable(path: Path, error: Exception) -> RunError:
 
 
 def openings_path(dataset: Path) -> Path:
-    """Where the ledger of a dataset's openings is: beside the dataset, under its name."""
+    """Where the ledger of a dataset's openings is: beside the dataset itself, whatever links lead to it."""
+    return _beside(dataset.resolve())
+
+
+def recorded_openings(dataset: Path) -> list[Entry]:
+    """Every opening beside a dataset; where it was moved and a link put in its place, those beside the link too."""
+    places = dict.fromkeys((_beside(dataset.absolute()), openings_path(dataset)))
+    return [entry for place in places for entry in Ledger(place).entries("opening")]
+
+
+def _beside(dataset: Path) -> Path:
     return dataset.with_name(f"{dataset.name}.openings.sqlite")
 
 

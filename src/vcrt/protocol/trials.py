@@ -7,7 +7,7 @@ the same result. Not covered: what is tried and chosen (:mod:`vcrt.protocol.sear
 
 from __future__ import annotations
 
-import shutil
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import torch
 from pydantic import ValidationError
 
-from vcrt.errors import DivergedError, RunError
+from vcrt.errors import DivergedError, RunError, VcrtError
 from vcrt.hashing import json_digest
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import BackboneReference
@@ -32,6 +32,7 @@ from vcrt.protocol.search import (
     MAX_TRIALS,
     Search,
     Trial,
+    read_search,
     settings_of_trial,
     shared_settings,
     write_search,
@@ -39,12 +40,21 @@ from vcrt.protocol.search import (
 from vcrt.protocol.splits import source_split, split_sources
 from vcrt.randomness import derive_seed
 from vcrt.records.dataset import Dataset, Item, open_dataset, require_agreement
-from vcrt.storage import make_directory, require_new, sole_user, write_file
+from vcrt.storage import (
+    make_directory,
+    remove_unfinished_files,
+    require_new,
+    sole_user,
+    write_file,
+)
 from vcrt.training.items import orbit_log_masses
 from vcrt.training.methods import method
 from vcrt.training.run import RunConfig, require_trainable, train_run
 
 VALIDATION_SHARE = 0.2
+LOCK_FILE = "lock"
+#: What :func:`_file_name` gives.
+_TRIAL = re.compile(r"[^/]+-[0-9]+-[0-9a-f]{16}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +124,7 @@ def run_search(
         for number in range(num_trials)
     ]
     make_directory(unfinished)
-    with sole_user(unfinished / "lock", "this search", RunError):
+    with sole_user(unfinished / LOCK_FILE, "this search", RunError):
         require_new(output, RunError)
         trials = _run_all(work, unfinished, jobs, progress)
         search = Search(
@@ -134,15 +144,32 @@ def run_search(
             trials=trials,
         )
         write_search(search, output)
-        shutil.rmtree(unfinished)
+        _remove_trials(unfinished)
     return search
 
 
 def discard_trials_of_finished(output: Path) -> None:
-    """Remove the single trials beside a search that a killed call wrote without coming to remove them."""
+    """Remove the single trials beside a search that a killed call wrote without coming to remove them.
+
+    What is no search, or no trial of one, is left as it is.
+    """
     unfinished = _unfinished_path(output)
-    if output.exists() and unfinished.exists():
-        shutil.rmtree(unfinished)
+    if not output.is_file() or not unfinished.is_dir():
+        return
+    with suppress(VcrtError):
+        read_search(output)
+        with sole_user(unfinished / LOCK_FILE, "this search", RunError):
+            _remove_trials(unfinished)
+
+
+def _remove_trials(unfinished: Path) -> None:
+    """Remove trials and the lock, and the folder unless somebody keeps other files in it."""
+    remove_unfinished_files(unfinished, "*")
+    for path in unfinished.iterdir():
+        if path.name == LOCK_FILE or _TRIAL.fullmatch(path.name):
+            path.unlink()
+    with suppress(OSError):
+        unfinished.rmdir()
 
 
 def _unfinished_path(output: Path) -> Path:

@@ -7,13 +7,15 @@ dataset's seal as it stands. Whether the certificate is true is another question
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vcrt.errors import AlteredError, DatasetError
+from vcrt.records.manifest import Manifest
 from vcrt.records.sealing.dsse import Envelope, envelope_bytes
 from vcrt.records.sealing.integrity import require_integrity
 from vcrt.records.sealing.leaves import by_environment, leaf_from_line
@@ -88,7 +90,8 @@ def check_proof(proof: Path, certificate_digest: str) -> Included:
         raise _malformed(proof, str(error)) from error
     held = held_manifest(statement)
     tree = statement["predicate"]["merkle"].get(leaf.environment)
-    if held is None or tree is None:
+    trees = statement["predicate"]["merkle"]
+    if held is None or tree is None or _sizes(trees) != _episodes(held):
         raise AlteredError(
             "the proof's seal contradicts itself, or has no tree of the certificate's environment",
             where=f"{proof}, field seal",
@@ -117,6 +120,17 @@ def check_proof(proof: Path, certificate_digest: str) -> Included:
         index=read.index,
         size=size,
     )
+
+
+def _sizes(trees: Mapping[str, Any]) -> dict[str, int]:
+    return {name: tree["certificates"] for name, tree in trees.items()}
+
+
+def _episodes(manifest: Manifest) -> dict[str, int]:
+    return {
+        name: sum(schema.episodes for schema in schemas.values())
+        for name, schemas in manifest.counts.items()
+    }
 
 
 def _read(path: Path) -> _Proof:

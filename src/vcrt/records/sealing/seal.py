@@ -19,7 +19,7 @@ from vcrt.records.sealing.derived_leaves import derived_leaves
 from vcrt.records.sealing.dsse import Envelope, envelope_bytes
 from vcrt.records.sealing.integrity import require_integrity
 from vcrt.records.sealing.leaves import Leaf, leaves_bytes
-from vcrt.records.sealing.signing import signature_of
+from vcrt.records.sealing.signing import require_signatures_hold, signature_of
 from vcrt.records.sealing.statement import PAYLOAD_TYPE, statement_bytes, statement_of
 from vcrt.storage import write_file
 
@@ -60,6 +60,7 @@ def seal_dataset(path: Path, key: Path | None = None) -> Envelope:
     if key is None:
         return envelope
     ours = signature_of(envelope, key)
+    require_signatures_hold(envelope, str(path / SEAL))
     others = [one for one in envelope.signatures if one.keyid != ours.keyid]
     signed = replace(envelope, signatures=tuple(sorted([*others, ours], key=lambda one: one.keyid)))
     write_file(path / SEAL, envelope_bytes(signed))
