@@ -38,6 +38,8 @@ from vcrt.records.sealing.signing import can_check_signatures, require_signature
 NOT_COVERED = [
     "Somebody who alters the evidence and makes manifest, leaves and an unsigned seal anew: only another root hash, a "
     "signature or the replay shows it.",
+    "The root hash does not hold the Merkle roots: without a signature a proof shows that a certificate is under a "
+    "Merkle root, not that this is the root of the dataset.",
     "A private key that was stolen, and a public key that was taken from the wrong person.",
     "The agreement record beyond its content: anybody can write one; `vcrt verify` makes it anew.",
     "The ledger of openings beside the dataset: rows removed from its end, and the whole file, can vanish.",
