@@ -290,7 +290,8 @@ def test_the_files_form_is_checked(policy_file):
 def test_metadata_in_a_file_is_found(policy_file):
     dataset, path, rows = policy_file
     table = pa.table({name: [row[name] for row in rows] for name in POLICY_COLUMNS})
-    pq.write_table(table.replace_schema_metadata({"environment": "made"}), path)
+    metadata = {"environment": "made"}
+    pq.write_table(table.replace_schema_metadata(metadata), path, compression="zstd")
     (found,) = file_findings(dataset)
     assert "metadata under environment" in found
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
@@ -34,7 +33,7 @@ from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.orders import all_orders
 from vcrt.records.anonymise import Anonymised
 from vcrt.records.forms import CrossCheckForm, EpisodeForm, ReplayForm, VersionsForm
-from vcrt.records.pages import unfolded_bytes
+from vcrt.records.tables import BROKEN, open_table
 
 _EPISODE: TypeAdapter[Any] = TypeAdapter(EpisodeForm)
 _REPLAYS: TypeAdapter[Any] = TypeAdapter(list[ReplayForm])
@@ -42,8 +41,6 @@ _VERSIONS: TypeAdapter[Any] = TypeAdapter(VersionsForm)
 _CROSS_CHECKS: TypeAdapter[Any] = TypeAdapter(list[CrossCheckForm])
 #: Rows that are written at a time; it bounds the memory, not the result.
 ROWS_IN_MEMORY = 256
-#: How many times its own size a file may unfold to, above a first allowance in bytes: certificates compress well.
-MAX_RATIO, MAX_UNFOLDED = 100, 64 * 2**20
 #: The columns of an audit file, in their order. All are UTF-8 strings; those after ``record_id`` hold canonical JSON.
 AUDIT_COLUMNS = (
     "episode_id",
@@ -171,55 +168,13 @@ def write_rows(rows: Iterable[Mapping[str, str]], columns: tuple[str, ...], path
 def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     """Read string rows; raises :class:`DatasetError` if the file is not such a table."""
     try:
-        # Before anything is unfolded: the columns, and how much they say they are.
-        size = path.stat().st_size
-        with pq.ParquetFile(path, read_dictionary=list(columns)) as file:
-            _require_columns(file.metadata.schema.to_arrow_schema(), columns, path)
-            _require_size(unfolded_bytes(path), file.metadata.num_rows, size, path)
-            table = file.read()
-        _require_size(_spelled_out(table), table.num_rows, size, path)
-        if any(column.null_count for column in table.columns):
-            raise ValueError("an empty cell")
-        texts = [column.cast(pa.string()).to_pylist() for column in table.columns]
-        rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*texts, strict=True)]
+        with open_table(path, columns) as table:
+            return [row for group in range(len(table.groups)) for row in table.rows(group)]
     except DatasetError:
         raise
-    # Arrow raises its own errors, those of the system and, for text that is no UTF-8, Python's.
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+    except BROKEN as error:
         raise DatasetError(
             "a dataset file cannot be read",
             where=str(path),
             found=next(iter(str(error).splitlines()), type(error).__name__),
         ) from error
-    return rows
-
-
-def _require_columns(schema: pa.Schema, columns: tuple[str, ...], path: Path) -> None:
-    if tuple(schema.names) != columns or any(field.type != pa.string() for field in schema):
-        raise DatasetError(
-            "a dataset file has other columns than it should",
-            where=str(path),
-            found=", ".join(schema.names)[:500],
-            expected=", ".join(columns),
-        )
-
-
-def _spelled_out(table: pa.Table) -> int:
-    """How many bytes a table's texts have, those that it holds once and names often counted each time."""
-    total = 0
-    for column in table.columns:
-        for chunk in column.chunks:
-            lengths = pc.binary_length(chunk.dictionary)
-            total += pc.sum(pc.take(lengths, chunk.indices)).as_py() or 0
-    return total
-
-
-def _require_size(unfolded: int, num_rows: int, size: int, path: Path) -> None:
-    # A row has an identity of its own, so that no file of a dataset has more rows than an eighth of its bytes.
-    if unfolded > MAX_UNFOLDED + MAX_RATIO * size or num_rows > size // 8:
-        raise DatasetError(
-            "a dataset file would unfold to more than any dataset does",
-            where=str(path),
-            found=f"{num_rows:,} rows and {unfolded:,} bytes in a file of {size:,}",
-            expected=f"at most {MAX_RATIO} times its size",
-        )

@@ -10,14 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from vcrt.records.pages import row_groups
+from vcrt.errors import DatasetError
 from vcrt.records.sealing.leaves import Leaf, row_digest
-
-#: What pyarrow raises for a broken file, according to where it is broken.
-_BROKEN = (OSError, pa.ArrowException, ValueError, MemoryError, OverflowError, KeyError, TypeError)
+from vcrt.records.tables import BROKEN, Table, open_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,39 +81,32 @@ def damaged_rows(
 
 def _groups(path: Path, columns: tuple[str, ...]) -> Iterator[_Group | _Unreadable]:
     try:
-        with pq.ParquetFile(path) as file:
-            if tuple(file.schema_arrow.names) != columns:
-                yield _Unreadable("", f"columns {', '.join(file.schema_arrow.names)}")
-                return
+        with open_table(path, columns) as table:
             start = 0
-            for group, num_rows in enumerate(each.num_rows for each in row_groups(path)):
+            for group, num_rows in enumerate(each.num_rows for each in table.groups):
                 try:
-                    yield _Group(start, _rows(file, group, list(columns)))
-                except _BROKEN:
-                    yield from _broken_columns(file, group, columns, start, num_rows)
+                    yield _Group(start, table.rows(group))
+                except BROKEN as error:
+                    yield from _broken_columns(table, group, start, error)
                 start += num_rows
-    except _BROKEN as error:
+    except BROKEN as error:
         yield _Unreadable("", _short(error))
 
 
 def _broken_columns(
-    file: pq.ParquetFile, group: int, columns: tuple[str, ...], start: int, num_rows: int
+    table: Table, group: int, start: int, whole: BaseException
 ) -> Iterator[_Unreadable]:
-    for column in columns:
+    """The columns that cannot be read, or the rows as a whole if each of them can."""
+    rows = f", rows {start} to {start + table.groups[group].num_rows - 1}"
+    broken = False
+    for column, name in enumerate(table.columns):
         try:
-            _rows(file, group, [column])
-        except _BROKEN as error:
-            part = f", rows {start} to {start + num_rows - 1}, column {column}"
-            yield _Unreadable(part, _short(error))
-
-
-def _rows(file: pq.ParquetFile, group: int, columns: list[str]) -> list[dict[str, str]]:
-    table = file.read_row_group(group, columns=columns)
-    table.validate(full=True)
-    rows: list[dict[str, str]] = table.to_pylist()
-    if not all(isinstance(value, str) for row in rows for value in row.values()):
-        raise ValueError("a value that is no text")
-    return rows
+            table.require_column(group, column)
+        except BROKEN as error:
+            broken = True
+            yield _Unreadable(f"{rows}, column {name}", _short(error))
+    if not broken:
+        yield _Unreadable(rows, _short(whole))
 
 
 def _compared(
@@ -175,14 +163,17 @@ def _moved(
     """Rows that are all there, but not in the order of the seal; policy rows (None) are sorted by their record."""
     by_label = sorted(labels, key=lambda place: labels[place])
     expected = [digests[i] for i in by_label] if sealed is None else [s.digest for s in sealed]
+    places = {digest: place for place, digest in enumerate(expected)}
     for place, digest in digests.items():
         if expected[place] != digest:
             yield Damage(
                 what="a row of the dataset is not in its place",
                 place=f"{name}, row {place}, {labels[place]}",
-                expected=f"row {expected.index(digest)}",
+                expected=f"row {places[digest]}",
             )
 
 
 def _short(error: BaseException) -> str:
+    if isinstance(error, DatasetError) and error.found:
+        return f"{error.what}: {error.found}"[:160]
     return (str(error).splitlines() or [type(error).__name__])[0][:160]
