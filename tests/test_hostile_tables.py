@@ -14,7 +14,7 @@ from vcrt.errors import DatasetError
 from vcrt.hashing import sha256_hex
 from vcrt.records.audit import read_rows, write_rows
 from vcrt.records.dataset import POLICY_COLUMNS
-from vcrt.records.pages import MAX_HEADER, bytes_of, row_groups, unfolded_bytes
+from vcrt.records.pages import bytes_of, row_groups, unfolded_bytes
 from vcrt.records.sealing.leaves import Leaf, row_digest
 from vcrt.records.sealing.row_damage import damaged_rows
 from vcrt.records.thrift import Reader
@@ -46,6 +46,7 @@ BOMBS = {
     "rows that the file's summary does not have": (
         Forged(pages=run_of_rows(MANY), rows=MANY, rows_of_file=1, **LOST), "another number of rows"),
     "rows that nothing is left of": (Forged(pages=run_of_rows(MANY), rows=MANY, **LOST), "would unfold"),
+    "a row for every text that there is not": (Forged(pages=run_of_rows(10**6), rows=10**6, **LOST), "would unfold"),
     "more values in a page than in a column": (Forged(pages=run_of_rows(MANY), **LOST), "pages of 50,000,000"),
     "fewer values in a page": (Forged(pages=run_of_rows(2), rows=3, **LOST), "pages of 2 "),
     "a column that is longer than its group": (Forged(values=MANY), "of another length"),
@@ -69,7 +70,7 @@ BOMBS = {
         Forged(pages=page(sizes=lambda a, b: [(2, I32, a), (3, I32, b + 1)])), "pages of 1 "),
     "empty pages": (Forged(pages=page(b"", values=0) * 1000 + page()), "a page without values"),
     "a header without end": (
-        Forged(pages=page(sizes=lambda a, b: [(2, I32, a), (3, I32, b), (4, BINARY, b"x" * MAX_HEADER)])), "cut off"),
+        Forged(pages=page(sizes=lambda a, b: [(2, I32, a), (3, I32, b), (4, BINARY, b"x" * 2**16)])), "cut off"),
     "lists that nobody asked for": (Forged(footer=(inner_lists(2),)), "a field of type 9"),
     "lists in a column": (Forged(column=((13, LIST, items(STRUCT, *[b"\0"] * 1000)),)), "a list of 1000"),
     "elements of another type": (Forged(column=((13, LIST, items(I32, b"\0")),)), "elements of type 5"),
