@@ -15,6 +15,8 @@ import pytest
 from pydantic import ValidationError
 
 from vcrt.certification.store import read_identity
+from vcrt.cli.main import main
+from vcrt.cli.options import with_named_paths
 from vcrt.documents import MAX_BYTES, first_error, in_a_line, read_limited
 from vcrt.errors import DatasetError, RunError, VcrtError
 from vcrt.protocol.anonymity.result import read_report
@@ -170,3 +172,35 @@ def test_a_folder_deeper_than_python_goes_is_listed(tmp_path: Path) -> None:
 def test_locks_of_the_usual_kind_hold(tmp_path: Path) -> None:
     with sole_user(tmp_path / "lock", "this", VcrtError):
         assert (tmp_path / "lock").is_file()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["certify", "--output", ".", "--episodes", "1"], "exists already"),
+        (["certify", "--output", "..", "--episodes", "1"], "exists already"),
+    ],
+)
+def test_the_folder_that_one_is_in_has_a_name(
+    command: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(command)
+    assert said in capsys.readouterr().err
+
+
+def test_paths_without_a_name_get_one_and_links_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    monkeypatch.chdir(tmp_path / "folder")
+    given: list[object] = []
+    run = with_named_paths(lambda *paths, **options: given.extend([*paths, *options.values()]))
+    run(Path(), Path(".."), Path("../link"), output=Path())
+    assert given == [tmp_path / "folder", tmp_path, Path("../link"), tmp_path / "folder"]
