@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -102,8 +104,11 @@ def remove_leftovers(directory: Path) -> None:
 
 @contextmanager
 def sole_user(path: Path, what: str, error: type[VcrtError]) -> Iterator[None]:
-    """Hold the lock file ``path``; raises ``error`` if another process holds it. The system frees it on any death."""
-    with path.open("a") as lock:
+    """Hold the lock file ``path``; raises ``error`` if another process holds it. The system frees it on any death.
+
+    Raises ``error`` as well if it is a link or no plain file: nothing is made or waited for elsewhere.
+    """
+    with os.fdopen(_opened_lock(path, error), "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as failure:
@@ -138,6 +143,27 @@ def alone_in(
         yield
     finally:
         os.close(descriptor)
+
+
+def _opened_lock(path: Path, error: type[VcrtError]) -> int:
+    odd = error(
+        "a lock that is no plain file",
+        where=str(path),
+        expected="an empty file, or nothing of that name",
+        remedy="remove it, after a look at where this folder is from",
+    )
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as failure:
+        # A link, a pipe that nobody reads or a socket, a folder.
+        if failure.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise odd from failure
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise odd
+    return descriptor
 
 
 def require_new(path: Path, error: type[VcrtError]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import vcrt
 from vcrt.certification.config import CertificationConfig
+from vcrt.documents import read_limited
 from vcrt.environments.contract import Versions
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, canonical_json, json_digest, sha256_hex
@@ -25,6 +26,8 @@ _FORMAT = "vcrt-shards/1"
 IDENTITY = "identity.json"
 #: The lock of whoever works in a store.
 LOCK = "lock"
+#: The largest piece that is read, in bytes: it holds the replays of a shard's few episodes.
+_MAX_PIECE = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class ShardStore:
     def read(self, name: str) -> Any:
         """The content of a piece, or None if it is not there whole."""
         try:
-            header_line, _, body = (self.path / name).read_bytes().partition(b"\n")
+            header_line, _, body = read_limited(self.path / name, _MAX_PIECE).partition(b"\n")
             header = json.loads(header_line)
             if header != self._header(name, body):
                 return None
@@ -124,7 +127,7 @@ def refuse_foreign(path: Path) -> None:
 def read_identity(path: Path) -> dict[str, Any]:
     """What the store at ``path`` belongs to; empty if that cannot be told."""
     try:
-        value = json.loads((path / IDENTITY).read_bytes())
+        value = json.loads(read_limited(path / IDENTITY))
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +23,25 @@ def plain_console(*, quiet: bool = False) -> Console:
     """The terminal, or output of a fixed width; ``quiet`` for a process whose output another one prints."""
     console = Console(quiet=quiet)
     return console if console.is_terminal else Console(width=PLAIN_WIDTH, quiet=quiet)
+
+
+def with_named_paths(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, given its paths with a name: ``.`` and ``..`` have none, and what belongs beside them needs it.
+
+    All others are passed on as they were written, links included.
+    """
+
+    @functools.wraps(command)
+    def run(*args: object, **options: object) -> None:
+        command(*map(_named, args), **{name: _named(value) for name, value in options.items()})
+
+    return run
+
+
+def _named(value: object) -> object:
+    if isinstance(value, Path) and value.name in ("", ".."):
+        return value.resolve()
+    return value
 
 
 def num_jobs(jobs: int | None) -> int:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from vcrt.documents import read_limited
+from vcrt.documents import in_a_line, read_limited
 from vcrt.errors import RunError
 from vcrt.hashing import json_digest
 from vcrt.orders import order_columns
@@ -180,7 +180,7 @@ def read_scores(experiment: Experiment) -> Scores:
         if set(scores.runs) != {run.name for run in experiment.plan.runs}:
             raise ValueError("other runs than were planned")
     except ValueError as error:
-        found, scores = next(iter(str(error).splitlines()), type(error).__name__), None
+        found, scores = in_a_line(error), None
     if scores is None or found != recorded[-1]:
         raise RunError(
             "the scores were changed after they were recorded",

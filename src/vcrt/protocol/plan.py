@@ -16,7 +16,7 @@ import transformers
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 import vcrt
-from vcrt.documents import is_plain_name, read_limited, strict_json
+from vcrt.documents import in_a_line, is_plain_name, read_limited, strict_json
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.hashing import Json, json_digest
 from vcrt.objective.total import ObjectiveConfig
@@ -288,7 +288,7 @@ def _unreadable(path: Path, error: Exception, remedy: str) -> RunError:
     return RunError(
         "the plan cannot be read",
         where=str(path),
-        found=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:300]}",
+        found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
         remedy=remedy,
     )
 

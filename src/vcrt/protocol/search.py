@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from scipy.stats import qmc
 
-from vcrt.documents import read_limited, strict_json
+from vcrt.documents import in_a_line, read_limited, strict_json
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.hashing import Json, json_digest
 from vcrt.policy.reference import BackboneReference
@@ -210,7 +210,7 @@ def read_search(path: Path) -> Search:
         raise RunError(
             "the search cannot be read",
             where=str(path),
-            found=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:300]}",
+            found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
             remedy=remedy,
         ) from error
     if search.format != FORMAT or digest != sealed:

@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from pydantic import ValidationError
 
+from vcrt.documents import read_limited
 from vcrt.errors import DivergedError, RunError, VcrtError
 from vcrt.hashing import json_digest
 from vcrt.policy.backbone import load_backbone
@@ -207,8 +207,8 @@ def _file_name(job: _TrialJob) -> str:
 def _read_trial(path: Path, job: _TrialJob) -> Trial | None:
     """A finished trial; None if there is none, or if it cannot be read, so that it is run again."""
     try:
-        trial = Trial.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
+        trial = Trial.model_validate_json(read_limited(path, 2**20))
+    except (OSError, ValueError):
         return None
     same = (trial.method, trial.held_out, trial.number) == (job.method, job.held_out, job.number)
     return trial if same else None

@@ -27,6 +27,7 @@ from vcrt.certification.evidence import (
     provenance_to_json,
 )
 from vcrt.certification.replay import EpisodeReplays, replay_from_json, replay_to_json
+from vcrt.documents import in_a_line
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, canonical_json, json_digest
@@ -149,7 +150,7 @@ def _in_due_form(where: str) -> Iterator[None]:
         raise DatasetError(
             "an audit row does not have the documented form",
             where=where,
-            found=f"{type(error).__name__}: {str(error)[:300]}",
+            found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
             remedy="restore the original, or make the dataset again with `vcrt certify`",
         ) from error
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import FailFast, Field, ValidationError
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.evidence import Evidence, evidence_from_json
-from vcrt.documents import MAX_BYTES, read_limited, strict_json
+from vcrt.documents import MAX_BYTES, first_error, read_limited, strict_json
 from vcrt.environments.contract import Versions
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, canonical_json, json_digest
@@ -42,11 +42,11 @@ class _Document(Strict):
     orbit_size: Annotated[int, Field(ge=1)] | None
     episode: EpisodeForm
     versions: VersionsForm
-    replays: list[ReplayForm]
+    replays: Annotated[list[ReplayForm], FailFast()]
     certificates: list[Any]
     relations: list[Any]
     orbit: list[Any]
-    cross_checks: list[CrossCheckForm]
+    cross_checks: Annotated[list[CrossCheckForm], FailFast()]
     sha256: str
 
 
@@ -163,7 +163,7 @@ def _digest(value: Mapping[str, Json]) -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = strict_json(read_limited(path, MAX_BYTES))
+        value = strict_json(read_limited(path, MAX_BYTES, may_be_pipe=True))
     except ValueError as error:
         raise _malformed(path, "(root)", str(error)) from error
     if not isinstance(value, dict):
@@ -181,11 +181,10 @@ def _require_form(value: dict[str, Any], path: Path) -> None:
             remedy="`vcrt show` with the episode's name says why",
         )
     try:
-        _Document.model_validate_json(canonical_json(value))
+        _Document.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"]) or "(root)"
-        raise _malformed(path, name, first["msg"]) from error
+        field, message = first_error(error)
+        raise _malformed(path, field, message) from error
     if value["format"] != FORMAT:
         raise _malformed(path, "format", short(value["format"]), FORMAT)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Strict as StrictOf
 
 #: The largest number of operations in a row or document: all orders are replayed.
 MAX_OPERATIONS = 8
@@ -65,5 +66,5 @@ class ReplayForm(Strict):
     rejection: str | None
 
 
-#: ``[checker, checked, agreed]``.
-CrossCheckForm: TypeAlias = tuple[str, Count, Count]
+#: ``[checker, checked, agreed]``; JSON has lists alone.
+CrossCheckForm: TypeAlias = Annotated[tuple[str, Count, Count], StrictOf(strict=False)]

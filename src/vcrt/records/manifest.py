@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    FailFast,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
@@ -22,6 +23,7 @@ from pydantic import (
 
 from vcrt.certification.episodes import Preset
 from vcrt.certification.run import CertifiedSchema
+from vcrt.documents import first_error, read_limited, strict_json
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, json_digest
 from vcrt.records.record_form import PLAIN_FORM, RecordForm
@@ -32,6 +34,9 @@ MANIFEST, AGREEMENT = "manifest.json", "agreement.json"
 LEAVES, SEAL = "leaves.jsonl", "seal.json"
 #: The files of every dataset beside its rows.
 OWN_FILES = (MANIFEST, LEAVES, SEAL, AGREEMENT)
+#: The largest of each that is read, in bytes: many times what a dataset of 75,000 episodes has. A leaf has about 300
+#: bytes; the others grow with the schemas alone, and the seal holds the manifest twice, in base64.
+MAX_BYTES = {MANIFEST: 4 * 2**20, LEAVES: 128 * 2**20, SEAL: 16 * 2**20, AGREEMENT: 2**20}
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -79,7 +84,7 @@ class Manifest(_Strict):
     num_operations: int
     orbit_size: int | None
     """None where episodes have several anti-diamonds."""
-    series: list[dict[str, Any]]
+    series: Annotated[list[dict[str, Any]], FailFast()]
     counts: dict[str, dict[str, SchemaCounts]]
     conformance: dict[str, dict[str, CheckCounts]]
     versions: dict[str, dict[str, Any]]
@@ -178,12 +183,17 @@ def model_bytes(model: BaseModel) -> bytes:
 def read_model(kind: type[_Model], path: Path) -> _Model:
     """Read such a file; raises :class:`DatasetError` naming the field that is wrong."""
     try:
-        return kind.model_validate_json(path.read_bytes())
+        return kind.model_validate(strict_json(read_limited(path, MAX_BYTES[path.name])))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise DatasetError(
-            "a file of the dataset does not have the documented form",
-            where=f"{path}, field {'.'.join(str(part) for part in first['loc']) or '(root)'}",
-            found=f"{first['msg']}",
-            remedy="restore the original, or make the dataset again with `vcrt certify`",
-        ) from error
+        raise _not_of_form(path, *first_error(error)) from error
+    except ValueError as error:
+        raise _not_of_form(path, "(root)", str(error)) from error
+
+
+def _not_of_form(path: Path, field: str, found: str) -> DatasetError:
+    return DatasetError(
+        "a file of the dataset does not have the documented form",
+        where=f"{path}, field {field}",
+        found=found,
+        remedy="restore the original, or make the dataset again with `vcrt certify`",
+    )

@@ -23,7 +23,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from vcrt.documents import strict_json
+from vcrt.documents import in_a_line, read_limited, strict_json
 from vcrt.errors import RunError
 from vcrt.hashing import Json, canonical_json, sha256_hex
 from vcrt.policy.scoring import CausalModel
@@ -39,6 +39,10 @@ WEIGHTS, TRAINER, METRICS, HEAD = (
     "checkpoint.json",
 )
 FILES = (WEIGHTS, TRAINER, METRICS)
+#: The largest that are read, in bytes: the head names a dual for each constraint, the metrics a line for each update;
+#: tensors are as large as the model.
+_MAX_BYTES = {HEAD: 2**20, METRICS: 256 * 2**20}
+_MAX_TENSORS = 2**46
 GENERATOR = "generator"
 #: The optimiser settings that a resumed run must share with the run that it goes on from.
 HYPERPARAMETERS = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")
@@ -228,8 +232,8 @@ def _plain(value: Any) -> Json:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
+        return read_limited(path, _MAX_BYTES.get(path.name, _MAX_TENSORS))
+    except (OSError, ValueError) as error:
         raise _damaged(path, found=f"{type(error).__name__}: {error}") from error
 
 
@@ -244,7 +248,7 @@ def _parse_head(path: Path, data: bytes) -> dict[str, Any]:
         if set(head["files"]) != set(FILES):
             raise ValueError("unexpected fields")
     except (ValueError, TypeError) as error:
-        raise _damaged(path, found=f"{type(error).__name__}: {str(error)[:300]}") from error
+        raise _damaged(path, found=f"{type(error).__name__}: {in_a_line(error)[:300]}") from error
     if head["format"] != FORMAT:
         raise RunError(
             "a checkpoint of another format",

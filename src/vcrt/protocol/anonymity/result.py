@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, FailFast, TypeAdapter, ValidationError
 
+from vcrt.documents import FieldError, first_error, read_limited
 from vcrt.errors import DatasetError
 from vcrt.protocol.anonymity.hidden import HiddenView
 from vcrt.protocol.anonymity.tasks import Target
@@ -63,10 +64,10 @@ class AnonymityReport:
     backbone_digest: str
     seed: int
     level: float
-    results: tuple[ProbeResult, ...]
-    controls: tuple[ProbeResult, ...]
-    unmeasured: tuple[Unmeasured, ...]
-    findings: tuple[str, ...]
+    results: Annotated[tuple[ProbeResult, ...], FailFast()]
+    controls: Annotated[tuple[ProbeResult, ...], FailFast()]
+    unmeasured: Annotated[tuple[Unmeasured, ...], FailFast()]
+    findings: Annotated[tuple[str, ...], FailFast()]
 
     @property
     def leaks(self) -> tuple[ProbeResult, ...]:
@@ -87,13 +88,17 @@ def report_bytes(report: AnonymityReport) -> bytes:
 def read_report(path: Path) -> AnonymityReport:
     """Read what :func:`report_bytes` wrote; raises :class:`DatasetError` naming the field that is wrong."""
     try:
-        return TypeAdapter(AnonymityReport).validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
+        return TypeAdapter(AnonymityReport).validate_python(json.loads(read_limited(path)))
+    except (ValueError, RecursionError) as error:
+        field, message = (
+            first_error(error)
+            if isinstance(error, ValidationError)
+            else FieldError("(root)", str(error))
+        )
         raise DatasetError(
             "not a report of `vcrt probe`",
-            where=f"{path}, field {'.'.join(str(part) for part in first['loc']) or '(root)'}",
-            found=first["msg"],
+            where=f"{path}, field {field}",
+            found=message,
             remedy="make it again with `vcrt probe DATASET --output FILE`",
         ) from error
 

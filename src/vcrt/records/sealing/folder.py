@@ -57,8 +57,11 @@ def is_left_by_a_kill(name: str) -> bool:
 
 
 def _entries(path: Path) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(path) as entries:
-        for entry in entries:
-            yield entry
-            if entry.is_dir(follow_symlinks=False):
-                yield from _entries(Path(entry.path))
+    # Not recursive: whoever hands over a folder may nest it deeper than Python goes.
+    folders = [os.fspath(path)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                yield entry
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from io import BytesIO
 
 from vcrt.certification.episodes import Preset
 from vcrt.documents import strict_json
@@ -82,9 +83,9 @@ def leaves_bytes(leaves: Iterable[Leaf]) -> bytes:
 def leaves_from_bytes(data: bytes) -> tuple[Leaf, ...]:
     """Read such a file; raises ``ValueError`` with the first line that is not as :func:`leaves_bytes` writes it."""
     leaves = []
-    for number, line in enumerate(data.removesuffix(b"\n").split(b"\n") if data else [], start=1):
-        leaf = leaf_from_line(line, f"line {number}")
-        leaves.append(leaf)
+    # Line by line: what is nothing but line feeds ends at the first.
+    for number, line in enumerate(BytesIO(data), start=1):
+        leaves.append(leaf_from_line(line.removesuffix(b"\n"), f"line {number}"))
     if leaves_bytes(leaves) != data:
         raise ValueError(f"line {len(leaves)}: no line feed at its end")
     return tuple(leaves)

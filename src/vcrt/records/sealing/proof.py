@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+from vcrt.documents import MAX_BYTES, in_a_line, read_limited, strict_json
 from vcrt.errors import AlteredError, DatasetError
 from vcrt.records.manifest import Manifest
 from vcrt.records.sealing.dsse import Envelope, envelope_bytes
@@ -23,8 +24,6 @@ from vcrt.records.sealing.merkle import inclusion_proof, leaf_hash, root_from_pr
 from vcrt.records.sealing.sealed_files import held_manifest, sealed_statement
 
 FORMAT: Final = "vcrt-proof/1"
-#: The largest proof that is read, in bytes.
-MAX_BYTES = 16 * 2**20
 
 _Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -35,7 +34,7 @@ class _Proof(BaseModel):
     format: Literal["vcrt-proof/1"]
     leaf: str
     index: Annotated[int, Field(ge=0)]
-    path: Annotated[list[_Digest], Field(max_length=64)]
+    path: Annotated[list[_Digest], Field(max_length=64), FailFast()]
     seal: str
 
 
@@ -136,16 +135,10 @@ def _episodes(manifest: Manifest) -> dict[str, int]:
 def _read(path: Path) -> _Proof:
     if not path.is_file():
         raise DatasetError("no proof there", where=str(path), remedy="make one with `vcrt prove`")
-    with path.open("rb") as stream:
-        data = stream.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise _malformed(path, f"more than {MAX_BYTES:,} bytes")
     try:
-        return _Proof.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"]) or "(root)"
-        raise _malformed(path, f"field {name}: {first['msg']}") from error
+        return _Proof.model_validate(strict_json(read_limited(path, MAX_BYTES)))
+    except ValueError as error:
+        raise _malformed(path, in_a_line(error)) from error
 
 
 def _malformed(path: Path, found: str) -> DatasetError:

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vcrt.documents import strict_json
+from vcrt.documents import in_a_line, read_limited, strict_json
 from vcrt.hashing import Json, canonical_json, sha256_hex
 from vcrt.records.differences import first_difference
 from vcrt.records.manifest import (
@@ -24,6 +24,7 @@ from vcrt.records.manifest import (
     FORMAT,
     LEAVES,
     MANIFEST,
+    MAX_BYTES,
     SEAL,
     Agreement,
     Manifest,
@@ -39,6 +40,7 @@ _SEAL = "the seal was altered"
 _MANIFEST = "the manifest was altered"
 _LEAVES = "the list of leaves was altered"
 _AGREEMENT = "the agreement record was altered"
+_WHAT = {MANIFEST: _MANIFEST, LEAVES: _LEAVES, SEAL: _SEAL, AGREEMENT: _AGREEMENT}
 
 
 @dataclass(kw_only=True, slots=True)
@@ -59,9 +61,10 @@ class Sealed:
 
 def read_sealed(path: Path) -> Sealed:
     """Read the dataset's own files and compare them with one another; what is missing is left to others to name."""
-    manifest, leaves_data = _read(path / MANIFEST), _read(path / LEAVES)
-    seal, agreement = _read(path / SEAL), _read(path / AGREEMENT)
     sealed = Sealed()
+    manifest, leaves_data, seal, agreement = (
+        _read(path, name, what, sealed.damage) for name, what in _WHAT.items()
+    )
     statement = None
     if seal is not None:
         try:
@@ -86,8 +89,16 @@ def read_sealed(path: Path) -> Sealed:
     return sealed
 
 
-def _read(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() and not path.is_symlink() else None
+def _read(path: Path, name: str, what: str, damage: list[Damage]) -> bytes | None:
+    """A file's bytes; None if there is no such file, or if it is too large to be one of a dataset: that is damage."""
+    file = path / name
+    if not file.is_file() or file.is_symlink():
+        return None
+    try:
+        return read_limited(file, MAX_BYTES[name])
+    except ValueError as error:
+        damage.append(Damage(what=what, place=name, found=str(error)))
+        return None
 
 
 @lru_cache(maxsize=4)
@@ -96,11 +107,12 @@ def _own_manifest(data: bytes | None) -> Manifest | None:
     if data is None:
         return None
     try:
-        manifest = Manifest.model_validate_json(data)
-        whole = model_bytes(manifest) == data
+        manifest = Manifest.model_validate(strict_json(data))
+        whole = model_bytes(manifest) == data and _is_consistent(manifest)
+    # A number that is not finite is written and read, but has no hash.
     except ValueError:
         return None
-    return manifest if whole and _is_consistent(manifest) else None
+    return manifest if whole else None
 
 
 def _is_consistent(manifest: Manifest) -> bool:
@@ -139,11 +151,9 @@ def _statement_value(payload: bytes) -> dict[str, Any]:
         value: dict[str, Any] = strict_json(payload)
         if canonical_json(value) != payload:
             raise ValueError("not canonical JSON")
-        Statement.model_validate_json(payload)
+        Statement.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"]) or "(root)"
-        raise ValueError(f"payload, field {name}: {first['msg']}") from error
+        raise ValueError(f"payload, {in_a_line(error)}") from error
     except ValueError as error:
         raise ValueError(f"payload: {error}") from error
     return value

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field, Strict
 
 from vcrt.hashing import Json, canonical_json, sha256_hex
 from vcrt.records.manifest import LEAVES, MANIFEST, Manifest, model_bytes
@@ -63,7 +63,7 @@ class Statement(_Strict):
     """The statement; ``type_`` is spelled ``_type`` in JSON."""
 
     type_: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
-    subject: tuple[Subject, ...]
+    subject: Annotated[tuple[Subject, ...], Strict(strict=False), FailFast()]
     predicateType: Literal["urn:vcrt:dataset-seal:1"]  # noqa: N815 (in-toto's spelling)
     predicate: Predicate
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, FailFast, Strict
 
 from vcrt.certification.relations import OperationRelation
 from vcrt.errors import MalformedInputError
@@ -16,8 +16,9 @@ from vcrt.records.stated.record import MAX_NAME, StatedRecord, require_operation
 class _ByHand(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    operations: list[str]
-    relations: list[tuple[str, str, str]]
+    operations: Annotated[list[str], FailFast()]
+    # JSON has lists alone.
+    relations: Annotated[list[Annotated[tuple[str, str, str], Strict(strict=False)]], FailFast()]
 
 
 def from_hand(value: Any, where: str) -> StatedRecord:

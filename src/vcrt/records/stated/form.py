@@ -6,9 +6,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from vcrt.documents import in_a_line
 from vcrt.errors import MalformedInputError
-from vcrt.hashing import canonical_json
-from vcrt.records.stated.record import MAX_NAME
 
 FORM = '{"operations": [NAME, ...], "relations": [[FIRST, SECOND, KIND], ...]}'
 SOURCES = f"{FORM}, or what `vcrt show EPISODE --json` or `vcrt lift lean FILE --json` prints"
@@ -19,11 +18,9 @@ _Model = TypeVar("_Model", bound=BaseModel)
 def validated(model: type[_Model], value: Any, where: str) -> _Model:
     """``value`` as a ``model``. Raises :class:`MalformedInputError` that names the first wrong field."""
     try:
-        return model.model_validate_json(canonical_json(value))
+        return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"]) or "(root)"
-        raise malformed(where, f"field {name[:MAX_NAME]}: {first['msg']}") from error
+        raise malformed(where, in_a_line(error)) from error
 
 
 def malformed(where: str, found: str) -> MalformedInputError:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, FailFast
 
 from vcrt.certification.relations import OperationRelation, directed
 from vcrt.errors import MalformedInputError, UnknownNameError
@@ -33,12 +33,12 @@ class _Pair(_Lenient):
 
 class _Theorem(_Lenient):
     name: str
-    steps: list[_Step]
-    pairs: list[_Pair]
+    steps: Annotated[list[_Step], FailFast()]
+    pairs: Annotated[list[_Pair], FailFast()]
 
 
 class _LiftedFile(_Lenient):
-    theorems: list[_Theorem] = []
+    theorems: Annotated[list[_Theorem], FailFast()] = []
 
 
 def from_lifted(value: Any, where: str, theorem: str | None) -> StatedRecord:
