@@ -19,7 +19,9 @@ from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.memory import is_out_of_memory, out_of_memory
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    name: command.run for chapter in CHAPTERS.values() for name, command in chapter.items()
+    name: with_named_paths(command.run)
+    for chapter in CHAPTERS.values()
+    for name, command in chapter.items()
 }
 
 NOTHING = "nothing was written"
