@@ -14,6 +14,7 @@ from rich.console import Console
 from vcrt import __version__
 from vcrt.cli.contents import CHAPTERS, contents
 from vcrt.cli.launched import Launcher, interrupt_once
+from vcrt.cli.options import with_named_paths
 from vcrt.cli.system_errors import named_error
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.memory import is_out_of_memory, out_of_memory
