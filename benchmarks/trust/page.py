@@ -178,9 +178,7 @@ def _soak(part: Part) -> Iterable[Row]:
     )
     yield "memory, first and last", f"{part['first_mb']:.0f} and {part['last_mb']:.0f} MB"
     growth = part["growth_in_48_hours"]
-    found = (
-        f"{round(growth['mb'])} MB, {round(growth['open_files'])} files, {round(growth['threads'])} threads"
-    )
+    found = f"{round(growth['mb'])} MB, {round(growth['open_files'])} files, {round(growth['threads'])} threads"
     yield "growth, extrapolated to 48 hours", found
 
 
