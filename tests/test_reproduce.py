@@ -95,7 +95,8 @@ def test_what_killed_calls_left_is_removed(whole, tmp_path):
     shutil.copytree(whole, copy)
     # Between the publication of a result and the removal of the work for it.
     (copy / "search.json.trials").mkdir()
-    (copy / "search.json.trials" / "one.json").write_text("{}")
+    for name in ("lock", "vcrt-clrs-0-0123456789abcdef.json", ".lock.unfinished-abcdefgh"):
+        (copy / "search.json.trials" / name).write_text("{}")
     # In the middle of a file, of a directory, and of a report.
     (copy / ".search.json.unfinished-abcdefgh").write_text("{")
     (copy / "experiment" / ".scores.json.unfinished-abcdefgh").write_text("{")
