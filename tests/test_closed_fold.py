@@ -234,6 +234,22 @@ def test_a_copy_of_the_experiment_that_is_opened_first_is_seen(copy):
     assert gather(open_experiment(copy / "experiment")).opening["by_copies"] == 1
 
 
+def test_openings_at_the_same_moment_are_two(copy, monkeypatch):
+    trained, moment = (
+        open_experiment(copy / "trained"),
+        openings(open_experiment(copy / "experiment"))[0]["at"],
+    )
+
+    class Then(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.fromisoformat(moment)
+
+    monkeypatch.setattr(evaluation, "datetime", Then)
+    evaluate(trained, jobs=1)
+    assert gather(trained).opening["by_copies"] == 1
+
+
 def test_a_copy_of_the_dataset_without_its_ledger_is_seen(copy):
     openings_of_dataset(open_dataset(copy / "data")).path.unlink()
     shutil.move(copy / "data", copy / "elsewhere")

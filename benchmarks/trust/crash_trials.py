@@ -26,7 +26,7 @@ WHOLE_ALREADY = ("exists already and is not overwritten", "the held-out folds we
 #: Files without a result in them: locks, and a log for people that grows line by line.
 _LOCK, _LOG = "lock", "progress.jsonl"
 #: What two runs of the same plan may record differently: the moment of an opening, and times.
-_CLOCKS = ("at", "cpu_seconds")
+_CLOCKS = ("at", "cpu_seconds", "nonce")
 
 Tree = Mapping[str, str]
 

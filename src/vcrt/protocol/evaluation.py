@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
+from secrets import token_hex
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vcrt.documents import in_a_line, read_limited
 from vcrt.errors import RunError
-from vcrt.hashing import json_digest
+from vcrt.hashing import Json, json_digest
 from vcrt.orders import order_columns
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.scoring import Backend, CausalModel, greedy_orders
@@ -227,12 +228,17 @@ def unshared_openings(experiment: Experiment, dataset: Dataset) -> UnsharedOpeni
     """
     ledger = openings_of_dataset(dataset)
     beside = Counter(
-        (_opening(entry, ledger)["at"], entry.body.get("reason"))
+        _identity(_opening(entry, ledger))
         for entry in recorded_openings(dataset.path)
         if entry.body.get("plan_hash") == experiment.plan.plan_hash
     )
-    here = Counter((opening["at"], opening["reason"]) for opening in openings(experiment))
+    here = Counter(map(_identity, openings(experiment)))
     return UnsharedOpenings((here - beside).total(), (beside - here).total())
+
+
+def _identity(opening: dict[str, Any]) -> tuple[str, str | None, str | None]:
+    """What tells two openings of a plan apart, in two ledgers; their clocks alone may agree, or be set to."""
+    return opening["at"], opening["reason"], opening.get("nonce")
 
 
 def _opening(entry: Entry, ledger: Ledger) -> dict[str, Any]:
@@ -271,9 +277,8 @@ def _record_opening(experiment: Experiment, dataset: Dataset, reason: str | None
             "which every later report shows",
         )
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    _record_beside(
-        experiment, dataset, experiment.ledger.append("opening", {"at": at, "reason": reason}).body
-    )
+    body: dict[str, Json] = {"at": at, "reason": reason, "nonce": token_hex(8)}
+    _record_beside(experiment, dataset, experiment.ledger.append("opening", body).body)
 
 
 def _record_beside(experiment: Experiment, dataset: Dataset, opening: dict[str, Any]) -> None:
