@@ -40,7 +40,14 @@ from vcrt.protocol.experiment import (
     recorded_checkpoints,
     require_same_code,
 )
-from vcrt.protocol.ledger import Entry, Ledger, field_of, openings_path, recorded_openings
+from vcrt.protocol.ledger import (
+    Entry,
+    Ledger,
+    field_of,
+    openings_path,
+    recorded_openings,
+    untrusted,
+)
 from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.records.dataset import Dataset, Item, load_items, open_dataset
@@ -257,12 +264,11 @@ def _record_opening(experiment: Experiment, dataset: Dataset, reason: str | None
     entries = experiment.ledger.entries()
     kinds = [entry.kind for entry in entries if entry.kind in ("opening", "scores")]
     if not kinds and (experiment.path / SCORES_FILE).exists():
-        raise RunError(
+        raise untrusted(
             "there are scores, but the ledger records no opening",
             where=str(experiment.path),
             found=f"{SCORES_FILE} and a ledger of {len(entries)} rows",
             expected="an opening in the ledger",
-            remedy="restore the original ledger; its experiment cannot be trusted otherwise",
         )
     if kinds and kinds[-1] == "opening":
         _record_beside(experiment, dataset, openings(experiment)[-1])

@@ -25,7 +25,7 @@ from vcrt.hashing import Json
 from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.locking import verified
 from vcrt.policy.reference import where_it_is
-from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger, field_of
+from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger, field_of, untrusted
 from vcrt.protocol.plan import (
     PLAN_FILE,
     Plan,
@@ -85,21 +85,19 @@ class Experiment:
             digests = field_of(entry, "checkpoints", dict, ledger.path)
             whole = all(_UPDATE.fullmatch(k) and isinstance(v, str) for k, v in digests.items())
             if not whole or str(self.plan.shared_config.num_updates) not in digests:
-                raise RunError(
+                raise untrusted(
                     "the ledger's row of a finished run does not have the documented form",
                     where=str(ledger.path),
                     found=f"{digests!r:.200}",
                     expected="a digest by update, the last one included",
-                    remedy="restore the original ledger; its experiment cannot be trusted otherwise",
                 )
             name = field_of(entry, "run", str, ledger.path)
             if is_opened or name in finished:
-                raise RunError(
+                raise untrusted(
                     "the ledger says that a run was finished again, or after the held-out folds were opened",
                     where=str(ledger.path),
                     found=f"run {name}, {'after the opening' if is_opened else 'twice'}",
                     expected="every run once, before the opening",
-                    remedy="restore the original ledger; its experiment cannot be trusted otherwise",
                 )
             finished[name] = entry
         return finished

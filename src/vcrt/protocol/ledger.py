@@ -99,12 +99,11 @@ class Ledger:
         table = ("table", "entries", "".join(_TABLE.replace("IF NOT EXISTS ", "").split()))
         objects = [(kind, name, "".join(str(sql).split())) for kind, name, sql in found]
         if objects not in ([], [table]):
-            raise RunError(
+            raise untrusted(
                 "the ledger is not a table of entries alone",
                 where=str(self.path),
                 found=", ".join(f"{kind} {name}" for kind, name, _ in found)[:300],
                 expected="the table that vcrt makes",
-                remedy="restore the original ledger; its experiment cannot be trusted otherwise",
             )
 
     def _read(self, connection: sqlite3.Connection) -> list[Entry]:
@@ -121,12 +120,11 @@ class Ledger:
             is_entry = isinstance(value, dict) and kind in get_args(EntryKind)
             proper = _hash(previous, kind, value) if is_entry else None
             if position != expected or proper is None or found != proper:
-                raise RunError(
+                raise untrusted(
                     "the ledger was altered",
                     where=f"{self.path}, row {position}",
                     found=f"hash {found!s:.80}",
                     expected=f"row {expected} with hash {proper}" if proper else "a row of vcrt's",
-                    remedy="restore the original ledger; its experiment cannot be trusted otherwise",
                 )
             entries.append(Entry(kind, value, found))
             previous = found
@@ -143,6 +141,17 @@ def _unusable(path: Path, error: Exception) -> RunError:
         where=str(path),
         found=str(error) or type(error).__name__,
         remedy=f"{refused}, and give the same command again" if refused else damaged,
+    )
+
+
+def untrusted(what: str, *, where: str, found: str, expected: str) -> RunError:
+    """The error for a ledger that says what no run of vcrt writes."""
+    return RunError(
+        what,
+        where=where,
+        found=found,
+        expected=expected,
+        remedy="restore the original ledger; its experiment cannot be trusted otherwise",
     )
 
 
@@ -165,12 +174,11 @@ def field_of(entry: Entry, name: str, kind: type[_Kind], where: Path) -> _Kind:
     """A field of a row; raises :class:`RunError` if the row has none of that type, whatever its hash says."""
     value = entry.body.get(name)
     if not isinstance(value, kind):
-        raise RunError(
+        raise untrusted(
             f"the ledger's row of kind {entry.kind!r} does not have the documented form",
             where=str(where),
             found=f"{name}: {value!r:.80}",
             expected=kind.__name__,
-            remedy="restore the original ledger; its experiment cannot be trusted otherwise",
         )
     return value
 
