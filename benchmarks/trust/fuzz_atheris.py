@@ -52,8 +52,11 @@ READERS: dict[str, Callable[[bytes], object]] = {
 
 
 def main() -> None:
-    """Run libFuzzer on one reader."""
+    """Run libFuzzer on one reader; with ``--readers``, print their names as JSON."""
     name, *options = sys.argv[1:] or [""]
+    if name == "--readers":
+        print(json.dumps(sorted(READERS)))
+        return
     if name not in READERS:
         sys.exit(f"one of {json.dumps(sorted(READERS))}")
     read = READERS[name]

@@ -7,6 +7,7 @@ Where atheris is not installed, nor in build/atheris (`make trust-long` puts it 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -29,25 +30,32 @@ NOT_COVERED = [
 ]
 
 
-def readers() -> list[str]:
-    """The names that fuzz_atheris.py knows."""
-    text = (HERE / "fuzz_atheris.py").read_text(encoding="utf-8")
-    table = text[text.index("READERS: ") : text.index("def main")]
-    return re.findall(r'^    "([a-z-]+)": ', table, flags=re.MULTILINE)
-
-
-def run(reader: str, seconds: int) -> dict[str, Any]:
-    """How many inputs a reader was given, and what libFuzzer said if one ended in anything but a named error."""
+def atheris(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A call of fuzz_atheris.py, in a folder of its own."""
     path = [str(BESIDE), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     with tempfile.TemporaryDirectory(prefix="vcrt-guided-") as folder:
-        found = subprocess.run(
-            [sys.executable, str(HERE / "fuzz_atheris.py"), reader, f"-max_total_time={seconds}"],
+        return subprocess.run(
+            [sys.executable, str(HERE / "fuzz_atheris.py"), *arguments],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
             cwd=folder,
             capture_output=True,
             text=True,
             errors="replace",
         )
+
+
+def readers() -> list[str]:
+    """The names that fuzz_atheris.py knows."""
+    found = atheris("--readers")
+    if found.returncode != 0:
+        sys.exit(found.stderr)
+    names: list[str] = json.loads(found.stdout)
+    return names
+
+
+def run(reader: str, seconds: int) -> dict[str, Any]:
+    """How many inputs a reader was given, and what libFuzzer said if one ended in anything but a named error."""
+    found = atheris(reader, f"-max_total_time={seconds}")
     done = re.search(r"Done (\d+) runs", found.stderr)
     crashed = found.returncode != 0 or done is None
     return {
