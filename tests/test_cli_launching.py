@@ -354,10 +354,8 @@ def test_a_training_ends_as_a_whole_and_goes_on(experiment):
     out, err = process.communicate(timeout=60)
     assert_ended(ranks)
     assert process.returncode == 130
-    assert (
-        said(err)
-        == "interrupted; go on from the last checkpoints with `vcrt train EXPERIMENT --resume`\n"
-    )
+    goes_on = f"`vcrt train {experiment} --resume`"
+    assert said(err) == f"interrupted; go on from the last checkpoints with {goes_on}\n"
     assert "at their last update" not in out
 
 
