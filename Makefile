@@ -6,6 +6,7 @@ DONE := $(VENV)/.installed
 CLUSTERS := $(VENV)/.installed-clusters
 BENCH := $(VENV)/.installed-bench
 INTEGRATIONS := $(VENV)/.installed-integrations
+PAGES := $(VENV)/.installed-pages
 RELEASE := build/release-tools
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKS := supply_chain/$(shell $(PYTHON) -c "import sys, sysconfig as s; print(f'{s.get_platform()}-cp{sys.version_info[0]}{sys.version_info[1]}')")
@@ -15,7 +16,7 @@ comma := ,
 add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt -e '.[dev,$(2)]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-paper-scale test-integrations test-example bench-certify bench-update bench-gpu bench-coverage trust trust-long release audit lock lint format types clean
+.PHONY: help setup demo test test-slow test-paper-scale test-integrations test-example test-browser bench-certify bench-update bench-gpu bench-coverage trust trust-long release audit lock lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
@@ -23,6 +24,7 @@ help:
 	@echo "make test-slow  the tests that take long"
 	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
 	@echo "make test-integrations  the tests with TRL, datasets, verifiers and trackers, which it installs"
+	@echo "make test-browser  the tests of the pages in Chromium, which it installs if it can"
 	@echo "make bench-certify  orders per second of every schema, as JSON in benchmarks/results"
 	@echo "make bench-update  an update of VCRT beside one of TRL's GRPOTrainer, as JSON in benchmarks/results"
 	@echo "make bench-gpu  an update of the paper's two models on a GPU, beside its floor, as JSON in benchmarks/results"
@@ -73,6 +75,11 @@ $(INTEGRATIONS): $(DONE)
 	$(call add,integrations,trl$(comma)verifiers$(comma)tracking)
 	@touch $@
 
+# Playwright, to look at pages in a browser, and what builds the documentation.
+$(PAGES): $(DONE)
+	$(call add,pages,browser$(comma)docs)
+	@touch $@
+
 # What holds against crashes, tampering, cheating proofs and hostile files, with counts.
 trust: $(DONE)
 	$(BIN)/python benchmarks/trust/run.py --short --output build/trust.json
@@ -114,7 +121,7 @@ demo: $(DONE)
 	$(BIN)/vcrt demo
 
 test: $(DONE)
-	$(BIN)/python -m pytest -m "not slow and not paper_scale" -n 2
+	$(BIN)/python -m pytest -m "not slow and not paper_scale and not browser" -n 2
 
 test-slow: $(CLUSTERS)
 	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal --durations 12
@@ -125,6 +132,11 @@ test-paper-scale: $(DONE)
 
 test-integrations: $(INTEGRATIONS)
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/test_integrations_*.py
+
+# Debian's Chromium, if there is none yet.
+test-browser: $(PAGES)
+	command -v chromium || command -v google-chrome || { apt-get update -qq && apt-get install -qq -y chromium; }
+	$(BIN)/python -m pytest -m browser tests/test_*_browser.py
 
 # Apart from the environment of everything else, so that it is not registered there.
 test-example: $(DONE)

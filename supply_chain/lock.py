@@ -24,6 +24,7 @@ SETS = {
     "clusters": [".[dev,ray,dask]"],
     "bench": [".[dev,bench]"],
     "integrations": [".[dev,trl,verifiers,tracking]"],
+    "pages": [".[dev,browser,docs]"],
     "release": ["build", "hatchling", "cyclonedx-bom", "pip-audit"],
 }
 #: Installed by steps of their own.
