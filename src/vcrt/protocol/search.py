@@ -180,7 +180,7 @@ def settings_of_trial(
 def chosen_for(
     search: Search, methods: Sequence[str], folds: Sequence[str]
 ) -> dict[str, dict[str, Settings]]:
-    """The chosen settings by method and fold; raises :class:`VcrtError` if the search left one out."""
+    """The chosen settings by method and fold; raises :class:`vcrt.errors.VcrtError` if the search left one out."""
     for what, names, known in (
         ("searched method", methods, search.methods),
         ("searched environment", folds, search.held_out),
