@@ -16,7 +16,7 @@ comma := ,
 add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt -e '.[dev,$(2)]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-paper-scale test-integrations test-example test-browser bench-certify bench-update bench-gpu bench-coverage trust trust-long release audit lock lint format types clean
+.PHONY: help setup demo test test-slow test-paper-scale test-integrations test-example test-browser docs bench-certify bench-update bench-gpu bench-coverage trust trust-long release audit lock lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
 	@echo "make test-integrations  the tests with TRL, datasets, verifiers and trackers, which it installs"
 	@echo "make test-browser  the tests of the pages in Chromium, which it installs if it can"
+	@echo "make docs       the documentation, notebooks executed, in build/docs"
 	@echo "make bench-certify  orders per second of every schema, as JSON in benchmarks/results"
 	@echo "make bench-update  an update of VCRT beside one of TRL's GRPOTrainer, as JSON in benchmarks/results"
 	@echo "make bench-gpu  an update of the paper's two models on a GPU, beside its floor, as JSON in benchmarks/results"
@@ -110,7 +111,7 @@ release: $(DONE) $(RELEASE)/.installed
 # Known vulnerabilities, as PyPI's advisory service has them; it must be reachable. --strict: a package that could not be
 # looked up is a failure, not a pass.
 audit: $(RELEASE)/.installed
-	for set in dev clusters bench integrations release; do \
+	for set in dev clusters bench integrations pages release; do \
 	  $(RELEASE)/bin/pip-audit --strict --disable-pip --require-hashes -r $(LOCKS)/$$set.txt || exit 1; done
 
 # After a change of pyproject.toml or constraints.txt.
@@ -137,6 +138,11 @@ test-integrations: $(INTEGRATIONS)
 test-browser: $(PAGES)
 	command -v chromium || command -v google-chrome || { apt-get update -qq && apt-get install -qq -y chromium; }
 	$(BIN)/python -m pytest -m browser tests/test_*_browser.py
+
+# Warnings are errors, every reference must exist, and the notebooks run.
+docs: $(PAGES)
+	$(BIN)/python -m sphinx -W --keep-going -n -q docs build/docs
+	@echo "open build/docs/index.html"
 
 # Apart from the environment of everything else, so that it is not registered there.
 test-example: $(DONE)

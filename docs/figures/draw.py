@@ -134,7 +134,7 @@ def anti_diamond() -> str:
                 text((x + 82, 182), "a", "bad", 18, bold=True),
                 box((x + 68, 141), (100, 36)),
                 text((x + 68, 141), "after b", size=14),
-                box((x + 68, 226), (100, 36), "bad"),
+                box((x + 68, 226), (112, 36), "bad"),
                 text((x + 68, 226), "another state", size=14),
             ]
     return picture("anti", 520, 252, parts)
@@ -180,7 +180,7 @@ def permutohedron() -> str:
         text((390, 336), "12 illegal orders", "bad", 15, bold=True),
         text(
             (260, 362),
-            "solid: swaps certified by diamonds · broken: the anti-diamond of a and b",
+            "a line is a swap of neighbours; broken: the anti-diamond of a and b",
             "quiet",
             13,
         ),

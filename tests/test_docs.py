@@ -1,0 +1,205 @@
+"""The documentation says what is so: its pages hang together, and its commands, names, tables and pictures are true."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import re
+import shlex
+from importlib import import_module
+from typing import get_args
+
+import pytest
+
+from documentation import (
+    DOCS,
+    PAGES,
+    ROOT,
+    blocks,
+    commands,
+    exists,
+    first_cells,
+    name_of,
+    prose_links,
+    references,
+    text_of,
+)
+from vcrt.certification.episodes import ExclusionKind
+from vcrt.objective.total import ObjectiveConfig
+from vcrt.training.methods import METHODS
+
+TEXTS = {name_of(path): path.read_text(encoding="utf-8") for path in PAGES}
+ALL_TEXTS = {**TEXTS, "../CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")}
+
+
+def listed(page):
+    """The pages that a page's tables of contents name."""
+    folder = (DOCS / page).parent
+    for block in blocks(TEXTS[page], "{toctree}"):
+        for line in filter(None, block.splitlines()):
+            yield name_of((folder / f"{line}.md").resolve())
+
+
+def test_every_page_is_in_one_table_of_contents():
+    named = [other for page in TEXTS for other in listed(page)]
+    assert sorted([*named, "index.md"]) == sorted(TEXTS)
+
+
+@pytest.mark.parametrize("page", ALL_TEXTS)
+def test_links_and_pictures_lead_somewhere(page):
+    folder = (DOCS / page).parent
+    for link in prose_links(ALL_TEXTS[page]):
+        assert (folder / link.partition("#")[0]).exists(), link
+
+
+@pytest.mark.parametrize("page", ALL_TEXTS)
+def test_files_that_are_named_exist(page):
+    for path in re.findall(r"`((?:src|tests|docs|examples|benchmarks)/[\w./-]+)`", ALL_TEXTS[page]):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_files_of_the_architecture_exist():
+    """Those that stand without their folder too."""
+    for row in re.findall(r"^\| .* \|$", TEXTS["architecture.md"], re.MULTILINE):
+        folders = [(ROOT / path).parent for path in re.findall(r"`(src/[\w./-]+)`", row)]
+        folders += [ROOT / path for path in re.findall(r"`(src/[\w./-]+/)`", row)]
+        for name in re.findall(r"`(\w+\.py)`", row):
+            assert any((folder / name).exists() for folder in folders), name
+
+
+@pytest.mark.parametrize("page", ALL_TEXTS)
+def test_names_that_are_referred_to_exist(page):
+    for name in references(ALL_TEXTS[page]):
+        assert exists(name), name
+    for module in re.findall(r"^.. automodule:: (\S+)", ALL_TEXTS[page], re.MULTILINE):
+        assert exists(module), module
+
+
+def test_a_name_that_does_not_exist_is_found():
+    assert exists("vcrt.objective.total.ObjectiveConfig.clip")
+    assert not exists("vcrt.objective.total.ObjectiveConfig.clop")
+    assert not exists("vcrt.objective.totals")
+    assert not exists("vcrt.orders.orbit_of.missing")
+
+
+def test_each_equation_has_its_function():
+    """Every function of the objective's own table stands on the page of mathematics, and every equation has a name."""
+    table = ast.get_docstring(ast.parse((ROOT / "src/vcrt/objective/__init__.py").read_text()))
+    functions = re.findall(r":func:`([\w.]+)`", table or "")
+    assert len(functions) >= 12
+    assert set(functions) <= set(references(TEXTS["mathematics.md"]))
+    sections = TEXTS["mathematics.md"].split("\n$$\n")
+    labels = re.findall(r"^\$\$ \((\S+)\)$", TEXTS["mathematics.md"], re.MULTILINE)
+    assert len(labels) == len(set(labels)) == len(sections) - 1
+    for after in sections[1:]:
+        assert "{py:" in after or "form a diamond" in after or "notebooks/" in after
+
+
+def stubbed(run):
+    """A command that takes the same options and does nothing."""
+
+    @functools.wraps(run)
+    def nothing(*args, **options):
+        return None
+
+    return nothing
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Parses a command line as `vcrt` does and runs nothing."""
+    module = import_module("vcrt.cli.main")
+    stubs = {name: stubbed(run) for name, run in module.COMMANDS.items()}
+    monkeypatch.setattr(module, "COMMANDS", stubs)
+    return module.main
+
+
+def documented_commands():
+    return sorted({line for text in ALL_TEXTS.values() for line in commands(text)})
+
+
+def test_commands_are_commands(parsed, capsys):
+    found = documented_commands()
+    assert len(found) > 30
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for line in found:
+        program, *arguments = shlex.split(line)
+        if program == "vcrt":
+            parsed(arguments)
+        elif program == "make":
+            assert set(arguments) <= targets - {"&&", "."} | {"&&", ".", ".venv/bin/activate"}, line
+        else:
+            assert program in ("pip", ".", ".ci/run"), line
+    capsys.readouterr()
+
+
+def test_a_wrong_option_is_found(parsed, capsys):
+    with pytest.raises(SystemExit):
+        parsed(["plan", "runs/data", "--outputs", "x"])
+    capsys.readouterr()
+
+
+def test_the_python_of_the_first_page_prints_what_it_says(capsys):
+    (example,) = blocks(TEXTS["start.md"], "python")
+    (printed,) = blocks(TEXTS["start.md"], "text")
+    exec(compile(example, "start.md", "exec"), {})
+    assert capsys.readouterr().out == printed
+
+
+def test_other_python_imports_what_exists():
+    pieces = [(page, block) for page, text in TEXTS.items() for block in blocks(text, "py")]
+    assert pieces
+    for page, block in pieces:
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("vcrt"):
+                for alias in node.names:
+                    assert exists(f"{node.module}.{alias.name}"), f"{page}: {alias.name}"
+
+
+def test_the_trl_example_is_the_readme_s():
+    (example,) = blocks(TEXTS["trl.md"], "py")
+    assert example in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_settings_beside_trl_s_are_those_of_the_class():
+    (given,) = (
+        node
+        for node in ast.parse((ROOT / "src/vcrt/integrations/trl/config.py").read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name == "OrbitGRPOConfig"
+    )
+    defaults = {
+        node.target.id: str(ast.literal_eval(node.value.keywords[0].value))
+        for node in given.body
+        if isinstance(node, ast.AnnAssign)
+    }
+    rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", TEXTS["trl.md"], re.MULTILINE)
+    assert dict(rows) == defaults
+
+
+def test_the_tables_of_the_protocol_are_complete():
+    assert first_cells(TEXTS["protocol.md"], "exclusion") == list(get_args(ExclusionKind))
+    assert first_cells(TEXTS["protocol.md"], "method") == list(METHODS)
+
+
+def test_the_values_that_the_paper_does_not_print_are_the_defaults():
+    config = ObjectiveConfig()
+    said = rf"clip {config.clip:g}, $\alpha$ {config.alpha:g}, margin {config.margin:g} nats, $\mu$ {config.mu:g}"
+    assert said in TEXTS["decisions.md"]
+    caps = (config.commutation_cap, config.retention_cap, config.action_kl_cap)
+    said = "Caps are {} (commutation), {} (retention) and {:.2f} (KL)".format(*caps)
+    assert said in TEXTS["mathematics.md"]
+
+
+def test_the_pictures_are_as_drawn():
+    spec = importlib.util.spec_from_file_location("draw", DOCS / "figures" / "draw.py")
+    draw = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(draw)
+    assert {path.stem for path in DOCS.glob("figures/*.svg")} == draw.PICTURES.keys()
+    for name, made in draw.PICTURES.items():
+        assert text_of(f"figures/{name}.svg") == made(), f"python docs/figures/draw.py ({name})"
+
+
+@pytest.mark.parametrize("page", ALL_TEXTS)
+def test_nothing_of_one_machine(page):
+    assert not re.search(r"/(work|tmp|home|root|Users)/", ALL_TEXTS[page])

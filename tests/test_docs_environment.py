@@ -1,0 +1,92 @@
+"""The page that makes an environment: its files are taken from it as a reader would, and do what it prints."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from documentation import blocks, commands, text_of
+from test_cli import run
+
+PAGE = text_of("your-environment.md")
+
+
+@pytest.fixture
+def bank(tmp_path, monkeypatch):
+    """The folder with the page's files, installed as pip would: a module, and its entry point beside it."""
+    (module,) = blocks(PAGE, "{code-block} python")
+    (project,) = blocks(PAGE, "{code-block} toml")
+    (group,) = (declared := tomllib.loads(project)["project"])["entry-points"].items()
+    points = "\n".join(f"{name} = {value}" for name, value in group[1].items())
+    metadata = tmp_path / f"{declared['name']}-{declared['version']}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {declared['name']}\nVersion: {declared['version']}\n"
+    )
+    (metadata / "entry_points.txt").write_text(f"[{group[0]}]\n{points}\n")
+    (tmp_path / "bank.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    # For worker processes.
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "bank", raising=False)
+    yield tmp_path
+    __import__("sys").modules.pop("bank", None)
+
+
+def shown(command, number=0):
+    """What the page prints after a command."""
+    block = [b for b in blocks(PAGE, "console") if f"$ {command}\n" in b][number]
+    after = block.partition(f"$ {command}\n")[2]
+    return re.split(r"^\$ .*$", after, flags=re.MULTILINE)[0].rstrip("\n").splitlines()
+
+
+def assert_printed(lines, out):
+    missing = [line for line in lines if line and line not in out]
+    assert lines
+    assert not missing, out
+
+
+def test_it_conforms(bank, capsys):
+    code, out, _ = run(capsys, "environments", "validate", "bank")
+    assert code == 0
+    assert_printed(shown("vcrt environments validate bank"), out)
+
+
+def test_the_failure_that_it_shows(bank, capsys):
+    (line,) = re.findall(r"`(initial=\{[^`]+\})`", PAGE)
+    source = (bank / "bank.py").read_text()
+    broken = re.sub(r"initial=\{.*\}", line, source)
+    assert broken != source
+    (bank / "bank.py").write_text(broken)
+    code, out, _ = run(capsys, "environments", "validate", "bank")
+    assert code == 2
+    assert_printed(shown("vcrt environments validate bank", 1), out)
+
+
+def test_the_episode_and_the_python_that_it_shows(bank, capsys):
+    code, out, _ = run(capsys, "show", "bank/overdraft/7")
+    assert code == 0
+    assert_printed(shown("vcrt show bank/overdraft/7"), out)
+    (example,) = blocks(PAGE, "python")
+    (printed,) = blocks(PAGE, "text")
+    exec(compile(example, "your-environment.md", "exec"), {})
+    assert capsys.readouterr().out == printed
+
+
+@pytest.mark.slow
+def test_it_goes_from_an_empty_folder_to_a_report(bank, capsys):
+    """Every command of the page in its order, but pip's; the outputs are those that it shows."""
+    outputs = {}
+    for line in commands(PAGE):
+        program, *arguments = line.split()
+        if program == "vcrt" and arguments[0] not in ("environments", "show"):
+            code, outputs[line], error = run(capsys, *arguments)
+            assert code == 0, f"{line}\n{error}"
+    certify = "vcrt certify --output runs/bank --schemas bank --episodes 20"
+    assert_printed(shown(certify), outputs[certify])
+    (agreed,) = shown("vcrt verify runs/bank")
+    assert agreed in outputs["vcrt verify runs/bank"]
+    assert (bank / "runs/experiment/report/report.html").is_file()
