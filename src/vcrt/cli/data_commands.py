@@ -52,12 +52,9 @@ def certify(
         commutations: Whether it states which pairs commute.
         distractors: How many relations among operations that do not occur stand beside them.
     """
-    from vcrt.certification.config import sampled
-    from vcrt.certification.episodes import preset_named
+    from vcrt.api.certifying import certify as certified
     from vcrt.cli.counts import print_counts
-    from vcrt.cli.selection import select_schemas
     from vcrt.records.dataset import read_audit
-    from vcrt.records.freezing import make_dataset
     from vcrt.records.policy_view import MAX_DISTRACTORS
     from vcrt.records.record_form import RecordForm
 
@@ -70,19 +67,19 @@ def certify(
             expected=f"0 to {MAX_DISTRACTORS}",
         )
     console = plain_console()
-    config = sampled(
-        select_schemas(schemas, preset), episodes, seed=seed, preset=preset_named(preset)
-    )
     with showing_progress(console) as progress:
-        dataset = make_dataset(
-            config,
+        dataset = certified(
             output,
-            jobs=num_jobs(jobs),
-            backend=backend,
-            progress=progress,
+            schemas=schemas,
+            episodes=episodes,
+            seed=seed,
+            preset=preset,
             form=RecordForm(
                 relations=relations, commutations=commutations, distractors=distractors
             ),
+            jobs=num_jobs(jobs),
+            backend=backend,
+            progress=progress,
         )
     print_counts(console, dataset.manifest)
     console.print(

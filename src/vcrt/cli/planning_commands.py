@@ -10,7 +10,6 @@ from pathlib import Path
 from vcrt.cli.model_options import NO_OPTIONS, Model
 from vcrt.cli.options import DatasetPath, num_jobs, plain_console
 from vcrt.cli.progress import showing_progress
-from vcrt.errors import VcrtError
 
 
 def methods() -> None:
@@ -106,33 +105,21 @@ def plan(
         search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
         seed: Seed of everything.
     """
-    from vcrt.cli.planning import frozen_plan
-    from vcrt.errors import RunError
-    from vcrt.protocol.experiment import create_experiment
-    from vcrt.protocol.search import read_search
+    from vcrt.api.experimenting import plan as frozen
     from vcrt.report.wording import counted
-    from vcrt.storage import require_new
 
-    require_new(output, RunError)
-    if search is not None and model.learning_rate is not None:
-        raise VcrtError(
-            "the learning rate would be chosen twice",
-            found="--search and --learning-rate",
-            expected="one of them",
-        )
-    found = None if search is None else read_search(search)
-    made = frozen_plan(
+    experiment = frozen(
         dataset,
-        methods=methods or (found.methods if found else ("canonical-grpo", "vcrt")),
-        held_out=held_out or (found.held_out if found else ()),
+        output,
+        methods=methods,
+        held_out=held_out,
         runs=runs,
-        run=model.run_config(checkpoints),
+        model=model,
+        checkpoints=checkpoints,
+        search=search,
         seed=seed,
-        search=found,
-        backbone=model.reference(),
-        how_chosen=model.how_chosen(),
     )
-    experiment = create_experiment(made, output, search=found)
+    made = experiment.plan
     console = plain_console()
     console.print(
         f"plan      {experiment.path}\nplan hash {made.plan_hash}\n"
