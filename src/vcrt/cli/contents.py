@@ -29,6 +29,9 @@ CHAPTERS: dict[str, dict[str, Command]] = {
         "reproduce": Command(
             whole_commands.reproduce, "the paper's experiment, or what is missing"
         ),
+        "doctor": Command(
+            data_commands.doctor, "what is installed, what is missing, what mends it"
+        ),
     },
     "certify": {
         "environments": Command(data_commands.environments, "what can be certified here"),
@@ -74,8 +77,7 @@ def contents() -> str:
         [
             *lines,
             "",
-            "vcrt COMMAND --help     its options, and an example",
-            "vcrt --version          the version",
-            "vcrt --tyro-print-completion bash|zsh|tcsh     completion for your shell",
+            "vcrt COMMAND --help   its options, and an example        vcrt --version",
+            "vcrt --tyro-print-completion bash|zsh|tcsh   completion for your shell",
         ]
     )

@@ -6,14 +6,17 @@ Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
 
-from vcrt.cli.options import DatasetPath, num_jobs, plain_console
+from vcrt.cli.options import DatasetPath, num_jobs, plain_console, print_document
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import VcrtError
+
+if TYPE_CHECKING:
+    from vcrt.records.manifest import Agreement
 
 
 def certify(
@@ -27,6 +30,7 @@ def certify(
     relations: Literal["all", "reduced"] = "all",
     commutations: Literal["shown", "omitted"] = "shown",
     distractors: int = 0,
+    json: bool = False,
 ) -> None:
     """Replay every order of sampled episodes and freeze the certified ones as a new dataset.
 
@@ -51,9 +55,10 @@ def certify(
             others.
         commutations: Whether it states which pairs commute.
         distractors: How many relations among operations that do not occur stand beside them.
+        json: Print the root hash and all counts for machines; progress goes to the standard error.
     """
     from vcrt.api.certifying import certify as certified
-    from vcrt.cli.counts import print_counts
+    from vcrt.cli.counts import dataset_document, print_counts
     from vcrt.records.dataset import read_audit
     from vcrt.records.policy_view import MAX_DISTRACTORS
     from vcrt.records.record_form import RecordForm
@@ -66,7 +71,7 @@ def certify(
             found=f"--distractors {distractors}",
             expected=f"0 to {MAX_DISTRACTORS}",
         )
-    console = plain_console()
+    console = plain_console(aside=json)
     with showing_progress(console) as progress:
         dataset = certified(
             output,
@@ -81,6 +86,9 @@ def certify(
             backend=backend,
             progress=progress,
         )
+    if json:
+        print_document(dataset_document(dataset))
+        return
     print_counts(console, dataset.manifest)
     console.print(
         f"dataset   {output}\nroot hash {dataset.manifest.root_hash}",
@@ -102,6 +110,7 @@ def verify(
     public_key: Path | None = None,
     replay: bool = True,
     jobs: int | None = None,
+    json: bool = False,
 ) -> None:
     """Replay a whole dataset, or one certificate, again in fresh processes and demand that everything agrees.
 
@@ -116,6 +125,7 @@ def verify(
         public_key: Demand that the seal (or the proof's) is signed by this key, a PEM file.
         replay: With `--no-replay`, only the seal is checked: files, manifest, leaves, signatures.
         jobs: Worker processes for a dataset; as many as there are cores by default.
+        json: Print what agreed for machines (a dataset, with its replays); the rest goes to the standard error.
     """
     if (dataset is None) == (certificate is None):
         raise VcrtError(
@@ -131,9 +141,15 @@ def verify(
             "options that do not go together",
             expected="--proof with --certificate; --public-key with a dataset or --proof; --no-replay with a dataset",
         )
+    if json and (certificate is not None or not replay):
+        raise VcrtError(
+            "options that do not go together",
+            found="--json without the replays of a dataset",
+            remedy="leave --json out: the exit status says whether all holds",
+        )
     from vcrt.cli.sealing import check_inclusion, check_seal
 
-    console = plain_console()
+    console = plain_console(aside=json)
     if certificate is not None:
         from vcrt.cli.show import check_certificate
 
@@ -143,7 +159,9 @@ def verify(
     if dataset is not None:
         check_seal(console, dataset, public_key)
         if replay:
-            _verify_dataset(console, dataset, num_jobs(jobs))
+            agreement = _verify_dataset(console, dataset, num_jobs(jobs))
+            if json:
+                print_document(agreement.model_dump())
 
 
 def seal(dataset: DatasetPath, key: Path | None = None) -> None:
@@ -179,7 +197,7 @@ def prove(episode: Annotated[str, tyro.conf.Positional], dataset: Path) -> None:
     sealing.prove(episode, dataset)
 
 
-def _verify_dataset(console: Console, dataset: Path, jobs: int) -> None:
+def _verify_dataset(console: Console, dataset: Path, jobs: int) -> Agreement:
     from vcrt.records.agreement import verify_agreement
     from vcrt.records.dataset import open_dataset
 
@@ -201,6 +219,7 @@ def _verify_dataset(console: Console, dataset: Path, jobs: int) -> None:
         if guards.absent:
             missing = "; ".join(f"{what} ({why})" for what, why in guards.absent.items())
             console.print(f"{name}: not protected: {missing}", highlight=False, soft_wrap=True)
+    return agreement
 
 
 def show(
@@ -227,6 +246,7 @@ def show(
 def environments(
     action: Annotated[Literal["list", "validate"], tyro.conf.Positional] = "list",
     name: Annotated[str | None, tyro.conf.Positional] = None,
+    json: bool = False,
 ) -> None:
     """List the registered environments, or run the conformance kit on one.
 
@@ -235,11 +255,20 @@ def environments(
     Args:
         action: What to do.
         name: The environment to validate.
+        json: Print the list for machines.
     """
-    from vcrt.cli.environments import list_environments, validate_environment
+    from vcrt.cli.environments import (
+        environments_document,
+        list_environments,
+        validate_environment,
+    )
 
+    if json and action != "list":
+        raise VcrtError("only the list has a form for machines", found=f"--json with {action}")
     console = plain_console()
-    if action == "list":
+    if action == "list" and json:
+        print_document(environments_document())
+    elif action == "list":
         list_environments(console)
     elif name is None:
         raise VcrtError(
@@ -247,6 +276,22 @@ def environments(
         )
     else:
         validate_environment(console, name)
+
+
+def doctor(json: bool = False) -> None:
+    """Say what is installed here, which Lean, which device, what is missing, and the command that mends it.
+
+    The exit status is that of an error if something that vcrt needs cannot be used; extras that are not installed are
+    named and count for nothing.
+
+    Example: vcrt doctor
+
+    Args:
+        json: Print the findings for machines.
+    """
+    from vcrt.cli.doctor import run_doctor
+
+    run_doctor(plain_console(), as_json=json)
 
 
 def theories(files: Annotated[tuple[Path, ...], tyro.conf.Positional]) -> None:

@@ -8,16 +8,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from vcrt.cli.model_options import NO_OPTIONS, Model
-from vcrt.cli.options import DatasetPath, num_jobs, plain_console
+from vcrt.cli.options import DatasetPath, num_jobs, plain_console, print_document
 from vcrt.cli.progress import showing_progress
 
 
-def methods() -> None:
+def methods(json: bool = False) -> None:
     """List the methods: what each one trains on, and what it leaves out.
 
     Example: vcrt methods
+
+    Args:
+        json: Print the table for machines.
     """
-    from vcrt.cli.searching import print_methods
+    from vcrt.cli.searching import methods_document, print_methods
+
+    if json:
+        print_document(methods_document())
+        return
 
     print_methods(plain_console())
 
@@ -88,6 +95,7 @@ def plan(
     checkpoints: tuple[int, ...] = (),
     search: Path | None = None,
     seed: int = 0,
+    json: bool = False,
 ) -> None:
     """Freeze what will be run on a dataset, before anything is trained.
 
@@ -104,6 +112,7 @@ def plan(
             150, every 400th and the last.
         search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
         seed: Seed of everything.
+        json: Print the plan's hash and the names of its runs for machines.
     """
     from vcrt.api.experimenting import plan as frozen
     from vcrt.report.wording import counted
@@ -120,6 +129,12 @@ def plan(
         seed=seed,
     )
     made = experiment.plan
+    if json:
+        names = [run.name for run in made.runs]
+        print_document(
+            {"experiment": str(experiment.path), "plan_hash": made.plan_hash, "runs": names}
+        )
+        return
     console = plain_console()
     console.print(
         f"plan      {experiment.path}\nplan hash {made.plan_hash}\n"
