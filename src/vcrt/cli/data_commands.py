@@ -1,4 +1,4 @@
-"""The commands about episodes: certify, verify, show, export, lift, probe, and what can be certified.
+"""The commands about episodes: certify, verify, show, lift, probe, and what can be certified.
 
 Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
 """
@@ -164,39 +164,6 @@ def verify(
                 print_document(agreement.model_dump())
 
 
-def seal(dataset: DatasetPath, key: Path | None = None) -> None:
-    """Sign a dataset's seal with an Ed25519 key, or make the seal of a dataset that has none yet.
-
-    A key is made by `openssl genpkey -algorithm ed25519 -out key.pem`, and its public half, for others, by
-    `openssl pkey -in key.pem -pubout -out key.pub`. Signing needs `pip install 'vcrt[sign]'`.
-
-    Example: vcrt seal runs/data --key key.pem
-
-    Args:
-        dataset: A directory made by `vcrt certify`.
-        key: The private key, a PEM file without a password.
-    """
-    from vcrt.cli import sealing
-
-    sealing.seal(plain_console(), dataset, key)
-
-
-def prove(episode: Annotated[str, tyro.conf.Positional], dataset: Path) -> None:
-    """Print the proof that an episode's certificate is among those of a sealed dataset.
-
-    Whoever has the certificate and the proof needs no other file of the dataset to check it.
-
-    Example: vcrt prove clrs/bellman_ford/7 --dataset runs/data > proof.json
-
-    Args:
-        episode: An episode of the dataset, as environment/schema/seed.
-        dataset: A directory made by `vcrt certify`.
-    """
-    from vcrt.cli import sealing
-
-    sealing.prove(episode, dataset)
-
-
 def _verify_dataset(console: Console, dataset: Path, jobs: int) -> Agreement:
     from vcrt.records.agreement import verify_agreement
     from vcrt.records.dataset import open_dataset
@@ -278,22 +245,6 @@ def environments(
         validate_environment(console, name)
 
 
-def doctor(json: bool = False) -> None:
-    """Say what is installed here, which Lean, which device, what is missing, and the command that mends it.
-
-    The exit status is that of an error if something that vcrt needs cannot be used; extras that are not installed are
-    named and count for nothing.
-
-    Example: vcrt doctor
-
-    Args:
-        json: Print the findings for machines.
-    """
-    from vcrt.cli.doctor import run_doctor
-
-    run_doctor(plain_console(), as_json=json)
-
-
 def theories(files: Annotated[tuple[Path, ...], tyro.conf.Positional]) -> None:
     """Read ProofWriter files, answer every question, and compare with the gold answers and with clingo.
 
@@ -322,44 +273,6 @@ def probe(dataset: DatasetPath, output: Path | None = None, seed: int = 0) -> No
     from vcrt.cli.anonymity import run_probe
 
     run_probe(plain_console(), dataset, output, seed=seed)
-
-
-def export(
-    dataset: DatasetPath,
-    output: Path,
-    environments: tuple[str, ...] = (),
-    held_out: str | None = None,
-    form: Literal["words", "tokens"] = "words",
-    chat: bool = False,
-    serialisation: Literal["sorted", "shuffled"] = "sorted",
-    seed: int = 0,
-) -> None:
-    """Write a verified dataset's records, with orbits, as one Parquet file for the library `datasets`, and so for TRL.
-
-    Example: vcrt export runs/data --output runs/source.parquet --held-out lean
-
-    Args:
-        dataset: A directory made by `vcrt certify` and verified by `vcrt verify`.
-        output: The new file.
-        environments: Environments to export; all if none is given.
-        held_out: An environment to leave out; its files stay unopened.
-        form: The record in words, or as the tokens that the embedded backbone reads.
-        chat: Write each prompt as the message of a user, for chat templates, instead of as plain text.
-        serialisation: Relations sorted, or shuffled and in either direction.
-        seed: Seed of what the serialisation leaves to chance.
-    """
-    from vcrt.cli.exporting import export_dataset
-    from vcrt.integrations.text import Rendering
-
-    export_dataset(
-        plain_console(),
-        dataset,
-        output,
-        environments=environments,
-        held_out=held_out,
-        rendering=Rendering(form=form, serialisation=serialisation, seed=seed),
-        chat=chat,
-    )
 
 
 def lift(
