@@ -79,6 +79,6 @@ def contents() -> str:
             *lines,
             "",
             "vcrt COMMAND --help   its options, and an example        vcrt --version",
-            "vcrt --tyro-print-completion bash|zsh|tcsh   completion for your shell",
+            "vcrt --tyro-print-completion bash|zsh   completion for your shell",
         ]
     )
