@@ -12,10 +12,10 @@ from vcrt.hashing import Json
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol import decision, evaluation, planned_training
 from vcrt.protocol.decision import Decision, Policy, chosen_run, frozen_policy, load_policy
-from vcrt.protocol.evaluation import Scores
 from vcrt.protocol.experiment import Experiment, create_experiment, device_of, open_experiment
 from vcrt.protocol.model_options import NO_OPTIONS, ModelOptions
 from vcrt.protocol.planning import frozen_plan
+from vcrt.protocol.scores import Scores
 from vcrt.protocol.search import read_search
 from vcrt.records.dataset import Dataset
 from vcrt.records.stated import read_stated

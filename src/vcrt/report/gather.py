@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from vcrt.policy.reference import BackboneReference
-from vcrt.protocol.evaluation import (
-    FROZEN_AS,
-    openings,
-    other_openings,
-    passes_array,
-    read_metrics,
-    read_scores,
-    unshared_openings,
-    view_of,
-)
 from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search
+from vcrt.protocol.openings import openings, other_openings, unshared_openings
+from vcrt.protocol.scores import FROZEN_AS, passes_array, read_metrics, read_scores, view_of
 from vcrt.records.dataset import load_items, require_agreement
 from vcrt.report.anonymity import read_anonymity
 from vcrt.report.contents import FoldScore, ReportContents, RunReport
