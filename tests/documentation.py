@@ -81,6 +81,8 @@ def _has(body: list[ast.stmt], parts: list[str]) -> bool:
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == parts[0]:
             return _has(node.body, parts[1:]) if isinstance(node, ast.ClassDef) else not parts[1:]
+        if isinstance(node, ast.If) and _has(node.body, parts):
+            return True
         if isinstance(node, ast.ImportFrom):
             names = {alias.asname or alias.name: alias.name for alias in node.names}
             if parts[0] in names:

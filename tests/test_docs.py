@@ -12,6 +12,7 @@ from typing import get_args
 
 import pytest
 
+import vcrt
 from documentation import (
     DOCS,
     PAGES,
@@ -83,6 +84,13 @@ def test_a_name_that_does_not_exist_is_found():
     assert not exists("vcrt.orders.orbit_of.missing")
 
 
+def test_the_reference_has_the_whole_public_surface():
+    page = TEXTS["api/vcrt.md"]
+    shown = re.findall(r"^.. autofunction:: vcrt\.(\w+)$", page, re.MULTILINE)
+    shown += [name.rpartition(".")[2] for name in references(page.partition("What else")[2])]
+    assert sorted(shown) == sorted(vcrt.__all__)
+
+
 def test_each_equation_has_its_function():
     """Every function of the objective's own table stands on the page of mathematics, and every equation has a name."""
     table = ast.get_docstring(ast.parse((ROOT / "src/vcrt/objective/__init__.py").read_text()))
@@ -152,6 +160,8 @@ def test_other_python_imports_what_exists():
     assert pieces
     for page, block in pieces:
         for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "vcrt":
+                assert node.attr in vcrt.__all__, f"{page}: vcrt.{node.attr}"
             if isinstance(node, ast.ImportFrom) and node.module.startswith("vcrt"):
                 for alias in node.names:
                     assert exists(f"{node.module}.{alias.name}"), f"{page}: {alias.name}"

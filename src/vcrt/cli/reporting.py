@@ -22,15 +22,11 @@ from vcrt.report.task import task_text
 
 Form: TypeAlias = Literal["terminal", "text", "csv", "latex"]
 FORMS: Mapping[str, Callable[[Table], str]] = {"text": to_text, "csv": to_csv, "latex": to_latex}
-NOT_MEASURED = (
-    "Language models: all figures come from the embedded backbone of about 150,000 parameters.",
-    "Whether the relations could be read from raw text: the policy is given the certified relations.",
-)
 
 
 def print_report(console: Console, experiment: Experiment, directory: Path) -> None:
     """Write the report of an evaluated experiment to ``directory`` and print its result."""
-    contents = gather(experiment, not_measured=NOT_MEASURED)
+    contents = gather(experiment)
     analysis = analyse(contents)
     written = write_report(contents, directory, analysis)
     console.print(task_text(contents), highlight=False, markup=False)
