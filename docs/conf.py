@@ -41,6 +41,9 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_execution_show_tb = True
 nb_merge_streams = True
+# What a library complains of would show where it is installed.
+nb_output_stderr = "warn"
+os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress not found")
 nb_kernel_rgx_aliases = {".*": "python3"}
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}
 os.environ.setdefault("NO_COLOR", "1")
@@ -51,6 +54,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+# It names itself, so its name is all that a signature has of it.
+autodoc_type_aliases = {"Json": "vcrt.hashing.Json"}
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 add_module_names = False
