@@ -54,8 +54,6 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
-# It names itself, so its name is all that a signature has of it.
-autodoc_type_aliases = {"Json": "vcrt.hashing.Json"}
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
 add_module_names = False

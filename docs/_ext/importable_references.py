@@ -16,6 +16,8 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
+import vcrt
+
 
 class AsItsModuleSeesIt(SphinxPostTransform):
     """Give each reference the full name under which what it means is documented, before it is resolved."""
@@ -54,6 +56,9 @@ def _found(target: str, module: str | None, within: str | None) -> tuple[str, ..
         places += [f"{module}.{target}"]
         if within is not None:
             places += [f"{module}.{within}.{target}"]
+    if module in (None, "vcrt"):
+        # What vcrt exports was written in other modules, with the names of those.
+        places += [f"{home}.{target}" for home in vcrt._PLACES]
     for place in places:
         exists, value = _imported(place)
         if exists:
