@@ -100,14 +100,16 @@ def test_equal_contents_give_equal_bytes(report: dict[str, Path], tmp_path: Path
     assert set(again) == set(report)
     for name, path in again.items():
         assert path.read_bytes() == report[name].read_bytes(), name
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(again)
+    found = (p.relative_to(tmp_path) for p in tmp_path.rglob("*") if p.is_file())
+    assert sorted(map(str, found)) == sorted(again)
+    assert [*again][-1] == "report.html"
 
 
 def test_a_failed_write_leaves_the_old_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_updates=1)
-    path = write_report(contents, tmp_path)["report.html"]
+    path = write_report(contents, tmp_path, paper_figures=False)["report.html"]
     before = path.read_bytes()
 
     def full_disk(descriptor: int) -> None:
@@ -115,7 +117,7 @@ def test_a_failed_write_leaves_the_old_page(
 
     monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(OSError, match="No space"):
-        write_report(replace(contents, title="Another"), tmp_path)
+        write_report(replace(contents, title="Another"), tmp_path, paper_figures=False)
     assert path.read_bytes() == before
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 
@@ -135,7 +137,7 @@ def test_text_from_outside_is_inert(tmp_path: Path) -> None:
         not_measured=(EVIL,),
         tried=(EVIL,),
     )
-    paths = write_report(contents, tmp_path)
+    paths = write_report(contents, tmp_path, paper_figures=False)
     html = paths["report.html"].read_text(encoding="utf-8")
     page = Page(html)
     assert "<script" not in html.lower()
@@ -154,8 +156,8 @@ def test_text_from_outside_is_inert(tmp_path: Path) -> None:
 
 def test_figures_are_accessible_svg(html: str) -> None:
     drawings = re.findall(r'<svg [^>]*role="img".*?</svg>', html, flags=re.DOTALL)
-    # One difference, three pass rates, six quantities on three folds.
-    assert len(drawings) == 1 + 3 + 6 * 3
+    # One difference, macro and three pass rates, retention, six quantities and the margin on three folds.
+    assert len(drawings) == 1 + 4 + 3 + 7 * 3
     for drawing in drawings:
         root = ElementTree.fromstring(drawing)
         kinds = [element.tag.rpartition("}")[2] for element in root]
@@ -183,7 +185,9 @@ def test_the_subtitle_says_the_size(html: str, tmp_path: Path) -> None:
     assert "random partial orders; 600 episodes; 54 runs of 30 updates</p>" in html
     one = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_runs=1, num_updates=1)
     one = replace(one, runs=(replace(one.runs[0], curve=()),))
-    page = write_report(one, tmp_path)["report.html"].read_text(encoding="utf-8")
+    page = write_report(one, tmp_path, paper_figures=False)["report.html"].read_text(
+        encoding="utf-8"
+    )
     assert "; 600 episodes; 1 run</p>" in page
 
 
@@ -196,7 +200,9 @@ def test_one_minus_sign_everywhere(contents: ReportContents, tmp_path: Path) -> 
             for r in contents.runs
         ),
     )
-    page = write_report(worse, tmp_path)["report.html"].read_text(encoding="utf-8")
+    page = write_report(worse, tmp_path, paper_figures=False)["report.html"].read_text(
+        encoding="utf-8"
+    )
     assert re.search(r"<text[^>]*>-\d+</text>", page)
     assert "\N{MINUS SIGN}" not in page
 
@@ -265,7 +271,9 @@ def test_headings_say_what_they_hold(html: str) -> None:
 def test_partial_plans_are_reported_as_such(rates, fragment: str, tmp_path: Path) -> None:
     contents = synthetic_contents(rates=rates, folds=FOLDS[: len(next(iter(rates.values())))])
     sentence(summary(contents), fragment)
-    html = write_report(contents, tmp_path)["report.html"].read_text(encoding="utf-8")
+    html = write_report(contents, tmp_path, paper_figures=False)["report.html"].read_text(
+        encoding="utf-8"
+    )
     Page(html)
 
 
@@ -273,7 +281,9 @@ def test_a_second_opening_marks_the_report(contents: ReportContents, tmp_path: P
     again = replace(
         contents, opening={"reopened": True, "reason": "a broken disk"}, runs=contents.runs[:9]
     )
-    html = write_report(again, tmp_path)["report.html"].read_text(encoding="utf-8")
+    html = write_report(again, tmp_path, paper_figures=False)["report.html"].read_text(
+        encoding="utf-8"
+    )
     assert 'class="alert"' in html
     assert "opened more than once: a broken disk." in html
 
@@ -302,7 +312,7 @@ def test_what_a_probe_could_guess_is_on_the_page(
         unmeasured=(),
         findings=(EVIL,),
     )
-    write_report(replace(contents, anonymity=anonymity), tmp_path)
+    write_report(replace(contents, anonymity=anonymity), tmp_path, paper_figures=False)
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     page = Page(text)
     head, row = page.tables["anonymity"]
