@@ -24,12 +24,15 @@ from report_support import (
     synthetic_contents,
 )
 from vcrt.protocol.anonymity.result import AnonymityReport, ProbeResult
+from vcrt.report.analysis import analyse
 from vcrt.report.assembly import report_tables
 from vcrt.report.contents import ReportContents
-from vcrt.report.page import write_report
+from vcrt.report.data_words import data_sentences
+from vcrt.report.page import all_figures, render_page, write_report
 from vcrt.report.summary import summary
 from vcrt.report.table import to_rich
 from vcrt.report.task import task_text
+from vcrt.report.wording import interval_text, points
 
 
 @pytest.fixture(scope="module")
@@ -332,3 +335,45 @@ def test_what_a_probe_could_guess_is_on_the_page(
     assert "<script" not in text
     assert "leak" in (tmp_path / "anonymity.csv").read_text(encoding="utf-8")
     assert "anonymity" not in Page(html).tables
+
+
+def test_the_data_in_words(contents: ReportContents, html: str) -> None:
+    first, second = data_sentences(contents)
+    assert first == (
+        "Of 660 candidates, 600 were frozen; 60 were excluded (9.09%): 42 duplicate and 18 outside_schema."
+    )
+    assert second == (
+        "Second checkers disagreed in 1 of 10,080 comparisons (0.0099%); 0 of 14,400 replays in fresh processes "
+        "disagreed."
+    )
+    assert f"<p>{first}</p>" in html
+    counts = {
+        fold: {name: {**schema, "exclusions": {}} for name, schema in by_schema.items()}
+        for fold, by_schema in contents.dataset["counts"].items()
+    }
+    dataset = {**contents.dataset, "counts": counts, "conformance": {}}
+    first, second = data_sentences(replace(contents, dataset=dataset))
+    assert first.endswith("; none was excluded.")
+    assert (
+        second == "No second checker was asked; 0 of 14,400 replays in fresh processes disagreed."
+    )
+
+
+def test_the_headline_stands_once_and_first(contents: ReportContents, html: str) -> None:
+    """The number with both intervals, before any other figure; what it says is not said again below."""
+    headline = analyse(contents).headline
+    assert headline is not None
+    assert headline.macro is not None
+    value = points(headline.macro.value)
+    both = interval_text(headline.macro.runs_and_items)
+    assert (
+        html.index(f'class="value">{value}<') < html.index(f"<dd>{both}</dd>") < html.index("<svg")
+    )
+    assert html.count('id="figure-difference"') == 1
+    full = {"vcrt": (1.0, 1.0, 1.0), "canonical-grpo": (1.0, 1.0, 1.0)}
+    ceiling = synthetic_contents(rates=full, num_updates=1)
+    analysis = analyse(ceiling)
+    text = render_page(
+        ceiling, analysis, (*report_tables(ceiling),), all_figures(ceiling, analysis)
+    )
+    assert text.count("All methods are at the ceiling") == 1

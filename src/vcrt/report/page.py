@@ -22,6 +22,7 @@ from vcrt.report.charts import DARK, LIGHT, Figure, Style, method_styles
 from vcrt.report.checkpoints import update_figure
 from vcrt.report.contents import ReportContents
 from vcrt.report.curve_figures import curve_figures, how_to_read, is_core
+from vcrt.report.data_words import data_sentences
 from vcrt.report.drawing import to_svg
 from vcrt.report.estimates import Estimate
 from vcrt.report.figures import difference_figure, pass_rate_figure, retention_figure
@@ -122,6 +123,7 @@ def render_page(
         headline=headline,
         figures=figures,
         behaviour=behaviour_sentences(),
+        data=data_sentences(contents),
         curves=[figure for figure in figures.curves if is_core(figure)],
         more_curves=[figure for figure in figures.curves if not is_core(figure)],
         how_to_read=how_to_read(contents),
@@ -132,7 +134,6 @@ def render_page(
         colors={"light": LIGHT, "dark": DARK},
         anonymity=anonymity_sentences(contents.anonymity) if contents.anonymity else [],
         tables={table.name: to_html(table) for table in tables},
-        excluded_any=any(table.name == "exclusions" and table.rows for table in tables),
     )
 
 
