@@ -92,6 +92,7 @@ def test_domains_have_room_and_hold_zero_or_stay_within_percent() -> None:
     assert padded(0.2, 1.0) == pytest.approx((0.0, 1.05))
     assert padded(-1.0, -0.5) == pytest.approx((-1.05, 0.0))
     assert padded(0.0, 0.0) == (0.0, 1.0)
+    assert padded(-1e-9, 1.0) == pytest.approx((0.0, 1.05))
     assert tens([55.0, 99.5]) == (50.0, 100.0)
     assert tens([0.0, 57.9]) == (0.0, 60.0)
     assert tens([51.0]) == (40.0, 60.0)

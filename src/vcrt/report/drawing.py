@@ -172,7 +172,7 @@ def _line(drawn: Line, x: Scale, y: Scale, font: float) -> str:
         stroke_width=drawn.style.width * _thin(font),
         stroke_linejoin="round",
     )
-    every = max(1, math.ceil(len(places) / _MARKERS_A_LINE))
+    every = 1 if len(places) <= 2 * _MARKERS_A_LINE else math.ceil(len(places) / _MARKERS_A_LINE)
     # Each method's markers start elsewhere, so that lines on top of each other are all seen.
     first = (1 + drawn.style.number * every // 8) % every
     shown = places[first::every] or places[-1:]
@@ -185,8 +185,7 @@ def _x_axis(
     """Ticks with their texts below a plot that reaches from one height to the other, and the unit."""
     font, (top, bottom) = size.font, heights
     parts = [line(x.start, bottom, x.end, bottom, stroke_width=_thin(font))]
-    count = max(2, int((x.end - x.start) / (3.4 * font)))
-    for value, words in ticks(*domain, count):
+    for value, words in ticks(*domain, 5):
         if top < bottom:
             parts.append(line(x(value), top, x(value), bottom, **_grid(font)))
         parts.append(
