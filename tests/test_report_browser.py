@@ -129,7 +129,7 @@ def test_paper_gets_every_table_whole(page_file: Path) -> None:
             """[...document.querySelectorAll("th, td, svg[role=img], p, li")].filter((one) => {
             const box = one.getBoundingClientRect();
             return one.closest("nav, .on-screen, .skip") === null &&
-                (box.width === 0 || box.right > innerWidth + 1 || one.scrollWidth > one.clientWidth + 1);
+                (!one.checkVisibility() || box.right > innerWidth + 1 || one.scrollWidth > one.clientWidth + 1);
             }).map((one) => `${one.closest("[id]").id}: ${one.textContent.slice(0, 60)}`)"""
         )
         assert cut == []

@@ -80,7 +80,7 @@ def marker(style: Style, x: float, y: float, radius: float, *, rim: bool = False
 
 
 def _rim(there: bool, radius: float) -> dict[str, float]:
-    return {"stroke_width": 0.3 * radius} if there else {}
+    return {"stroke_width": 0.2 * radius} if there else {}
 
 
 def text_width(words: str, size: float) -> float:
