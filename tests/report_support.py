@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from vcrt.randomness import generator
 from vcrt.records.manifest import CheckCounts, FileEntry, Manifest, SchemaCounts
 from vcrt.report.contents import FoldScore, ReportContents, RunReport
+from vcrt.training.update import UpdateMetrics
 
 FOLDS = ("lean", "proofwriter", "clrs")
 
@@ -162,6 +163,30 @@ def synthetic_contents(
         tried=("learning rate 1e-4 and 3e-4",),
         num_resamples=num_resamples,
     )
+
+
+def paper_scale(num_updates: int = 400) -> ReportContents:
+    """Six methods, three folds, three runs, every quantity that a run logs, checkpoints, and a plan with caps."""
+    contents = synthetic_contents(num_updates=num_updates, num_items=100, num_resamples=200)
+    objective = {
+        "margin": 2.0,
+        "commutation_cap": 0.01,
+        "retention_cap": 0.05,
+        "action_kl_cap": 0.2,
+    }
+    logged = {field.name for field in fields(UpdateMetrics)}
+    runs = []
+    for index, run in enumerate(contents.runs):
+        noise = generator(index, "quantities")
+        values = {name: np.abs(noise.normal(0, 0.05, num_updates)) for name in sorted(logged)}
+        rows = tuple(
+            {**{name: float(values[name][k]) for name in values}, **row}
+            for k, row in enumerate(run.curve)
+        )
+        scored = FoldScore(held_out_passes=passes(55, 100), retention_passes=passes(30, 50))
+        runs.append(replace(run, curve=rows, checkpoints={100: scored}, cpu_seconds=100.0))
+    plan = {**contents.plan, "run": {"objective": objective}}
+    return replace(contents, runs=tuple(runs), plan=plan)
 
 
 class Page(HTMLParser):

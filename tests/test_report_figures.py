@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields, replace
 from xml.etree import ElementTree
 
@@ -13,10 +12,15 @@ from report_support import (
     synthetic_contents,
 )
 from vcrt.report.analysis import analyse
+from vcrt.report.axes import padded, tens, ticks
+from vcrt.report.charts import DARK, LIGHT, LineChart, RowChart, method_styles
 from vcrt.report.contents import ReportContents
-from vcrt.report.curves import CURVE_TITLES, curve_points, quantities
-from vcrt.report.figures import curve_figures, pass_rate_figure
-from vcrt.report.panels import COLORS
+from vcrt.report.curve_figures import curve_figures
+from vcrt.report.curves import curve_points, quantities, value_of
+from vcrt.report.drawing import to_svg
+from vcrt.report.figures import difference_figure, pass_rate_figure, retention_figure
+from vcrt.report.paper_figures import WIDTH, column, to_files
+from vcrt.report.quantities import LOG_MARGIN, QUANTITIES
 
 
 @pytest.fixture(scope="module")
@@ -24,29 +28,87 @@ def contents() -> ReportContents:
     return synthetic_contents()
 
 
-def test_colors_can_be_seen_on_both_grounds() -> None:
-    def luminance(color: str) -> float:
-        channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+SVG = "{http://www.w3.org/2000/svg}"
 
-    for color in COLORS:
-        for ground in ("#ffffff", "#14181b"):
+
+def linear(color: str) -> np.ndarray:
+    """Linear RGB of ``#rrggbb``."""
+    channels = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+@pytest.mark.parametrize(
+    ("colors", "grounds"), [(LIGHT, ("#ffffff", "#f4f6f8")), (DARK, ("#14181b", "#1d2327"))]
+)
+def test_colors_can_be_seen_on_their_grounds(colors, grounds) -> None:
+    def luminance(color: str) -> float:
+        return float(np.dot([0.2126, 0.7152, 0.0722], linear(color)))
+
+    for color in colors:
+        for ground in grounds:
             high, low = sorted((luminance(color), luminance(ground)), reverse=True)
             assert (high + 0.05) / (low + 0.05) >= 3, (color, ground)
+
+
+#: What dichromats see, in linear RGB. Source: Machado, Oliveira and Fernandes (2009), severity 1.
+VISION = {
+    "usual": np.eye(3),
+    "protanopia": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "deuteranopia": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "tritanopia": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+
+
+@pytest.mark.parametrize("vision", VISION)
+@pytest.mark.parametrize("colors", [LIGHT, DARK])
+def test_colors_are_apart_for_any_colour_vision(colors, vision: str) -> None:
+    """At least 0.07 in OKLab, where 0.02 is about what can just be told apart."""
+    lms = np.array([[0.412, 0.536, 0.051], [0.212, 0.681, 0.107], [0.088, 0.282, 0.630]])
+    lab = np.array([[0.210, 0.794, -0.004], [1.978, -2.429, 0.451], [0.026, 0.783, -0.809]])
+    seen = [np.clip(np.asarray(VISION[vision]) @ linear(color), 0, 1) for color in colors]
+    places = [lab @ np.cbrt(lms @ color) for color in seen]
+    apart = [np.linalg.norm(a - b) for k, a in enumerate(places) for b in places[:k]]
+    assert min(apart) > 0.07
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ((0.0, 1.0), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
+        ((0, 400), ["0", "100", "200", "300", "400"]),
+        ((-0.11, 0.05), ["-0.10", "-0.05", "0.00", "0.05"]),
+        ((0.0, 3e-7), ["0", "1e-07", "2e-07", "3e-07"]),
+        ((40.0, 100.0), ["40", "60", "80", "100"]),
+        ((0.0, 0.0), ["0"]),
+    ],
+)
+def test_ticks_are_round(ends, expected) -> None:
+    found = ticks(*ends, 5)
+    assert [words for _, words in found] == expected
+    assert [float(words) for _, words in found] == pytest.approx([value for value, _ in found])
+
+
+def test_domains_have_room_and_hold_zero_or_stay_within_percent() -> None:
+    assert padded(0.2, 1.0) == pytest.approx((0.0, 1.05))
+    assert padded(-1.0, -0.5) == pytest.approx((-1.05, 0.0))
+    assert padded(0.0, 0.0) == (0.0, 1.0)
+    assert padded(-1e-9, 1.0) == pytest.approx((0.0, 1.05))
+    assert tens([55.0, 99.5]) == (50.0, 100.0)
+    assert tens([0.0, 57.9]) == (0.0, 60.0)
+    assert tens([51.0]) == (40.0, 60.0)
 
 
 def test_curves_average_bins_and_runs() -> None:
     contents = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_updates=130)
     points = curve_points(contents, "mean_reward")
-    assert len(points) == 44  # 130 updates in bins of 3
+    assert len(points) == 43  # 130 updates in bins of 3, the last of 4
     values = np.array([[row["mean_reward"] for row in run.curve] for run in contents.runs])
     first = values[:, :3].mean(axis=1)
     assert points[0].update == 2.0
     assert points[0].mean == pytest.approx(first.mean())
     assert (points[0].low, points[0].high) == pytest.approx((first.min(), first.max()))
-    assert points[-1].update == 130.0
-    assert points[-1].mean == pytest.approx(values[:, 129].mean())
+    assert points[-1].update == 128.5
+    assert points[-1].mean == pytest.approx(values[:, 126:].mean())
 
 
 def test_values_that_are_not_finite_are_left_out() -> None:
@@ -55,14 +117,17 @@ def test_values_that_are_not_finite_are_left_out() -> None:
     contents = replace(contents, runs=(replace(contents.runs[0], curve=(row,)),))
     assert curve_points(contents, "loss") == ()
     assert quantities(contents) == ("orbit_mass", "loss")
-    assert len(curve_figures(contents)) == 2
+    figures = curve_figures(contents)
+    assert [figure.name for figure in figures] == ["curve-orbit-mass", "curve-loss"]
+    assert all("not logged" in to_svg(figure.panels[0]) for figure in figures)
 
 
 def test_every_logged_metric_has_a_title() -> None:
     from vcrt.training.update import UpdateMetrics
 
     logged = {field.name for field in fields(UpdateMetrics)} - {"update"}
-    assert logged == set(CURVE_TITLES)
+    assert logged | {LOG_MARGIN} == set(QUANTITIES)
+    assert all(quantity.title for quantity in QUANTITIES.values())
 
 
 def test_the_pass_rate_figure_draws_chance(contents: ReportContents) -> None:
@@ -70,12 +135,129 @@ def test_the_pass_rate_figure_draws_chance(contents: ReportContents) -> None:
     rare = replace(contents, dataset={**contents.dataset, "orbit_size": 5}, runs=contents.runs[:1])
     figure = pass_rate_figure(rare, analyse(rare))
     assert "Dotted: a random order (20.83%)." in figure.caption
-    root = ElementTree.fromstring(figure.panels[0])
-    places = {}
-    for line in root.iter("{http://www.w3.org/2000/svg}line"):
-        if "stroke-dasharray" in line.attrib:
-            x = float(re.findall(r"[-\d.]+", line.attrib["transform"])[0])
-            places[line.attrib["stroke-dasharray"].replace(" ", ",")] = x
+    (panel,) = figure.panels
+    assert isinstance(panel.chart, RowChart)
+    root = ElementTree.fromstring(to_svg(panel))
+    places = {
+        line.attrib["stroke-dasharray"]: float(line.attrib["x1"])
+        for line in root.iter(f"{SVG}line")
+        if "stroke-dasharray" in line.attrib
+    }
+    texts = [e for e in root.iter(f"{SVG}text") if e.get("text-anchor") == "middle"]
+    ends = {float(e.text): float(e.attrib["x"]) for e in texts if e.text and e.text.isdigit()}
+    low, high = min(ends), max(ends)
     frozen = float(np.mean(rare.frozen["lean"].held_out_passes))
-    assert set(places) == {"6,3", "1,3"}
-    assert places["1,3"] / places["6,3"] == pytest.approx(5 / 24 / frozen, rel=0.01)
+    for dash, rate in (("6 3", frozen), ("1 3", 5 / 24)):
+        share = (places[dash] - ends[low]) / (ends[high] - ends[low])
+        assert low + share * (high - low) == pytest.approx(100 * rate, abs=0.05)
+
+
+def test_the_margin_follows_from_the_masses() -> None:
+    row = {"orbit_mass": 0.8, "illegal_mass": 0.2}
+    assert value_of(row, LOG_MARGIN) == pytest.approx(np.log(4))
+    assert np.isnan(value_of({"orbit_mass": 1.0, "illegal_mass": 0.0}, LOG_MARGIN))
+    assert np.isnan(value_of({"orbit_mass": 0.8}, LOG_MARGIN))
+
+
+def with_constraint(contents: ReportContents) -> ReportContents:
+    """Runs whose commutation multiplier is 0.5, under a plan with a cap of 0.3 and a margin of 2."""
+    runs = tuple(
+        replace(run, curve=tuple({**row, "dual_commutation": 0.5} for row in run.curve))
+        for run in contents.runs
+    )
+    objective = {"commutation_cap": 0.3, "margin": 2.0}
+    return replace(contents, runs=runs, plan={**contents.plan, "run": {"objective": objective}})
+
+
+def test_a_constraint_stands_with_its_cap_and_its_multiplier(contents: ReportContents) -> None:
+    figures = {figure.name: figure for figure in curve_figures(with_constraint(contents))}
+    assert "curve-dual-commutation" not in figures
+    figure = figures["curve-commutation"]
+    assert len(figure.panels) == 2 * len(contents.folds)
+    for panel in figure.panels[:3]:
+        assert isinstance(panel.chart, LineChart)
+        assert [(r.value, r.label) for r in panel.chart.references] == [(0.3, "cap 0.3")]
+        assert panel.chart.y_domain[1] >= 0.3
+    for panel in figure.panels[3:]:
+        assert isinstance(panel.chart, LineChart)
+        assert "multiplier" in panel.title
+        assert {p.y for line in panel.chart.lines for p in line.points} == {0.5}
+    (margin,) = {r.label for p in figures["curve-log-margin"].panels for r in p.chart.references}
+    assert margin == "margin 2"
+    # Without a plan that names it, no line is drawn.
+    without = {figure.name: figure for figure in curve_figures(contents)}["curve-commutation"]
+    assert not any(panel.chart.references for panel in without.panels)
+
+
+def test_every_run_is_a_ring(contents: ReportContents) -> None:
+    analysis = analyse(contents)
+    difference = difference_figure(analysis)
+    assert difference is not None
+    for figure in (
+        pass_rate_figure(contents, analysis),
+        retention_figure(contents, analysis),
+        difference,
+    ):
+        for panel in figure.panels:
+            assert isinstance(panel.chart, RowChart)
+            rings = [
+                c
+                for c in ElementTree.fromstring(to_svg(panel)).iter(f"{SVG}circle")
+                if c.get("fill") == "none"
+            ]
+            assert len(rings) == 3 * len(panel.chart.rows)
+    macro, first = difference.panels[0].chart.rows[:2]
+    assert (macro.label, first.label) == ("Macro", "Lean")
+    rates = {result.method: result.run_rates["lean"] for result in analysis.results}
+    expected = [
+        100 * (rates["vcrt"][seed].estimate - rates["canonical-grpo"][seed].estimate)
+        for seed in range(3)
+    ]
+    assert first.runs == pytest.approx(expected, abs=0.006)
+
+
+def test_the_guardrail_is_drawn_even_where_nothing_declines(contents: ReportContents) -> None:
+    figure = retention_figure(contents, analyse(contents))
+    for panel in figure.panels:
+        assert isinstance(panel.chart, RowChart)
+        assert [r.value for r in panel.chart.references] == [0.0, -2.0]
+        assert panel.chart.domain[0] < -2
+
+
+def test_figures_fit_a_column_and_repeat() -> None:
+    contents = synthetic_contents(
+        rates={"vcrt": (0.9,), "no-anti": (0.6,)}, folds=("lean",), num_updates=5
+    )
+    analysis = analyse(contents)
+    figures = (pass_rate_figure(contents, analysis), curve_figures(contents)[0])
+    written = to_files(figures)
+    assert set(written) == {f"{f.name}.{kind}" for f in figures for kind in ("pdf", "png")}
+    assert written == to_files(figures)
+    for figure in figures:
+        pdf, png = written[f"{figure.name}.pdf"], written[f"{figure.name}.png"]
+        assert f"/MediaBox [0 0 {WIDTH:g} ".encode() in pdf
+        # The font is in the file, as a subset, and no clock is.
+        assert b"/FontFile2" in pdf
+        assert b"LiberationSans" in pdf
+        assert b"/CreationDate" not in pdf
+        assert png.startswith(b"\x89PNG")
+        # A column of 240 points at 300 pixels to the inch, and the file says so in pixels a metre.
+        assert int.from_bytes(png[16:20], "big") == pytest.approx(1000, abs=1)
+        assert png[png.index(b"pHYs") + 4 :][:4] == (11811).to_bytes(4, "big")
+
+
+def test_a_column_names_its_methods_and_is_not_too_high(contents: ReportContents) -> None:
+    for figure in curve_figures(with_constraint(contents)):
+        root = ElementTree.fromstring(column(figure))
+        assert float(root.attrib["height"]) <= 600
+        words = {element.text for element in root.iter(f"{SVG}text")}
+        assert {"VCRT", "No-Anti", "Lean held out"} <= words
+        sizes = [float(e.attrib["font-size"]) for e in root.iter() if "font-size" in e.attrib]
+        assert min(sizes) >= 6.5
+
+
+def test_methods_differ_by_marker_and_colour(contents: ReportContents) -> None:
+    styles = method_styles(contents.methods)
+    assert styles["vcrt"].number == 0
+    assert len({style.number for style in styles.values()}) == len(styles)
+    assert styles["vcrt"].width > max(s.width for m, s in styles.items() if m != "vcrt")

@@ -154,7 +154,7 @@ def test_the_document_of_a_report_compiles(tmp_path: Path) -> None:
         num_runs=2,
         num_resamples=50,
     )
-    write_report(replace(contents, title=EVIL, backbone=HOSTILE[2]), tmp_path)
+    write_report(replace(contents, title=EVIL, backbone=HOSTILE[2]), tmp_path, paper_figures=False)
     single = (
         r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{textcomp,booktabs,graphicx}"
     )

@@ -93,7 +93,10 @@ def test_only_the_table_of_clocks_knows_of_clocks(tmp_path) -> None:
         opening={**contents.opening, "opened_at": "2031-01-01T00:00:00+00:00"},
         runs=tuple(replace(run, cpu_seconds=9999.0) for run in contents.runs),
     )
-    one, other = (write_report(c, tmp_path / name) for c, name in ((contents, "a"), (later, "b")))
+    one, other = (
+        write_report(c, tmp_path / name, paper_figures=False)
+        for c, name in ((contents, "a"), (later, "b"))
+    )
     differing = {name for name in one if one[name].read_bytes() != other[name].read_bytes()}
     assert differing == {"clocks.csv", "clocks.tex", "report.html"}
 
@@ -198,11 +201,15 @@ def test_checkpoints_on_other_items_are_refused() -> None:
 
 def test_the_page_shows_passes_by_update_only_where_there_are_some(tmp_path: Path) -> None:
     contents = invented()
-    text = write_report(contents, tmp_path / "with")["report.html"].read_text(encoding="utf-8")
+    text = write_report(contents, tmp_path / "with", paper_figures=False)["report.html"].read_text(
+        encoding="utf-8"
+    )
     assert text.count('id="figure-by-update"') == 1
     assert len(re.findall(r'aria-labelledby="by-update-(?:held-out|source)-\d-title', text)) == 6
     bare = replace(contents, runs=tuple(replace(run, checkpoints={}) for run in contents.runs))
-    text = write_report(bare, tmp_path / "without")["report.html"].read_text(encoding="utf-8")
+    text = write_report(bare, tmp_path / "without", paper_figures=False)["report.html"].read_text(
+        encoding="utf-8"
+    )
     assert "by-update" not in text
     assert text.count("In 2,000 simulated experiments") == 1
 

@@ -24,12 +24,15 @@ from report_support import (
     synthetic_contents,
 )
 from vcrt.protocol.anonymity.result import AnonymityReport, ProbeResult
+from vcrt.report.analysis import analyse
 from vcrt.report.assembly import report_tables
 from vcrt.report.contents import ReportContents
-from vcrt.report.page import write_report
+from vcrt.report.data_words import data_sentences
+from vcrt.report.page import all_figures, render_page, write_report
 from vcrt.report.summary import summary
 from vcrt.report.table import to_rich
 from vcrt.report.task import task_text
+from vcrt.report.wording import interval_text, points
 
 
 @pytest.fixture(scope="module")
@@ -100,14 +103,16 @@ def test_equal_contents_give_equal_bytes(report: dict[str, Path], tmp_path: Path
     assert set(again) == set(report)
     for name, path in again.items():
         assert path.read_bytes() == report[name].read_bytes(), name
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(again)
+    found = (p.relative_to(tmp_path) for p in tmp_path.rglob("*") if p.is_file())
+    assert sorted(map(str, found)) == sorted(again)
+    assert [*again][-1] == "report.html"
 
 
 def test_a_failed_write_leaves_the_old_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_updates=1)
-    path = write_report(contents, tmp_path)["report.html"]
+    path = write_report(contents, tmp_path, paper_figures=False)["report.html"]
     before = path.read_bytes()
 
     def full_disk(descriptor: int) -> None:
@@ -115,7 +120,7 @@ def test_a_failed_write_leaves_the_old_page(
 
     monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(OSError, match="No space"):
-        write_report(replace(contents, title="Another"), tmp_path)
+        write_report(replace(contents, title="Another"), tmp_path, paper_figures=False)
     assert path.read_bytes() == before
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 
@@ -135,7 +140,7 @@ def test_text_from_outside_is_inert(tmp_path: Path) -> None:
         not_measured=(EVIL,),
         tried=(EVIL,),
     )
-    paths = write_report(contents, tmp_path)
+    paths = write_report(contents, tmp_path, paper_figures=False)
     html = paths["report.html"].read_text(encoding="utf-8")
     page = Page(html)
     assert "<script" not in html.lower()
@@ -154,8 +159,8 @@ def test_text_from_outside_is_inert(tmp_path: Path) -> None:
 
 def test_figures_are_accessible_svg(html: str) -> None:
     drawings = re.findall(r'<svg [^>]*role="img".*?</svg>', html, flags=re.DOTALL)
-    # One difference, three pass rates, six quantities on three folds.
-    assert len(drawings) == 1 + 3 + 6 * 3
+    # One difference, macro and three pass rates, retention, six quantities and the margin on three folds.
+    assert len(drawings) == 1 + 4 + 3 + 7 * 3
     for drawing in drawings:
         root = ElementTree.fromstring(drawing)
         kinds = [element.tag.rpartition("}")[2] for element in root]
@@ -183,7 +188,9 @@ def test_the_subtitle_says_the_size(html: str, tmp_path: Path) -> None:
     assert "random partial orders; 600 episodes; 54 runs of 30 updates</p>" in html
     one = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_runs=1, num_updates=1)
     one = replace(one, runs=(replace(one.runs[0], curve=()),))
-    page = write_report(one, tmp_path)["report.html"].read_text(encoding="utf-8")
+    page = write_report(one, tmp_path, paper_figures=False)["report.html"].read_text(
+        encoding="utf-8"
+    )
     assert "; 600 episodes; 1 run</p>" in page
 
 
@@ -196,7 +203,9 @@ def test_one_minus_sign_everywhere(contents: ReportContents, tmp_path: Path) -> 
             for r in contents.runs
         ),
     )
-    page = write_report(worse, tmp_path)["report.html"].read_text(encoding="utf-8")
+    page = write_report(worse, tmp_path, paper_figures=False)["report.html"].read_text(
+        encoding="utf-8"
+    )
     assert re.search(r"<text[^>]*>-\d+</text>", page)
     assert "\N{MINUS SIGN}" not in page
 
@@ -265,7 +274,9 @@ def test_headings_say_what_they_hold(html: str) -> None:
 def test_partial_plans_are_reported_as_such(rates, fragment: str, tmp_path: Path) -> None:
     contents = synthetic_contents(rates=rates, folds=FOLDS[: len(next(iter(rates.values())))])
     sentence(summary(contents), fragment)
-    html = write_report(contents, tmp_path)["report.html"].read_text(encoding="utf-8")
+    html = write_report(contents, tmp_path, paper_figures=False)["report.html"].read_text(
+        encoding="utf-8"
+    )
     Page(html)
 
 
@@ -273,7 +284,9 @@ def test_a_second_opening_marks_the_report(contents: ReportContents, tmp_path: P
     again = replace(
         contents, opening={"reopened": True, "reason": "a broken disk"}, runs=contents.runs[:9]
     )
-    html = write_report(again, tmp_path)["report.html"].read_text(encoding="utf-8")
+    html = write_report(again, tmp_path, paper_figures=False)["report.html"].read_text(
+        encoding="utf-8"
+    )
     assert 'class="alert"' in html
     assert "opened more than once: a broken disk." in html
 
@@ -302,7 +315,7 @@ def test_what_a_probe_could_guess_is_on_the_page(
         unmeasured=(),
         findings=(EVIL,),
     )
-    write_report(replace(contents, anonymity=anonymity), tmp_path)
+    write_report(replace(contents, anonymity=anonymity), tmp_path, paper_figures=False)
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     page = Page(text)
     head, row = page.tables["anonymity"]
@@ -322,3 +335,45 @@ def test_what_a_probe_could_guess_is_on_the_page(
     assert "<script" not in text
     assert "leak" in (tmp_path / "anonymity.csv").read_text(encoding="utf-8")
     assert "anonymity" not in Page(html).tables
+
+
+def test_the_data_in_words(contents: ReportContents, html: str) -> None:
+    first, second = data_sentences(contents)
+    assert first == (
+        "Of 660 candidates, 600 were frozen; 60 were excluded (9.09%): 42 duplicate and 18 outside_schema."
+    )
+    assert second == (
+        "Second checkers disagreed in 1 of 10,080 comparisons (0.0099%); 0 of 14,400 replays in fresh processes "
+        "disagreed."
+    )
+    assert f"<p>{first}</p>" in html
+    counts = {
+        fold: {name: {**schema, "exclusions": {}} for name, schema in by_schema.items()}
+        for fold, by_schema in contents.dataset["counts"].items()
+    }
+    dataset = {**contents.dataset, "counts": counts, "conformance": {}}
+    first, second = data_sentences(replace(contents, dataset=dataset))
+    assert first.endswith("; none was excluded.")
+    assert (
+        second == "No second checker was asked; 0 of 14,400 replays in fresh processes disagreed."
+    )
+
+
+def test_the_headline_stands_once_and_first(contents: ReportContents, html: str) -> None:
+    """The number with both intervals, before any other figure; what it says is not said again below."""
+    headline = analyse(contents).headline
+    assert headline is not None
+    assert headline.macro is not None
+    value = points(headline.macro.value)
+    both = interval_text(headline.macro.runs_and_items)
+    assert (
+        html.index(f'class="value">{value}<') < html.index(f"<dd>{both}</dd>") < html.index("<svg")
+    )
+    assert html.count('id="figure-difference"') == 1
+    full = {"vcrt": (1.0, 1.0, 1.0), "canonical-grpo": (1.0, 1.0, 1.0)}
+    ceiling = synthetic_contents(rates=full, num_updates=1)
+    analysis = analyse(ceiling)
+    text = render_page(
+        ceiling, analysis, (*report_tables(ceiling),), all_figures(ceiling, analysis)
+    )
+    assert text.count("All methods are at the ceiling") == 1

@@ -229,3 +229,8 @@ def test_cells_are_equal_in_all_renderings() -> None:
     assert all(cell in text for row in rows for cell in row)
     with pytest.raises(ValueError, match="columns"):
         replace(table, rows=(("too", "few"),))
+
+
+def test_a_table_without_rows_says_so_on_the_page() -> None:
+    table = Table(name="x", title="Excluded", columns=("Kind", "Number"), rows=())
+    assert '<tr><td colspan="2">none</td></tr>' in to_html(table)

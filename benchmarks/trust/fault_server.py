@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -27,7 +27,6 @@ from typing import Any
 _PR_SET_CHILD_SUBREAPER = 36
 #: What vcrt's modules import only when they need it.
 _LATER = (
-    "altair",
     "clingo",
     "clrs",
     "joblib",
@@ -104,24 +103,30 @@ def run(target: Sequence[str], workers: str) -> int:
 
 
 def remember_pages() -> None:
-    """Draw the same report's page once for all forks: its figures take seconds, and no file is written for them."""
+    """Draw the same report's page and figures once for all forks: they take seconds. No file is written for them."""
     import vcrt.report.page as page
-    from vcrt.report.table import to_text
 
     folder = Path(os.environ["VCRT_FAULTS"]).parent / "pages"
     folder.mkdir(exist_ok=True)
-    drawn = page.render_page
+    render_page, to_files = page.render_page, page.to_files
 
-    def render_page(contents: Any, analysis: Any, tables: Any) -> str:
-        name = hashlib.sha256("\n".join(map(to_text, tables)).encode()).hexdigest()
-        kept = folder / f"{name}.html"
+    def remembered(name: str, draw: Callable[[], dict[str, bytes]]) -> dict[str, bytes]:
+        kept = folder / name
         if not kept.exists():
             begun = folder / f"{name}.{os.getpid()}"
-            begun.write_text(drawn(contents, analysis, tables), encoding="utf-8")
+            begun.write_text(json.dumps({k: v.hex() for k, v in draw().items()}))
             begun.replace(kept)
-        return kept.read_text(encoding="utf-8")
+        return {k: bytes.fromhex(v) for k, v in json.loads(kept.read_text()).items()}
 
-    page.render_page = render_page
+    def rendered(*values: Any) -> str:
+        name = hashlib.sha256(repr(values[2]).encode()).hexdigest()
+        return remembered(name, lambda: {"page": render_page(*values).encode()})["page"].decode()
+
+    def files(figures: Any) -> dict[str, bytes]:
+        name = hashlib.sha256(repr(figures).encode()).hexdigest()
+        return remembered(name, lambda: to_files(figures))
+
+    page.render_page, page.to_files = rendered, files
 
 
 def arm(is_armed: bool) -> None:

@@ -99,6 +99,7 @@ def evaluate(
     *,
     reopen_reason: str | None = None,
     jobs: int | None = None,
+    prompts_at_a_time: int = 64,
     progress: Progress = SILENT,
 ) -> Scores:
     """Open the held-out folds, once, and score every run and the frozen backbone: ``vcrt evaluate``.
@@ -108,7 +109,11 @@ def evaluate(
     """
     opened = _opened(experiment)
     return evaluation.evaluate(
-        opened, jobs=jobs_on_device(opened, jobs), reopen_reason=reopen_reason, progress=progress
+        opened,
+        jobs=jobs_on_device(opened, jobs),
+        reopen_reason=reopen_reason,
+        prompts_at_a_time=prompts_at_a_time,
+        progress=progress,
     )
 
 

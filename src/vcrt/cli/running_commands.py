@@ -94,6 +94,7 @@ def evaluate(
     reopen: bool = False,
     reason: str | None = None,
     jobs: int | None = None,
+    prompts_at_a_time: int = 64,
 ) -> None:
     """Open the held-out folds and score every run, once.
 
@@ -103,7 +104,8 @@ def evaluate(
         experiment: An experiment whose runs are all trained.
         reopen: Open again what was opened and scored before; every later report says so.
         reason: Why it is opened again.
-        jobs: Worker processes; as many as there are cores by default.
+        jobs: Worker processes; as many as there are cores by default, or one on a GPU.
+        prompts_at_a_time: Score so many prompts in one pass; fewer need less memory.
     """
     from vcrt.api.experimenting import evaluate as opened_and_scored
 
@@ -115,5 +117,11 @@ def evaluate(
         )
     console = plain_console()
     with showing_progress(console) as progress:
-        opened_and_scored(experiment, jobs=jobs, reopen_reason=reason, progress=progress)
+        opened_and_scored(
+            experiment,
+            jobs=jobs,
+            reopen_reason=reason,
+            prompts_at_a_time=prompts_at_a_time,
+            progress=progress,
+        )
     console.print(f"next: vcrt report {experiment}", highlight=False, soft_wrap=True)

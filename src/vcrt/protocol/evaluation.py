@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from vcrt.errors import RunError
+from vcrt.memory import naming_out_of_memory
 from vcrt.orders import order_columns
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.scoring import Backend, CausalModel, greedy_orders
@@ -50,6 +51,9 @@ from vcrt.training.methods import Method, method
 from vcrt.training.run import start
 from vcrt.training.run_directory import checkpoint_path
 
+#: Prompts that are scored in one pass unless another number is asked for.
+PROMPTS_AT_A_TIME = 64
+
 
 @dataclass(frozen=True, slots=True)
 class _ScoreJob:
@@ -59,6 +63,7 @@ class _ScoreJob:
     held_out: str
     method: str
     run: PlannedRun | None
+    prompts_at_a_time: int = PROMPTS_AT_A_TIME
 
 
 def evaluate(
@@ -66,19 +71,29 @@ def evaluate(
     *,
     jobs: int,
     reopen_reason: str | None = None,
+    prompts_at_a_time: int = PROMPTS_AT_A_TIME,
     progress: Progress = SILENT,
 ) -> Scores:
     """Open the held-out folds and score every run and the frozen backbone.
 
     Raises :class:`RunError` if a planned run is not finished, and if the folds were opened and scored before and no
-    ``reopen_reason`` is given. An evaluation that was interrupted is continued under its own opening.
+    ``reopen_reason`` is given; :class:`vcrt.errors.OutOfMemory` where fewer ``prompts_at_a_time`` would help. An
+    evaluation that was interrupted is continued under its own opening.
     """
+    if prompts_at_a_time < 1:
+        raise RunError(
+            "too few prompts at a time", found=str(prompts_at_a_time), expected="1 or more"
+        )
     with experiment.sole_writer():
-        return _evaluate(experiment, jobs, reopen_reason, progress)
+        return _evaluate(experiment, jobs, reopen_reason, prompts_at_a_time, progress)
 
 
 def _evaluate(
-    experiment: Experiment, jobs: int, reopen_reason: str | None, progress: Progress
+    experiment: Experiment,
+    jobs: int,
+    reopen_reason: str | None,
+    prompts_at_a_time: int,
+    progress: Progress,
 ) -> Scores:
     plan = experiment.plan
     for run in plan.runs:
@@ -94,11 +109,14 @@ def _evaluate(
         list(in_fresh_processes(_check_job, checks, jobs=1, error=RunError))
     record_opening(experiment, dataset, reopen_reason)
     work = [
-        _ScoreJob(experiment.path, fold, name, None)
+        _ScoreJob(experiment.path, fold, name, None, prompts_at_a_time)
         for fold in plan.held_out
         for name in views.values()
     ]
-    work += [_ScoreJob(experiment.path, run.held_out, run.method, run) for run in plan.runs]
+    work += [
+        _ScoreJob(experiment.path, run.held_out, run.method, run, prompts_at_a_time)
+        for run in plan.runs
+    ]
     task = progress.task("evaluate runs and the frozen backbone", len(work), "scored")
     frozen: dict[str, dict[str, FoldPasses]] = {}
     runs: dict[str, FoldPasses] = {}
@@ -144,6 +162,13 @@ def _check(
 
 def _score_job(job: _ScoreJob) -> dict[int, FoldPasses]:
     """The passes after each scheduled update of a run, or those of the frozen backbone as update 0."""
+    fewer = max(job.prompts_at_a_time // 4, 1)
+    remedy = f"go on under the same opening with `vcrt evaluate {job.path} --jobs 1 --prompts-at-a-time {fewer}`"
+    with naming_out_of_memory(f"{job.run.name if job.run else 'the frozen backbone'}", remedy):
+        return _scored(job)
+
+
+def _scored(job: _ScoreJob) -> dict[int, FoldPasses]:
     torch.set_num_threads(1)
     experiment = open_experiment(job.path)
     plan = experiment.plan
@@ -155,14 +180,14 @@ def _score_job(job: _ScoreJob) -> dict[int, FoldPasses]:
         encoded(backbone, items, chosen, plan.seed)
         for items in (opened, load_sources(plan, dataset, job.held_out).retention)
     )
-    backend = plan.shared_config.update.backend
+    backend, size = plan.shared_config.update.backend, job.prompts_at_a_time
     # Items of another environment may be longer than any that training saw.
     _check(backbone, backbone.model, opened, chosen, plan)
 
     def passes(model: CausalModel) -> FoldPasses:
         return FoldPasses(
-            held_out=greedy_passes(model, held_out, chosen, backend=backend),
-            retention=greedy_passes(model, retention, chosen, backend=backend),
+            held_out=greedy_passes(model, held_out, chosen, backend=backend, batch_size=size),
+            retention=greedy_passes(model, retention, chosen, backend=backend, batch_size=size),
         )
 
     if job.run is None:
@@ -197,14 +222,21 @@ def encoded(
 
 
 def greedy_passes(
-    model: CausalModel, items: Sequence[EncodedItem], chosen: Method, *, backend: Backend = "auto"
+    model: CausalModel,
+    items: Sequence[EncodedItem],
+    chosen: Method,
+    *,
+    backend: Backend = "auto",
+    batch_size: int = PROMPTS_AT_A_TIME,
 ) -> str:
     """One greedy order for each item, judged by its native verdict: ``1`` for a legal order, else ``0``.
 
     The verdict is that of the order's own replay, which the agreement gate repeated.
     """
     prompts = [item.prompt for item in items]
-    answers = greedy_orders(model, prompts, interface=chosen.interface, backend=backend)
+    answers = greedy_orders(
+        model, prompts, interface=chosen.interface, backend=backend, batch_size=batch_size
+    )
     passes = []
     for item, order in zip(items, answers, strict=True):
         columns = order_columns(item.prompt.num_operations)

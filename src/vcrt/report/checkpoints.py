@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import altair as alt
-
 from vcrt.protocol.statistics import Interval
 from vcrt.report.by_update import HELD_OUT, SOURCE, UpdatePoint
 from vcrt.report.cells import MISSING
+from vcrt.report.charts import (
+    Figure,
+    Line,
+    LineChart,
+    LinePoint,
+    Panel,
+    Style,
+    method_styles,
+)
 from vcrt.report.contents import ReportContents
-from vcrt.report.panels import Figure, Style, color, data, draw, method_styles
-from vcrt.report.svg import Layers
 from vcrt.report.table import Cell, Table
 from vcrt.report.wording import interval_text, label, listed, percent
 
@@ -51,23 +56,26 @@ def _rate(interval: Interval) -> str:
 def update_figure(contents: ReportContents, points: Sequence[UpdatePoint]) -> Figure:
     """One panel for each fold and kind: the pass rate of each method by update."""
     styles = method_styles(contents.methods)
+    ends = [percent(v) for p in points for v in (p.interval.low, p.interval.high)]
+    domain = (max(0.0, min(ends) - 3), min(100.0, max(ends) + 3))
     panels = []
     for kind in (HELD_OUT, SOURCE):
         for index, fold in enumerate(contents.folds):
             shown = [p for p in points if (p.kind, p.fold) == (kind, fold)]
             last = {p.method: percent(p.interval.estimate) for p in shown}
             parts = [f"{label(method)} {value:.2f}%" for method, value in last.items()]
-            title = (
-                f"{label(fold)}, held out"
-                if kind == HELD_OUT
-                else f"Source of the {label(fold)} fold"
-            )
             panels.append(
-                draw(
-                    _chart(shown, styles),
-                    f"by-update-{kind}-{index}",
-                    title,
-                    f"Pass rate by update. Last values: {listed(parts) or 'none'}.",
+                Panel(
+                    name=f"by-update-{kind}-{index}",
+                    title=f"{label(fold)}, held out"
+                    if kind == HELD_OUT
+                    else f"Source of the {label(fold)} fold",
+                    description=f"Pass rate by update. Last values: {listed(parts) or 'none'}.",
+                    chart=LineChart(
+                        lines=_series(shown, styles),
+                        x_domain=(0.0, max(p.update for p in points)),
+                        y_domain=domain,
+                    ),
                 )
             )
     return Figure(
@@ -78,37 +86,25 @@ def update_figure(contents: ReportContents, points: Sequence[UpdatePoint]) -> Fi
             "Update 0 is the backbone before training."
         ),
         panels=tuple(panels),
+        legend=styles,
     )
 
 
-def _chart(shown: Sequence[UpdatePoint], styles: Mapping[str, Style]) -> Layers:
-    rows = [
-        {
-            "label": label(p.method),
-            "update": p.update,
-            "rate": percent(p.interval.estimate),
-            "low": percent(p.interval.low),
-            "high": percent(p.interval.high),
-        }
-        for p in shown
-    ]
-    base = alt.Chart(data(rows)).encode(
-        x=alt.X("update:Q", title="update", scale=alt.Scale(nice=False), axis=alt.Axis(tickCount=5))
+def _series(shown: Sequence[UpdatePoint], styles: Mapping[str, Style]) -> tuple[Line, ...]:
+    lines = (
+        Line(
+            style=style,
+            points=tuple(
+                LinePoint(
+                    x=p.update,
+                    y=percent(p.interval.estimate),
+                    low=percent(p.interval.low),
+                    high=percent(p.interval.high),
+                )
+                for p in shown
+                if p.method == method
+            ),
+        )
+        for method, style in styles.items()
     )
-    y = alt.Scale(zero=False, nice=False)
-    dash = alt.Scale(
-        domain=[label(method) for method in styles],
-        range=[list(style.dash) or [1, 0] for style in styles.values()],
-    )
-    return alt.layer(
-        base.mark_area(opacity=0.08).encode(
-            y=alt.Y("low:Q", title=None, scale=y, axis=alt.Axis(tickCount=5)),
-            y2="high:Q",
-            color=color(styles),
-        ),
-        base.mark_line(strokeWidth=2).encode(
-            y=alt.Y("rate:Q", title=None, scale=y),
-            color=color(styles),
-            strokeDash=alt.StrokeDash("label:N", scale=dash, legend=None),
-        ),
-    )
+    return tuple(line for line in lines if line.points)

@@ -1,4 +1,7 @@
-"""Training curves made ready for drawing: which quantities there are, and their means over bins of updates and runs."""
+"""Training curves made ready for drawing: which quantities there are, and their means over bins of updates and runs.
+
+What each quantity is called and how it is read stands in :mod:`vcrt.report.quantities`.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from vcrt.report.contents import ReportContents
+from vcrt.report.quantities import LOG_MARGIN, QUANTITIES
 
 #: At most this many points a line, so that long runs stay light to draw and to load.
 MAX_POINTS = 60
-
-#: Title of each logged quantity, in the order in which they are shown. Others are not drawn.
-CURVE_TITLES: Mapping[str, str] = {
-    "mean_reward": "Mean reward of sampled orders",
-    "orbit_mass": "Probability of the certified orbit",
-    "illegal_mass": "Probability of other orders",
-    "malformed_mass": "Probability of malformed answers",
-    "loss": "Loss",
-    "policy_loss": "Policy loss",
-    "anti_diamond_loss": "Anti-diamond loss",
-    "contrastive_loss": "Contrastive loss",
-    "commutation": "Commutation divergence",
-    "retention": "Decline of source orbit mass",
-    "action_kl": "Action KL",
-    "penalty_commutation": "Commutation penalty",
-    "penalty_retention": "Retention penalty",
-    "penalty_action_kl": "Action KL penalty",
-    "dual_commutation": "Commutation multiplier",
-    "dual_retention": "Retention multiplier",
-    "dual_action_kl": "Action KL multiplier",
-    "clip_fraction": "Share of clipped ratios",
-    "zero_advantage_share": "Share of prompts without advantage",
-    "gradient_norm": "Gradient norm",
-    "start_log_ratio": "Largest log-ratio before the first step",
-}
-#: Quantities drawn on the whole scale from 0 to 1.
-SHARES = frozenset({"mean_reward", "orbit_mass", "illegal_mass", "malformed_mass"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,24 +31,41 @@ class CurvePoint:
 def quantities(contents: ReportContents) -> tuple[str, ...]:
     """The known quantities that some run logged, in the order in which they are shown."""
     logged = {name for run in contents.runs for row in run.curve for name in row}
-    return tuple(name for name in CURVE_TITLES if name in logged)
+    if {"orbit_mass", "illegal_mass"} <= logged:
+        logged.add(LOG_MARGIN)
+    return tuple(name for name in QUANTITIES if name in logged)
+
+
+def value_of(row: Mapping[str, float], quantity: str) -> float:
+    """A logged quantity, or one that follows from what was logged; nan where it is not known."""
+    if quantity != LOG_MARGIN:
+        return row.get(quantity, math.nan)
+    orbit, others = row.get("orbit_mass", math.nan), row.get("illegal_mass", math.nan)
+    return math.log(orbit / others) if orbit > 0 and others > 0 else math.nan
 
 
 def bin_width(contents: ReportContents) -> int:
     """How many updates one point stands for."""
-    last = max((row["update"] for run in contents.runs for row in run.curve), default=1)
-    return max(1, math.ceil(last / MAX_POINTS))
+    return max(1, math.ceil(last_update(contents) / MAX_POINTS))
+
+
+def last_update(contents: ReportContents) -> int:
+    """The last update that any run logged; 1 if none was."""
+    return int(max((row["update"] for run in contents.runs for row in run.curve), default=1))
 
 
 def curve_points(contents: ReportContents, quantity: str) -> tuple[CurvePoint, ...]:
     """All points of one quantity, by method, fold and bin. Values that are not finite are left out."""
     width = bin_width(contents)
+    # What is left over belongs to the last whole bin, so that no line ends in a single noisy update.
+    last = max(0, last_update(contents) // width - 1)
     bins: dict[tuple[str, str, int], dict[int, list[tuple[float, float]]]] = {}
     for run in contents.runs:
         for row in run.curve:
-            value = row.get(quantity, math.nan)
+            value = value_of(row, quantity)
             if math.isfinite(value):
-                key = (run.method, run.held_out, int(row["update"] - 1) // width)
+                place = min(int(row["update"] - 1) // width, last)
+                key = (run.method, run.held_out, place)
                 bins.setdefault(key, {}).setdefault(run.seed, []).append((row["update"], value))
     return tuple(
         _point(method, held_out, runs.values()) for (method, held_out, _), runs in bins.items()

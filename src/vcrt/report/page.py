@@ -1,4 +1,4 @@
-"""The report on disk: one self-contained HTML page, and every table as CSV, as LaTeX and as text.
+"""The report on disk: one self-contained HTML page, every table as CSV, LaTeX and text, every figure as PDF and PNG.
 
 The page needs no network and no script. Equal contents give equal bytes: no clock, no host name, no path. Each file is
 written whole or not at all, and the page last, so that a page is never newer than its tables.
@@ -6,6 +6,7 @@ written whole or not at all, and the page last, so that a page is never newer th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,79 +18,129 @@ from vcrt.report.anonymity import anonymity_sentences
 from vcrt.report.assembly import all_tables
 from vcrt.report.behaviour import behaviour_sentences
 from vcrt.report.bounds import bound_sentences
+from vcrt.report.charts import DARK, LIGHT, Figure, Style, method_styles
 from vcrt.report.checkpoints import update_figure
 from vcrt.report.contents import ReportContents
+from vcrt.report.curve_figures import curve_figures, how_to_read, is_core
+from vcrt.report.data_words import data_sentences
+from vcrt.report.drawing import to_svg
 from vcrt.report.estimates import Estimate
-from vcrt.report.figures import (
-    curve_figures,
-    difference_figure,
-    pass_rate_figure,
-)
+from vcrt.report.figures import difference_figure, pass_rate_figure, retention_figure
 from vcrt.report.latex import to_document, to_latex
-from vcrt.report.panels import Style, method_styles
+from vcrt.report.paper_figures import to_files
 from vcrt.report.provenance import CLOCKS
 from vcrt.report.summary import sentences, verdict
+from vcrt.report.svg import element, group, line, marker
 from vcrt.report.table import Table, cell_text, to_csv, to_html, to_text
 from vcrt.report.task import task_text
 from vcrt.report.wording import counted, counted_range, interval_text, label, points
 from vcrt.storage import make_directory, write_file
 
-#: Quantities whose curves are shown at once; the others are one click away.
-SHOWN_CURVES = 3
+#: The folder of the figures, beside the page.
+FIGURES = "figures"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """All figures of a report; None and empty where there is nothing to draw."""
+
+    difference: Figure | None
+    pass_rates: Figure
+    retention: Figure
+    by_update: Figure | None
+    curves: tuple[Figure, ...]
+
+    @property
+    def for_a_paper(self) -> tuple[Figure, ...]:
+        """Those that the page shows at once."""
+        curves = (figure for figure in self.curves if is_core(figure))
+        found = (self.difference, self.pass_rates, self.retention, self.by_update, *curves)
+        return tuple(figure for figure in found if figure is not None)
+
+
+def all_figures(contents: ReportContents, analysis: Analysis) -> Figures:
+    """The figures of a report, not drawn yet."""
+    return Figures(
+        difference=difference_figure(analysis),
+        pass_rates=pass_rate_figure(contents, analysis),
+        retention=retention_figure(contents, analysis),
+        by_update=update_figure(contents, analysis.by_update) if analysis.by_update else None,
+        curves=curve_figures(contents),
+    )
 
 
 def write_report(
-    contents: ReportContents, directory: Path, analysis: Analysis | None = None
+    contents: ReportContents,
+    directory: Path,
+    analysis: Analysis | None = None,
+    *,
+    paper_figures: bool = True,
 ) -> dict[str, Path]:
     """Write the report into ``directory`` and return its files by name; ``analysis`` is computed if it is not given.
 
-    Names are ``report.html``, ``tables.txt``, ``tables.tex`` (a document) and, for each table, ``NAME.csv`` and
-    ``NAME.tex`` (to be put into another document). All but ``report.html`` and the table of clocks are the same bytes
-    each time the experiment is repeated. Files of an earlier report are replaced.
+    Names are ``report.html``, ``tables.txt``, ``tables.tex`` (a document), for each table ``NAME.csv`` and ``NAME.tex``
+    (to be put into another document), and with ``paper_figures`` for each figure that the page shows at once
+    ``figures/NAME.pdf`` and ``figures/NAME.png``. All but ``report.html`` and the table of clocks are the same bytes
+    each time the experiment is repeated (figures: :mod:`vcrt.report.paper_figures`). Files of an earlier report are
+    replaced.
     """
     analysis = analysis or analyse(contents)
     tables = all_tables(contents, analysis)
+    figures = all_figures(contents, analysis)
     texts = {f"{table.name}.csv": to_csv(table) for table in tables}
     texts |= {f"{table.name}.tex": to_latex(table) for table in tables}
     repeatable = [table for table in tables if table.name != CLOCKS]
     texts["tables.txt"] = "\n\n".join(to_text(table) for table in repeatable)
     texts["tables.tex"] = to_document(repeatable)
-    texts["report.html"] = render_page(contents, analysis, tables)
-    make_directory(directory)
-    for name, text in texts.items():
-        write_file(directory / name, text.encode("utf-8"))
-    return {name: directory / name for name in texts}
+    written = {name: text.encode("utf-8") for name, text in texts.items()}
+    if paper_figures:
+        drawn = to_files(figures.for_a_paper)
+        written |= {f"{FIGURES}/{name}": data for name, data in drawn.items()}
+    written["report.html"] = render_page(contents, analysis, tables, figures).encode("utf-8")
+    make_directory(directory / FIGURES if paper_figures else directory)
+    for name, data in written.items():
+        write_file(directory / name, data)
+    return {name: directory / name for name in written}
 
 
-def render_page(contents: ReportContents, analysis: Analysis, tables: tuple[Table, ...]) -> str:
+def render_page(
+    contents: ReportContents, analysis: Analysis, tables: tuple[Table, ...], figures: Figures
+) -> str:
     """The HTML of the page."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(svg=Markup, text=cell_text)
+    environment.filters.update(svg=lambda panel: Markup(to_svg(panel)), text=cell_text)
     template = environment.from_string(
         files("vcrt.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
     )
-    curves = curve_figures(contents)
+    headline = _headline(analysis)
     return template.render(
         contents=contents,
         subtitle=_subtitle(contents),
         task=task_text(contents),
-        sentences=sentences(contents, analysis),
-        headline=_headline(analysis),
-        difference=difference_figure(analysis),
-        pass_rates=pass_rate_figure(contents, analysis),
-        by_update=update_figure(contents, analysis.by_update) if analysis.by_update else None,
+        sentences=_findings(contents, analysis, said=headline is not None),
+        headline=headline,
+        figures=figures,
         behaviour=behaviour_sentences(),
-        curves=curves[:SHOWN_CURVES],
-        more_curves=curves[SHOWN_CURVES:],
+        data=data_sentences(contents),
+        curves=[figure for figure in figures.curves if is_core(figure)],
+        more_curves=[figure for figure in figures.curves if not is_core(figure)],
+        how_to_read=how_to_read(contents),
         legend=[
             (label(method), _swatch(style))
             for method, style in method_styles(contents.methods).items()
         ],
+        colors={"light": LIGHT, "dark": DARK},
         anonymity=anonymity_sentences(contents.anonymity) if contents.anonymity else [],
         tables={table.name: to_html(table) for table in tables},
     )
+
+
+def _findings(contents: ReportContents, analysis: Analysis, *, said: bool) -> list[str]:
+    """The sentences that the headline does not say already."""
+    bounds = bound_sentences(analysis) if said else []
+    return [line for line in sentences(contents, analysis) if line not in bounds]
 
 
 def _subtitle(contents: ReportContents) -> str:
@@ -114,7 +165,8 @@ def _headline(analysis: Analysis) -> dict[str, str] | None:
         return None
     return {
         "value": points(headline.macro.value),
-        "what": (f"points, {label(headline.method)} minus {label(headline.minus)}"),
+        "of": f"{label(headline.method)} minus {label(headline.minus)}",
+        "what": f"points, the macro mean of {counted(len(headline.folds), 'held-out fold')}",
         "items": interval_text(headline.macro.items),
         "both": interval_text(headline.macro.runs_and_items),
         "caveat": " ".join([*_caveat(headline.macro), *bound_sentences(analysis)]),
@@ -122,8 +174,6 @@ def _headline(analysis: Analysis) -> dict[str, str] | None:
 
 
 def _swatch(style: Style) -> Markup:
-    dash = Markup(' stroke-dasharray="{}"').format(" ".join(map(str, style.dash)))
-    return Markup(
-        '<svg class="swatch" width="28" height="8" aria-hidden="true">'
-        '<line x1="0" y1="4" x2="28" y2="4" stroke="{}" stroke-width="{}"{}/></svg>'
-    ).format(style.color, style.width, dash if style.dash else Markup(""))
+    stroke = line(0, 6, 30, 6, stroke_width=style.width)
+    drawn = group(style, stroke, marker(style, 15, 6, 3.6))
+    return Markup(element("svg", drawn, class_="swatch", width=30, height=12, aria_hidden="true"))

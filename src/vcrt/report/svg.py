@@ -1,95 +1,113 @@
-"""From an Altair chart to a static SVG that stands inside a page: no script, no network, no fixed text colour.
+"""The few elements of SVG that figures need, as text: no script, no network, no fixed colour of text.
 
-Text and axes are drawn in ``currentColor`` on a transparent ground, so that a figure follows the page from light to
-dark. Equal charts give equal bytes.
+Ink is ``currentColor``, so that a figure follows the page from light to dark; a method's colour is that of a group of
+class ``m0`` to ``m7``, which a page may set by its style sheet and which is the light one elsewhere. Equal input gives
+equal bytes.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Any, TypeAlias
-from xml.etree import ElementTree
+import math
+from collections.abc import Iterable
+from xml.sax.saxutils import escape, quoteattr
 
-import altair as alt
-import vl_convert
+from vcrt.report.charts import LIGHT, Style
+from vcrt.report.wording import printable
 
-SVG_NAMESPACE = "http://www.w3.org/2000/svg"
-_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
-Layers: TypeAlias = alt.LayerChart | alt.FacetChart
-_INK = "currentColor"
-THEME: Mapping[str, Any] = {
-    "background": "transparent",
-    "font": "sans-serif",
-    "padding": 4,
-    "view": {"stroke": None},
-    "axis": {
-        "labelColor": _INK,
-        "labelFontSize": 11,
-        "labelLimit": 150,
-        "titleColor": _INK,
-        "titleFontSize": 11,
-        "titleFontWeight": "normal",
-        "domainColor": _INK,
-        "domainOpacity": 0.5,
-        "tickColor": _INK,
-        "tickOpacity": 0.5,
-        "gridColor": _INK,
-        "gridOpacity": 0.15,
-    },
-    "title": {"color": _INK, "fontSize": 12, "anchor": "start", "offset": 6},
-}
-#: The drawing library's minus sign; tables and sentences write a hyphen, which CSV readers and terminals can parse.
-_MINUS = "\N{MINUS SIGN}"
-_DROPPED = re.compile(r"^(class|role|pointer-events|aria-.*)$")
+NAMESPACE = "http://www.w3.org/2000/svg"
+#: Of a letter, in sizes of the font.
+_ADVANCE = 0.61
+#: Outlines of the methods' markers in a square from -1 to 1.
+_MARKERS = (
+    None,
+    "M-.9-.9H.9V.9H-.9z",
+    "M0-1.15L1.1.85H-1.1z",
+    "M0-1.25L1.25 0L0 1.25L-1.25 0z",
+    "M0 1.15L1.1-.85H-1.1z",
+    "M-1.1-.35H-.35V-1.1H.35V-.35H1.1V.35H.35V1.1H-.35V.35H-1.1z",
+    "M0-1.2L1.14-.37L.7.97H-.7L-1.14-.37z",
+    "M-1.2-.5H1.2V.5H-1.2z",
+)
 
 
-def to_svg(chart: Layers, *, name: str, title: str, description: str) -> str:
-    """A self-contained ``<svg role="img">`` with a title and a description.
-
-    ``name`` makes the identifiers in it unique within a page.
-    """
-    spec = {**chart.to_dict(), "config": THEME}
-    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    drawn = vl_convert.vegalite_to_svg(spec, vl_version=version, allowed_base_urls=[])
-    root = ElementTree.fromstring(drawn)
-    for element in root.iter():
-        _clean(element)
-    _prune(root)
-    _describe(root, name, title, description)
-    return ElementTree.tostring(root, encoding="unicode")
+def number(value: float) -> str:
+    """A coordinate with at most two decimals."""
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
 
 
-def _clean(element: ElementTree.Element) -> None:
-    """Drop what only an interactive chart needs and decimals that no one can see; write minus as everywhere else."""
-    element.tag = element.tag.removeprefix(f"{{{SVG_NAMESPACE}}}")
-    if element.text:
-        element.text = element.text.replace(_MINUS, "-")
-    for key in list(element.attrib):
-        if _DROPPED.match(key):
-            del element.attrib[key]
-        else:
-            element.set(key, _LONG_NUMBER.sub(_shorter, element.attrib[key]))
+def element(name: str, /, *children: str, **attributes: str | float) -> str:
+    """One element; ``stroke_width`` is written ``stroke-width`` and ``class_`` without its underscore."""
+    written = "".join(
+        f" {key.rstrip('_').replace('_', '-')}={quoteattr(value if isinstance(value, str) else number(value))}"
+        for key, value in attributes.items()
+    )
+    return f"<{name}{written}>{''.join(children)}</{name}>" if children else f"<{name}{written}/>"
 
 
-def _shorter(match: re.Match[str]) -> str:
-    return f"{round(float(match.group()), 2) + 0.0:g}"
+def text(words: str, x: float, y: float, /, **attributes: str | float) -> str:
+    """Words whose baseline starts at a place; control characters are written as escapes."""
+    return element("text", escape(printable(words)), x=x, y=y, fill="currentColor", **attributes)
 
 
-def _prune(element: ElementTree.Element) -> None:
-    for child in list(element):
-        _prune(child)
-        unseen = child.tag == "path" and not ({"fill", "stroke"} & set(child.attrib))
-        if unseen or (child.tag == "g" and len(child) == 0):
-            element.remove(child)
+def line(x1: float, y1: float, x2: float, y2: float, **attributes: str | float) -> str:
+    """A line, in the ink of its group unless ``stroke`` says otherwise."""
+    ink = {"stroke": "currentColor", **attributes}
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, **ink)
 
 
-def _describe(root: ElementTree.Element, name: str, title: str, description: str) -> None:
-    root.set("xmlns", SVG_NAMESPACE)
-    root.set("role", "img")
-    root.set("aria-labelledby", f"{name}-title {name}-description")
-    for index, (tag, text) in enumerate((("title", title), ("desc", description))):
-        suffix = "title" if tag == "title" else "description"
-        element = ElementTree.Element(tag, {"id": f"{name}-{suffix}"})
-        element.text = text
-        root.insert(index, element)
+def path(points: Iterable[tuple[float, float]], *, closed: bool = False) -> str:
+    """The ``d`` of a line through the points, or of the area within it."""
+    body = "L".join(f"{number(x)} {number(y)}" for x, y in points)
+    return f"M{body}{'z' if closed else ''}"
+
+
+def group(style: Style, *children: str) -> str:
+    """What is drawn in a method's colour."""
+    return element("g", *children, class_=f"m{style.number}", color=LIGHT[style.number])
+
+
+def marker(style: Style, x: float, y: float, radius: float, *, rim: bool = False) -> str:
+    """The method's own shape, filled in the colour of its group; with a rim of the ground where lines meet it."""
+    outline = _MARKERS[style.number]
+    shape: dict[str, str | float] = {"fill": "currentColor"}
+    if rim:
+        shape |= {"class_": "halo", "stroke": "#ffffff"}
+    if outline is None:
+        return element("circle", cx=x, cy=y, r=radius, **shape, **_rim(rim, radius))
+    place = f"translate({number(x)} {number(y)}) scale({number(radius)})"
+    return element("path", d=outline, transform=place, **shape, **_rim(rim, 1))
+
+
+def _rim(there: bool, radius: float) -> dict[str, float]:
+    return {"stroke_width": 0.2 * radius} if there else {}
+
+
+def text_width(words: str, size: float) -> float:
+    """About how wide words are in the widest usual sans-serif font, so that there is room for them."""
+    return math.ceil(_ADVANCE * size * len(printable(words)))
+
+
+def fitting(words: str, size: float, width: float) -> str:
+    """The words, cut with an ellipsis where they are wider than there is room."""
+    kept = max(1, int(width / (_ADVANCE * size)))
+    shown = printable(words)
+    return shown if len(shown) <= kept else f"{shown[: kept - 1]}…"
+
+
+def document(
+    *children: str, width: float, height: float, name: str, title: str, description: str
+) -> str:
+    """A ``<svg role="img">`` with a title and a description, whose identifiers begin with ``name``."""
+    return element(
+        "svg",
+        element("title", escape(printable(title)), id=f"{name}-title"),
+        element("desc", escape(printable(description)), id=f"{name}-description"),
+        *children,
+        xmlns=NAMESPACE,
+        role="img",
+        aria_labelledby=f"{name}-title {name}-description",
+        viewBox=f"0 0 {number(width)} {number(height)}",
+        width=width,
+        height=height,
+    )

@@ -134,6 +134,8 @@ def to_html(table: Table) -> Markup:
         for attribute, column in zip(attributes, table.columns, strict=True)
     )
     body = Markup("\n").join(_html_row(row, attributes) for row in table.rows)
+    if not table.rows:
+        body = Markup('<tr><td colspan="{}">none</td></tr>').format(len(table.columns))
     note = (
         Markup('<p class="note">{}</p>').format(cell_text(table.note)) if table.note else Markup("")
     )
