@@ -18,7 +18,7 @@ from vcrt.certification.config import sampled
 from vcrt.certification.episodes import PAPER_PRESET, ExclusionKind
 from vcrt.certification.evidence import episode_from_json
 from vcrt.cli.certificate_view import View, print_view
-from vcrt.cli.certificate_words import EXCLUSIONS, order_groups
+from vcrt.report.certificate_words import EXCLUSIONS, order_groups
 from vcrt.cli.show import check_certificate, show_episode
 from vcrt.environments.contract import Rejected
 from vcrt.environments.registry import load_environment

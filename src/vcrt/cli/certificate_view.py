@@ -24,7 +24,7 @@ from vcrt.certification.certificates import (
     certificates,
 )
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
-from vcrt.cli.certificate_words import (
+from vcrt.report.certificate_words import (
     EXCLUSIONS,
     explanations,
     order_groups,

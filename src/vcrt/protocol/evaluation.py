@@ -200,6 +200,12 @@ def read_scores(experiment: Experiment) -> Scores:
     return scores
 
 
+def is_evaluated(experiment: Experiment) -> bool:
+    """Whether the ledger records an opening of the held-out folds and the scores that came of it."""
+    kinds = [entry.kind for entry in experiment.ledger.entries()]
+    return "opening" in kinds and "scores" in kinds[kinds.index("opening") :]
+
+
 def openings(experiment: Experiment) -> list[dict[str, Any]]:
     """Every opening of the held-out folds, as the ledger records it."""
     return [_opening(entry, experiment.ledger) for entry in experiment.ledger.entries("opening")]

@@ -36,6 +36,8 @@ from vcrt.storage import make_directory, write_file
 
 #: Quantities whose curves are shown at once; the others are one click away.
 SHOWN_CURVES = 3
+#: The name of the page.
+REPORT_FILE = "report.html"
 
 
 def write_report(
@@ -54,7 +56,7 @@ def write_report(
     repeatable = [table for table in tables if table.name != CLOCKS]
     texts["tables.txt"] = "\n\n".join(to_text(table) for table in repeatable)
     texts["tables.tex"] = to_document(repeatable)
-    texts["report.html"] = render_page(contents, analysis, tables)
+    texts[REPORT_FILE] = render_page(contents, analysis, tables)
     make_directory(directory)
     for name, text in texts.items():
         write_file(directory / name, text.encode("utf-8"))

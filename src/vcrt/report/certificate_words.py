@@ -1,6 +1,6 @@
 """What an episode's certificates mean, in plain words: relations, orders, pairs, exclusions.
 
-Pure text; how it is laid out is the affair of :mod:`vcrt.cli.certificate_view`.
+Pure text; how it is laid out is the affair of :mod:`vcrt.cli.certificate_view` and :mod:`vcrt.report.explorer`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def order_groups(replays: Sequence[Replay]) -> list[tuple[str, list[Order]]]:
     legal = set(legal_orders(replays))
     groups: dict[tuple[bool, str], list[Order]] = {}
     for replay in replays:
-        title = _fate(replay, replay.sequence in legal)
+        title = order_fate(replay, replay.sequence in legal)
         groups.setdefault((replay.sequence not in legal, title), []).append(replay.sequence)
     return [
         (f"{len(orders)} of {len(replays)} {title}", orders)
@@ -127,7 +127,8 @@ def _contexts(contexts: Iterable[Order]) -> str:
     return listed([in_words(context) for context in contexts])
 
 
-def _fate(replay: Replay, legal: bool) -> str:
+def order_fate(replay: Replay, legal: bool) -> str:
+    """What became of an order, in words; ``legal`` says whether it is a legal one."""
     if replay.rejection is None:
         end = short_hash(replay.state_hashes[-1])
         return f"{'legal: end' if legal else 'accepted, but not legal: end'} in state {end}"
