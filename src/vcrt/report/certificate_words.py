@@ -52,7 +52,7 @@ def order_groups(replays: Sequence[Replay]) -> list[tuple[str, list[Order]]]:
     legal = set(legal_orders(replays))
     groups: dict[tuple[bool, str], list[Order]] = {}
     for replay in replays:
-        title = order_fate(replay, replay.sequence in legal)
+        title = _fate(replay, replay.sequence in legal)
         groups.setdefault((replay.sequence not in legal, title), []).append(replay.sequence)
     return [
         (f"{len(orders)} of {len(replays)} {title}", orders)
@@ -127,8 +127,7 @@ def _contexts(contexts: Iterable[Order]) -> str:
     return listed([in_words(context) for context in contexts])
 
 
-def order_fate(replay: Replay, legal: bool) -> str:
-    """What became of an order, in words; ``legal`` says whether it is a legal one."""
+def _fate(replay: Replay, legal: bool) -> str:
     if replay.rejection is None:
         end = short_hash(replay.state_hashes[-1])
         return f"{'legal: end' if legal else 'accepted, but not legal: end'} in state {end}"

@@ -64,7 +64,7 @@ def write_explorer(
 def _require_replaceable(path: Path) -> None:
     if path.is_dir():
         found = "a folder"
-    elif path.exists() and not path.read_bytes()[: len(_BEGINS)] == _BEGINS:
+    elif path.exists() and not path.read_bytes().startswith(_BEGINS):
         found = "a file that is no explorer"
     else:
         return

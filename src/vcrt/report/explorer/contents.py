@@ -1,4 +1,4 @@
-"""What is gathered for the explorer's page: episodes with their evidence, pictures, and what trained runs say of them."""
+"""What is gathered for the explorer's page: episodes with evidence and pictures, and what trained runs say of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One certified episode as the page has it: steps, relations, evidence and orders, as compact JSON.
 
-Hashes, messages and fates are listed once and referred to by place. An *answer* of the verifier is the place of a state
+Hashes and messages are listed once and referred to by place. An *answer* of the verifier is the place of a state
 hash, or, below zero, ``-1 - place`` of the message that refused the step. All text is cut and made printable here; it
 comes from files that anyone may have written.
 """
@@ -17,7 +17,7 @@ from vcrt.certification.relations import directed
 from vcrt.environments.contract import Operation, Replay
 from vcrt.hashing import Json, canonical_json
 from vcrt.orders import all_orders
-from vcrt.report.certificate_words import explanations, order_fate, pair_title
+from vcrt.report.certificate_words import explanations, pair_title
 from vcrt.report.explorer.geometry import MAX_DRAWN, swaps
 from vcrt.report.wording import printable
 
@@ -78,12 +78,11 @@ def drawing_name(certified: CertifiedEpisode) -> str:
 
 
 class _Listed:
-    """Texts that are written once: state hashes, the verifier's messages, and what became of orders."""
+    """Texts that are written once: state hashes, and the verifier's messages."""
 
     def __init__(self) -> None:
         self.hashes: dict[str, int] = {}
         self.messages: dict[str, int] = {}
-        self.fates: dict[str, int] = {}
 
     def hash(self, digest: str) -> int:
         return self.hashes.setdefault(digest, len(self.hashes))
@@ -91,14 +90,10 @@ class _Listed:
     def refused(self, message: str) -> int:
         return -1 - self.messages.setdefault(shown_text(message), len(self.messages))
 
-    def fate(self, text: str) -> int:
-        return self.fates.setdefault(text, len(self.fates))
-
     def to_json(self) -> dict[str, Json]:
         return {
             "hashes": list(self.hashes),
             "messages": list(self.messages),
-            "fates": list(self.fates),
         }
 
 
@@ -142,7 +137,7 @@ def _order(replay: Replay, is_legal: bool, listed: _Listed) -> Json:
     answers: list[Json] = [listed.hash(digest) for digest in replay.state_hashes[1:]]
     if replay.rejection is not None:
         answers.append(listed.refused(replay.rejection.reason))
-    return [int(is_legal), listed.fate(shown_text(order_fate(replay, is_legal))), answers]
+    return [int(is_legal), answers]
 
 
 def _certificate_of_swaps(certified: CertifiedEpisode) -> list[Json]:

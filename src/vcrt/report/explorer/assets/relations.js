@@ -3,7 +3,7 @@ const MEANS = { diamond: "both run, one state", precedes: "one is refused", conf
 const VERDICTS = { diamond: "diamond", precedes: "anti-diamond", conflicts: "anti-diamond", vacuous: "vacuous" };
 
 function drawGraph() {
-  const now = episode(), n = now.steps.length, size = 260, middle = size / 2, radius = 92;
+  const now = episode(), n = now.steps.length, size = 200, middle = size / 2, radius = n > 4 ? 80 : 88;
   const place = now.steps.map((_, step) => {
     const angle = (2 * Math.PI * (step + 0.5)) / n - Math.PI / 2 - (n === 4 ? Math.PI / 2 : Math.PI / n);
     return [middle + radius * Math.cos(angle), middle + radius * Math.sin(angle)];
@@ -94,15 +94,16 @@ function fillPair(context) {
   replace(byId("pair"),
     el("h3", {}, pair.title),
     messages.length ? el("div", { class: "said" }, el("span", { class: "soft small" }, "The verifier's own words"),
-      ...messages.map((a) => el("pre", { tabindex: "0" }, now.messages[-1 - a]))) : null,
+      ...messages.map((a) => el("pre", {}, now.messages[-1 - a]))) : null,
     ...pair.why.map((line) => el("p", { class: "small" }, line)),
     el("details", { id: "evidence", open: state.evidenceClosed ? null : "" },
       el("summary", {}, `Both orders, in ${pair.numContexts} context${pair.numContexts === 1 ? "" : "s"}`),
-      el("div", { class: "table", role: "region", "aria-label": "Evidence", tabindex: "0" }, el("table", {},
+      el("div", { class: "table", role: "region", "aria-label": "Evidence" }, el("table", {},
         el("thead", {}, el("tr", {}, ...["after", "order", "first", "second", "verdict"].map((name) => el("th", { scope: "col" }, name)))),
         el("tbody", {}, ...rows))),
       pair.numContexts > pair.contexts.length
         ? el("p", { class: "small" }, `${pair.numContexts - pair.contexts.length} more contexts are in the dataset: vcrt show.`) : null));
+  reachable(byId("pair"));
   byId("evidence").addEventListener("toggle", (event) => { state.evidenceClosed = !event.target.open; });
 }
 

@@ -1,5 +1,7 @@
 // The permutohedron: every order a vertex, every adjacent swap an edge, the two halves of a required pair apart.
-const picture = { turned: [[1, 0, 0], [0, 1, 0], [0, 0, 1]], pull: 1, vertices: [], edges: [], faces: [], root: null };
+// How far the halves stand apart at first, of what they can.
+const PULL = 0.35;
+const picture = { turned: [[1, 0, 0], [0, 1, 0], [0, 0, 1]], pull: PULL, vertices: [], edges: [], faces: [], root: null };
 const MARGIN = 44;
 const drawn = () => DATA.drawings[episode().drawing];
 const isLegal = (order) => episode().orders[order][0] === 1;
@@ -22,8 +24,9 @@ function buildSolid() {
     replace(byId("order")); replace(byId("legend")); byId("keys").textContent = "";
     return;
   }
-  const whole = DATA.faces.filter((face) => face.every((v) => same(drawn().apart[v], drawn().apart[face[0]])));
-  picture.faces = whole.map((face) => ({ face, node: svg("path", { class: `face ${isLegal(face[0]) ? "legal" : "illegal"}` }) }));
+  const isWhole = (face) => face.every((v) => same(drawn().apart[v], drawn().apart[face[0]]));
+  const side = (face) => (!isWhole(face) ? "torn" : isLegal(face[0]) ? "legal" : "illegal");
+  picture.faces = DATA.faces.map((face) => ({ face, node: svg("path", { class: `face ${side(face)}` }) }));
   picture.edges = DATA.swaps.map(([here, there], number) => {
     const kind = swapKind(number);
     const node = svg("g", { class: `swap ${kind}`, "data-swap": `${DATA.orders[here]}-${DATA.orders[there]}` },
@@ -84,6 +87,7 @@ function layOut() {
   const depth = (numbers) => numbers.reduce((sum, k) => sum + picture.at[k][2], 0) / numbers.length;
   picture.faces.sort((a, b) => depth(a.face) - depth(b.face));
   for (const { face, node } of picture.faces) {
+    if (node.classList.contains("torn")) node.style.opacity = (1 - picture.pull).toFixed(2);
     node.setAttribute("d", `M${face.map((k) => picture.at[k].slice(0, 2).map((x) => x.toFixed(1)).join(",")).join("L")}Z`);
   }
   picture.edges.sort((a, b) => depth([a.here, a.there]) - depth([b.here, b.there]));
@@ -105,7 +109,6 @@ function drawSizes() {
   if (!isDrawn()) return;
   const now = mass(), plain = DATA.n > 4 ? 5 : 9;
   picture.root.classList.toggle("weighed", Boolean(now));
-  const side = (k) => Math.sign(drawn().apart[k].reduce((s, x, axis) => s + x * picture.turned[0][axis], 0) || 0);
   picture.vertices.forEach((node, k) => {
     const radius = now ? picture.largest * Math.sqrt(now.p[k] / 1e6) : plain;
     node.querySelector(".disc").setAttribute("r", radius.toFixed(2));
@@ -176,7 +179,7 @@ function pinOrder(k) {
 
 function fillOrder() {
   if (!isDrawn()) return;
-  const k = state.shownOrder ?? state.order, now = episode(), [legal, fate, answers] = now.orders[k];
+  const k = state.shownOrder ?? state.order, now = episode(), [legal, answers] = now.orders[k];
   const steps = DATA.orders[k].includes("-") ? DATA.orders[k].split("-") : [...DATA.orders[k]];
   const refusal = answers.find((a) => a < 0);
   replace(byId("order"),
@@ -184,11 +187,24 @@ function fillOrder() {
     el("ol", { class: "trace" }, ...steps.map((step, place) => el("li", {}, badge(step),
       answers[place] === undefined ? el("span", { class: "soft" }, "not run") : answers[place] < 0
         ? el("span", { class: "refused" }, "refused") : code(now.hashes[answers[place]])))),
-    refusal === undefined ? el("p", { class: "small" }, `${now.fates[fate]}.`)
+    refusal === undefined ? el("p", { class: "small" }, fate(k))
       : el("div", { class: "said" }, el("span", { class: "soft small" }, "The verifier's own words"),
-        el("pre", { tabindex: "0" }, now.messages[-1 - refusal])),
-    masses().length ? el("p", { class: "small chances" }, ...masses().flatMap((mass, stop) =>
-      [el("span", { class: stop === state.stop ? "now" : null }, `${stopName(updates()[stop])} ${percent(mass.p[k])}`), " "])) : null);
+        el("pre", {}, now.messages[-1 - refusal])),
+    masses().length ? el("dl", { class: "chances" }, ...masses().map((mass, stop) =>
+      el("div", { class: stop === state.stop ? "now" : null }, el("dt", {}, stopName(updates()[stop])), el("dd", {}, percent(mass.p[k]))))) : null);
+  reachable(byId("order"));
+}
+
+// What became of an order, in words.
+function fate(k) {
+  const now = episode(), [legal, answers] = now.orders[k], end = (order) => now.hashes[now.orders[order][1].at(-1)];
+  const refusal = answers.findIndex((a) => a < 0);
+  if (refusal >= 0) {
+    const step = spaced(DATA.orders[k]).split(" ")[refusal];
+    return `${step === undefined ? "Refused as a whole" : `Step ${step} is refused`}: ${now.messages[-1 - answers[refusal]]}`;
+  }
+  if (legal) return `Every step is accepted, and the end is the certified state ${short(end(k))}.`;
+  return `Every step is accepted, but the end is state ${short(end(k))}, not ${short(end(0))}.`;
 }
 
 function turn(aboutUp, aboutLevel) {
@@ -218,13 +234,14 @@ function listenToView() {
   byId("pull").addEventListener("input", (event) => { picture.pull = event.target.value / 100; layOut(); });
   byId("reset").addEventListener("click", () => {
     picture.turned = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
-    picture.pull = 1;
-    byId("pull").value = 100;
+    picture.pull = PULL;
+    byId("pull").value = 100 * PULL;
     layOut();
   });
   const by = { left: [-0.2, 0], right: [0.2, 0], up: [0, -0.2], down: [0, 0.2] };
   for (const button of document.querySelectorAll("[data-turn]")) {
     button.addEventListener("click", () => turn(...by[button.dataset.turn]));
   }
+  byId("pull").value = 100 * PULL;
   new ResizeObserver(() => layOut()).observe(byId("solid"));
 }

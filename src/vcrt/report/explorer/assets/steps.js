@@ -37,14 +37,16 @@ function listenToChoice() {
 function fillSteps() {
   const now = episode();
   replace(byId("step-list"), ...now.steps.map(([signature, native], step) =>
-    el("li", {}, badge(step), el("div", {}, el("strong", {}, signature), native ? el("pre", { tabindex: "0" }, native) : null))));
+    el("li", {}, badge(step), el("div", {}, el("strong", {}, signature), native ? el("pre", {}, native) : null))));
+  reachable(byId("steps"));
   replace(byId("facts"), ...described([["episode", now.id], ...now.facts]));
   replace(byId("initial"), ...described([["state", now.hashes[now.start]], ...now.initial]));
   const legal = `${now.numLegal.toLocaleString("en")} of ${now.numOrders.toLocaleString("en")} orders are legal`;
   const required = now.relations.filter(([, , kind]) => kind !== "commutes");
   replace(byId("lead"), el("strong", {}, `${legal}. `), ...required.map(([first, second, kind], place) =>
-    el("span", {}, badge(first), kind === "precedes" ? " must come before " : " comes first: after ", badge(second),
-      kind === "precedes" ? "" : " the end is another state", place < required.length - 1 ? "; " : ".")));
+    el("span", {}, badge(first), " must come before ", badge(second),
+      kind === "precedes" ? ": the other way round is refused" : ": the other way round ends in another state",
+      place < required.length - 1 ? "; " : ".")));
 }
 
 function described(pairs) {

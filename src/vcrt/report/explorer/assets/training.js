@@ -66,8 +66,8 @@ function fillTable() {
   replace(byId("order-table"),
     el("caption", {}, `All orders of ${now.id}`),
     el("thead", {}, el("tr", {}, ...["order", "legal", "what became of it", ...stops].map((name) => el("th", { scope: "col" }, name)))),
-    el("tbody", {}, ...now.orders.map(([legal, fate], k) => el("tr", {},
-      el("th", { scope: "row" }, spaced(DATA.orders[k])), el("td", {}, legal ? "yes" : "no"), el("td", {}, now.fates[fate]),
+    el("tbody", {}, ...now.orders.map(([legal], k) => el("tr", {},
+      el("th", { scope: "row" }, spaced(DATA.orders[k])), el("td", {}, legal ? "yes" : "no"), el("td", {}, fate(k)),
       ...masses().map((mass) => el("td", { class: "n" }, percent(mass.p[k])))))),
     masses().length ? el("tfoot", {}, el("tr", {}, el("th", { scope: "row", colspan: 3 }, "Z+, all legal orders"),
       ...masses().map((mass) => el("td", { class: "n" }, percent(mass.z))))) : null);
