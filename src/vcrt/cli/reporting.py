@@ -13,6 +13,7 @@ from vcrt.errors import UnknownNameError
 from vcrt.protocol.experiment import Experiment
 from vcrt.report.analysis import analyse
 from vcrt.report.assembly import SHOWN, report_tables, result_tables
+from vcrt.report.explorer import EXPLORER_FILE
 from vcrt.report.gather import gather
 from vcrt.report.latex import to_latex
 from vcrt.report.page import write_report
@@ -29,8 +30,13 @@ NOT_MEASURED = (
 
 
 def print_report(console: Console, experiment: Experiment, directory: Path) -> None:
-    """Write the report of an evaluated experiment to ``directory`` and print its result."""
+    """Write the report of an evaluated experiment to ``directory`` and print its result.
+
+    It links to an explorer that lies there.
+    """
     contents = gather(experiment, not_measured=NOT_MEASURED)
+    if (directory / EXPLORER_FILE).is_file():
+        contents = replace(contents, explorer=EXPLORER_FILE)
     analysis = analyse(contents)
     written = write_report(contents, directory, analysis)
     console.print(task_text(contents), highlight=False, markup=False)

@@ -155,7 +155,7 @@ def _layers(num_operations: int, required: Pairs) -> Drawing:
     return Drawing(
         points=tuple(points[order] for order in ordered),
         apart=tuple(
-            ((_APART if _num_violated(order, required) else -_APART) if required else 0.0, 0.0, 0.0)
+            ((_WIDE / 3) * (1 if _num_violated(order, required) else -1) * bool(required), 0.0, 0.0)
             for order in ordered
         ),
         turns=False,

@@ -75,9 +75,11 @@ function projected() {
 
 function layOut() {
   if (!isDrawn()) return;
-  const width = Math.max(280, byId("solid").clientWidth), height = Math.round(Math.min(520, Math.max(330, width * 0.72)));
-  const at = projected();
-  const reach = (axis) => Math.max(...at.map((point) => Math.abs(point[axis])), 0.8);
+  const width = Math.max(280, byId("solid").clientWidth), at = projected();
+  const reach = (axis) => Math.max(...at.map((point) => Math.abs(point[axis])), 0.3);
+  // A solid keeps its height while it is turned; a flat picture takes what it needs.
+  const height = Math.round(Math.min(520, Math.max(330, width * 0.72),
+    drawn().turns ? Infinity : 2 * (MARGIN + ((width / 2 - MARGIN) * reach(1)) / reach(0))));
   const scale = Math.min((width / 2 - MARGIN) / reach(0), (height / 2 - MARGIN * 0.8) / reach(1));
   const deepest = Math.max(...at.map((point) => Math.abs(point[2])), 1e-9);
   picture.largest = Math.min(42, width * 0.075);
@@ -95,7 +97,7 @@ function layOut() {
   for (const { here, there, node } of picture.edges) {
     const [x1, y1] = picture.at[here], [x2, y2] = picture.at[there];
     for (const line of node.children) filled(line, { x1, y1, x2, y2 }, []);
-    node.style.opacity = (0.675 + 0.325 * depth([here, there])).toFixed(2);
+    if (drawn().turns) node.style.opacity = (0.675 + 0.325 * depth([here, there])).toFixed(2);
   }
   picture.vertices.forEach((node, k) => {
     const [x, y] = picture.at[k];
@@ -133,8 +135,8 @@ function fillLegend() {
     svg("g", { class: `vertex ${kind}`, transform: "translate(10,10)" }, svg("circle", { class: "disc", r: 7 })));
   replace(byId("legend"), el("li", {}, dot("legal"), "legal order"), el("li", {}, dot("illegal"), "illegal order"),
     ...[["diamond", "certified swap"], ["diamond beyond", "certified, outside the legal orders"], ["precedes", "anti-diamond: one is refused"],
-      ["conflicts", "anti-diamond: two states"], ["vacuous", "neither order runs"], ["unreached", "never reached"]]
-      .filter(([kind]) => kinds.has(kind)).map(([kind, text]) => el("li", {}, swatch(`swap ${kind}`), text)),
+      ["conflicts", "anti-diamond: two states"], ["unreached", "nothing certified: never reached, or neither order runs"]]
+      .filter(([kind]) => kinds.has(kind) || (kind === "unreached" && kinds.has("vacuous"))).map(([kind, text]) => el("li", {}, swatch(`swap ${kind}`), text)),
     masses().length ? el("li", {}, "area of a disc: probability; ring: the greedy answer") : null);
 }
 

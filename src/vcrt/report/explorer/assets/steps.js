@@ -42,11 +42,12 @@ function fillSteps() {
   replace(byId("facts"), ...described([["episode", now.id], ...now.facts]));
   replace(byId("initial"), ...described([["state", now.hashes[now.start]], ...now.initial]));
   const legal = `${now.numLegal.toLocaleString("en")} of ${now.numOrders.toLocaleString("en")} orders are legal`;
-  const required = now.relations.filter(([, , kind]) => kind !== "commutes");
-  replace(byId("lead"), el("strong", {}, `${legal}. `), ...required.map(([first, second, kind], place) =>
-    el("span", {}, badge(first), " must come before ", badge(second),
-      kind === "precedes" ? ": the other way round is refused" : ": the other way round ends in another state",
-      place < required.length - 1 ? "; " : ".")));
+  replace(byId("lead"), el("strong", {}, `${legal}. `),
+    ...[["precedes", "is refused"], ["conflicts", "ends in another state"]].flatMap(([kind, fate]) => {
+      const pairs = now.relations.filter((relation) => relation[2] === kind);
+      return pairs.flatMap(([first, second], place) => [place ? ", " : "", badge(first), " before ", badge(second)])
+        .concat(pairs.length ? [`: the other way round ${fate}. `] : []);
+    }));
 }
 
 function described(pairs) {
