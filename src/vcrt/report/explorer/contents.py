@@ -201,7 +201,7 @@ def _dataset_notes(dataset: Dataset, wanted: int, shown: int) -> list[str]:
     try:
         agreement = require_agreement(dataset)
     except DatasetError:
-        notes = ["The dataset has not been verified: no replay was repeated by `vcrt verify`."]
+        notes = ["The dataset has not been verified: no replay was repeated by vcrt verify."]
     else:
         notes = [
             f"Every replay was repeated in a fresh process: {agreement.agreed:,} of {agreement.replays:,} agree."

@@ -16,7 +16,7 @@ function drawGraph() {
     const directed = kind === "precedes" || kind === "conflicts";
     return svg("g", { class: `relation ${kind}`, role: "button", tabindex: "0", "data-pair": pair.steps.join("-"),
       "aria-label": pair.title, "aria-pressed": String(number === state.pair) },
-      svg("line", { class: "hit", ...line }), svg("line", { class: "focus", ...line }), svg("line", { class: "line", ...line }),
+      svg("path", { class: "hit", d: strip(line, 11) }), svg("line", { class: "focus", ...line }), svg("line", { class: "line", ...line }),
       directed ? svg("path", { class: "head", d: arrow(place[first], place[second], 24) }) : null);
   });
   edges.forEach((edge, number) => {
@@ -48,6 +48,12 @@ function drawGraph() {
 function between([x1, y1], [x2, y2], gap) {
   const length = Math.hypot(x2 - x1, y2 - y1), dx = (x2 - x1) / length, dy = (y2 - y1) / length;
   return { x1: x1 + gap * dx, y1: y1 + gap * dy, x2: x2 - gap * dx, y2: y2 - gap * dy };
+}
+
+// A line that has a width, so that it can be hit, seen by a magnifier, and outlined.
+function strip({ x1, y1, x2, y2 }, half) {
+  const length = Math.hypot(x2 - x1, y2 - y1), dx = (half * (x2 - x1)) / length, dy = (half * (y2 - y1)) / length;
+  return `M${x1 - dy},${y1 + dx}L${x2 - dy},${y2 + dx}L${x2 + dy},${y2 - dx}L${x1 + dy},${y1 - dx}Z`;
 }
 
 function arrow(from, to, gap) {

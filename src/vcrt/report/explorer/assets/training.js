@@ -65,7 +65,8 @@ function fillTable() {
   const stops = masses().map((_, stop) => stopName(updates()[stop]));
   replace(byId("order-table"),
     el("caption", {}, `All orders of ${now.id}`),
-    el("thead", {}, el("tr", {}, ...["order", "legal", "what became of it", ...stops].map((name) => el("th", { scope: "col" }, name)))),
+    el("thead", {}, el("tr", {}, ...["order", "legal", "what became of it"].map((name) => el("th", { scope: "col" }, name)),
+      ...stops.map((name) => el("th", { scope: "col", class: "n" }, name)))),
     el("tbody", {}, ...now.orders.map(([legal], k) => el("tr", {},
       el("th", { scope: "row" }, spaced(DATA.orders[k])), el("td", {}, legal ? "yes" : "no"), el("td", {}, fate(k)),
       ...masses().map((mass) => el("td", { class: "n" }, percent(mass.p[k])))))),
