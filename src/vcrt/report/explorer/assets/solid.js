@@ -42,7 +42,7 @@ function buildSolid() {
   picture.vertices = DATA.orders.map((order, number) => {
     const node = svg("g", { class: `vertex ${isLegal(number) ? "legal" : "illegal"}`, role: "option", "data-order": order, tabindex: "-1" },
       svg("circle", { class: "hit", r: 15 }), svg("circle", { class: "ring", r: 0 }), svg("circle", { class: "disc", r: 0 }),
-      svg("circle", { class: "pip", r: 3 }), svg("text", { class: "name" }, order));
+      svg("circle", { class: "pip", r: 3 }));
     node.addEventListener("pointerenter", () => showOrder(number));
     node.addEventListener("pointerleave", () => showOrder(null));
     node.addEventListener("focus", () => pinOrder(number));
@@ -54,7 +54,10 @@ function buildSolid() {
   const list = svg("g", { role: "listbox", "aria-label": "Orders, by the swaps between them", "aria-describedby": "keys" },
     ...front.map((k) => picture.vertices[k]));
   list.addEventListener("keydown", walk);
-  picture.root = svg("svg", { class: DATA.n > 4 ? "many" : null }, edges, list);
+  // Names stand above all discs.
+  picture.names = DATA.orders.map((order, k) => svg("text", { class: isLegal(k) ? "name" : "name illegal" }, order));
+  picture.root = svg("svg", { class: DATA.n > 4 ? "many" : null }, edges, list,
+    svg("g", { class: "names", "aria-hidden": "true" }, ...front.map((k) => picture.names[k])));
   listenToDrag(picture.root);
   replace(byId("solid"), picture.root);
   byId("turns").hidden = !drawn().turns;
@@ -80,6 +83,7 @@ function layOut() {
   // A solid keeps its height while it is turned; a flat picture takes what it needs.
   const height = Math.round(Math.min(520, Math.max(330, width * 0.72),
     drawn().turns ? Infinity : 2 * (MARGIN + ((width / 2 - MARGIN) * reach(1)) / reach(0))));
+  picture.height = height;
   const scale = Math.min((width / 2 - MARGIN) / reach(0), (height / 2 - MARGIN * 0.8) / reach(1));
   const deepest = Math.max(...at.map((point) => Math.abs(point[2])), 1e-9);
   picture.largest = Math.min(42, width * 0.075);
@@ -115,10 +119,11 @@ function drawSizes() {
     const radius = now ? picture.largest * Math.sqrt(now.p[k] / 1e6) : plain;
     node.querySelector(".disc").setAttribute("r", radius.toFixed(2));
     node.querySelector(".ring").setAttribute("r", now && now.greedy === k ? (Math.max(radius, 6) + 4).toFixed(2) : 0);
-    const up = picture.at[k][1] < byId("solid").clientHeight * 0.5;
-    const name = node.querySelector(".name");
-    name.setAttribute("y", (up ? -1 : 1) * (Math.max(radius, 5) + 5 + (now && now.greedy === k ? 5 : 0)) + (up ? 0 : 10));
-    const place = state.order === k;
+    const [x, y] = picture.at[k], up = y < picture.height / 2, place = state.order === k;
+    const away = Math.max(radius, 5) + 5 + (now && now.greedy === k ? 5 : 0);
+    filled(picture.names[k], { x: x.toFixed(1), y: (up ? y - away : y + away + 10).toFixed(1) }, []);
+    picture.names[k].classList.toggle("chosen", place);
+    picture.names[k].classList.toggle("shown", state.shownOrder === k);
     filled(node, { tabindex: place ? "0" : "-1", "aria-selected": String(place), "aria-label": orderLabel(k) }, []);
     node.classList.toggle("chosen", place);
   });
@@ -169,6 +174,7 @@ const goToOrder = (k) => { picture.vertices[k].focus({ preventScroll: true }); }
 
 function showOrder(k) {
   state.shownOrder = k;
+  picture.names.forEach((name, number) => name.classList.toggle("shown", number === k));
   fillOrder();
 }
 
