@@ -16,7 +16,7 @@ comma := ,
 add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt -e '.[dev,$(2)]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-paper-scale test-integrations test-example test-browser bench-certify bench-update bench-gpu bench-coverage trust trust-long release audit lock lint format types clean
+.PHONY: help setup demo test test-slow test-paper-scale test-integrations test-example test-browser bench-certify bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
@@ -32,7 +32,8 @@ help:
 	@echo "make test-example  the tests of the example package"
 	@echo "make trust      crashes, tampering, attacks on Lean, hostile files and load, in short; figures as JSON"
 	@echo "make trust-long the same in full: hours"
-	@echo "make release    the reproducible wheel and its bill of materials (CycloneDX), in dist"
+	@echo "make release    the reproducible wheel and sdist, and the bill of materials (CycloneDX), in dist"
+	@echo "make test-release  the demo from that wheel in an empty environment, under 1 GB"
 	@echo "make audit      known vulnerabilities of the locked packages; asks PyPI's advisory service"
 	@echo "make lock       resolve the locked packages again"
 	@echo "make lint       ruff, lint and format"
@@ -100,12 +101,22 @@ else
 endif
 	@touch $@
 
-# The wheel of the last commit, built twice to the same bytes, and the bill of materials of what it was tested with.
+# Wheel and sdist of the last commit, built twice to the same bytes, and the bill of materials of what it was tested with.
 release: $(DONE) $(RELEASE)/.installed
 	rm -rf dist
-	$(RELEASE)/bin/python supply_chain/wheel.py --output dist
+	$(RELEASE)/bin/python supply_chain/distributions.py --output dist
 	$(RELEASE)/bin/python supply_chain/sbom.py --environment $(VENV) --lock $(LOCKS)/dev.txt --wheel dist/*.whl --output dist/vcrt.cdx.json
-	cd dist && sha256sum *.whl *.json > SHA256SUMS
+	cd dist && sha256sum *.whl *.tar.gz *.json > SHA256SUMS
+
+# What was released, in an environment that has nothing else, run from an empty folder.
+test-release: release
+	rm -rf build/installed
+	$(PYTHON) -m venv build/installed/venv
+	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3
+	du -sm build/installed/venv | awk '{ print $$1 " MB installed"; exit $$1 > 1000 }'
+	cd build/installed && venv/bin/vcrt doctor && venv/bin/vcrt demo --episodes 75 --updates 20
 
 # Known vulnerabilities, as PyPI's advisory service has them; it must be reachable. --strict: a package that could not be
 # looked up is a failure, not a pass.

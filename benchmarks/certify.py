@@ -23,7 +23,7 @@ from statistics import median
 import vcrt
 from vcrt.certification.merged import replay_merged
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.cli.selection import select_schemas
+from vcrt.certification.schema_names import select_schemas
 from vcrt.environments.contract import BatchEnvironment
 from vcrt.environments.registry import load_environment
 

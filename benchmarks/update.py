@@ -42,7 +42,7 @@ from trl import GRPOConfig, GRPOTrainer
 import vcrt.training.run
 import vcrt.training.update
 from vcrt.certification.config import sampled
-from vcrt.cli.selection import select_schemas
+from vcrt.certification.schema_names import select_schemas
 from vcrt.objective.total import ObjectiveConfig
 from vcrt.orders import all_orders
 from vcrt.policy.backbone import blank_model, load_backbone

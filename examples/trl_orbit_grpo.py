@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from vcrt.certification.config import sampled
-from vcrt.cli.selection import select_schemas
+from vcrt.certification.schema_names import select_schemas
 from vcrt.integrations.datasets import to_dataset
 from vcrt.integrations.text import Rendering
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_reward

@@ -16,6 +16,7 @@ FLOW = (
     "integrations",
     "protocol",
     "report",
+    "api",
     "cli",
 )
 FOUNDATIONS = {

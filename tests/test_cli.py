@@ -20,9 +20,10 @@ from rich.console import Console
 from vcrt.cli import main
 from vcrt.cli.main import after_interruption
 from vcrt.cli.progress import showing_progress
-from vcrt.protocol.evaluation import openings_of_dataset, read_scores
 from vcrt.protocol.experiment import open_experiment
+from vcrt.protocol.openings import openings_of_dataset
 from vcrt.protocol.planned_training import _train_job, _TrainJob
+from vcrt.protocol.scores import read_scores
 from vcrt.records.dataset import open_dataset
 from vcrt.report.gather import gather
 from vcrt.report.wording import counted

@@ -11,8 +11,8 @@ import toy_environment as toy
 from language_models import byte_level_tokenizer, save_model
 from vcrt.certification.config import sampled
 from vcrt.cli import main
-from vcrt.protocol.evaluation import read_scores
 from vcrt.protocol.experiment import open_experiment
+from vcrt.protocol.scores import read_scores
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.freezing import make_dataset
 

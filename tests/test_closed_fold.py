@@ -20,7 +20,8 @@ from vcrt.errors import DatasetError, RunError
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
 from vcrt.protocol import evaluation, planned_training
-from vcrt.protocol.evaluation import evaluate, openings, openings_of_dataset
+from vcrt.protocol import openings as openings_module
+from vcrt.protocol.evaluation import evaluate
 from vcrt.protocol.experiment import (
     create_experiment,
     load_sources,
@@ -28,8 +29,10 @@ from vcrt.protocol.experiment import (
     planned_dataset,
 )
 from vcrt.protocol.ledger import GENESIS, Ledger, recorded_openings
+from vcrt.protocol.openings import openings, openings_of_dataset
 from vcrt.protocol.plan import PLAN_FILE, Plan, make_plan
 from vcrt.protocol.planned_training import train
+from vcrt.protocol.scores import Scores
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import load_items, open_dataset, read_audit, read_policy_records
 from vcrt.records.freezing import make_dataset
@@ -204,12 +207,12 @@ def test_the_clock_opens_nothing(copy, monkeypatch):
         def now(cls, tz=None):
             return datetime(2001, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr(evaluation, "datetime", Earlier)
+    monkeypatch.setattr(openings_module, "datetime", Earlier)
     experiment = open_experiment(copy / "experiment")
     with pytest.raises(RunError, match="opened before"):
         evaluate(experiment, jobs=1)
     # An opening under an earlier date stands behind the first one all the same.
-    evaluation._record_opening(experiment, open_dataset(copy / "data"), "because")
+    openings_module.record_opening(experiment, open_dataset(copy / "data"), "because")
     first, second = openings(experiment)
     assert second["at"] == datetime(2001, 1, 1, tzinfo=UTC).isoformat() < first["at"]
     assert "more than once: because" in said(copy)
@@ -245,7 +248,7 @@ def test_openings_at_the_same_moment_are_two(copy, monkeypatch):
         def now(cls, tz=None):
             return datetime.fromisoformat(moment)
 
-    monkeypatch.setattr(evaluation, "datetime", Then)
+    monkeypatch.setattr(openings_module, "datetime", Then)
     evaluate(trained, jobs=1)
     assert gather(trained).opening["by_copies"] == 1
 
@@ -321,7 +324,7 @@ def test_scores_from_elsewhere_are_refused(copy):
     scores = json.loads((experiment.path / "scores.json").read_text())
     run = scores["runs"].pop("vcrt/toy-b/0")
     scores["runs"]["better/toy-b/0"] = {**run, "held_out": "1" * len(run["held_out"])}
-    forged = evaluation.Scores.model_validate(scores)
+    forged = Scores.model_validate(scores)
     (experiment.path / "scores.json").write_text(forged.model_dump_json())
     experiment.ledger.append("scores", {"digest": forged.digest})
     with pytest.raises(RunError, match="scores were changed"):

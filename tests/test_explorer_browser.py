@@ -1,4 +1,4 @@
-"""The explorer in a real Chromium: it draws, it is walked by keyboard, it says what the verifier said, on any screen."""
+"""The explorer in a real Chromium: drawn, walked by keyboard, and in the verifier's own words, on any screen."""
 
 from __future__ import annotations
 

@@ -16,10 +16,12 @@ from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
 from vcrt.policy.scoring import score_orders
 from vcrt.protocol.decision import load_policy
-from vcrt.protocol.evaluation import FROZEN_AS, encoded, evaluate, openings
+from vcrt.protocol.evaluation import encoded, evaluate
 from vcrt.protocol.experiment import create_experiment, load_sources, open_experiment
+from vcrt.protocol.openings import openings
 from vcrt.protocol.plan import make_plan
 from vcrt.protocol.planned_training import train
+from vcrt.protocol.scores import FROZEN_AS
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import certified_from_row

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from vcrt.certification.config import sampled
-from vcrt.cli.selection import select_schemas
+from vcrt.certification.schema_names import select_schemas
 from vcrt.hashing import json_digest
 from vcrt.records.freezing import make_dataset
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -16,8 +17,9 @@ from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.errors import BackboneError, OutOfMemory
 from vcrt.memory import is_out_of_memory, naming_out_of_memory, out_of_memory
+from vcrt.protocol import evaluation
 from vcrt.protocol.experiment import open_experiment
-from vcrt.protocol.planned_training import _train_job, _TrainJob
+from vcrt.protocol.planned_training import _train_job, _TrainJob, train
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.freezing import make_dataset
 from vcrt.training.frugality import Frugality
@@ -125,6 +127,30 @@ def test_the_command_trains_with_less_memory_and_says_so(folder, capsys):
     assert not {"prompts_at_a_time", "gradient_checkpointing"} & set(entry.body)
     wrong = planned(folder, "wrong")
     assert "1 or more" in refused(capsys, "train", wrong.path, "--prompts-at-a-time", "0")
+
+
+def test_an_evaluation_out_of_memory_goes_on_with_fewer_prompts(folder):
+    experiment = planned(folder, "evaluated")
+    (run,) = experiment.plan.runs
+    train(experiment, jobs=1)
+    job = evaluation._ScoreJob(experiment.path, run.held_out, run.method, run)
+    asked = []
+    original = evaluation.greedy_orders
+
+    def hungry(*args, batch_size, **options):
+        asked.append(batch_size)
+        if batch_size > 16:
+            torch.empty(TOO_MUCH, dtype=torch.uint8)
+        return original(*args, batch_size=batch_size, **options)
+
+    with patch.object(evaluation, "greedy_orders", hungry):
+        with pytest.raises(OutOfMemory, match="under the same opening") as raised:
+            evaluation._score_job(job)
+        assert "--prompts-at-a-time 16" in raised.value.remedy
+        assert raised.value.where == run.name
+        fewer = evaluation._score_job(replace(job, prompts_at_a_time=3))
+    assert set(asked) == {64, 3}
+    assert fewer == evaluation._score_job(job)
 
 
 def test_any_command_out_of_memory_ends_with_a_message(capsys, monkeypatch):

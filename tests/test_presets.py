@@ -19,7 +19,7 @@ from vcrt.certification.episodes import (
 )
 from vcrt.certification.relations import directed
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.cli.selection import select_schemas
+from vcrt.certification.schema_names import select_schemas
 from vcrt.environments.contract import Accepted
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction

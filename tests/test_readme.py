@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 README = Path(__file__).parents[1] / "README.md"
@@ -28,3 +30,15 @@ def test_the_links_of_the_readme_lead_somewhere():
     assert links
     for link in links:
         assert (README.parent / link).exists(), link
+
+
+def test_the_environment_of_the_readme_is_the_example_and_runs(tmp_path):
+    example = README.parent / "examples" / "folders.py"
+    whole = example.read_text(encoding="utf-8")
+    assert whole.split('"""\n\n', 1)[1] in README.read_text(encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == "20 episodes, 480 of 480 replays agree"
+    assert sorted(line.split(" | ")[1] for line in lines[1:]) == ["commutes"] * 5 + ["precedes"]

@@ -156,9 +156,8 @@ def test_other_options_are_refused(whole, capsys, options, message):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attempt", range(2))
-def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(whole, tmp_path, attempt):
-    draw = np.random.Generator(np.random.PCG64(attempt))
+def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(whole, tmp_path):
+    draw = np.random.Generator(np.random.PCG64(0))
     output = tmp_path / "killed"
     command = [sys.executable, "-m", "vcrt", "reproduce", "--output", str(output), *SMALL]
     kills = 0

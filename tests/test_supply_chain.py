@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "supply_chain"))
 
+import distributions  # noqa: E402
 import lock  # noqa: E402
-import wheel  # noqa: E402
 
 LOCKS = sorted((ROOT / "supply_chain").glob("*/*.txt"))
 
@@ -60,13 +62,23 @@ def test_the_lock_has_every_dependency_of_the_project_but_pytorch():
 
 
 @pytest.mark.slow
-def test_two_builds_of_the_wheel_have_the_same_bytes(tmp_path):
-    built = wheel.build_twice(tmp_path)
-    assert built.name.endswith("-py3-none-any.whl")
+def test_two_builds_of_the_package_have_the_same_bytes(tmp_path):
+    wheel, sdist = distributions.build_twice(tmp_path)
+    assert wheel.name.endswith("-py3-none-any.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "vcrt/py.typed" in names
+    assert "vcrt/report/page.html.jinja" in names
+    assert {name.split("/")[-1] for name in names} >= {"LICENSE", "NOTICE", "model.safetensors"}
+    with tarfile.open(sdist) as archive:
+        inside = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {"pyproject.toml", "LICENSE", "NOTICE", "CITATION.cff", "src/vcrt/py.typed"} <= inside
+    assert not any(name.startswith(("tests", "benchmarks", ".ci")) for name in inside)
 
 
 @pytest.mark.slow
 def test_a_build_that_depends_on_its_surroundings_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(wheel, "_disturb", lambda tree, n: (tree / "NOTICE").write_text(f"{n}"))
+    monkeypatch.setattr(
+        distributions, "_disturb", lambda tree, n: (tree / "NOTICE").write_text(f"{n}")
+    )
     with pytest.raises(SystemExit, match="differ"):
-        wheel.build_twice(tmp_path)
+        distributions.build_twice(tmp_path)

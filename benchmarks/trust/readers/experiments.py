@@ -15,10 +15,11 @@ from readers.forms import dumped, json_value
 from vcrt.errors import VcrtError
 from vcrt.hashing import json_digest
 from vcrt.policy.reference import EMBEDDED
-from vcrt.protocol.evaluation import FoldPasses, Scores, openings, read_scores
 from vcrt.protocol.experiment import create_experiment, open_experiment
 from vcrt.protocol.ledger import GENESIS, Ledger
+from vcrt.protocol.openings import openings
 from vcrt.protocol.plan import PLAN_FILE, Plan, make_plan, read_plan
+from vcrt.protocol.scores import FoldPasses, Scores, read_scores
 from vcrt.protocol.search import FORMAT as SEARCH_FORMAT
 from vcrt.protocol.search import Search, Trial, read_search, settings_of_trial
 from vcrt.protocol.trials import _read_trial

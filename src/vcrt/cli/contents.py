@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from vcrt.cli import (
     backbone_commands,
     data_commands,
+    handing_commands,
     planning_commands,
     result_commands,
     running_commands,
@@ -29,6 +30,9 @@ CHAPTERS: dict[str, dict[str, Command]] = {
         "reproduce": Command(
             whole_commands.reproduce, "the paper's experiment, or what is missing"
         ),
+        "doctor": Command(
+            whole_commands.doctor, "what is installed, what is missing, what mends it"
+        ),
     },
     "certify": {
         "environments": Command(data_commands.environments, "what can be certified here"),
@@ -42,9 +46,9 @@ CHAPTERS: dict[str, dict[str, Command]] = {
         "probe": Command(data_commands.probe, "how anonymous the policy's records are"),
     },
     "hand over": {
-        "seal": Command(data_commands.seal, "sign a dataset"),
-        "prove": Command(data_commands.prove, "that a certificate is in a dataset"),
-        "export": Command(data_commands.export, "records with orbits, for other trainers"),
+        "seal": Command(handing_commands.seal, "sign a dataset"),
+        "prove": Command(handing_commands.prove, "that a certificate is in a dataset"),
+        "export": Command(handing_commands.export, "records with orbits, for other trainers"),
     },
     "train": {
         "methods": Command(planning_commands.methods, "what each method trains on"),
@@ -75,8 +79,7 @@ def contents() -> str:
         [
             *lines,
             "",
-            "vcrt COMMAND --help     its options, and an example",
-            "vcrt --version          the version",
-            "vcrt --tyro-print-completion bash|zsh|tcsh     completion for your shell",
+            "vcrt COMMAND --help   its options, and an example        vcrt --version",
+            "vcrt --tyro-print-completion bash|zsh   completion for your shell",
         ]
     )

@@ -5,7 +5,16 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from vcrt.hashing import Json
+from vcrt.records.dataset import Dataset
 from vcrt.records.manifest import Manifest
+
+
+def dataset_document(dataset: Dataset) -> dict[str, Json]:
+    """A dataset's place, root hash and counts, as its manifest has them."""
+    manifest = dataset.manifest
+    parts = manifest.model_dump(include={"root_hash", "counts", "conformance"})
+    return {"dataset": str(dataset.path), **parts}
 
 
 def print_counts(console: Console, manifest: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""The commands about episodes: certify, verify, show, export, lift, probe, and what can be certified.
+"""The commands about episodes: certify, verify, show, lift, probe, and what can be certified.
 
 Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
 """
@@ -6,14 +6,17 @@ Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
 
-from vcrt.cli.options import DatasetPath, num_jobs, plain_console
+from vcrt.cli.options import DatasetPath, num_jobs, plain_console, print_document
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import VcrtError
+
+if TYPE_CHECKING:
+    from vcrt.records.manifest import Agreement
 
 
 def certify(
@@ -27,6 +30,7 @@ def certify(
     relations: Literal["all", "reduced"] = "all",
     commutations: Literal["shown", "omitted"] = "shown",
     distractors: int = 0,
+    json: bool = False,
 ) -> None:
     """Replay every order of sampled episodes and freeze the certified ones as a new dataset.
 
@@ -51,13 +55,11 @@ def certify(
             others.
         commutations: Whether it states which pairs commute.
         distractors: How many relations among operations that do not occur stand beside them.
+        json: Print the root hash and all counts for machines; progress goes to the standard error.
     """
-    from vcrt.certification.config import sampled
-    from vcrt.certification.episodes import preset_named
-    from vcrt.cli.counts import print_counts
-    from vcrt.cli.selection import select_schemas
+    from vcrt.api.certifying import certify as certified
+    from vcrt.cli.counts import dataset_document, print_counts
     from vcrt.records.dataset import read_audit
-    from vcrt.records.freezing import make_dataset
     from vcrt.records.policy_view import MAX_DISTRACTORS
     from vcrt.records.record_form import RecordForm
 
@@ -69,21 +71,24 @@ def certify(
             found=f"--distractors {distractors}",
             expected=f"0 to {MAX_DISTRACTORS}",
         )
-    console = plain_console()
-    config = sampled(
-        select_schemas(schemas, preset), episodes, seed=seed, preset=preset_named(preset)
-    )
+    console = plain_console(aside=json)
     with showing_progress(console) as progress:
-        dataset = make_dataset(
-            config,
+        dataset = certified(
             output,
-            jobs=num_jobs(jobs),
-            backend=backend,
-            progress=progress,
+            schemas=schemas,
+            episodes=episodes,
+            seed=seed,
+            preset=preset,
             form=RecordForm(
                 relations=relations, commutations=commutations, distractors=distractors
             ),
+            jobs=num_jobs(jobs),
+            backend=backend,
+            progress=progress,
         )
+    if json:
+        print_document(dataset_document(dataset))
+        return
     print_counts(console, dataset.manifest)
     console.print(
         f"dataset   {output}\nroot hash {dataset.manifest.root_hash}",
@@ -105,6 +110,7 @@ def verify(
     public_key: Path | None = None,
     replay: bool = True,
     jobs: int | None = None,
+    json: bool = False,
 ) -> None:
     """Replay a whole dataset, or one certificate, again in fresh processes and demand that everything agrees.
 
@@ -119,6 +125,7 @@ def verify(
         public_key: Demand that the seal (or the proof's) is signed by this key, a PEM file.
         replay: With `--no-replay`, only the seal is checked: files, manifest, leaves, signatures.
         jobs: Worker processes for a dataset; as many as there are cores by default.
+        json: Print what agreed for machines (a dataset, with its replays); the rest goes to the standard error.
     """
     if (dataset is None) == (certificate is None):
         raise VcrtError(
@@ -134,9 +141,15 @@ def verify(
             "options that do not go together",
             expected="--proof with --certificate; --public-key with a dataset or --proof; --no-replay with a dataset",
         )
+    if json and (certificate is not None or not replay):
+        raise VcrtError(
+            "options that do not go together",
+            found="--json without the replays of a dataset",
+            remedy="leave --json out: the exit status says whether all holds",
+        )
     from vcrt.cli.sealing import check_inclusion, check_seal
 
-    console = plain_console()
+    console = plain_console(aside=json)
     if certificate is not None:
         from vcrt.cli.show import check_certificate
 
@@ -146,43 +159,12 @@ def verify(
     if dataset is not None:
         check_seal(console, dataset, public_key)
         if replay:
-            _verify_dataset(console, dataset, num_jobs(jobs))
+            agreement = _verify_dataset(console, dataset, num_jobs(jobs))
+            if json:
+                print_document(agreement.model_dump())
 
 
-def seal(dataset: DatasetPath, key: Path | None = None) -> None:
-    """Sign a dataset's seal with an Ed25519 key, or make the seal of a dataset that has none yet.
-
-    A key is made by `openssl genpkey -algorithm ed25519 -out key.pem`, and its public half, for others, by
-    `openssl pkey -in key.pem -pubout -out key.pub`. Signing needs `pip install 'vcrt[sign]'`.
-
-    Example: vcrt seal runs/data --key key.pem
-
-    Args:
-        dataset: A directory made by `vcrt certify`.
-        key: The private key, a PEM file without a password.
-    """
-    from vcrt.cli import sealing
-
-    sealing.seal(plain_console(), dataset, key)
-
-
-def prove(episode: Annotated[str, tyro.conf.Positional], dataset: Path) -> None:
-    """Print the proof that an episode's certificate is among those of a sealed dataset.
-
-    Whoever has the certificate and the proof needs no other file of the dataset to check it.
-
-    Example: vcrt prove clrs/bellman_ford/7 --dataset runs/data > proof.json
-
-    Args:
-        episode: An episode of the dataset, as environment/schema/seed.
-        dataset: A directory made by `vcrt certify`.
-    """
-    from vcrt.cli import sealing
-
-    sealing.prove(episode, dataset)
-
-
-def _verify_dataset(console: Console, dataset: Path, jobs: int) -> None:
+def _verify_dataset(console: Console, dataset: Path, jobs: int) -> Agreement:
     from vcrt.records.agreement import verify_agreement
     from vcrt.records.dataset import open_dataset
 
@@ -204,6 +186,7 @@ def _verify_dataset(console: Console, dataset: Path, jobs: int) -> None:
         if guards.absent:
             missing = "; ".join(f"{what} ({why})" for what, why in guards.absent.items())
             console.print(f"{name}: not protected: {missing}", highlight=False, soft_wrap=True)
+    return agreement
 
 
 def show(
@@ -230,6 +213,7 @@ def show(
 def environments(
     action: Annotated[Literal["list", "validate"], tyro.conf.Positional] = "list",
     name: Annotated[str | None, tyro.conf.Positional] = None,
+    json: bool = False,
 ) -> None:
     """List the registered environments, or run the conformance kit on one.
 
@@ -238,11 +222,20 @@ def environments(
     Args:
         action: What to do.
         name: The environment to validate.
+        json: Print the list for machines.
     """
-    from vcrt.cli.environments import list_environments, validate_environment
+    from vcrt.cli.environments import (
+        environments_document,
+        list_environments,
+        validate_environment,
+    )
 
+    if json and action != "list":
+        raise VcrtError("only the list has a form for machines", found=f"--json with {action}")
     console = plain_console()
-    if action == "list":
+    if action == "list" and json:
+        print_document(environments_document())
+    elif action == "list":
         list_environments(console)
     elif name is None:
         raise VcrtError(
@@ -280,44 +273,6 @@ def probe(dataset: DatasetPath, output: Path | None = None, seed: int = 0) -> No
     from vcrt.cli.anonymity import run_probe
 
     run_probe(plain_console(), dataset, output, seed=seed)
-
-
-def export(
-    dataset: DatasetPath,
-    output: Path,
-    environments: tuple[str, ...] = (),
-    held_out: str | None = None,
-    form: Literal["words", "tokens"] = "words",
-    chat: bool = False,
-    serialisation: Literal["sorted", "shuffled"] = "sorted",
-    seed: int = 0,
-) -> None:
-    """Write a verified dataset's records, with orbits, as one Parquet file for the library `datasets`, and so for TRL.
-
-    Example: vcrt export runs/data --output runs/source.parquet --held-out lean
-
-    Args:
-        dataset: A directory made by `vcrt certify` and verified by `vcrt verify`.
-        output: The new file.
-        environments: Environments to export; all if none is given.
-        held_out: An environment to leave out; its files stay unopened.
-        form: The record in words, or as the tokens that the embedded backbone reads.
-        chat: Write each prompt as the message of a user, for chat templates, instead of as plain text.
-        serialisation: Relations sorted, or shuffled and in either direction.
-        seed: Seed of what the serialisation leaves to chance.
-    """
-    from vcrt.cli.exporting import export_dataset
-    from vcrt.integrations.text import Rendering
-
-    export_dataset(
-        plain_console(),
-        dataset,
-        output,
-        environments=environments,
-        held_out=held_out,
-        rendering=Rendering(form=form, serialisation=serialisation, seed=seed),
-        chat=chat,
-    )
 
 
 def lift(

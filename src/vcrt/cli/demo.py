@@ -10,18 +10,18 @@ from pathlib import Path
 from rich.console import Console
 
 from vcrt.certification.config import sampled
+from vcrt.certification.schema_names import select_schemas
 from vcrt.cli.counts import print_counts
-from vcrt.cli.planning import frozen_plan
 from vcrt.cli.progress import showing_progress
 from vcrt.cli.reporting import print_report
-from vcrt.cli.selection import select_schemas
 from vcrt.protocol.evaluation import evaluate
 from vcrt.protocol.experiment import create_experiment
 from vcrt.protocol.planned_training import train
+from vcrt.protocol.planning import frozen_plan
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.freezing import make_dataset
-from vcrt.report.explorer import EXPLORER_FILE, write_explorer
-from vcrt.report.page import REPORT_FILE
+from vcrt.report.explorer import write_explorer
+from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE
 from vcrt.storage import make_directory
 from vcrt.training.run import RunConfig
 

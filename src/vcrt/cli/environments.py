@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +14,7 @@ from vcrt.environments.conformance import Finding, validate
 from vcrt.environments.contract import Environment, Schema
 from vcrt.environments.registry import environment_names, load_environment
 from vcrt.errors import VcrtError
+from vcrt.hashing import Json
 
 
 def list_environments(console: Console) -> None:
@@ -38,6 +40,26 @@ def list_environments(console: Console) -> None:
     console.print(table)
     for line in versions:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def environments_document() -> dict[str, Json]:
+    """The registered environments with their schemas and verifiers, or what is missing."""
+    found: dict[str, Json] = {}
+    for name in environment_names():
+        try:
+            environment = load_environment(name)
+            versions, guards = environment.versions(), environment.guards()
+        except VcrtError as error:
+            found[name] = {"available": False, "error": str(error)}
+            continue
+        found[name] = {
+            "available": True,
+            "verifier": versions.verifier,
+            "schemas": [asdict(schema) for schema in environment.schemas],
+            "in_force": dict(guards.in_force),
+            "absent": dict(guards.absent),
+        }
+    return found
 
 
 def validate_environment(console: Console, name: str, num_episodes: int = 3) -> None:

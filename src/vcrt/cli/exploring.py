@@ -12,7 +12,7 @@ from vcrt.cli.progress import showing_progress
 from vcrt.protocol.experiment import open_experiment
 from vcrt.records.dataset import open_dataset
 from vcrt.report.explorer import write_explorer
-from vcrt.report.page import REPORT_FILE
+from vcrt.report.neighbours import REPORT_FILE, neighbour
 from vcrt.report.wording import counted
 
 
@@ -28,7 +28,6 @@ def explore_dataset(
 ) -> None:
     """Write the page to ``output``, with a link to the report if one lies beside it."""
     opened = None if experiment is None else open_experiment(experiment)
-    has_report = output.with_name(REPORT_FILE).is_file()
     with showing_progress(console) as progress:
         contents = write_explorer(
             open_dataset(dataset),
@@ -37,7 +36,7 @@ def explore_dataset(
             runs=runs,
             episodes=episodes,
             per_schema=per_schema,
-            report=REPORT_FILE if has_report else None,
+            report=neighbour(output.parent, REPORT_FILE),
             progress=progress,
         )
     shown = f"{len(contents.episodes):,} of {counted(contents.num_in_dataset, 'episode')}"

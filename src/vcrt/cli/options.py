@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -19,10 +20,18 @@ ExperimentPath = Annotated[Path, tyro.conf.Positional]
 PLAIN_WIDTH = 120
 
 
-def plain_console(*, quiet: bool = False) -> Console:
-    """The terminal, or output of a fixed width; ``quiet`` for a process whose output another one prints."""
-    console = Console(quiet=quiet)
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH, quiet=quiet)
+def plain_console(*, quiet: bool = False, aside: bool = False) -> Console:
+    """The terminal, or output of a fixed width; ``quiet`` for a process whose output another one prints.
+
+    ``aside`` keeps the standard output for a document: what is said to people goes to the standard error.
+    """
+    console = Console(quiet=quiet, stderr=aside)
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH, quiet=quiet, stderr=aside)
+
+
+def print_document(document: Mapping[str, object]) -> None:
+    """What ``--json`` prints: one document on the standard output."""
+    print(json.dumps(document, indent=2))
 
 
 def with_named_paths(command: Callable[..., None]) -> Callable[..., None]:

@@ -8,17 +8,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from vcrt.cli.model_options import NO_OPTIONS, Model
-from vcrt.cli.options import DatasetPath, num_jobs, plain_console
+from vcrt.cli.options import DatasetPath, num_jobs, plain_console, print_document
 from vcrt.cli.progress import showing_progress
-from vcrt.errors import VcrtError
 
 
-def methods() -> None:
+def methods(json: bool = False) -> None:
     """List the methods: what each one trains on, and what it leaves out.
 
     Example: vcrt methods
+
+    Args:
+        json: Print the table for machines.
     """
-    from vcrt.cli.searching import print_methods
+    from vcrt.cli.searching import methods_document, print_methods
+
+    if json:
+        print_document(methods_document())
+        return
 
     print_methods(plain_console())
 
@@ -89,6 +95,7 @@ def plan(
     checkpoints: tuple[int, ...] = (),
     search: Path | None = None,
     seed: int = 0,
+    json: bool = False,
 ) -> None:
     """Freeze what will be run on a dataset, before anything is trained.
 
@@ -105,34 +112,29 @@ def plan(
             150, every 400th and the last.
         search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
         seed: Seed of everything.
+        json: Print the plan's hash and the names of its runs for machines.
     """
-    from vcrt.cli.planning import frozen_plan
-    from vcrt.errors import RunError
-    from vcrt.protocol.experiment import create_experiment
-    from vcrt.protocol.search import read_search
+    from vcrt.api.experimenting import plan as frozen
     from vcrt.report.wording import counted
-    from vcrt.storage import require_new
 
-    require_new(output, RunError)
-    if search is not None and model.learning_rate is not None:
-        raise VcrtError(
-            "the learning rate would be chosen twice",
-            found="--search and --learning-rate",
-            expected="one of them",
-        )
-    found = None if search is None else read_search(search)
-    made = frozen_plan(
+    experiment = frozen(
         dataset,
-        methods=methods or (found.methods if found else ("canonical-grpo", "vcrt")),
-        held_out=held_out or (found.held_out if found else ()),
+        output,
+        methods=methods,
+        held_out=held_out,
         runs=runs,
-        run=model.run_config(checkpoints),
+        model=model,
+        checkpoints=checkpoints,
+        search=search,
         seed=seed,
-        search=found,
-        backbone=model.reference(),
-        how_chosen=model.how_chosen(),
     )
-    experiment = create_experiment(made, output, search=found)
+    made = experiment.plan
+    if json:
+        names = [run.name for run in made.runs]
+        print_document(
+            {"experiment": str(experiment.path), "plan_hash": made.plan_hash, "runs": names}
+        )
+        return
     console = plain_console()
     console.print(
         f"plan      {experiment.path}\nplan hash {made.plan_hash}\n"

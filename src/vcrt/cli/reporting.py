@@ -13,9 +13,9 @@ from vcrt.errors import UnknownNameError
 from vcrt.protocol.experiment import Experiment
 from vcrt.report.analysis import analyse
 from vcrt.report.assembly import SHOWN, report_tables, result_tables
-from vcrt.report.explorer import EXPLORER_FILE
 from vcrt.report.gather import gather
 from vcrt.report.latex import to_latex
+from vcrt.report.neighbours import EXPLORER_FILE, neighbour
 from vcrt.report.page import write_report
 from vcrt.report.summary import sentences
 from vcrt.report.table import Table, only_aside, to_csv, to_rich, to_text, without_aside
@@ -23,10 +23,6 @@ from vcrt.report.task import task_text
 
 Form: TypeAlias = Literal["terminal", "text", "csv", "latex"]
 FORMS: Mapping[str, Callable[[Table], str]] = {"text": to_text, "csv": to_csv, "latex": to_latex}
-NOT_MEASURED = (
-    "Language models: all figures come from the embedded backbone of about 150,000 parameters.",
-    "Whether the relations could be read from raw text: the policy is given the certified relations.",
-)
 
 
 def print_report(console: Console, experiment: Experiment, directory: Path) -> None:
@@ -34,9 +30,8 @@ def print_report(console: Console, experiment: Experiment, directory: Path) -> N
 
     It links to an explorer that lies there.
     """
-    contents = gather(experiment, not_measured=NOT_MEASURED)
-    if (directory / EXPLORER_FILE).is_file():
-        contents = replace(contents, explorer=EXPLORER_FILE)
+    contents = gather(experiment)
+    contents = replace(contents, explorer=neighbour(directory, EXPLORER_FILE))
     analysis = analyse(contents)
     written = write_report(contents, directory, analysis)
     console.print(task_text(contents), highlight=False, markup=False)

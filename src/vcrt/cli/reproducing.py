@@ -15,16 +15,17 @@ from pathlib import Path
 from rich.console import Console
 
 from vcrt.certification.config import sampled
-from vcrt.cli.planning import frozen_plan
+from vcrt.certification.schema_names import select_schemas
 from vcrt.cli.progress import showing_progress
 from vcrt.cli.reporting import print_report
-from vcrt.cli.selection import select_schemas
 from vcrt.errors import DatasetError, RunError
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import BackboneReference
-from vcrt.protocol.evaluation import SCORES_FILE, evaluate, read_scores
+from vcrt.protocol.evaluation import evaluate
 from vcrt.protocol.experiment import Experiment, create_experiment, open_experiment
 from vcrt.protocol.planned_training import train
+from vcrt.protocol.planning import frozen_plan
+from vcrt.protocol.scores import SCORES_FILE, read_scores
 from vcrt.protocol.search import SEARCH_FILE, Search, read_search
 from vcrt.protocol.trials import discard_trials_of_finished, run_search
 from vcrt.records.agreement import verify_agreement

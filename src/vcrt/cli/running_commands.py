@@ -5,14 +5,9 @@ Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from vcrt.cli.options import ExperimentPath, num_jobs, plain_console
+from vcrt.cli.options import ExperimentPath, plain_console
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import RunError
-
-if TYPE_CHECKING:
-    from vcrt.protocol.plan import Plan
 
 
 def train(
@@ -44,6 +39,7 @@ def train(
         trackers: Trackers that are told of every update: tensorboard, trackio and wandb write below
             EXPERIMENT/tracking and need no network; other trackers of accelerate are taken by name too.
     """
+    from vcrt.api.experimenting import jobs_on_device
     from vcrt.cli.launching import launch, require_processes
     from vcrt.protocol.experiment import open_experiment
     from vcrt.protocol.planned_training import require_trainable
@@ -55,7 +51,7 @@ def train(
     if not is_launched():
         require_processes(num_processes, sharded=sharded)
     opened = open_experiment(experiment)
-    jobs = _jobs_on_device(opened.plan, jobs)
+    jobs = jobs_on_device(opened, jobs)
     require_trackers(trackers)
     frugality = Frugality(
         prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
@@ -98,6 +94,7 @@ def evaluate(
     reopen: bool = False,
     reason: str | None = None,
     jobs: int | None = None,
+    prompts_at_a_time: int = 64,
 ) -> None:
     """Open the held-out folds and score every run, once.
 
@@ -107,10 +104,10 @@ def evaluate(
         experiment: An experiment whose runs are all trained.
         reopen: Open again what was opened and scored before; every later report says so.
         reason: Why it is opened again.
-        jobs: Worker processes; as many as there are cores by default.
+        jobs: Worker processes; as many as there are cores by default, or one on a GPU.
+        prompts_at_a_time: Score so many prompts in one pass; fewer need less memory.
     """
-    from vcrt.protocol.evaluation import evaluate as run_evaluation
-    from vcrt.protocol.experiment import open_experiment
+    from vcrt.api.experimenting import evaluate as opened_and_scored
 
     if reopen != bool(reason):
         raise RunError(
@@ -119,16 +116,12 @@ def evaluate(
             remedy='for example: --reopen --reason "a checkpoint file was restored"',
         )
     console = plain_console()
-    opened = open_experiment(experiment)
     with showing_progress(console) as progress:
-        run_evaluation(
-            opened, jobs=_jobs_on_device(opened.plan, jobs), reopen_reason=reason, progress=progress
+        opened_and_scored(
+            experiment,
+            jobs=jobs,
+            reopen_reason=reason,
+            prompts_at_a_time=prompts_at_a_time,
+            progress=progress,
         )
     console.print(f"next: vcrt report {experiment}", highlight=False, soft_wrap=True)
-
-
-def _jobs_on_device(plan: Plan, jobs: int | None) -> int:
-    """As many worker processes as there are cores by default, but one where they would share a GPU."""
-    from vcrt.protocol.experiment import device_of
-
-    return num_jobs(1 if jobs is None and device_of(plan) != "cpu" else jobs)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from rich.console import Console
 from rich.table import Table
 
+from vcrt.hashing import Json
 from vcrt.protocol.search import RANGES, Search
 from vcrt.training.methods import METHODS, Method, method
 
@@ -26,6 +29,11 @@ def print_search(console: Console, search: Search) -> None:
             scores = (f"{100 * trial.pass_rate:.2f}%", f"{trial.orbit_mass:.4f}")
             table.add_row(name, fold, *values, *scores)
     console.print(table)
+
+
+def methods_document() -> dict[str, Json]:
+    """The method table, by name."""
+    return {name: asdict(row) for name, row in METHODS.items()}
 
 
 def print_methods(console: Console) -> None:

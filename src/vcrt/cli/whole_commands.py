@@ -100,3 +100,19 @@ def reproduce(
             jobs=num_jobs(jobs),
         ),
     )
+
+
+def doctor(json: bool = False) -> None:
+    """Say what is installed here, which Lean, which device, what is missing, and the command that mends it.
+
+    The exit status is that of an error if something that vcrt needs cannot be used; extras that are not installed are
+    named and count for nothing.
+
+    Example: vcrt doctor
+
+    Args:
+        json: Print the findings for machines.
+    """
+    from vcrt.cli.doctor import run_doctor
+
+    run_doctor(plain_console(), as_json=json)

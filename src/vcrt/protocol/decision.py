@@ -21,9 +21,9 @@ from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.scoring import Backend, CausalModel, Prompt, greedy_orders, score_orders
 from vcrt.policy.self_check import self_check, spot_check
-from vcrt.protocol.evaluation import FROZEN_AS
 from vcrt.protocol.experiment import Experiment, device_of, planned_backbone, recorded_checkpoints
 from vcrt.protocol.plan import Plan, PlannedRun
+from vcrt.protocol.scores import FROZEN_AS
 from vcrt.randomness import generator
 from vcrt.records.policy_view import PolicyRecord
 from vcrt.records.stated import StatedRecord, pointed

@@ -125,8 +125,9 @@ def create_experiment(plan: Plan, path: Path, *, search: Search | None = None) -
     return Experiment(path, plan)
 
 
-def open_experiment(path: Path) -> Experiment:
+def open_experiment(path: str | Path) -> Experiment:
     """Open an experiment; raises :class:`RunError` unless its plan is the one that its ledger begins with."""
+    path = Path(path)
     plan = read_plan(path / PLAN_FILE)
     # An experiment may be copied alone, or moved together with what lies beside it.
     places = {

@@ -82,12 +82,13 @@ def rows_digest(rows: Iterable[dict[str, str]]) -> str:
     return json_digest([json_digest(row) for row in rows])
 
 
-def open_dataset(path: Path, *, without: Collection[str] = ()) -> Dataset:
+def open_dataset(path: str | Path, *, without: Collection[str] = ()) -> Dataset:
     """Open a dataset and check every file against the manifest; those of ``without`` (environments) stay unopened.
 
     Raises :class:`DatasetError` naming the file that is missing, altered or unexpected. Whether its replays agree is
     another question: see :func:`require_agreement`.
     """
+    path = Path(path)
     manifest_path = path / MANIFEST
     if not manifest_path.is_file():
         raise not_a_dataset(path)

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from vcrt.protocol.evaluation import (
-    FROZEN_AS,
-    openings,
-    other_openings,
-    passes_array,
-    read_metrics,
-    read_scores,
-    unshared_openings,
-    view_of,
-)
+from vcrt.policy.reference import BackboneReference
 from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search
+from vcrt.protocol.openings import openings, other_openings, unshared_openings
+from vcrt.protocol.scores import FROZEN_AS, passes_array, read_metrics, read_scores, view_of
 from vcrt.records.dataset import load_items, require_agreement
 from vcrt.report.anonymity import read_anonymity
 from vcrt.report.contents import FoldScore, ReportContents, RunReport
@@ -21,7 +14,18 @@ from vcrt.training.methods import method
 TITLE = "Verifier-Certified Rule Transport"
 
 
-def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> ReportContents:
+def not_measured(backbone: BackboneReference) -> tuple[str, ...]:
+    """What no experiment on this backbone can tell."""
+    from_text = "Whether the relations could be read from raw text: the policy is given the certified relations."
+    if not backbone.is_embedded:
+        return (from_text,)
+    return (
+        "Language models: all figures come from the embedded backbone of about 150,000 parameters.",
+        from_text,
+    )
+
+
+def gather(experiment: Experiment) -> ReportContents:
     """Everything that the report of an evaluated experiment says; raises :class:`vcrt.errors.RunError` otherwise."""
     plan = experiment.plan
     scores = read_scores(experiment)
@@ -77,7 +81,7 @@ def gather(experiment: Experiment, *, not_measured: tuple[str, ...] = ()) -> Rep
             )
             for run in plan.runs
         ),
-        not_measured=not_measured,
+        not_measured=not_measured(plan.backbone),
         tried=(plan.how_chosen,),
         search=planned_search(experiment),
         anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),

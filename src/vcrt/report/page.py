@@ -26,6 +26,7 @@ from vcrt.report.figures import (
     pass_rate_figure,
 )
 from vcrt.report.latex import to_document, to_latex
+from vcrt.report.neighbours import REPORT_FILE
 from vcrt.report.panels import Style, method_styles
 from vcrt.report.provenance import CLOCKS
 from vcrt.report.summary import sentences, verdict
@@ -36,8 +37,6 @@ from vcrt.storage import make_directory, write_file
 
 #: Quantities whose curves are shown at once; the others are one click away.
 SHOWN_CURVES = 3
-#: The name of the page.
-REPORT_FILE = "report.html"
 
 
 def write_report(

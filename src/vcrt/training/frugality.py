@@ -43,7 +43,9 @@ class Frugality:
         if not self.gradient_checkpointing:
             return
         try:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            # transformers renames it; the older versions that are supported have the older name only.
+            enable = getattr(model, "activation_checkpointing_enable", None)
+            (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
         except ValueError as error:
             raise BackboneError(
                 "the model has no gradient checkpointing",

@@ -18,9 +18,10 @@ from vcrt.orders import Order, all_orders, order_columns
 from vcrt.policy.scoring import greedy_orders, score_orders
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.decision import Policy, one_thread, policies_over_training
-from vcrt.protocol.evaluation import encoded, is_evaluated, read_scores, view_of
+from vcrt.protocol.evaluation import encoded
 from vcrt.protocol.experiment import Experiment, planned_dataset
 from vcrt.protocol.plan import PlannedRun
+from vcrt.protocol.scores import is_evaluated, read_scores, view_of
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.splits import set_aside
 from vcrt.records.dataset import Item, load_items, read_audit

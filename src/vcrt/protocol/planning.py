@@ -1,4 +1,4 @@
-"""From options on the command line to a plan on a verified dataset."""
+"""From a user's choices to a plan on a verified dataset."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Build the wheel of a commit twice, in other places and moods of the system, and keep it if both have the same bytes.
+"""Build wheel and sdist of a commit twice, in other places and moods of the system; keep them if the bytes are equal.
 
-    python supply_chain/wheel.py --output dist
+    python supply_chain/distributions.py --output dist
 
 What is built is the commit, not what lies in the working tree. Time stamps are the commit's own, so that anybody gets
 the same file from the same commit with the same version of hatchling, which the lock file has.
@@ -26,8 +26,8 @@ MOODS = (
 )
 
 
-def build_twice(output: Path, *, commit: str = "HEAD", repository: Path = ROOT) -> Path:
-    """The wheel of a commit in ``output``; exits if two builds differ."""
+def build_twice(output: Path, *, commit: str = "HEAD", repository: Path = ROOT) -> list[Path]:
+    """The wheel and the sdist of a commit in ``output``, in this order; exits if two builds differ."""
     git = ["git", "-C", str(repository)]
     archive = subprocess.run([*git, "archive", commit], stdout=subprocess.PIPE, check=True).stdout
     time = subprocess.run(
@@ -42,13 +42,16 @@ def build_twice(output: Path, *, commit: str = "HEAD", repository: Path = ROOT) 
                 files.extractall(tree, filter="data")
             _disturb(tree, number)
             built.append(_build(tree, {**mood, "SOURCE_DATE_EPOCH": time}))
-        first, second = (wheel.read_bytes() for wheel in built)
-        if first != second:
-            raise SystemExit(f"two builds of {commit} differ: {_sha256(first)}, {_sha256(second)}")
         output.mkdir(parents=True, exist_ok=True)
-        wheel = output / built[0].name
-        wheel.write_bytes(first)
-    return wheel
+        kept = []
+        for one, other in zip(*built, strict=True):
+            first, second = one.read_bytes(), other.read_bytes()
+            if first != second:
+                digests = f"{_sha256(first)}, {_sha256(second)}"
+                raise SystemExit(f"two builds of {one.name} at {commit} differ: {digests}")
+            kept.append(output / one.name)
+            kept[-1].write_bytes(first)
+    return kept
 
 
 def _disturb(tree: Path, number: int) -> None:
@@ -59,15 +62,15 @@ def _disturb(tree: Path, number: int) -> None:
             os.utime(file, (1_000_000_000 + number * 86_399,) * 2)
 
 
-def _build(tree: Path, environment: dict[str, str]) -> Path:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tree / "out")]
+def _build(tree: Path, environment: dict[str, str]) -> list[Path]:
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(tree / "out")]
     done = subprocess.run(
         command, cwd=tree, env={**os.environ, **environment}, capture_output=True, text=True
     )
     if done.returncode:
-        raise SystemExit(f"the wheel cannot be built: {done.stderr}")
-    (wheel,) = (tree / "out").glob("*.whl")
-    return wheel
+        raise SystemExit(f"the package cannot be built: {done.stderr}")
+    (wheel,), (sdist,) = ((tree / "out").glob(pattern) for pattern in ("*.whl", "*.tar.gz"))
+    return [wheel, sdist]
 
 
 def _sha256(data: bytes) -> str:
@@ -80,8 +83,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
     parser.add_argument("--commit", default="HEAD")
     options = parser.parse_args()
-    wheel = build_twice(options.output, commit=options.commit)
-    print(f"{_sha256(wheel.read_bytes())}  {wheel.name} (two builds, the same bytes)")
+    for built in build_twice(options.output, commit=options.commit):
+        print(f"{_sha256(built.read_bytes())}  {built.name} (two builds, the same bytes)")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,20 @@
-"""From names of schemas on the command line to the schemas of each environment."""
+"""From names of schemas, as a user gives them, to the schemas of each environment."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 
 from vcrt.environments.contract import Environment, Schema
 from vcrt.environments.registry import load_environment, own_environment_names
 from vcrt.errors import VcrtError
 
 
-def select_schemas(names: tuple[str, ...], preset: str = "paper") -> dict[str, tuple[str, ...]]:
+def select_schemas(
+    names: Iterable[str] = (),
+    preset: str = "paper",
+    *,
+    load: Callable[[str], Environment] = load_environment,
+) -> dict[str, tuple[str, ...]]:
     """Schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; vcrt's own environments for no names.
 
     An environment by itself stands for its default schemas of the preset.
@@ -16,9 +23,9 @@ def select_schemas(names: tuple[str, ...], preset: str = "paper") -> dict[str, t
     for one that has nothing of the preset.
     """
     chosen: dict[str, list[str]] = {}
-    for name in names or own_environment_names():
+    for name in tuple(names) or own_environment_names():
         environment_name, _, schema = name.partition("/")
-        environment = load_environment(environment_name)
+        environment = load(environment_name)
         wanted = [s.name for s in environment.schemas if s.default and s.preset == preset]
         if schema:
             _require(environment.schema(schema), name, preset)

@@ -1,0 +1,110 @@
+"""Certificates from Python: one episode, a frozen dataset, and its verification."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from vcrt.certification.config import sampled
+from vcrt.certification.episodes import CertifiedEpisode, Exclusion, preset_named
+from vcrt.certification.schema_names import select_schemas
+from vcrt.certification.shards import EnvironmentFactory
+from vcrt.environments.contract import Environment, Episode
+from vcrt.environments.registry import load_environment
+from vcrt.errors import VcrtError
+from vcrt.processes import Backend
+from vcrt.progress import SILENT, Progress
+from vcrt.records.agreement import verify_agreement
+from vcrt.records.dataset import Dataset, open_dataset
+from vcrt.records.examination import examine, factory_of
+from vcrt.records.freezing import make_dataset
+from vcrt.records.manifest import Agreement
+from vcrt.records.record_form import RecordForm
+from vcrt.records.sealing.integrity import require_integrity
+
+#: Environments that are not registered, by name: the class, or whatever makes one.
+Environments = Mapping[str, EnvironmentFactory]
+
+
+def certify_episode(
+    environment: str | EnvironmentFactory, episode: Episode, *, preset: str = "paper"
+) -> CertifiedEpisode | Exclusion:
+    """Replay every order of one episode twice, each time in a fresh process, and certify it or say why not.
+
+    ``environment`` is a registered name, or the class of an environment. An :class:`Exclusion` has a ``kind`` and a
+    ``detail``; it is an answer, not an error. Raises :class:`vcrt.errors.VerifierFailure` if the verifier breaks twice.
+    """
+    factory = factory_of(environment) if isinstance(environment, str) else environment
+    return examine(factory, episode, preset_named(preset)).outcome
+
+
+def certify(
+    output: str | Path,
+    *,
+    schemas: Iterable[str] = (),
+    episodes: int = 500,
+    seed: int = 0,
+    preset: str = "paper",
+    form: RecordForm | None = None,
+    environments: Environments | None = None,
+    jobs: int | None = None,
+    backend: Backend = "loky",
+    progress: Progress = SILENT,
+) -> Dataset:
+    """Certify ``episodes`` sampled episodes of each schema and freeze them as a new dataset: ``vcrt certify``.
+
+    ``schemas`` are names like ``clrs`` or ``clrs/mst_kruskal``; without any, the default ones of vcrt's own
+    environments. ``environments`` adds some that are not registered. A call that was interrupted goes on when it is
+    given again; the result does not depend on ``jobs`` or ``backend``. Raises :class:`vcrt.errors.VcrtError` if
+    ``output`` exists, :class:`vcrt.errors.UncertifiableError` if too little was certified, and
+    :class:`vcrt.errors.UnknownNameError`.
+    """
+    if episodes < 1:
+        raise VcrtError("too few episodes", found=f"{episodes} episodes", expected="at least 1")
+
+    def load(name: str) -> Environment:
+        return (
+            environments[name]()
+            if environments and name in environments
+            else load_environment(name)
+        )
+
+    config = sampled(
+        select_schemas(schemas, preset, load=load), episodes, seed=seed, preset=preset_named(preset)
+    )
+    return make_dataset(
+        config,
+        Path(output),
+        jobs=num_jobs(jobs),
+        backend=backend,
+        progress=progress,
+        factories=environments,
+        form=form or RecordForm(),
+    )
+
+
+def verify(
+    dataset: Dataset | str | Path,
+    *,
+    environments: Environments | None = None,
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+) -> Agreement:
+    """Check a dataset's seal, then replay all of it again in fresh processes: ``vcrt verify``.
+
+    Raises :class:`vcrt.errors.DatasetError` naming what was altered, and
+    :class:`vcrt.errors.DisagreementError` naming every episode whose replay differs.
+    """
+    path = dataset.path if isinstance(dataset, Dataset) else Path(dataset)
+    require_integrity(path)
+    return verify_agreement(
+        open_dataset(path), jobs=num_jobs(jobs), progress=progress, factories=environments
+    )
+
+
+def num_jobs(jobs: int | None) -> int:
+    """How many worker processes: as many as there are cores by default; raises :class:`VcrtError` for less than one."""
+    if jobs is not None and jobs < 1:
+        raise VcrtError("too few jobs", found=f"{jobs} jobs", expected="at least 1")
+    return jobs if jobs is not None else len(os.sched_getaffinity(0))

@@ -1,0 +1,204 @@
+"""Experiments from Python: plan, train, evaluate once, report, and ask what was trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from vcrt.api.certifying import Environments, num_jobs
+from vcrt.errors import RunError, VcrtError
+from vcrt.hashing import Json
+from vcrt.progress import SILENT, Progress
+from vcrt.protocol import decision, evaluation, planned_training
+from vcrt.protocol.decision import Decision, Policy, chosen_run, frozen_policy, load_policy
+from vcrt.protocol.experiment import Experiment, create_experiment, device_of, open_experiment
+from vcrt.protocol.model_options import NO_OPTIONS, ModelOptions
+from vcrt.protocol.planning import frozen_plan
+from vcrt.protocol.scores import Scores
+from vcrt.protocol.search import read_search
+from vcrt.records.dataset import Dataset, open_dataset
+from vcrt.records.stated import read_stated
+from vcrt.report import explorer, page
+from vcrt.report.gather import gather
+from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE, neighbour
+from vcrt.storage import require_new
+from vcrt.training.frugality import LAVISH, Frugality
+
+
+def plan(
+    dataset: Dataset | str | Path,
+    output: str | Path,
+    *,
+    methods: Sequence[str] | None = None,
+    held_out: Sequence[str] | None = None,
+    runs: int = 3,
+    model: ModelOptions = NO_OPTIONS,
+    checkpoints: Sequence[int] = (),
+    search: str | Path | None = None,
+    seed: int = 0,
+) -> Experiment:
+    """Freeze what will be run on a verified dataset, before anything is trained: ``vcrt plan``.
+
+    ``methods`` are names that ``vcrt methods`` lists (by default those of ``search``, or Canonical-GRPO and VCRT),
+    ``held_out`` the environments to hold out in turn (by default those of ``search``, or all), ``runs`` the independent
+    runs of each method and fold, ``checkpoints`` the updates after which a run is kept. Raises
+    :class:`vcrt.errors.VcrtError` if ``output`` exists or the dataset was not verified.
+    """
+    found = None if search is None else read_search(Path(search))
+    if found is not None and model.learning_rate is not None:
+        raise VcrtError(
+            "the learning rate would be chosen twice",
+            found="a search and a learning rate",
+            expected="one of them",
+        )
+    path = Path(output)
+    require_new(path, RunError)
+    made = frozen_plan(
+        dataset.path if isinstance(dataset, Dataset) else Path(dataset),
+        methods=tuple(methods or (found.methods if found else ("canonical-grpo", "vcrt"))),
+        held_out=tuple(held_out or (found.held_out if found else ())),
+        runs=runs,
+        run=model.run_config(tuple(checkpoints)),
+        seed=seed,
+        search=found,
+        backbone=model.reference(),
+        how_chosen=model.how_chosen(),
+    )
+    return create_experiment(made, path, search=found)
+
+
+def train(
+    experiment: Experiment | str | Path,
+    *,
+    resume: bool = False,
+    jobs: int | None = None,
+    trackers: Sequence[str] = (),
+    frugality: Frugality = LAVISH,
+    progress: Progress = SILENT,
+) -> dict[str, str]:
+    """Train every planned run that is not finished: ``vcrt train``; returns the last checkpoints' digests by run.
+
+    ``jobs`` runs at a time, each in a process of its own: by default as many as there are cores, or one on a GPU.
+    Raises :class:`vcrt.errors.RunError` if a run was interrupted and ``resume`` is not set, and
+    :class:`vcrt.errors.OutOfMemory`, with what would need less. To share each update among processes, use the
+    command with ``--num-processes``.
+    """
+    opened = _opened(experiment)
+    return planned_training.train(
+        opened,
+        jobs=jobs_on_device(opened, jobs),
+        resume=resume,
+        progress=progress,
+        trackers=tuple(trackers),
+        frugality=frugality,
+    )
+
+
+def evaluate(
+    experiment: Experiment | str | Path,
+    *,
+    reopen_reason: str | None = None,
+    jobs: int | None = None,
+    prompts_at_a_time: int = 64,
+    progress: Progress = SILENT,
+) -> Scores:
+    """Open the held-out folds, once, and score every run and the frozen backbone: ``vcrt evaluate``.
+
+    The opening is recorded; a second one needs a ``reopen_reason``, which every later report shows. Raises
+    :class:`vcrt.errors.RunError` if a run is not finished or the folds were opened before.
+    """
+    opened = _opened(experiment)
+    return evaluation.evaluate(
+        opened,
+        jobs=jobs_on_device(opened, jobs),
+        reopen_reason=reopen_reason,
+        prompts_at_a_time=prompts_at_a_time,
+        progress=progress,
+    )
+
+
+def write_report(
+    experiment: Experiment | str | Path, output: str | Path | None = None
+) -> dict[str, Path]:
+    """Write the tables, figures and page of an evaluated experiment: ``vcrt report``; returns its files by name.
+
+    ``output`` is a new folder; by default ``report`` in the experiment, where an earlier one is replaced. Raises
+    :class:`vcrt.errors.RunError` if the experiment was not evaluated.
+    """
+    opened = _opened(experiment)
+    if output is not None:
+        require_new(Path(output), RunError)
+    return page.write_report(gather(opened), Path(output or opened.path / "report"))
+
+
+def write_explorer(
+    dataset: Dataset | str | Path,
+    output: str | Path = EXPLORER_FILE,
+    *,
+    experiment: Experiment | str | Path | None = None,
+    runs: Sequence[str] = (),
+    episodes: Sequence[str] = (),
+    per_schema: int | None = None,
+    environments: Environments | None = None,
+    progress: Progress = SILENT,
+) -> Path:
+    """Write a self-contained page to look at a dataset's episodes, and return its path: ``vcrt explore``.
+
+    With an ``experiment`` on the dataset it has the exact probability of every order before training and after each
+    kept update of ``runs`` (METHOD/HELD-OUT/SEED; by default the first seed of each method and fold). What a run holds
+    out is scored only after the evaluation. ``episodes`` are names; without them, the page has the first
+    ``per_schema`` (8) of each schema. Raises as :func:`vcrt.report.explorer.write_explorer`.
+    """
+    path = Path(output)
+    explorer.write_explorer(
+        dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset)),
+        path,
+        experiment=None if experiment is None else _opened(experiment),
+        runs=runs,
+        episodes=episodes,
+        per_schema=per_schema,
+        report=neighbour(path.parent, REPORT_FILE),
+        factories=environments,
+        progress=progress,
+    )
+    return path
+
+
+def trained_policy(
+    experiment: Experiment | str | Path,
+    run: str | None = None,
+    *,
+    update: int | None = None,
+    frozen: bool = False,
+) -> Policy:
+    """The policy of a finished run, to be asked by :func:`decide`; ``frozen`` for the backbone as it was before.
+
+    ``run`` is METHOD/HELD-OUT/SEED; without one it is the only run, or the only one of ``vcrt``. ``update`` chooses a
+    checkpoint; the last one by default. Raises :class:`vcrt.errors.RunError` and
+    :class:`vcrt.errors.UnknownNameError`.
+    """
+    opened = _opened(experiment)
+    if frozen:
+        return frozen_policy(opened, None if run is None else chosen_run(opened.plan, run))
+    return load_policy(opened, chosen_run(opened.plan, run), update=update)
+
+
+def decide(policy: Policy, record: Mapping[str, Json], *, seed: int = 0) -> Decision:
+    """Ask a policy for an order of a record's operations, with its probability and the orbit mass: ``vcrt decide``.
+
+    ``record`` is ``{"operations": ["a", "b"], "relations": [["a", "b", "precedes"]]}``, or what ``vcrt show --json``
+    and ``vcrt lift lean --json`` print. Orders in the answer are places in ``operations``. Raises
+    :class:`vcrt.errors.MalformedInputError` for a record of another form.
+    """
+    stated = read_stated(json.dumps(record).encode(), "the record")
+    return decision.decide(policy, stated, seed=seed)
+
+
+def _opened(experiment: Experiment | str | Path) -> Experiment:
+    return experiment if isinstance(experiment, Experiment) else open_experiment(Path(experiment))
+
+
+def jobs_on_device(experiment: Experiment, jobs: int | None) -> int:
+    """As many worker processes as there are cores by default, but one where they would share a GPU."""
+    return num_jobs(1 if jobs is None and device_of(experiment.plan) != "cpu" else jobs)

@@ -1,0 +1,197 @@
+"""What ``vcrt doctor`` says: what is installed here, what works, and the command that mends what does not.
+
+Everything is looked at as it is used: environments are asked for their versions, the embedded backbone is loaded.
+"""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from packaging.requirements import Requirement
+from rich.console import Console
+
+from vcrt import __version__
+from vcrt.environments.registry import environment_names, load_environment
+from vcrt.errors import UnavailableError, VcrtError
+from vcrt.report.wording import counted, printable
+
+#: ``absent`` is what only some uses need, ``broken`` what keeps something that was asked for from working.
+Status = Literal["ok", "absent", "broken"]
+MARKS: dict[Status, str] = {"ok": "ok", "absent": "-", "broken": "broken"}
+#: Extras for those who work on vcrt itself.
+NOT_FOR_USERS = ("dev", "bench", "browser")
+GIB = 2**30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One line of the diagnosis; ``remedy`` is a command, or a sentence, or nothing."""
+
+    subject: str
+    found: str
+    status: Status = "ok"
+    remedy: str | None = None
+
+
+def diagnose() -> list[Finding]:
+    """Look at everything; a check that fails is a finding, never an exception."""
+    return [
+        _system(),
+        *_attempt("packages", _required),
+        *_attempt("PyTorch", _devices),
+        *(finding for name in environment_names() for finding in _environment(name)),
+        *_attempt("backbone", _backbone),
+        *_attempt("extras", _extras),
+    ]
+
+
+def run_doctor(console: Console, *, as_json: bool) -> None:
+    """Print the diagnosis; raises :class:`UnavailableError` if something is broken."""
+    findings = diagnose()
+    if as_json:
+        document = {"vcrt": __version__, "findings": [asdict(finding) for finding in findings]}
+        print(json_module.dumps(document, indent=2))
+    else:
+        width = max(len(finding.subject) for finding in findings)
+        for finding in findings:
+            line = f"{MARKS[finding.status]:<7}{finding.subject:<{width}}  {finding.found}"
+            console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+            if finding.remedy:
+                mend = f"{'':<{width + 9}}to mend: {finding.remedy}"
+                console.print(printable(mend), highlight=False, markup=False, soft_wrap=True)
+    broken = [finding.subject for finding in findings if finding.status == "broken"]
+    if broken:
+        raise UnavailableError(
+            f"{counted(len(broken), 'thing')} that vcrt needs cannot be used",
+            found=", ".join(broken),
+            remedy="see the lines above that say how",
+        )
+
+
+def _attempt(subject: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    try:
+        return list(check())
+    except VcrtError as error:
+        found = "; ".join(filter(None, (error.what, error.found)))
+        return [Finding(subject=subject, found=found, status="broken", remedy=error.remedy)]
+    except ImportError as error:
+        return [
+            Finding(
+                subject=subject,
+                found=f"{type(error).__name__}: {error}",
+                status="broken",
+                remedy="pip install --upgrade --force-reinstall vcrt",
+            )
+        ]
+
+
+def _system() -> Finding:
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    free = shutil.disk_usage(Path.cwd()).free / GIB
+    return Finding(
+        subject="vcrt",
+        found=f"{__version__}, Python {platform.python_version()} ({sys.executable}), {platform.system()} "
+        f"{platform.machine()}, {counted(cores, 'core')}, {memory:.0f} GiB of memory, {free:.0f} GiB free here",
+    )
+
+
+def _requirements() -> list[Requirement]:
+    return [Requirement(line) for line in metadata.requires("vcrt") or ()]
+
+
+def _flaw(requirement: Requirement) -> str | None:
+    """Why the requirement is not met, in words; None if it is."""
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return f"{requirement.name} is not installed"
+    if not requirement.specifier.contains(version, prereleases=True):
+        return f"{requirement.name} {version} is not {requirement.specifier}"
+    return None
+
+
+def _required() -> Iterator[Finding]:
+    needed = [r for r in _requirements() if r.marker is None or r.marker.evaluate({"extra": ""})]
+    flaws = {f"{r.name}{r.specifier}": flaw for r in needed if (flaw := _flaw(r)) is not None}
+    yield Finding(
+        subject="packages",
+        found="; ".join(flaws.values()) or f"all {len(needed)} that are required",
+        status="broken" if flaws else "ok",
+        remedy="pip install " + " ".join(f"'{name}'" for name in flaws) if flaws else None,
+    )
+
+
+def _devices() -> Iterator[Finding]:
+    import torch
+
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    found = f"{torch.__version__}, " + (", ".join(names) or "no GPU: models run on the CPU")
+    yield Finding(subject="PyTorch", found=found)
+
+
+def _environment(name: str) -> Iterator[Finding]:
+    try:
+        environment = load_environment(name)
+        verifier, guards = environment.versions().verifier, environment.guards()
+    except VcrtError as error:
+        found = "; ".join(filter(None, (error.what, error.found)))
+        yield Finding(subject=name, found=found, status="broken", remedy=error.remedy)
+        return
+    # Whatever a plug-in raises: the others are still to be looked at.
+    except Exception as error:
+        found, mend = f"{type(error).__name__}: {error}", f"vcrt environments validate {name}"
+        yield Finding(subject=name, found=found, status="broken", remedy=mend)
+        return
+    yield Finding(subject=name, found=f"{verifier}{_origin(name)}")
+    if guards.absent:
+        missing = "; ".join(f"{part} ({means})" for part, means in guards.absent.items())
+        yield Finding(subject=name, found=f"not protected by {missing}", status="absent")
+
+
+def _origin(name: str) -> str:
+    """Which Lean it is, of the several that may be there."""
+    if name != "lean":
+        return ""
+    from vcrt.environments.lean.toolchain import find_toolchain
+
+    found = find_toolchain()
+    return f"; {found.origin}: {found.command[0]}"
+
+
+def _backbone() -> Iterator[Finding]:
+    from vcrt.policy.backbone import load_backbone
+
+    backbone = load_backbone()
+    size = sum(parameter.numel() for parameter in backbone.model.parameters())
+    found = f"{backbone.name}, {size:,} parameters, digest {backbone.digest[:12]} as locked"
+    yield Finding(subject="backbone", found=found)
+
+
+def _extras() -> Iterator[Finding]:
+    extras = metadata.metadata("vcrt").get_all("Provides-Extra") or []
+    for extra in sorted({*extras} - {*NOT_FOR_USERS}):
+        needed = [
+            r
+            for r in _requirements()
+            if r.marker is not None
+            and r.marker.evaluate({"extra": extra})
+            and not r.marker.evaluate({"extra": ""})
+        ]
+        flaws = [flaw for r in needed if (flaw := _flaw(r)) is not None]
+        present = ", ".join(f"{r.name} {metadata.version(r.name)}" for r in needed if not _flaw(r))
+        yield Finding(
+            subject=f"vcrt[{extra}]",
+            found="; ".join(flaws) or present,
+            status="absent" if flaws else "ok",
+            remedy=f"pip install 'vcrt[{extra}]'" if flaws else None,
+        )

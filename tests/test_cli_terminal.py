@@ -1,0 +1,59 @@
+"""The command in a real terminal: colours and bars there, none of them elsewhere or where they are unwanted."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+VCRT = [sys.executable, "-m", "vcrt"]
+
+
+def in_a_terminal(*arguments: str, **environment: str) -> str:
+    """What a command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    settings = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
+    with subprocess.Popen(
+        [*VCRT, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=settings
+    ) as process:
+        os.close(theirs)
+        written = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            written += part
+    os.close(ours)
+    assert process.returncode == 0, written
+    return written.decode()
+
+
+def test_a_terminal_gets_colours_unless_it_wants_none():
+    shown = ("show", "clrs/bellman_ford/7", "--pair", "0", "1")
+    coloured, plain = in_a_terminal(*shown), in_a_terminal(*shown, NO_COLOR="1")
+    assert "\x1b[32m" in coloured or "\x1b[31m" in coloured
+    assert not any(f"\x1b[{code}m" in plain for code in range(30, 38))
+    assert "bellman_ford" in plain
+
+
+def test_long_work_has_bars_with_rate_and_remaining_time(tmp_path):
+    options = ("--schemas", "clrs/bellman_ford", "--episodes", "12", "--jobs", "1")
+    written = in_a_terminal("certify", "--output", str(tmp_path / "data"), *options)
+    assert "━" in written
+    assert "/s" in written
+    assert "0:00:" in written
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_for_shells(shell):
+    done = subprocess.run(
+        [*VCRT, "--tyro-print-completion", shell], capture_output=True, text=True, check=True
+    )
+    assert "certify" in done.stdout
+    assert "vcrt" in done.stdout

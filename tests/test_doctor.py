@@ -1,0 +1,74 @@
+"""`vcrt doctor`: what is there is said, what is not is named with what mends it."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+
+import pytest
+
+from test_cli import refused, run
+from vcrt.cli import doctor
+from vcrt.errors import UnavailableError
+
+
+def test_where_all_is_well(capsys):
+    code, out, _ = run(capsys, "doctor")
+    assert code == 0
+    for subject in ("vcrt", "packages", "PyTorch", "clrs", "lean", "proofwriter", "backbone"):
+        assert any(line.split()[:2] == ["ok", subject] for line in out.splitlines()), subject
+    assert "Lean 4" in out
+
+
+def test_for_machines(capsys):
+    document = json.loads(run(capsys, "doctor", "--json")[1])
+    by_subject = {finding["subject"]: finding for finding in document["findings"]}
+    assert by_subject["packages"]["status"] == "ok"
+    assert set(by_subject["vcrt"]) == {"subject", "found", "status", "remedy"}
+
+
+def without(name):
+    real = metadata.version
+
+    def version(asked):
+        if asked == name:
+            raise metadata.PackageNotFoundError(asked)
+        return real(asked)
+
+    return version
+
+
+def test_a_package_that_is_missing_is_broken(capsys, monkeypatch):
+    monkeypatch.setattr(doctor.metadata, "version", without("clingo"))
+    assert "packages" in refused(capsys, "doctor", code=UnavailableError.exit_code)
+    (found,) = doctor._attempt("packages", doctor._required)
+    assert (found.status, found.found) == ("broken", "clingo is not installed")
+    assert found.remedy == "pip install 'clingo<6,>=5.8'"
+
+
+def test_an_extra_that_is_missing_is_no_error(monkeypatch):
+    monkeypatch.setattr(doctor.metadata, "version", without("cryptography"))
+    found = {one.subject: one for one in doctor._extras()}["vcrt[sign]"]
+    assert (found.status, found.remedy) == ("absent", "pip install 'vcrt[sign]'")
+
+
+def test_a_version_out_of_range_is_named(monkeypatch):
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: "0.0.1")
+    (found,) = doctor._attempt("packages", doctor._required)
+    assert "numpy 0.0.1 is not >=1.26" in found.found
+
+
+@pytest.mark.parametrize("error", [UnavailableError("no verifier", remedy="install it"), OSError()])
+def test_an_environment_that_breaks_keeps_nothing_else_from_being_looked_at(monkeypatch, error):
+    real = doctor.load_environment
+
+    def load(name):
+        if name == "clrs":
+            raise error
+        return real(name)
+
+    monkeypatch.setattr(doctor, "load_environment", load)
+    found = {one.subject: one for one in doctor.diagnose()}
+    assert found["clrs"].status == "broken"
+    assert found["clrs"].remedy
+    assert found["proofwriter"].status == "ok"

@@ -1,0 +1,73 @@
+"""`import vcrt`: small, quick, typed, and the same from release to release."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vcrt
+
+FROZEN = Path(__file__).parent / "public_api.json"
+SOURCE = Path(vcrt.__file__)
+
+
+def surface() -> dict[str, str]:
+    """Each public name with its signature, or with what kind of thing it is."""
+    found = {}
+    for name in vcrt.__all__:
+        thing = getattr(vcrt, name)
+        if inspect.isclass(thing):
+            fields = getattr(thing, "__dataclass_fields__", {})
+            found[name] = f"class({', '.join(fields)})"
+        else:
+            found[name] = re.sub(r" object at 0x[0-9a-f]+", "", str(inspect.signature(thing)))
+    return found
+
+
+def test_the_public_surface_is_frozen():
+    """A change here is a change for users: write it into the changelog, then into the file."""
+    assert surface() == json.loads(FROZEN.read_text(encoding="utf-8"))
+
+
+def test_what_is_promised_to_type_checkers_is_what_is_loaded():
+    tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
+    (block,) = (n for n in tree.body if isinstance(n, ast.If))
+    promised = {
+        alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert promised == vcrt._PLACE_OF
+    assert sorted(promised) == vcrt.__all__
+    assert set(vcrt.__all__) <= set(dir(vcrt))
+
+
+@pytest.mark.parametrize("name", vcrt.__all__)
+def test_every_public_name_is_documented(name):
+    text = inspect.getdoc(getattr(vcrt, name)) or ""
+    assert len(text) > 30, name
+    assert not text.startswith(f"{name}("), "a generated docstring"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'certifi'"):
+        vcrt.certifi  # noqa: B018
+
+
+def test_importing_it_loads_nothing_heavy():
+    code = "import sys, vcrt; print(sorted({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(ast.literal_eval(done.stdout))
+    assert not loaded & {"torch", "numpy", "pyarrow", "transformers", "pydantic", "rich", "tyro"}
+
+
+if __name__ == "__main__":
+    FROZEN.write_text(json.dumps(surface(), indent=1) + "\n", encoding="utf-8")
