@@ -126,6 +126,7 @@ __all__ = [
     "train",
     "trained_policy",
     "verify",
+    "write_explorer",
     "write_report",
 ]
 
