@@ -18,7 +18,6 @@ from vcrt.certification.config import sampled
 from vcrt.certification.episodes import PAPER_PRESET, ExclusionKind
 from vcrt.certification.evidence import episode_from_json
 from vcrt.cli.certificate_view import View, print_view
-from vcrt.cli.certificate_words import EXCLUSIONS, order_groups
 from vcrt.cli.show import check_certificate, show_episode
 from vcrt.environments.contract import Rejected
 from vcrt.environments.registry import load_environment
@@ -27,6 +26,7 @@ from vcrt.orders import all_orders
 from vcrt.records.certificate import certificate_document, document_text, read_certificate
 from vcrt.records.examination import examine
 from vcrt.records.freezing import make_dataset
+from vcrt.report.certificate_words import EXCLUSIONS, order_groups
 
 TOY = {"toy": toy.ToyEnvironment}
 VCRT = Path(sys.executable).with_name("vcrt")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         plan,
         train,
         trained_policy,
+        write_explorer,
         write_report,
     )
     from vcrt.certification.episodes import CertifiedEpisode, Exclusion
@@ -56,6 +57,7 @@ _PLACES = {
         "plan",
         "train",
         "trained_policy",
+        "write_explorer",
         "write_report",
     ),
     "vcrt.certification.episodes": ("CertifiedEpisode", "Exclusion"),
@@ -124,6 +126,7 @@ __all__ = [
     "train",
     "trained_policy",
     "verify",
+    "write_explorer",
     "write_report",
 ]
 

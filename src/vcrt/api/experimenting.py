@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vcrt.api.certifying import num_jobs
+from vcrt.api.certifying import Environments, num_jobs
 from vcrt.errors import RunError, VcrtError
 from vcrt.hashing import Json
 from vcrt.progress import SILENT, Progress
@@ -17,10 +17,11 @@ from vcrt.protocol.model_options import NO_OPTIONS, ModelOptions
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.scores import Scores
 from vcrt.protocol.search import read_search
-from vcrt.records.dataset import Dataset
+from vcrt.records.dataset import Dataset, open_dataset
 from vcrt.records.stated import read_stated
-from vcrt.report import page
+from vcrt.report import explorer, page
 from vcrt.report.gather import gather
+from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE, neighbour
 from vcrt.storage import require_new
 from vcrt.training.frugality import LAVISH, Frugality
 
@@ -129,6 +130,39 @@ def write_report(
     if output is not None:
         require_new(Path(output), RunError)
     return page.write_report(gather(opened), Path(output or opened.path / "report"))
+
+
+def write_explorer(
+    dataset: Dataset | str | Path,
+    output: str | Path = EXPLORER_FILE,
+    *,
+    experiment: Experiment | str | Path | None = None,
+    runs: Sequence[str] = (),
+    episodes: Sequence[str] = (),
+    per_schema: int | None = None,
+    environments: Environments | None = None,
+    progress: Progress = SILENT,
+) -> Path:
+    """Write a self-contained page to look at a dataset's episodes, and return its path: ``vcrt explore``.
+
+    With an ``experiment`` on the dataset it has the exact probability of every order before training and after each
+    kept update of ``runs`` (METHOD/HELD-OUT/SEED; by default the first seed of each method and fold). What a run holds
+    out is scored only after the evaluation. ``episodes`` are names; without them, the page has the first
+    ``per_schema`` (8) of each schema. Raises as :func:`vcrt.report.explorer.write_explorer`.
+    """
+    path = Path(output)
+    explorer.write_explorer(
+        dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset)),
+        path,
+        experiment=None if experiment is None else _opened(experiment),
+        runs=runs,
+        episodes=episodes,
+        per_schema=per_schema,
+        report=neighbour(path.parent, REPORT_FILE),
+        factories=environments,
+        progress=progress,
+    )
+    return path
 
 
 def trained_policy(

@@ -24,7 +24,11 @@ from vcrt.certification.certificates import (
     certificates,
 )
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
-from vcrt.cli.certificate_words import (
+from vcrt.environments.contract import Operation
+from vcrt.hashing import Json, canonical_json
+from vcrt.records.certificate import in_words
+from vcrt.records.examination import Examined
+from vcrt.report.certificate_words import (
     EXCLUSIONS,
     explanations,
     order_groups,
@@ -34,10 +38,6 @@ from vcrt.cli.certificate_words import (
     relation_text,
     short_hash,
 )
-from vcrt.environments.contract import Operation
-from vcrt.hashing import Json, canonical_json
-from vcrt.records.certificate import in_words
-from vcrt.records.examination import Examined
 from vcrt.report.wording import counted, printable
 
 #: Characters that are printed of each value in the initial state.

@@ -60,6 +60,7 @@ CHAPTERS: dict[str, dict[str, Command]] = {
     "results": {
         "evaluate": Command(running_commands.evaluate, "open the held-out environments, once"),
         "report": Command(result_commands.report, "tables, figures and one HTML page"),
+        "explore": Command(result_commands.explore, "a page of episodes, orders and probabilities"),
         "decide": Command(result_commands.decide, "ask a trained run for the order of your steps"),
         "export-model": Command(
             result_commands.export_model, "a trained run as PEFT or model folder"

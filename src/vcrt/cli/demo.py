@@ -20,6 +20,8 @@ from vcrt.protocol.planned_training import train
 from vcrt.protocol.planning import frozen_plan
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.freezing import make_dataset
+from vcrt.report.explorer import write_explorer
+from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE
 from vcrt.storage import make_directory
 from vcrt.training.run import RunConfig
 
@@ -59,6 +61,10 @@ def run_demo(
         experiment = create_experiment(plan, experiment_path)
         train(experiment, jobs=jobs, progress=progress)
         evaluate(experiment, jobs=jobs, progress=progress)
+        explorer = folder / "report" / EXPLORER_FILE
+        write_explorer(
+            dataset, explorer, experiment=experiment, report=REPORT_FILE, progress=progress
+        )
     print_report(console, experiment, folder / "report")
     vcrt = _command()
     lines = (
@@ -67,7 +73,8 @@ def run_demo(
         f"root hash  {dataset.manifest.root_hash}",
         f"dataset    {dataset_path}",
         f"experiment {experiment_path}",
-        f"report     {folder / 'report' / 'report.html'}",
+        f"report     {folder / 'report' / REPORT_FILE}",
+        f"explorer   {explorer}",
         "",
         "try next:",
         f"  {vcrt} verify {dataset_path}",

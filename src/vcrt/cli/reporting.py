@@ -15,6 +15,7 @@ from vcrt.report.analysis import analyse
 from vcrt.report.assembly import SHOWN, report_tables, result_tables
 from vcrt.report.gather import gather
 from vcrt.report.latex import to_latex
+from vcrt.report.neighbours import EXPLORER_FILE, neighbour
 from vcrt.report.page import write_report
 from vcrt.report.summary import sentences
 from vcrt.report.table import Table, only_aside, to_csv, to_rich, to_text, without_aside
@@ -25,8 +26,12 @@ FORMS: Mapping[str, Callable[[Table], str]] = {"text": to_text, "csv": to_csv, "
 
 
 def print_report(console: Console, experiment: Experiment, directory: Path) -> None:
-    """Write the report of an evaluated experiment to ``directory`` and print its result."""
+    """Write the report of an evaluated experiment to ``directory`` and print its result.
+
+    It links to an explorer that lies there.
+    """
     contents = gather(experiment)
+    contents = replace(contents, explorer=neighbour(directory, EXPLORER_FILE))
     analysis = analyse(contents)
     written = write_report(contents, directory, analysis)
     console.print(task_text(contents), highlight=False, markup=False)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from vcrt.cli.options import ExperimentPath, plain_console
+from vcrt.cli.options import DatasetPath, ExperimentPath, plain_console
 from vcrt.errors import RunError, VcrtError
 
 
@@ -49,6 +49,54 @@ def report(
         print_one_table(plain_console(), open_experiment(experiment), table, form)
     else:
         print_report(plain_console(), open_experiment(experiment), output or experiment / "report")
+
+
+def explore(
+    dataset: DatasetPath,
+    episode: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    experiment: Path | None = None,
+    run: tuple[str, ...] = (),
+    output: Path = Path("explorer.html"),
+    episodes: int | None = None,
+) -> None:
+    """Write one self-contained page to look at episodes: steps, relations, evidence, and all orders as a solid.
+
+    With an experiment on the dataset, also the exact probability of each order before training and after every kept
+    update. What a run holds out is scored only after `vcrt evaluate`.
+
+    Example: vcrt explore runs/data --experiment runs/experiment --output runs/explorer.html
+
+    Args:
+        dataset: A dataset made by `vcrt certify`.
+        episode: Episodes to show, by name; without names, the first of each schema.
+        experiment: An experiment with finished runs.
+        run: Runs as METHOD/HELD-OUT/SEED; by default the first seed of each method and held-out environment.
+        output: The page; an earlier one is replaced.
+        episodes: How many episodes of each schema; 8 by default, and as many as stay under 5 MB.
+    """
+    if episodes is not None and episodes < 1:
+        raise VcrtError("too small a number", found=f"--episodes {episodes}", expected="at least 1")
+    if episodes is not None and episode:
+        raise VcrtError(
+            "which episodes?",
+            found="names and --episodes",
+            expected="names, or a number of each schema",
+        )
+    if run and experiment is None:
+        raise VcrtError(
+            "a run of which experiment?", found="--run", expected="--run with --experiment"
+        )
+    from vcrt.cli.exploring import explore_dataset
+
+    explore_dataset(
+        plain_console(),
+        dataset,
+        output,
+        experiment=experiment,
+        runs=run,
+        episodes=episode,
+        per_schema=episodes,
+    )
 
 
 def decide(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from rich.console import Console
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.cli.certificate_view import View, print_view
-from vcrt.environments.contract import Environment, Operation
 from vcrt.errors import DatasetError, UnknownNameError, VcrtError
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import document_text, read_certificate
@@ -20,6 +19,7 @@ from vcrt.records.dataset import Dataset, open_dataset, read_audit
 from vcrt.records.examination import (
     CertificateCheck,
     Examined,
+    description_of,
     examine,
     factory_of,
     from_certified,
@@ -58,7 +58,7 @@ def show_episode(
         console,
         View(
             examined=examined,
-            describe=_describe(environment, name),
+            describe=description_of(environment, name),
             origin=origin,
             only_pair=None if pair is None else (min(pair), max(pair)),
         ),
@@ -160,20 +160,3 @@ def _find_sealed(name: str, dataset: Dataset) -> tuple[Examined, str]:
         from_certified(certified_from_row(rows[name], preset), preset),
         f"sealed in {dataset.path}, root hash {dataset.manifest.root_hash}",
     )
-
-
-def _describe(environment: Environment, name: str) -> Callable[[Operation], str]:
-    """The environment's description of a step, for steps that may come from a file that anyone wrote."""
-
-    def describe(operation: Operation) -> str:
-        try:
-            return environment.describe(operation)
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-            raise DatasetError(
-                "the environment cannot read a step",
-                where=f"{name}, step {operation.signature!r}",
-                found=f"{type(error).__name__}: {error}",
-                expected=f"a step of environment {environment.name!r}",
-            ) from error
-
-    return describe

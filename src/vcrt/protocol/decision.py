@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import factorial
 
 import torch
@@ -139,6 +139,23 @@ def load_policy(experiment: Experiment, run: PlannedRun, *, update: int | None =
     )
 
 
+def policies_over_training(experiment: Experiment, run: PlannedRun) -> Iterator[Policy]:
+    """The frozen backbone as the run asks it, and then the run after each of its kept updates.
+
+    One model is loaded and changed in place, so each policy is to be asked before the next is taken. Raises as
+    :func:`load_policy`.
+    """
+    plan = experiment.plan
+    directory, digests = experiment.run_directory(run), recorded_checkpoints(experiment, run)
+    frozen = frozen_policy(experiment, run)
+    yield frozen
+    model = start(plan.config_of(run), frozen.backbone, seed=plan.run_seed(run.seed)).model
+    for update, digest in sorted(digests.items()):
+        path = checkpoint_path(directory, update)
+        load_weights(model, path, identity=plan.identity(run), expected_digest=digest)
+        yield replace(frozen, model=model, run=run.name, update=update, checkpoint=digest)
+
+
 def frozen_policy(experiment: Experiment, run: PlannedRun | None = None) -> Policy:
     """The backbone alone, asked as the run's method asks it; by default through pointers on sorted records."""
     plan = experiment.plan
@@ -168,7 +185,7 @@ def decide(
     interface = policy.method.interface
     longest = len(prompt.token_ids) + tree_depth(prompt.num_operations, interface)
     backend = choose_backend(policy.model, policy.backend, longest=longest)
-    with _one_thread(policy.model):
+    with one_thread(policy.model):
         small = _prompt(policy, _first_slots(shown.record, _CHECKED), seed)
         self_check(policy.model, [small], interface=interface, backend=backend, gradients=False)
         if prompt.num_operations > _CHECKED:
@@ -221,7 +238,7 @@ def _first_slots(record: PolicyRecord, count: int) -> PolicyRecord:
 
 
 @contextmanager
-def _one_thread(model: CausalModel) -> Iterator[None]:
+def one_thread(model: CausalModel) -> Iterator[None]:
     """One thread for a small model, whose last bits are then the same on every call; restores the number."""
     before = torch.get_num_threads()
     is_small = sum(parameter.numel() for parameter in model.parameters()) < 10**7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,15 +50,21 @@ def source_split(
     training: list[Item] = []
     retention: list[Item] = []
     for items in environments:
-        sources = sorted({item.source for item in items})
-        wanted = retention_share * len(items)
-        set_aside: set[str] = set()
-        num_items = 0
-        for index in generator(seed, "retention", *sources).permutation(len(sources)):
-            if num_items >= wanted:
-                break
-            set_aside.add(sources[index])
-            num_items += sum(item.source == sources[index] for item in items)
-        training.extend(item for item in items if item.source not in set_aside)
-        retention.extend(item for item in items if item.source in set_aside)
+        aside = set_aside([item.source for item in items], retention_share, seed)
+        training.extend(item for item in items if item.source not in aside)
+        retention.extend(item for item in items if item.source in aside)
     return SourceSplit(tuple(training), tuple(retention))
+
+
+def set_aside(source_of_item: Sequence[str], retention_share: float, seed: int) -> frozenset[str]:
+    """The sources of one environment that training never sees, given the source of each of its items."""
+    sources, num_items_of = sorted(set(source_of_item)), Counter(source_of_item)
+    wanted = retention_share * len(source_of_item)
+    aside: set[str] = set()
+    num_items = 0
+    for index in generator(seed, "retention", *sources).permutation(len(sources)):
+        if num_items >= wanted:
+            break
+        aside.add(sources[index])
+        num_items += num_items_of[sources[index]]
+    return frozenset(aside)

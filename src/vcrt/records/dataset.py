@@ -289,15 +289,20 @@ class Item:
     source: str
 
 
-def load_items(dataset: Dataset, environment: str) -> list[Item]:
+def load_items(
+    dataset: Dataset, environment: str, *, only: Collection[str] | None = None
+) -> list[Item]:
     """The supervised records of one environment, in the dataset's order. Opens no other environment's files.
 
-    Relations and orbits are derived again from the sealed replays, never taken as text.
+    Relations and orbits are derived again from the sealed replays, never taken as text. With ``only``, those of the
+    episodes of these names alone.
     """
     records = read_policy_records(dataset, environment)
     preset = dataset.manifest.preset
     items = []
     for row in read_audit(dataset, environment):
+        if only is not None and row["episode_id"] not in only:
+            continue
         certified = certified_from_row(row, preset)
         anonymised = anonymise(certified, dataset.manifest.seed, dataset.manifest.record_form)
         if records.get(anonymised.record.record_id) != anonymised.record:

@@ -5,7 +5,7 @@ Every replay is made in a fresh process. Not covered: whole datasets (see :mod:`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, cer
 from vcrt.certification.evidence import Evidence
 from vcrt.certification.replay import EpisodeReplays
 from vcrt.certification.shards import EnvironmentFactory, evidence_again
-from vcrt.environments.contract import Environment, Episode, Versions
+from vcrt.environments.contract import Environment, Episode, Operation, Versions
 from vcrt.environments.registry import Registered
 from vcrt.errors import (
     DatasetError,
@@ -65,6 +65,26 @@ def factory_of(
 ) -> EnvironmentFactory:
     """How an environment is made: as ``factories`` says, else from the registry."""
     return (factories or {}).get(name, Registered(name))
+
+
+def description_of(environment: Environment, name: str) -> Callable[[Operation], str]:
+    """The environment's description of a step, for steps that may come from a file that anyone wrote.
+
+    It raises :class:`DatasetError`, naming the episode ``name``, for a step that the environment cannot read.
+    """
+
+    def describe(operation: Operation) -> str:
+        try:
+            return environment.describe(operation)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+            raise DatasetError(
+                "the environment cannot read a step",
+                where=f"{name}, step {operation.signature!r}",
+                found=f"{type(error).__name__}: {error}",
+                expected=f"a step of environment {environment.name!r}",
+            ) from error
+
+    return describe
 
 
 def from_certified(certified: CertifiedEpisode, preset: Preset) -> Examined:

@@ -86,6 +86,8 @@ class ReportContents:
     num_sources: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
     num_resamples: int = 10_000
+    #: The address of the explorer, if one lies beside the report.
+    explorer: str | None = None
 
     def __post_init__(self) -> None:
         if not self.runs:

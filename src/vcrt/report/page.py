@@ -27,6 +27,7 @@ from vcrt.report.drawing import to_svg
 from vcrt.report.estimates import Estimate
 from vcrt.report.figures import difference_figure, pass_rate_figure, retention_figure
 from vcrt.report.latex import to_document, to_latex
+from vcrt.report.neighbours import REPORT_FILE
 from vcrt.report.paper_figures import to_files
 from vcrt.report.provenance import CLOCKS
 from vcrt.report.summary import sentences, verdict
@@ -96,7 +97,7 @@ def write_report(
     if paper_figures:
         drawn = to_files(figures.for_a_paper)
         written |= {f"{FIGURES}/{name}": data for name, data in drawn.items()}
-    written["report.html"] = render_page(contents, analysis, tables, figures).encode("utf-8")
+    written[REPORT_FILE] = render_page(contents, analysis, tables, figures).encode("utf-8")
     make_directory(directory / FIGURES if paper_figures else directory)
     for name, data in written.items():
         write_file(directory / name, data)

@@ -1,6 +1,6 @@
 """What an episode's certificates mean, in plain words: relations, orders, pairs, exclusions.
 
-Pure text; how it is laid out is the affair of :mod:`vcrt.cli.certificate_view`.
+Pure text; how it is laid out is the affair of :mod:`vcrt.cli.certificate_view` and :mod:`vcrt.report.explorer`.
 """
 
 from __future__ import annotations
