@@ -59,9 +59,9 @@ def certify(
     """
     from vcrt.api.certifying import certify as certified
     from vcrt.cli.counts import dataset_document, print_counts
-    from vcrt.records.dataset import read_audit
     from vcrt.records.policy_view import MAX_DISTRACTORS
     from vcrt.records.record_form import RecordForm
+    from vcrt.records.sealing.leaves import first_leaf
 
     if episodes < 1:
         raise VcrtError("too few episodes", found=f"--episodes {episodes}", expected="at least 1")
@@ -95,7 +95,7 @@ def certify(
         highlight=False,
         soft_wrap=True,
     )
-    first = next(iter(read_audit(dataset, dataset.environments[0])))["episode_id"]
+    first = first_leaf(dataset.path).episode
     console.print(
         f"next: vcrt verify {output}\n      vcrt show {first} --dataset {output}",
         highlight=False,

@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
+from pathlib import Path
 
 from vcrt.certification.episodes import Preset
 from vcrt.documents import strict_json
 from vcrt.hashing import canonical_json, json_digest, sha256_hex
 from vcrt.records.certificate import FORMAT as CERTIFICATE_FORMAT
+from vcrt.records.manifest import LEAVES
 from vcrt.records.sealing.merkle import leaf_hash, root_of
 
 #: The columns of an audit row that a certificate's document takes over as they stand.
@@ -30,6 +32,10 @@ _DOCUMENT_COLUMNS = (
     "replays",
     "versions",
 )
+
+
+#: The most bytes of a line that are read at once.
+MAX_LINE = 2**16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +95,12 @@ def leaves_from_bytes(data: bytes) -> tuple[Leaf, ...]:
     if leaves_bytes(leaves) != data:
         raise ValueError(f"line {len(leaves)}: no line feed at its end")
     return tuple(leaves)
+
+
+def first_leaf(path: Path) -> Leaf:
+    """The first leaf of a dataset that was just frozen, without reading the others."""
+    with (path / LEAVES).open("rb") as file:
+        return leaf_from_line(file.readline(MAX_LINE).removesuffix(b"\n"), str(path / LEAVES))
 
 
 def leaf_from_line(line: bytes, where: str = "leaf") -> Leaf:
