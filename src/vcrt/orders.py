@@ -18,7 +18,11 @@ SwapCertified: TypeAlias = Callable[[Order, int, int], bool]
 
 
 def all_orders(num_operations: int) -> tuple[Order, ...]:
-    """All ``n!`` orders in lexicographic order; this is the column order of every ``[..., n!]`` array in vcrt."""
+    """All ``n!`` orders in lexicographic order; this is the column order of every ``[..., n!]`` array in vcrt.
+
+    >>> all_orders(3)[:3]
+    ((0, 1, 2), (0, 2, 1), (1, 0, 2))
+    """
     return tuple(permutations(range(num_operations)))
 
 
@@ -45,6 +49,9 @@ def linear_extensions(num_operations: int, precedence: Iterable[tuple[int, int]]
     """All orders in which ``a`` stands before ``b`` for each pair ``(a, b)``, in lexicographic order.
 
     The pairs need not be transitively closed. Raises ``ValueError`` if they contain a cycle or a foreign index.
+
+    >>> linear_extensions(3, [(0, 2)])
+    [(0, 1, 2), (0, 2, 1), (1, 0, 2)]
     """
     predecessors: list[set[int]] = [set() for _ in range(num_operations)]
     for before, after in precedence:

@@ -296,7 +296,13 @@ class PrefixState:
 
 
 class BatchEnvironment(Environment):
-    """The batch form: subclasses give ``replay``; single steps are derived from it by replaying the prefix."""
+    """The batch form: subclasses give ``replay``; single steps are derived from it by replaying the prefix.
+
+    It suits verifiers that are best asked many things at once, as Lean is. Its answers are :class:`Replay` objects:
+
+    >>> Replay(sequence=(0, 1), state_hashes=("a" * 64,), rejection=Rejected("no such name")).accepted
+    False
+    """
 
     def initial_state(self, episode: Episode) -> PrefixState:
         """The empty prefix."""

@@ -88,6 +88,15 @@ def greedy_orders(
     """The order that stepwise greedy decoding gives for each prompt; None if it is malformed (tokens only).
 
     Raises as :func:`score_orders`.
+
+    >>> import vcrt
+    >>> from vcrt.policy.backbone_card import one_anti_diamond_record
+    >>> from vcrt.randomness import generator
+    >>> backbone, draw = vcrt.load_backbone(), generator(0, "an example")
+    >>> record, required = one_anti_diamond_record("precedes", draw)
+    >>> prompt = backbone.encode(record, "sorted", draw)
+    >>> [sorted(order) for order in greedy_orders(backbone.model, [prompt], interface="pointers")]
+    [[0, 1, 2, 3]]
     """
     orders: list[Order | None] = []
     for start in range(0, len(prompts), batch_size):

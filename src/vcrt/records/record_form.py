@@ -26,7 +26,10 @@ class RecordForm(BaseModel):
 
     ``relations``: all directed relations, or only those that do not follow from the others (their transitive
     reduction). ``commutations``: whether the pairs that commute are stated. ``distractors``: how many relations among
-    operations that do not occur stand beside them.
+    operations that do not occur stand beside them. For ``vcrt.certify(..., form=...)``.
+
+    >>> RecordForm(relations="reduced", commutations="omitted", distractors=2).distractors
+    2
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

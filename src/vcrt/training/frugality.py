@@ -15,7 +15,11 @@ from vcrt.training.run import RunConfig
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frugality:
-    """How an update saves memory, for more computation."""
+    """How an update saves memory, for more computation. For ``vcrt.train(..., frugality=...)``.
+
+    >>> Frugality(prompts_at_a_time=1, gradient_checkpointing=True).record
+    {'prompts_at_a_time': 1, 'gradient_checkpointing': True}
+    """
 
     prompts_at_a_time: int | None = None
     """At most this many prompts are scored at a time by a process; all of its share without it."""
