@@ -168,6 +168,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_comes_to_the_same_dataset(tmp_path, root_hash):
     path = tmp_path / "data"
     script = tmp_path / "certify.py"

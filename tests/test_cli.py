@@ -116,6 +116,7 @@ def test_a_finished_experiment_is_not_trained_or_opened_again(evaluated, capsys)
     assert (experiment / "scores.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_second_opening_is_said_on_the_report(evaluated, capsys, tmp_path):
     experiment = tmp_path / "again"
     shutil.copytree(evaluated / "experiment", experiment)
@@ -141,6 +142,7 @@ def test_a_second_opening_is_said_on_the_report(evaluated, capsys, tmp_path):
     ).read_bytes()
 
 
+@pytest.mark.slow
 def test_openings_of_the_dataset_by_other_plans_are_said(evaluated, capsys, tmp_path):
     other = tmp_path / "other"
     options = ("--methods", "vcrt", "--runs", "1", "--updates", "2", "--held-out", "clrs")
