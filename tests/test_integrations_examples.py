@@ -113,9 +113,8 @@ def test_the_example_takes_a_chat_model(chat_model, tmp_path):
 @pytest.mark.slow
 def test_the_snippet_of_the_readme_runs(chat_model, tmp_path):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
     name = "Qwen/Qwen3.5-2B"
-    assert name in snippet
+    (snippet,) = (s for s in re.findall(r"```py\n(.*?)```", text, re.DOTALL) if name in s)
     # What differs from what a reader runs: a model that is here, three steps, and a toy in the place of Lean.
     snippet = snippet.replace(name, str(chat_model)).replace('"lean"', '"toy-b"')
     snippet = snippet.replace(
