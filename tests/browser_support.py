@@ -23,10 +23,11 @@ def opened(
 ) -> Iterator:
     """A page from the disk in a window of its own, and that it logged no error and asked the network for nothing."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="make test-browser installs it")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium: apt-get install chromium")
     said: list[str] = []
     with sync_api.sync_playwright() as playwright:
+        own = Path(playwright.chromium.executable_path)
+        if CHROMIUM is None and not own.exists() and "VCRT_BROWSER" not in os.environ:
+            pytest.skip("no Chromium: apt-get install chromium")
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(
             viewport={"width": size[0], "height": size[1]},

@@ -13,9 +13,9 @@ import toy_environment as toy
 import vcrt.cli.environments
 from vcrt.cli.environments import validate_environment
 from vcrt.environments.conformance import validate
-from vcrt.environments.contract import Accepted, Operation, Rejected
-from vcrt.environments.registry import environment_names, load_environment
-from vcrt.errors import UnknownNameError, VcrtError, VerifierFailure
+from vcrt.environments.contract import Accepted, Operation, Rejected, StepEnvironment
+from vcrt.environments.registry import environment_names, load_environment, make_environment
+from vcrt.errors import UnavailableError, UnknownNameError, VcrtError, VerifierFailure
 from vcrt.hashing import canonical_json, sha256_hex
 
 
@@ -258,7 +258,7 @@ def test_the_command_explains_each_failure(monkeypatch):
     assert "  to mend: either the operation does nothing here" in text
     assert "no_effect: step" in text
     assert "│ every step changes the state             │ 0 of 2 │ toy/needs, toy/overwrite" in text
-    assert f"{text.count('to mend:')} of 30 checks failed" in error
+    assert f"{text.count('to mend:')} of 32 checks failed" in error
 
 
 @pytest.mark.parametrize(
@@ -289,3 +289,43 @@ def test_each_environment_passes(name):
     assert [f for f in findings if not f.passed] == []
     relations = {schema.relation for schema in environment.schemas}
     assert relations >= {"precedes", "conflicts"}
+
+
+class _ReturnsDict(toy.ToyEnvironment):
+    def step(self, state, operation):
+        return {"next": state}
+
+
+class _Raises(toy.ToyEnvironment):
+    def step(self, state, operation):
+        return {}["missing"]
+
+
+class _Text(toy.ToyEnvironment):
+    def canonical(self, state):
+        return "no bytes"
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (_ReturnsDict, "found dict, expected Accepted(state) or Rejected(reason)"),
+        (_Raises, "KeyError: 'missing' (test_conformance.py:"),
+        (_Text, "found str, expected bytes"),
+    ],
+)
+def test_a_class_that_breaks_is_a_finding_and_no_traceback(broken, said):
+    failed = [finding for finding in validate(broken()) if not finding.passed]
+    assert {finding.check for finding in failed} == {"its methods answer"}
+    assert all(said in finding.problem for finding in failed)
+
+
+def test_a_class_that_cannot_be_made_is_named():
+    class Unfinished(StepEnvironment):
+        name, schemas = "unfinished", ()
+
+    with pytest.raises(UnavailableError, match="abstract methods") as raised:
+        make_environment("unfinished", Unfinished)
+    assert "every method of the contract" in raised.value.expected
+    with pytest.raises(UnavailableError, match="by an instance"):
+        make_environment("toy", toy.ToyEnvironment())

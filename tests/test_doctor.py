@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 from importlib import metadata
 
@@ -9,6 +10,7 @@ import pytest
 
 from test_cli import refused, run
 from vcrt.cli import doctor
+from vcrt.environments import registry
 from vcrt.errors import UnavailableError
 
 
@@ -60,15 +62,30 @@ def test_a_version_out_of_range_is_named(monkeypatch):
 
 @pytest.mark.parametrize("error", [UnavailableError("no verifier", remedy="install it"), OSError()])
 def test_an_environment_that_breaks_keeps_nothing_else_from_being_looked_at(monkeypatch, error):
-    real = doctor.load_environment
+    real = registry.load_environment
 
     def load(name):
         if name == "clrs":
             raise error
         return real(name)
 
-    monkeypatch.setattr(doctor, "load_environment", load)
+    monkeypatch.setattr(registry, "load_environment", load)
     found = {one.subject: one for one in doctor.diagnose()}
     assert found["clrs"].status == "broken"
     assert found["clrs"].remedy
+    assert found["proofwriter"].status == "ok"
+
+
+@pytest.mark.parametrize("package", ["torch", "packaging"])
+def test_a_package_that_breaks_when_imported_is_a_finding(monkeypatch, package):
+    real = builtins.__import__
+
+    def breaks(name, *rest):
+        if name.partition(".")[0] == package:
+            raise OSError(f"lib{package}.so: cannot open shared object file")
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", breaks)
+    found = {one.subject: one for one in doctor.diagnose()}
+    assert "broken" in {one.status for one in found.values()}
     assert found["proofwriter"].status == "ok"

@@ -197,7 +197,7 @@ def test_the_page_says_how_many_of_how_many_and_whether_they_were_verified(lines
 
 
 def test_no_more_episodes_than_there_is_room_for(lines, monkeypatch):
-    monkeypatch.setattr(gathering, "ROOM", 12_000)
+    monkeypatch.setattr(gathering, "ROOM", 17_000)
     contents = gather_explorer(lines[0], factories=lines[1])
     assert len(contents.episodes) == 2
     assert any("no room for 1 more episode" in note for note in contents.notes)

@@ -60,8 +60,13 @@ def test_every_public_name_is_documented(name):
     assert not text.startswith(f"{name}("), "a generated docstring"
 
 
-#: What runs in CI as it stands: these, and the documentation's own code.
-EXECUTED = [ROOT / "README.md", *ROOT.glob("examples/**/*.py"), *ROOT.glob("docs/**/*.md")]
+#: What runs in CI as it stands: examples, the code cells of the documentation, and Python that is tested in pages.
+BLOCKS = re.compile(
+    r"^```+\{?(?:code-cell|python|code-block\} python)\b.*?\n(.*?)^```", re.DOTALL | re.MULTILINE
+)
+PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+EXECUTED = [path.read_text(encoding="utf-8") for path in ROOT.glob("examples/**/*.py")]
+EXECUTED += [block for path in PAGES for block in BLOCKS.findall(path.read_text(encoding="utf-8"))]
 #: What functions return; nobody makes one.
 RETURNED = {"Dataset", "Experiment", "Item", "CertifiedEpisode", "Exclusion", "Environment"}
 
@@ -75,7 +80,7 @@ def test_every_public_name_has_an_example_that_runs(name):
     examples = [test for test in found if test.examples]
     for test in examples:
         assert doctest.DocTestRunner().run(test).failed == 0
-    code = "\n".join(path.read_text(encoding="utf-8") for path in EXECUTED)
+    code = "\n".join(EXECUTED)
     assert examples or re.search(rf"\bvcrt\.{name}\b|import [^\n]*\b{name}\b", code)
 
 

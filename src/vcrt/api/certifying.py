@@ -11,8 +11,8 @@ from vcrt.certification.episodes import CertifiedEpisode, Exclusion, preset_name
 from vcrt.certification.schema_names import select_schemas
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.environments.contract import Environment, Episode
-from vcrt.environments.registry import load_environment
-from vcrt.errors import VcrtError
+from vcrt.environments.registry import load_environment, make_environment
+from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
 from vcrt.records.agreement import verify_agreement
@@ -35,7 +35,14 @@ def certify_episode(
     ``environment`` is a registered name, or the class of an environment. An :class:`Exclusion` has a ``kind`` and a
     ``detail``; it is an answer, not an error. Raises :class:`vcrt.errors.VerifierFailure` if the verifier breaks twice.
     """
+    if not isinstance(episode, Episode):
+        raise MalformedInputError(
+            "that is no episode",
+            found=repr(episode)[:200],
+            expected="what `sample` of an environment gives: load_environment(NAME).sample(SCHEMA, seed=SEED)",
+        )
     factory = factory_of(environment) if isinstance(environment, str) else environment
+    make_environment(episode.environment, factory)
     return examine(factory, episode, preset_named(preset)).outcome
 
 
@@ -64,12 +71,11 @@ def certify(
         raise VcrtError("too few episodes", found=f"{episodes} episodes", expected="at least 1")
 
     def load(name: str) -> Environment:
-        return (
-            environments[name]()
-            if environments and name in environments
-            else load_environment(name)
-        )
+        if environments and name in environments:
+            return make_environment(name, environments[name])
+        return load_environment(name)
 
+    schemas = (schemas,) if isinstance(schemas, str) else schemas
     config = sampled(
         select_schemas(schemas, preset, load=load), episodes, seed=seed, preset=preset_named(preset)
     )

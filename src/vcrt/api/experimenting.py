@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vcrt.api.certifying import Environments, num_jobs
-from vcrt.errors import RunError, VcrtError
+from vcrt.errors import MalformedInputError, RunError, VcrtError
 from vcrt.hashing import Json
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol import decision, evaluation, planned_training
@@ -45,6 +46,7 @@ def plan(
     runs of each method and fold, ``checkpoints`` the updates after which a run is kept. Raises
     :class:`vcrt.errors.VcrtError` if ``output`` exists or the dataset was not verified.
     """
+    methods, held_out = _names(methods), _names(held_out)
     found = None if search is None else read_search(Path(search))
     if found is not None and model.learning_rate is not None:
         raise VcrtError(
@@ -129,7 +131,9 @@ def write_report(
     opened = _opened(experiment)
     if output is not None:
         require_new(Path(output), RunError)
-    return page.write_report(gather(opened), Path(output or opened.path / "report"))
+    directory = Path(output or opened.path / "report")
+    contents = replace(gather(opened), explorer=neighbour(directory, EXPLORER_FILE))
+    return page.write_report(contents, directory)
 
 
 def write_explorer(
@@ -175,10 +179,17 @@ def trained_policy(
     """The policy of a finished run, to be asked by :func:`decide`; ``frozen`` for the backbone as it was before.
 
     ``run`` is METHOD/HELD-OUT/SEED; without one it is the only run, or the only one of ``vcrt``. ``update`` chooses a
-    checkpoint; the last one by default. Raises :class:`vcrt.errors.RunError` and
+    checkpoint; the last one by default. Nothing is recorded: what you ask about a held-out environment before
+    :func:`evaluate` is between you and your conscience. Raises :class:`vcrt.errors.RunError` and
     :class:`vcrt.errors.UnknownNameError`.
     """
     opened = _opened(experiment)
+    if frozen and update is not None:
+        raise VcrtError(
+            "the frozen backbone has no updates",
+            found=f"frozen and update {update}",
+            expected="one of them",
+        )
     if frozen:
         return frozen_policy(opened, None if run is None else chosen_run(opened.plan, run))
     return load_policy(opened, chosen_run(opened.plan, run), update=update)
@@ -191,8 +202,17 @@ def decide(policy: Policy, record: Mapping[str, Json], *, seed: int = 0) -> Deci
     and ``vcrt lift lean --json`` print. Orders in the answer are places in ``operations``. Raises
     :class:`vcrt.errors.MalformedInputError` for a record of another form.
     """
-    stated = read_stated(json.dumps(record).encode(), "the record")
+    try:
+        text = json.dumps(dict(record))
+    except (TypeError, ValueError) as error:
+        raise MalformedInputError("the record is no JSON", found=str(error)) from error
+    stated = read_stated(text.encode(), "the record")
     return decision.decide(policy, stated, seed=seed)
+
+
+def _names(given: Sequence[str] | str | None) -> Sequence[str] | None:
+    """A single name is a sequence of one, not of letters."""
+    return (given,) if isinstance(given, str) else given
 
 
 def _opened(experiment: Experiment | str | Path) -> Experiment:

@@ -14,15 +14,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from packaging.requirements import Requirement
 from rich.console import Console
 
 from vcrt import __version__
-from vcrt.environments.registry import environment_names, load_environment
+from vcrt.environments import registry
 from vcrt.errors import UnavailableError, VcrtError
-from vcrt.report.wording import counted, printable
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 #: ``absent`` is what only some uses need, ``broken`` what keeps something that was asked for from working.
 Status = Literal["ok", "absent", "broken"]
@@ -48,7 +49,7 @@ def diagnose() -> list[Finding]:
         _system(),
         *_attempt("packages", _required),
         *_attempt("PyTorch", _devices),
-        *(finding for name in environment_names() for finding in _environment(name)),
+        *(finding for name in registry.environment_names() for finding in _environment(name)),
         *_attempt("backbone", _backbone),
         *_attempt("extras", _extras),
     ]
@@ -64,17 +65,22 @@ def run_doctor(console: Console, *, as_json: bool) -> None:
         width = max(len(finding.subject) for finding in findings)
         for finding in findings:
             line = f"{MARKS[finding.status]:<7}{finding.subject:<{width}}  {finding.found}"
-            console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
+            console.print(_printable(line), highlight=False, markup=False, soft_wrap=True)
             if finding.remedy:
                 mend = f"{'':<{width + 9}}to mend: {finding.remedy}"
-                console.print(printable(mend), highlight=False, markup=False, soft_wrap=True)
+                console.print(_printable(mend), highlight=False, markup=False, soft_wrap=True)
     broken = [finding.subject for finding in findings if finding.status == "broken"]
     if broken:
         raise UnavailableError(
-            f"{counted(len(broken), 'thing')} that vcrt needs cannot be used",
+            "something that vcrt needs cannot be used",
             found=", ".join(broken),
             remedy="see the lines above that say how",
         )
+
+
+def _printable(text: str) -> str:
+    """Without characters that do something to a terminal."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 def _attempt(subject: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:
@@ -83,7 +89,8 @@ def _attempt(subject: str, check: Callable[[], Iterator[Finding]]) -> list[Findi
     except VcrtError as error:
         found = "; ".join(filter(None, (error.what, error.found)))
         return [Finding(subject=subject, found=found, status="broken", remedy=error.remedy)]
-    except ImportError as error:
+    # Whatever a broken installation raises: the rest is still to be looked at.
+    except Exception as error:
         return [
             Finding(
                 subject=subject,
@@ -101,11 +108,13 @@ def _system() -> Finding:
     return Finding(
         subject="vcrt",
         found=f"{__version__}, Python {platform.python_version()} ({sys.executable}), {platform.system()} "
-        f"{platform.machine()}, {counted(cores, 'core')}, {memory:.0f} GiB of memory, {free:.0f} GiB free here",
+        f"{platform.machine()}, {cores} cores, {memory:.0f} GiB of memory, {free:.0f} GiB free here",
     )
 
 
 def _requirements() -> list[Requirement]:
+    from packaging.requirements import Requirement
+
     return [Requirement(line) for line in metadata.requires("vcrt") or ()]
 
 
@@ -141,7 +150,7 @@ def _devices() -> Iterator[Finding]:
 
 def _environment(name: str) -> Iterator[Finding]:
     try:
-        environment = load_environment(name)
+        environment = registry.load_environment(name)
         verifier, guards = environment.versions().verifier, environment.guards()
     except VcrtError as error:
         found = "; ".join(filter(None, (error.what, error.found)))

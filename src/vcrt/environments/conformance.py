@@ -7,8 +7,12 @@ and what only differs between processes, which certification finds by replaying 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
 
 from vcrt.environments.conformance_checks import (
     CHECKS,
@@ -19,7 +23,13 @@ from vcrt.environments.conformance_checks import (
     sequences,
 )
 from vcrt.environments.contract import Environment, Replay, ReplayRequest
-from vcrt.errors import VerifierFailure
+from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
+
+Result = TypeVar("Result")
+#: The first check of a schema: nothing else can be looked at without answers.
+ANSWERS = "its methods answer"
+#: Where vcrt's own code lies: what breaks there was handed over by the environment.
+PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +53,39 @@ class Finding:
 def validate(environment: Environment, seeds: Iterable[int] = range(3)) -> list[Finding]:
     """Run every check on every schema; raises what the environment raises if a part of it is missing or breaks."""
     seeds = tuple(seeds)
-    findings = [Finding(STABLE, environment.name, _stable(environment), REMEDIES[STABLE])]
+    problem, _ = _attempted(partial(_stable, environment))
+    findings = [Finding(STABLE, environment.name, problem, REMEDIES[STABLE])]
     for schema in environment.schemas:
         subject = f"{environment.name}/{schema.name}"
-        problem = _sampling(environment, schema.name, seeds)
+        problem, _ = _attempted(partial(_sampling, environment, schema.name, seeds))
         findings.append(Finding(SAMPLING, subject, problem, REMEDIES[SAMPLING]))
-        sample = take_sample(environment, schema.name, seeds)
-        findings += [
-            Finding(name, subject, check(environment, sample), REMEDIES[name])
-            for name, check in CHECKS.items()
-        ]
+        problem, sample = _attempted(partial(take_sample, environment, schema.name, seeds))
+        findings.append(Finding(ANSWERS, subject, problem, "mend what its message says"))
+        if sample is None:
+            continue
+        for name, check in CHECKS.items():
+            problem, _ = _attempted(partial(check, environment, sample))
+            findings.append(Finding(name, subject, problem, REMEDIES[name]))
     return findings
+
+
+def _attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
+    """What broke, in words and with the line of the environment's own code, or what came of it.
+
+    A verifier that is missing or fails is no matter of conformance, and goes on as the error that it is.
+    """
+    try:
+        result = work()
+    except (UnavailableError, VerifierFailure):
+        raise
+    except VcrtError as error:
+        return f"{error.what}: found {error.found}, expected {error.expected}", None
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [f for f in frames if not Path(f.filename).is_relative_to(PACKAGE)] or frames
+        place = f"{Path(theirs[-1].filename).name}:{theirs[-1].lineno}, in {theirs[-1].name}"
+        return f"{type(error).__name__}: {error} ({place})", None
+    return (result, result) if isinstance(result, str) else (None, result)
 
 
 def take_sample(environment: Environment, schema: str, seeds: Sequence[int]) -> Sample:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 
-from vcrt.errors import UnknownNameError
+from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import Json, json_digest, sha256_hex
 
 State = TypeVar("State")
@@ -276,14 +276,30 @@ class StepEnvironment(Environment, Generic[State]):
 
     def _replay_one(self, request: ReplayRequest) -> Replay:
         state = self.initial_state(request.episode)
-        hashes = [sha256_hex(self.canonical(state))]
+        hashes = [self._hash(state)]
         for index in request.sequence:
             transition = self.step(state, request.episode.operations[index])
             if isinstance(transition, Rejected):
                 return Replay(request.sequence, tuple(hashes), transition)
+            if not isinstance(transition, Accepted):
+                raise self._wrong("step", transition, "Accepted(state) or Rejected(reason)")
             state = transition.state
-            hashes.append(sha256_hex(self.canonical(state)))
+            hashes.append(self._hash(state))
         return Replay(request.sequence, tuple(hashes))
+
+    def _hash(self, state: State) -> str:
+        form = self.canonical(state)
+        if not isinstance(form, bytes):
+            raise self._wrong("canonical", form, "bytes, as text.encode() gives")
+        return sha256_hex(form)
+
+    def _wrong(self, method: str, given: object, expected: str) -> MalformedInputError:
+        return MalformedInputError(
+            f"{method} gave something else than it must",
+            where=f"{type(self).__module__}.{type(self).__qualname__}.{method}",
+            found=f"{type(given).__name__}",
+            expected=expected,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 
 from vcrt.environments.contract import Environment
-from vcrt.errors import UnavailableError, UnknownNameError
+from vcrt.errors import UnavailableError, UnknownNameError, VcrtError
 
 GROUP = "vcrt.environments"
 
@@ -34,24 +36,49 @@ def load_environment(name: str) -> Environment:
     """
     for point in entry_points(group=GROUP):
         if point.name == name:
-            try:
-                made = point.load()()
-            except (ImportError, AttributeError) as error:
-                raise UnavailableError(
-                    f"environment {name!r} cannot be loaded",
-                    where=f"entry point {point.value!r} of group {GROUP!r}",
-                    found=f"{type(error).__name__}: {error}",
-                    remedy="mend or uninstall its package, or name other environments",
-                ) from error
-            if not isinstance(made, Environment):
-                raise UnavailableError(
-                    f"the plug-in for environment {name!r} is not an Environment",
-                    where=f"entry point {point.value!r} of group {GROUP!r}",
-                    found=type(made).__name__,
-                    expected="a callable without arguments that returns a vcrt.environments.contract.Environment",
-                )
-            return made
+            where = f"entry point {point.value!r} of group {GROUP!r}"
+            return make_environment(name, partial(_loaded, point), where)
     raise UnknownNameError.of("environment", name, environment_names())
+
+
+def _loaded(point: EntryPoint) -> object:
+    return point.load()()
+
+
+def make_environment(
+    name: str, factory: Callable[[], object], where: str | None = None
+) -> Environment:
+    """What a class, or another callable without arguments, makes; raises :class:`UnavailableError` if it does not.
+
+    Whatever somebody's class raises is named here, but for errors that are named already.
+    """
+    if isinstance(factory, Environment):
+        raise UnavailableError(
+            f"environment {name!r} is given by an instance",
+            where=where,
+            found=f"an object of {type(factory).__name__}",
+            expected="its class: processes make environments of their own",
+        )
+    try:
+        made = factory()
+    except VcrtError:
+        raise
+    except Exception as error:
+        raise UnavailableError(
+            f"environment {name!r} cannot be loaded",
+            where=where,
+            found=f"{type(error).__name__}: {error}",
+            expected="a class that can be made without arguments, with every method of the contract",
+            remedy="mend or uninstall its package, or name other environments",
+        ) from error
+    if not isinstance(made, Environment):
+        raise UnavailableError(
+            f"the plug-in for environment {name!r} is not an Environment",
+            where=where,
+            found=type(made).__name__,
+            expected="a callable without arguments that returns a vcrt.environments.contract.Environment",
+        )
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,8 +162,12 @@ def _check(
 
 def _score_job(job: _ScoreJob) -> dict[int, FoldPasses]:
     """The passes after each scheduled update of a run, or those of the frozen backbone as update 0."""
-    fewer = max(job.prompts_at_a_time // 4, 1)
-    remedy = f"go on under the same opening with `vcrt evaluate {job.path} --jobs 1 --prompts-at-a-time {fewer}`"
+    again = f"vcrt evaluate {job.path} --jobs 1"
+    if job.prompts_at_a_time > 1:
+        again += f" --prompts-at-a-time {max(job.prompts_at_a_time // 4, 1)}"
+    remedy = (
+        f"go on under the same opening with `{again}`, on a device with more free memory if need be"
+    )
     with naming_out_of_memory(f"{job.run.name if job.run else 'the frozen backbone'}", remedy):
         return _scored(job)
 

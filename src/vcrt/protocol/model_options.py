@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from vcrt.errors import VcrtError
+from vcrt.errors import UnknownNameError, VcrtError
 
 if TYPE_CHECKING:
     from vcrt.policy.reference import BackboneReference
@@ -14,16 +14,23 @@ if TYPE_CHECKING:
     from vcrt.training.run import RunConfig
 
 Value = TypeVar("Value")
+#: What the options of a few words may be.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "dtype": ("float32", "bfloat16"),
+    "prompt_style": ("plain", "chat"),
+    "preset": ("qwen3.5-2b", "granite-4.1-3b"),
+    "scoring": ("auto", "tree", "fork", "naive"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """Which model is trained, and how; what is not given comes from the preset, if there is one."""
 
-    backbone: str | None = None
+    backbone: str | Path | None = None
     """The model: `embedded` (the default), a folder of a causal language model, or a hub name as OWNER/MODEL, which is
     read from the local hub cache. Language models must be locked first: see `vcrt backbone --help`."""
-    lock: Path | None = None
+    lock: str | Path | None = None
     """The backbone's lock file; by default vcrt-lock.json in its folder. A hub name needs one."""
     dtype: Literal["float32", "bfloat16"] | None = None
     """Number format of the backbone's weights; float32 by default. Adapters are in float32."""
@@ -49,12 +56,18 @@ class ModelOptions:
     lora_recurrent: bool = False
     """Adapt the projections of recurrent layers (gated DeltaNet, Mamba) too, not attention and MLP alone."""
 
+    def __post_init__(self) -> None:
+        for name in ("dtype", "prompt_style", "preset", "scoring"):
+            allowed = CHOICES[name]
+            if (given := getattr(self, name)) not in (*allowed, getattr(ModelOptions, name)):
+                raise UnknownNameError.of(name, str(given), allowed)
+
     def reference(self) -> BackboneReference:
         """The backbone that is meant."""
         from vcrt.policy.reference import EMBEDDED_NAME, backbone_reference
 
         preset = self._preset()
-        name = self.backbone or (preset.hub_name if preset else EMBEDDED_NAME)
+        name = str(self.backbone or "") or (preset.hub_name if preset else EMBEDDED_NAME)
         if preset and name == EMBEDDED_NAME:
             raise VcrtError(
                 "a preset is for a language model",
@@ -62,7 +75,8 @@ class ModelOptions:
                 expected=f"{preset.hub_name}, or a folder with a copy of it",
             )
         dtype = self.dtype or (preset.dtype if preset else "float32")
-        return backbone_reference(name, lock=self.lock, dtype=dtype, prompt_style=self.prompt_style)
+        lock = None if self.lock is None else Path(self.lock)
+        return backbone_reference(name, lock=lock, dtype=dtype, prompt_style=self.prompt_style)
 
     def run_config(self, checkpoints: tuple[int, ...] = ()) -> RunConfig:
         """The settings of a run."""

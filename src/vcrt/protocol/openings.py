@@ -66,6 +66,13 @@ def unshared_openings(experiment: Experiment, dataset: Dataset) -> UnsharedOpeni
     return UnsharedOpenings((here - beside).total(), (beside - here).total())
 
 
+def is_evaluated(experiment: Experiment, dataset: Dataset) -> bool:
+    """Whether the held-out folds were opened, as both ledgers record it, and scores came of it."""
+    kinds = [entry.kind for entry in experiment.ledger.entries()]
+    scored = "opening" in kinds and "scores" in kinds[kinds.index("opening") :]
+    return scored and not unshared_openings(experiment, dataset).here_alone
+
+
 def _identity(opening: dict[str, Any]) -> tuple[str, str | None, str | None]:
     """What tells two openings of a plan apart, in two ledgers; their clocks alone may agree, or be set to."""
     return opening["at"], opening["reason"], opening.get("nonce")

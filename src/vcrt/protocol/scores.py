@@ -61,12 +61,6 @@ def view_of(chosen: Method) -> str:
     return f"{chosen.interface}, {chosen.serialisation}"
 
 
-def is_evaluated(experiment: Experiment) -> bool:
-    """Whether the ledger records an opening of the held-out folds and the scores that came of it."""
-    kinds = [entry.kind for entry in experiment.ledger.entries()]
-    return "opening" in kinds and "scores" in kinds[kinds.index("opening") :]
-
-
 def read_scores(experiment: Experiment) -> Scores:
     """The scores; raises :class:`RunError` if there are none or if they are not those that the ledger records."""
     path = experiment.path / SCORES_FILE

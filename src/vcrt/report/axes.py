@@ -54,7 +54,7 @@ def tens(values: Iterable[float]) -> tuple[float, float]:
 def padded(low: float, high: float, share: float = 0.05) -> tuple[float, float]:
     """An interval with zero in it, and some room at the ends that are not zero."""
     low, high = min(low, 0.0), max(high, 0.0)
-    if low > -0.01 * high:
+    if low >= -1e-9 * high:
         # Rounding alone took it below zero.
         low = 0.0
     room = share * (high - low) or 1.0

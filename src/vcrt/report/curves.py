@@ -14,6 +14,8 @@ from vcrt.report.quantities import LOG_MARGIN, QUANTITIES
 
 #: At most this many points a line, so that long runs stay light to draw and to load.
 MAX_POINTS = 60
+#: The smallest normal number in float32, in which masses are logged.
+SMALLEST = 2.0**-126
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +43,8 @@ def value_of(row: Mapping[str, float], quantity: str) -> float:
     if quantity != LOG_MARGIN:
         return row.get(quantity, math.nan)
     orbit, others = row.get("orbit_mass", math.nan), row.get("illegal_mass", math.nan)
-    return math.log(orbit / others) if orbit > 0 and others > 0 else math.nan
+    # A mass that is too small to be written as a number is as small as numbers are.
+    return math.log(max(orbit, SMALLEST)) - math.log(max(others, SMALLEST))
 
 
 def bin_width(contents: ReportContents) -> int:
@@ -67,8 +70,13 @@ def curve_points(contents: ReportContents, quantity: str) -> tuple[CurvePoint, .
                 place = min(int(row["update"] - 1) // width, last)
                 key = (run.method, run.held_out, place)
                 bins.setdefault(key, {}).setdefault(run.seed, []).append((row["update"], value))
+    seen = list(dict.fromkeys(key[:2] for key in bins))
     return tuple(
-        _point(method, held_out, runs.values()) for (method, held_out, _), runs in bins.items()
+        _point(method, held_out, runs.values())
+        # By the first appearance of method and fold, and then by update, whichever run has a value there first.
+        for (method, held_out, _), runs in sorted(
+            bins.items(), key=lambda item: (seen.index(item[0][:2]), item[0][2])
+        )
     )
 
 

@@ -67,9 +67,13 @@ def column(figure: Figure) -> str:
     )
 
 
+#: Points of height that a panel with lines has at least; more panels make a higher figure.
+LOWEST = 44.0
+
+
 def _height(panels: Sequence[Panel], top: float) -> float:
     """Of a panel with lines: low enough for all of them to stand below each other."""
-    return min(104.0, (_HIGHEST - top) / len(panels) - _GAP)
+    return min(104.0, max(LOWEST, (_HIGHEST - top) / len(panels) - _GAP))
 
 
 def _legend(figure: Figure) -> tuple[str, float]:

@@ -50,6 +50,13 @@ def write_explorer(
     """
     path = Path(output)
     _require_replaceable(path)
+    if path.resolve().is_relative_to(dataset.path.resolve()):
+        raise VcrtError(
+            "a dataset's folder holds the dataset alone",
+            where=str(path),
+            expected="a place outside of it",
+            remedy=f"for example: --output {dataset.path.with_name('explorer.html')}",
+        )
     contents = gather_explorer(
         dataset,
         experiment=experiment,
@@ -66,10 +73,15 @@ def write_explorer(
     return contents
 
 
+def _begins(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(len(_BEGINS))
+
+
 def _require_replaceable(path: Path) -> None:
     if path.is_dir():
         found = "a folder"
-    elif path.exists() and not path.read_bytes().startswith(_BEGINS):
+    elif path.exists() and not (path.is_file() and _begins(path) == _BEGINS):
         found = "a file that is no explorer"
     else:
         return

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.environments.contract import Operation
-from vcrt.errors import DatasetError, RunError, UnavailableError, UnknownNameError
+from vcrt.errors import DatasetError, RunError, UnavailableError, UnknownNameError, VcrtError
 from vcrt.hashing import Json
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.experiment import Experiment
@@ -18,9 +18,10 @@ from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import Dataset, read_audit, require_agreement
 from vcrt.records.examination import description_of, factory_of
+from vcrt.records.manifest import AGREEMENT
 from vcrt.report.explorer.choice import PER_SCHEMA, in_turn, named
 from vcrt.report.explorer.embedding import embedded
-from vcrt.report.explorer.episodes import episode_json, required_pairs
+from vcrt.report.explorer.episodes import episode_json, required_pairs, shown_text
 from vcrt.report.explorer.geometry import MAX_DRAWN, Drawing, drawing
 from vcrt.report.explorer.masses import (
     RunMasses,
@@ -35,6 +36,8 @@ from vcrt.report.wording import counted, label
 ROOM = 4_500_000
 #: Bytes that the probability of one order takes, at most.
 _A_PROBABILITY = 8
+#: Bytes that a picture takes, at most: one of five steps.
+BYTES_OF_A_DRAWING = 5_000
 
 Describe: TypeAlias = Callable[[Operation], str]
 
@@ -47,6 +50,8 @@ class ExplorerContents:
     num_operations: int
     schemas: Mapping[tuple[str, str], tuple[int, int]]
     episodes: tuple[dict[str, Json], ...]
+    #: The episodes' own names, which may hold what is not printed.
+    names: tuple[str, ...]
     drawings: Mapping[str, Drawing]
     runs: tuple[RunMasses, ...] = ()
     #: What a reader has to know about where this comes from and what is not in it.
@@ -72,6 +77,20 @@ def gather_explorer(
     progress: Progress = SILENT,
 ) -> ExplorerContents:
     """Gather a page; raises as :func:`vcrt.report.explorer.write_explorer` does."""
+    if per_schema is not None and per_schema < 1:
+        raise VcrtError(
+            "too few episodes of each schema", found=str(per_schema), expected="1 or more"
+        )
+    if per_schema is not None and episodes:
+        raise VcrtError(
+            "which episodes?",
+            found="names, and a number of each schema",
+            expected="one of them",
+        )
+    if runs and experiment is None:
+        raise VcrtError(
+            "runs of which experiment?", found=", ".join(runs), expected="an experiment with them"
+        )
     chosen = [] if experiment is None else _runs(experiment, dataset, runs)
     rows = {name: read_audit(dataset, name) for name in dataset.environments}
     names: dict[tuple[str, str], list[str]] = {}
@@ -109,6 +128,7 @@ def gather_explorer(
         episodes=tuple(
             made[name].shown for some in all_names.values() for name in some if name in made
         ),
+        names=tuple(name for some in all_names.values() for name in some if name in made),
         drawings={
             str(one.shown["drawing"]): one.drawing
             for one in made.values()
@@ -117,7 +137,7 @@ def gather_explorer(
         runs=tuple(scored),
         notes=(
             *_dataset_notes(dataset, len(wanted), len(made)),
-            *_run_notes(experiment, scored, all_names),
+            *_run_notes(experiment, chosen, scored, all_names),
         ),
         report=report,
     )
@@ -156,11 +176,14 @@ def _that_fit(
     """As many of the wanted episodes, in their order, as the page has room for; one at least."""
     found = {row["episode_id"]: (name, row) for name, some in rows.items() for row in some}
     made: dict[str, _Made] = {}
-    room = ROOM
+    room, drawn = ROOM, set[Json]()
     for name in wanted:
         environment, row = found[name]
         one = _made(dataset, row, describe[environment](name))
         room -= len(embedded(one.shown).encode()) + bytes_of_scores
+        if one.drawing is not None and one.shown["drawing"] not in drawn:
+            drawn.add(one.shown["drawing"])
+            room -= BYTES_OF_A_DRAWING
         if room < 0 and made:
             break
         made[name] = one
@@ -200,8 +223,12 @@ def _descriptions(
 def _dataset_notes(dataset: Dataset, wanted: int, shown: int) -> list[str]:
     try:
         agreement = require_agreement(dataset)
-    except DatasetError:
-        notes = ["The dataset has not been verified: no replay was repeated by vcrt verify."]
+    except DatasetError as error:
+        notes = [
+            f"The agreement record is not this dataset's: {shown_text(error.what)}."
+            if (dataset.path / AGREEMENT).exists()
+            else "The dataset has not been verified: no replay was repeated by vcrt verify."
+        ]
     else:
         notes = [
             f"Every replay was repeated in a fresh process: {agreement.agreed:,} of {agreement.replays:,} agree."
@@ -219,10 +246,13 @@ def _dataset_notes(dataset: Dataset, wanted: int, shown: int) -> list[str]:
 
 def _run_notes(
     experiment: Experiment | None,
+    chosen: Sequence[PlannedRun],
     scored: Sequence[RunMasses],
     names: Mapping[str, Sequence[str]],
 ) -> list[str]:
     if experiment is None:
+        return []
+    if chosen and not scored:
         return []
     if not scored:
         return ["No run of the experiment is finished, so no probability is shown."]

@@ -50,8 +50,8 @@ def episode_json(
         orders = [_order(replay, replay.sequence in legal, listed) for replay in certified.replays]
     shown: dict[str, Json] = {
         "id": shown_text(episode.episode_id),
-        "environment": episode.environment,
-        "schema": episode.schema,
+        "environment": shown_text(episode.environment),
+        "schema": shown_text(episode.schema),
         "facts": _facts(certified),
         "initial": _values(episode.initial),
         "steps": [_step(operation, describe) for operation in episode.operations],

@@ -1,7 +1,8 @@
 """The exact probability of every order of an episode, before training and after each kept update of a run.
 
 An episode is scored as the evaluation scores it: same rendering, same interface, same weights. One that a run holds out
-is scored only after the experiment's one evaluation was opened and recorded; until then its file is not even opened.
+is scored only after the experiment's one evaluation was opened and recorded, in the experiment's ledger and in the one
+beside the dataset.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from vcrt.progress import SILENT, Progress
 from vcrt.protocol.decision import Policy, one_thread, policies_over_training
 from vcrt.protocol.evaluation import encoded
 from vcrt.protocol.experiment import Experiment, planned_dataset
+from vcrt.protocol.openings import is_evaluated
 from vcrt.protocol.plan import PlannedRun
-from vcrt.protocol.scores import is_evaluated, read_scores, view_of
+from vcrt.protocol.scores import read_scores, view_of
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.splits import set_aside
 from vcrt.records.dataset import Item, load_items, read_audit
@@ -87,7 +89,7 @@ def run_masses(
     Raises :class:`vcrt.errors.RunError` if a run is not finished or a file is not the one that was recorded, and
     :class:`vcrt.errors.BackboneError` if the model's scores are not those of the naive backend.
     """
-    evaluated = is_evaluated(experiment)
+    evaluated = _was_evaluated(experiment)
     if evaluated:
         # Scores that were changed after they were recorded are no evaluation.
         read_scores(experiment)
@@ -97,6 +99,11 @@ def run_masses(
         scored.append(_run_masses(experiment, run, slots, evaluated))
         task.advance()
     return scored
+
+
+def _was_evaluated(experiment: Experiment) -> bool:
+    plan = experiment.plan
+    return is_evaluated(experiment, planned_dataset(plan, without=plan.held_out))
 
 
 def _run_masses(
@@ -210,7 +217,7 @@ def recorded_agreement(
 
     ``rows`` are the names of all episodes of an environment in the dataset's order.
     """
-    if not is_evaluated(experiment):
+    if not _was_evaluated(experiment):
         return None
     scores = read_scores(experiment)
     compared = agreed = 0

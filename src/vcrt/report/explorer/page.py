@@ -87,8 +87,8 @@ def page_json(contents: ExplorerContents) -> dict[str, Json]:
         ],
         "runs": [_run(run) for run in contents.runs],
         "episodes": [
-            {**episode, "runs": _said_of(str(episode["id"]), contents.runs)}
-            for episode in contents.episodes
+            {**episode, "runs": _said_of(name, contents.runs)}
+            for name, episode in zip(contents.names, contents.episodes, strict=True)
         ],
     }
 
