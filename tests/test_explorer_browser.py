@@ -240,6 +240,8 @@ def test_mass_moves_with_the_checkpoint(folder):
         assert "update=50" in page.url
         page.locator("#all-orders summary").click()
         table = page.locator("#order-table")
+        # The table is filled when the browser says that it was opened, a moment after the click.
+        table.locator("tbody tr").nth(23).wait_for()
         assert table.locator("tbody tr").count() == 24
         assert "99.0%" in table.locator("tfoot").inner_text()
         assert page.locator("header a").get_attribute("href") == "report.html"
