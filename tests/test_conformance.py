@@ -320,6 +320,17 @@ def test_a_class_that_breaks_is_a_finding_and_no_traceback(broken, said):
     assert all(said in finding.problem for finding in failed)
 
 
+class _NoSecondOpinion(toy.ToyEnvironment):
+    def cross_check(self, episode):
+        raise KeyError("no engine")
+
+
+def test_what_breaks_in_certification_is_a_finding_too(monkeypatch):
+    text, error = printed(monkeypatch, _NoSecondOpinion())
+    assert "KeyError: 'no engine' (test_conformance.py:" in text
+    assert "does not conform" in error
+
+
 def test_a_class_that_cannot_be_made_is_named():
     class Unfinished(StepEnvironment):
         name, schemas = "unfinished", ()

@@ -167,7 +167,7 @@ def test_what_an_episode_is_to_a_run(whole, evaluated):
 
 def test_before_the_evaluation_what_is_held_out_stays_closed(whole):
     contents = gathered(whole, "trained")
-    assert any("was not evaluated yet" in note for note in contents.notes)
+    assert any("No evaluation is recorded" in note for note in contents.notes)
     for run in contents.runs:
         assert {name for name, role in run.roles.items() if role == "closed"} == {
             name for name in run.roles if name.startswith(HELD_OUT)

@@ -252,7 +252,7 @@ def test_the_command_links_to_a_report_beside_the_page(lines, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (["--episodes", "0"], "too small"),
+        (["--episodes", "0"], "too few"),
         (["lines/needs/1", "--episodes", "2"], "which episodes"),
         (["--run", "vcrt/clrs/0"], "of which experiment"),
     ],

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 import toy_environment as toy
+import vcrt
 from test_cli import refused, run
 from vcrt.certification.config import sampled
 from vcrt.errors import SignatureError, UnavailableError
@@ -227,3 +228,16 @@ def test_securesystemslib_agrees_about_the_envelope(signed, keys):
     envelope = dsse.Envelope.from_dict(json.loads((signed / "seal.json").read_bytes()))
     assert envelope.pae() == signed_bytes(envelope_of(signed))
     assert list(envelope.verify([SSlibKey.from_crypto(public, keyid)], 1)) == [keyid]
+
+
+def test_from_python_a_dataset_is_verified_with_a_key(copy, keys):
+    toys = {"toy": toy.ToyEnvironment}
+    agreement = vcrt.verify(copy, public_key=keys / "signer.pub", environments=toys, jobs=1)
+    assert agreement.agreed == agreement.replays
+    with pytest.raises(SignatureError, match="by another key"):
+        vcrt.verify(copy, public_key=keys / "other.pub", environments=toys, jobs=1)
+    rewrite(
+        copy, lambda value: value["signatures"][0].update(sig=base64.b64encode(bytes(64)).decode())
+    )
+    with pytest.raises(SignatureError, match="does not hold"):
+        vcrt.verify(copy, environments=toys, jobs=1)

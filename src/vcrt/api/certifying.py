@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from vcrt.certification.shards import EnvironmentFactory
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.registry import load_environment, make_environment
 from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.jobs import num_jobs
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
 from vcrt.records.agreement import verify_agreement
@@ -21,7 +21,7 @@ from vcrt.records.examination import examine, factory_of
 from vcrt.records.freezing import make_dataset
 from vcrt.records.manifest import Agreement
 from vcrt.records.record_form import RecordForm
-from vcrt.records.sealing.integrity import require_integrity
+from vcrt.records.sealing.verification import verify_seal
 
 #: Environments that are not registered, by name: the class, or whatever makes one.
 Environments = Mapping[str, EnvironmentFactory]
@@ -93,24 +93,19 @@ def certify(
 def verify(
     dataset: Dataset | str | Path,
     *,
+    public_key: str | Path | None = None,
     environments: Environments | None = None,
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Agreement:
     """Check a dataset's seal, then replay all of it again in fresh processes: ``vcrt verify``.
 
-    Raises :class:`vcrt.errors.DatasetError` naming what was altered, and
+    ``public_key`` is the PEM file of an Ed25519 key by which the seal must be signed. Raises
+    :class:`vcrt.errors.DatasetError` naming what was altered, :class:`vcrt.errors.SignatureError`, and
     :class:`vcrt.errors.DisagreementError` naming every episode whose replay differs.
     """
     path = dataset.path if isinstance(dataset, Dataset) else Path(dataset)
-    require_integrity(path)
+    verify_seal(path, public_key=None if public_key is None else Path(public_key))
     return verify_agreement(
         open_dataset(path), jobs=num_jobs(jobs), progress=progress, factories=environments
     )
-
-
-def num_jobs(jobs: int | None) -> int:
-    """How many worker processes: as many as there are cores by default; raises :class:`VcrtError` for less than one."""
-    if jobs is not None and jobs < 1:
-        raise VcrtError("too few jobs", found=f"{jobs} jobs", expected="at least 1")
-    return jobs if jobs is not None else len(os.sched_getaffinity(0))

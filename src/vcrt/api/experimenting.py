@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vcrt.api.certifying import Environments, num_jobs
+from vcrt.api.certifying import Environments
 from vcrt.errors import MalformedInputError, RunError, VcrtError
 from vcrt.hashing import Json
+from vcrt.jobs import num_jobs
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol import decision, evaluation, planned_training
 from vcrt.protocol.decision import Decision, Policy, chosen_run, frozen_policy, load_policy
+from vcrt.protocol.evaluation import PROMPTS_AT_A_TIME
 from vcrt.protocol.experiment import Experiment, create_experiment, device_of, open_experiment
 from vcrt.protocol.model_options import NO_OPTIONS, ModelOptions
 from vcrt.protocol.planning import frozen_plan
@@ -102,7 +104,7 @@ def evaluate(
     *,
     reopen_reason: str | None = None,
     jobs: int | None = None,
-    prompts_at_a_time: int = 64,
+    prompts_at_a_time: int = PROMPTS_AT_A_TIME,
     progress: Progress = SILENT,
 ) -> Scores:
     """Open the held-out folds, once, and score every run and the frozen backbone: ``vcrt evaluate``.
@@ -179,8 +181,8 @@ def trained_policy(
     """The policy of a finished run, to be asked by :func:`decide`; ``frozen`` for the backbone as it was before.
 
     ``run`` is METHOD/HELD-OUT/SEED; without one it is the only run, or the only one of ``vcrt``. ``update`` chooses a
-    checkpoint; the last one by default. Nothing is recorded: what you ask about a held-out environment before
-    :func:`evaluate` is between you and your conscience. Raises :class:`vcrt.errors.RunError` and
+    checkpoint; the last one by default. Nothing is recorded: asking about held-out episodes before :func:`evaluate`
+    makes its result less blind, and no report can show it. Raises :class:`vcrt.errors.RunError` and
     :class:`vcrt.errors.UnknownNameError`.
     """
     opened = _opened(experiment)

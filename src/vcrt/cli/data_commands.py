@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.console import Console
 
-from vcrt.cli.options import DatasetPath, num_jobs, plain_console, print_document
+from vcrt.cli.options import DatasetPath, plain_console, print_document
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import VcrtError
+from vcrt.jobs import num_jobs
 
 if TYPE_CHECKING:
     from vcrt.records.manifest import Agreement

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
 
-from vcrt.certification.episodes import Exclusion, ExclusionKind, certify_episode, preset_named
+from vcrt.certification.episodes import (
+    Exclusion,
+    ExclusionKind,
+    Preset,
+    certify_episode,
+    preset_named,
+)
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.environments.conformance import ANSWERS, Finding, validate
+from vcrt.environments.conformance import ANSWERS, Finding, attempted, validate
 from vcrt.environments.contract import Environment, Schema
 from vcrt.environments.registry import environment_names, load_environment
 from vcrt.errors import VcrtError
@@ -78,7 +85,7 @@ def validate_environment(console: Console, name: str, num_episodes: int = 3) -> 
     findings += [
         _certification(environment, schema, range(num_episodes))
         for schema in environment.schemas
-        if f"{environment.name}/{schema.name}" not in silent
+        if _subject(environment, schema) not in silent
     ]
     console.print(_table_of(findings))
     failed = [finding for finding in findings if not finding.passed]
@@ -108,27 +115,41 @@ def _table_of(findings: Sequence[Finding]) -> Table:
     return table
 
 
+def _subject(environment: Environment, schema: Schema) -> str:
+    return f"{environment.name}/{schema.name}"
+
+
 def _certification(environment: Environment, schema: Schema, seeds: Iterable[int]) -> Finding:
     """Whether a schema's episodes are certified, with the anti-diamonds that the schema declares."""
     preset = preset_named(schema.preset)
-    check = f"certifies {preset.orbit_size or 'several'} legal orders"
-    subject = f"{environment.name}/{schema.name}"
-    episodes = [environment.sample(schema.name, seed) for seed in seeds]
-    kinds = set()
+    check, subject = (
+        f"certifies {preset.orbit_size or 'several'} legal orders",
+        _subject(environment, schema),
+    )
+    problem, found = attempted(partial(_certified, environment, schema.name, preset, seeds))
+    if found is None:
+        return Finding(check, subject, problem, "mend what its message says")
+    if isinstance(found, Exclusion):
+        remedy = _REMEDIES.get(found.kind, "see what the checks above say of this schema")
+        return Finding(check, subject, f"{found.kind}: {found.detail}", remedy)
+    unlike = None if schema.designed(found) else f"{sorted(found)}, not {schema.relation!r}"
+    declared = "either" if len(found) > 1 else "".join(found)
+    return Finding(check, subject, unlike, f"declare relation={declared!r} in the schema")
+
+
+def _certified(
+    environment: Environment, schema: str, preset: Preset, seeds: Iterable[int]
+) -> Exclusion | set[str]:
+    """The kinds of anti-diamond in a schema's episodes, or why the first that is not certified is not."""
+    episodes = [environment.sample(schema, seed) for seed in seeds]
+    kinds: set[str] = set()
     for evidence in replay_exhaustively(environment, episodes):
-        outcome = certify_episode(
-            evidence,
-            environment.versions(),
-            preset,
-            environment.cross_check(evidence.episode),
-        )
+        checks = environment.cross_check(evidence.episode)
+        outcome = certify_episode(evidence, environment.versions(), preset, checks)
         if isinstance(outcome, Exclusion):
-            remedy = _REMEDIES.get(outcome.kind, "see what the checks above say of this schema")
-            return Finding(check, subject, f"{outcome.kind}: {outcome.detail}", remedy)
+            return outcome
         kinds |= {relation.kind for relation in outcome.relations} - {"commutes"}
-    found = None if schema.designed(kinds) else f"{sorted(kinds)}, not {schema.relation!r}"
-    declared = "either" if len(kinds) > 1 else "".join(kinds)
-    return Finding(check, subject, found, f"declare relation={declared!r} in the schema")
+    return kinds
 
 
 #: How the exclusions are mended that no check of the conformance kit explains.

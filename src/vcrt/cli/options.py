@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 from rich.console import Console
-
-from vcrt.errors import VcrtError
 
 DatasetPath = Annotated[Path, tyro.conf.Positional]
 ExperimentPath = Annotated[Path, tyro.conf.Positional]
@@ -51,10 +48,3 @@ def _named(value: object) -> object:
     if isinstance(value, Path) and value.name in ("", ".."):
         return value.resolve()
     return value
-
-
-def num_jobs(jobs: int | None) -> int:
-    """How many worker processes: as many as there are cores by default; raises :class:`VcrtError` for less than one."""
-    if jobs is not None and jobs < 1:
-        raise VcrtError("too few jobs", found=f"--jobs {jobs}", expected="at least 1")
-    return jobs if jobs is not None else len(os.sched_getaffinity(0))

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from vcrt.cli.model_options import NO_OPTIONS, Model
-from vcrt.cli.options import DatasetPath, num_jobs, plain_console, print_document
+from vcrt.cli.options import DatasetPath, plain_console, print_document
 from vcrt.cli.progress import showing_progress
+from vcrt.jobs import num_jobs
 
 
 def methods(json: bool = False) -> None:

@@ -74,18 +74,6 @@ def explore(
         output: The page; an earlier one is replaced.
         episodes: How many episodes of each schema; 8 by default, and as many as stay under 5 MB.
     """
-    if episodes is not None and episodes < 1:
-        raise VcrtError("too small a number", found=f"--episodes {episodes}", expected="at least 1")
-    if episodes is not None and episode:
-        raise VcrtError(
-            "which episodes?",
-            found="names and --episodes",
-            expected="names, or a number of each schema",
-        )
-    if run and experiment is None:
-        raise VcrtError(
-            "a run of which experiment?", found="--run", expected="--run with --experiment"
-        )
     from vcrt.cli.exploring import explore_dataset
 
     explore_dataset(

@@ -6,27 +6,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vcrt.errors import VcrtError
 from vcrt.protocol.ledger import recorded_openings
 from vcrt.records.certificate import read_certificate
 from vcrt.records.manifest import SEAL
-from vcrt.records.sealing.dsse import Envelope
-from vcrt.records.sealing.integrity import require_integrity
 from vcrt.records.sealing.proof import check_proof, make_proof
 from vcrt.records.sealing.seal import seal_dataset
-from vcrt.records.sealing.signing import (
-    can_check_signatures,
-    require_signatures_hold,
-    require_signed_by,
-)
 from vcrt.records.sealing.statement import trees_of
+from vcrt.records.sealing.verification import Signers, check_signatures, verify_seal
 from vcrt.report.wording import counted, printable
 
 
 def seal(console: Console, dataset: Path, key: Path | None) -> None:
     """Make the seal of a dataset, or sign it, and print what there is now."""
     envelope = seal_dataset(dataset, key)
-    signed = _check_signatures(envelope, None, str(dataset / SEAL))
+    signed = _signed(check_signatures(envelope, None, str(dataset / SEAL)))
     _print(console, f"seal      {dataset / SEAL}, {signed}")
 
 
@@ -40,13 +33,10 @@ def check_seal(console: Console, dataset: Path, public_key: Path | None) -> None
 
     The ledger of openings lies beside the dataset and is no part of what is sealed: its own chain is checked.
     """
-    found = require_integrity(dataset)
-    if found.manifest is None or found.envelope is None:
-        raise VcrtError("the dataset has no seal", where=str(dataset))
-    signed = _check_signatures(found.envelope, public_key, str(dataset / SEAL))
+    found = verify_seal(dataset, public_key=public_key)
     _print(
         console,
-        f"sealed    {counted(len(found.leaves), 'certificate')} as they were frozen, {signed}",
+        f"sealed    {counted(len(found.leaves), 'certificate')} as they were frozen, {_signed(found.signers)}",
     )
     openings = recorded_openings(dataset)
     if openings:
@@ -64,7 +54,7 @@ def check_inclusion(
 ) -> None:
     """Check that a certificate is among those of the dataset that a proof names, and print which."""
     included = check_proof(proof, read_certificate(certificate).sha256)
-    signed = _check_signatures(included.envelope, public_key, f"{proof}, field seal")
+    signed = _signed(check_signatures(included.envelope, public_key, f"{proof}, field seal"))
     place = f"as number {included.index + 1} of {included.size}"
     if included.envelope.signatures:
         found = f"in the dataset with root hash {included.root_hash}, Merkle root {included.merkle_root}"
@@ -76,20 +66,15 @@ def check_inclusion(
     _print(console, f"included    {place} {found}; {signed}")
 
 
-def _check_signatures(envelope: Envelope, public_key: Path | None, where: str) -> str:
-    """Check what can be checked, and say in words what that is."""
-    if public_key is not None:
-        return f"signed by {require_signed_by(envelope, public_key, where)}"
-    if not envelope.signatures:
+def _signed(signers: Signers) -> str:
+    """What was checked, in words."""
+    if signers.demanded is not None:
+        return f"signed by {signers.demanded}"
+    if not signers.keyids:
         return "not signed"
-    if not can_check_signatures():
+    if not signers.checked:
         return "signatures not checked: pip install 'vcrt[sign]'"
-    require_signatures_hold(envelope, where)
-    return f"signed by {_signers(envelope)} (whose key that is, --public-key tells)"
-
-
-def _signers(envelope: Envelope) -> str:
-    return ", ".join(one.keyid for one in envelope.signatures) or "nobody"
+    return f"signed by {', '.join(signers.keyids)} (whose key that is, --public-key tells)"
 
 
 def _print(console: Console, line: str) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from vcrt.cli.model_options import NO_OPTIONS, Model
-from vcrt.cli.options import num_jobs, plain_console
+from vcrt.cli.options import plain_console
 from vcrt.errors import VcrtError
+from vcrt.jobs import num_jobs
 
 
 def demo(

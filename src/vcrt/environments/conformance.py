@@ -53,23 +53,23 @@ class Finding:
 def validate(environment: Environment, seeds: Iterable[int] = range(3)) -> list[Finding]:
     """Run every check on every schema; raises what the environment raises if a part of it is missing or breaks."""
     seeds = tuple(seeds)
-    problem, _ = _attempted(partial(_stable, environment))
+    problem, _ = attempted(partial(_stable, environment))
     findings = [Finding(STABLE, environment.name, problem, REMEDIES[STABLE])]
     for schema in environment.schemas:
         subject = f"{environment.name}/{schema.name}"
-        problem, _ = _attempted(partial(_sampling, environment, schema.name, seeds))
+        problem, _ = attempted(partial(_sampling, environment, schema.name, seeds))
         findings.append(Finding(SAMPLING, subject, problem, REMEDIES[SAMPLING]))
-        problem, sample = _attempted(partial(take_sample, environment, schema.name, seeds))
+        problem, sample = attempted(partial(take_sample, environment, schema.name, seeds))
         findings.append(Finding(ANSWERS, subject, problem, "mend what its message says"))
         if sample is None:
             continue
         for name, check in CHECKS.items():
-            problem, _ = _attempted(partial(check, environment, sample))
+            problem, _ = attempted(partial(check, environment, sample))
             findings.append(Finding(name, subject, problem, REMEDIES[name]))
     return findings
 
 
-def _attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
+def attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
     """What broke, in words and with the line of the environment's own code, or what came of it.
 
     A verifier that is missing or fails is no matter of conformance, and goes on as the error that it is.

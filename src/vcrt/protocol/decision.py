@@ -24,13 +24,11 @@ from vcrt.policy.self_check import self_check, spot_check
 from vcrt.protocol.experiment import Experiment, device_of, planned_backbone, recorded_checkpoints
 from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.protocol.scores import FROZEN_AS
+from vcrt.protocol.trained_models import trained_models
 from vcrt.randomness import generator
 from vcrt.records.policy_view import PolicyRecord
 from vcrt.records.stated import StatedRecord, pointed
-from vcrt.training.checkpoint import load_weights
 from vcrt.training.methods import Method, method
-from vcrt.training.run import start
-from vcrt.training.run_directory import checkpoint_path
 
 #: The run that is asked where there are several: the only one of this method, if there is only one.
 DEFAULT_METHOD = "vcrt"
@@ -110,32 +108,26 @@ def load_policy(experiment: Experiment, run: PlannedRun, *, update: int | None =
     those two files was altered, or if it has no checkpoint of that update, and as :func:`planned_backbone`.
     """
     plan = experiment.plan
-    directory, digests = experiment.run_directory(run), recorded_checkpoints(experiment, run)
+    digests = recorded_checkpoints(experiment, run)
     kept = max(digests) if update is None else update
     if kept not in digests:
         raise RunError(
             "the run has no checkpoint of this update",
-            where=str(directory),
+            where=str(experiment.run_directory(run)),
             found=f"update {kept}",
             expected=f"one of {', '.join(map(str, sorted(digests)))}",
         )
     backbone = planned_backbone(plan, device=device_of(plan))
-    model = start(plan.config_of(run), backbone, seed=plan.run_seed(run.seed)).model
-    load_weights(
-        model,
-        checkpoint_path(directory, kept),
-        identity=plan.identity(run),
-        expected_digest=digests[kept],
-    )
+    (trained,) = trained_models(experiment, run, backbone, updates=[kept])
     return Policy(
         backbone=backbone,
-        model=model,
+        model=trained.model,
         # The plan's own definition, which its hash covers, whatever the method has become since.
         method=Method(**plan.definitions[run.method]),
         backend=plan.shared_config.update.backend,
         run=run.name,
         update=kept,
-        checkpoint=digests[kept],
+        checkpoint=trained.digest,
     )
 
 
@@ -145,15 +137,12 @@ def policies_over_training(experiment: Experiment, run: PlannedRun) -> Iterator[
     One model is loaded and changed in place, so each policy is to be asked before the next is taken. Raises as
     :func:`load_policy`.
     """
-    plan = experiment.plan
-    directory, digests = experiment.run_directory(run), recorded_checkpoints(experiment, run)
     frozen = frozen_policy(experiment, run)
     yield frozen
-    model = start(plan.config_of(run), frozen.backbone, seed=plan.run_seed(run.seed)).model
-    for update, digest in sorted(digests.items()):
-        path = checkpoint_path(directory, update)
-        load_weights(model, path, identity=plan.identity(run), expected_digest=digest)
-        yield replace(frozen, model=model, run=run.name, update=update, checkpoint=digest)
+    for one in trained_models(experiment, run, frozen.backbone):
+        yield replace(
+            frozen, model=one.model, run=run.name, update=one.update, checkpoint=one.digest
+        )
 
 
 def frozen_policy(experiment: Experiment, run: PlannedRun | None = None) -> Policy:

@@ -29,7 +29,6 @@ from vcrt.protocol.experiment import (
     planned_backbone,
     planned_dataset,
     read_finished_run,
-    recorded_checkpoints,
     require_same_code,
 )
 from vcrt.protocol.openings import record_opening
@@ -43,13 +42,11 @@ from vcrt.protocol.scores import (
     view_of,
 )
 from vcrt.protocol.scoring_check import check_scoring
+from vcrt.protocol.trained_models import trained_models
 from vcrt.records.dataset import Item, load_items, open_dataset
 from vcrt.storage import write_file
-from vcrt.training.checkpoint import load_weights
 from vcrt.training.items import EncodedItem, encode_items
 from vcrt.training.methods import Method, method
-from vcrt.training.run import start
-from vcrt.training.run_directory import checkpoint_path
 
 #: Prompts that are scored in one pass unless another number is asked for.
 PROMPTS_AT_A_TIME = 64
@@ -168,7 +165,7 @@ def _score_job(job: _ScoreJob) -> dict[int, FoldPasses]:
     remedy = (
         f"go on under the same opening with `{again}`, on a device with more free memory if need be"
     )
-    with naming_out_of_memory(f"{job.run.name if job.run else 'the frozen backbone'}", remedy):
+    with naming_out_of_memory(job.run.name if job.run else "the frozen backbone", remedy):
         return _scored(job)
 
 
@@ -196,15 +193,8 @@ def _scored(job: _ScoreJob) -> dict[int, FoldPasses]:
 
     if job.run is None:
         return {0: passes(backbone.model)}
-    model = start(plan.config_of(job.run), backbone, seed=plan.run_seed(job.run.seed)).model
-    directory = experiment.run_directory(job.run)
-    by_update = {}
     # Every file was checked before the folds were opened; what is scored is checked again, as it is read.
-    for update, digest in sorted(recorded_checkpoints(experiment, job.run).items()):
-        path = checkpoint_path(directory, update)
-        load_weights(model, path, identity=plan.identity(job.run), expected_digest=digest)
-        by_update[update] = passes(model)
-    return by_update
+    return {one.update: passes(one.model) for one in trained_models(experiment, job.run, backbone)}
 
 
 @lru_cache(maxsize=1)

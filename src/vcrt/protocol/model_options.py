@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from vcrt.errors import UnknownNameError, VcrtError
 
@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from vcrt.training.run import RunConfig
 
 Value = TypeVar("Value")
+Dtype = Literal["float32", "bfloat16"]
+PromptStyle = Literal["plain", "chat"]
+PresetName = Literal["qwen3.5-2b", "granite-4.1-3b"]
+Scoring = Literal["auto", "tree", "fork", "naive"]
 #: What the options of a few words may be.
 CHOICES: dict[str, tuple[str, ...]] = {
-    "dtype": ("float32", "bfloat16"),
-    "prompt_style": ("plain", "chat"),
-    "preset": ("qwen3.5-2b", "granite-4.1-3b"),
-    "scoring": ("auto", "tree", "fork", "naive"),
+    "dtype": get_args(Dtype),
+    "prompt_style": get_args(PromptStyle),
+    "preset": get_args(PresetName),
+    "scoring": get_args(Scoring),
 }
 
 
@@ -32,14 +36,14 @@ class ModelOptions:
     read from the local hub cache. Language models must be locked first: see `vcrt backbone --help`."""
     lock: str | Path | None = None
     """The backbone's lock file; by default vcrt-lock.json in its folder. A hub name needs one."""
-    dtype: Literal["float32", "bfloat16"] | None = None
+    dtype: Dtype | None = None
     """Number format of the backbone's weights; float32 by default. Adapters are in float32."""
-    prompt_style: Literal["plain", "chat"] = "plain"
+    prompt_style: PromptStyle = "plain"
     """How a language model gets a record: as plain text, or as a message in its chat template."""
-    preset: Literal["qwen3.5-2b", "granite-4.1-3b"] | None = None
+    preset: PresetName | None = None
     """The paper's settings for one of its models: the hub name (unless --backbone names a folder), LoRA of rank 64,
     alpha 128 and dropout 0.05, AdamW at 5e-6, 400 updates, bfloat16."""
-    scoring: Literal["auto", "tree", "fork", "naive"] = "auto"
+    scoring: Scoring = "auto"
     """How orders are scored, exactly in any case: `naive` runs each order by itself, which every causal model can,
     where the faster ways are refused."""
     updates: int | None = None
@@ -57,8 +61,7 @@ class ModelOptions:
     """Adapt the projections of recurrent layers (gated DeltaNet, Mamba) too, not attention and MLP alone."""
 
     def __post_init__(self) -> None:
-        for name in ("dtype", "prompt_style", "preset", "scoring"):
-            allowed = CHOICES[name]
+        for name, allowed in CHOICES.items():
             if (given := getattr(self, name)) not in (*allowed, getattr(ModelOptions, name)):
                 raise UnknownNameError.of(name, str(given), allowed)
 
@@ -105,7 +108,7 @@ class ModelOptions:
         from vcrt.protocol.planning import DEFAULTS_CHOSEN
 
         if self.learning_rate not in (None, self._default_learning_rate()):
-            return "The learning rate was given on the command line."
+            return "The learning rate was given, not searched for."
         if self.preset is not None:
             return f"The settings are the paper's (preset {self.preset})."
         if self.reference().is_embedded:

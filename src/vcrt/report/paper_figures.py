@@ -26,6 +26,8 @@ _GAP = 8.0
 _OPACITIES = re.compile(rb"(?<=/ExtGState <<\n)(?: +/gs\d+ \d+ 0 R\n)+")
 #: A figure is not higher than this, so that a caption fits below it on the page.
 _HIGHEST = 560.0
+#: A panel with lines is at least so high; more panels make a higher figure.
+_LOWEST = 44.0
 
 
 def to_files(figures: Iterable[Figure]) -> dict[str, bytes]:
@@ -67,13 +69,9 @@ def column(figure: Figure) -> str:
     )
 
 
-#: Points of height that a panel with lines has at least; more panels make a higher figure.
-LOWEST = 44.0
-
-
 def _height(panels: Sequence[Panel], top: float) -> float:
     """Of a panel with lines: low enough for all of them to stand below each other."""
-    return min(104.0, max(LOWEST, (_HIGHEST - top) / len(panels) - _GAP))
+    return min(104.0, max(_LOWEST, (_HIGHEST - top) / len(panels) - _GAP))
 
 
 def _legend(figure: Figure) -> tuple[str, float]:

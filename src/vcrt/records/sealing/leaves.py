@@ -32,10 +32,8 @@ _DOCUMENT_COLUMNS = (
     "replays",
     "versions",
 )
-
-
 #: The most bytes of a line that are read at once.
-MAX_LINE = 2**16
+_MAX_LINE = 2**16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +98,7 @@ def leaves_from_bytes(data: bytes) -> tuple[Leaf, ...]:
 def first_leaf(path: Path) -> Leaf:
     """The first leaf of a dataset that was just frozen, without reading the others."""
     with (path / LEAVES).open("rb") as file:
-        return leaf_from_line(file.readline(MAX_LINE).removesuffix(b"\n"), str(path / LEAVES))
+        return leaf_from_line(file.readline(_MAX_LINE).removesuffix(b"\n"), str(path / LEAVES))
 
 
 def leaf_from_line(line: bytes, where: str = "leaf") -> Leaf:

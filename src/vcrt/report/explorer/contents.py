@@ -265,8 +265,8 @@ def _run_notes(
     if agreement is None:
         folds = ", ".join(dict.fromkeys(label(one.run.held_out) for one in scored))
         notes.append(
-            f"The experiment was not evaluated yet. What a run holds out ({folds}) stays closed: such episodes are "
-            "shown without probabilities."
+            "No evaluation is recorded both in the experiment's ledger and in the one beside the dataset. What a run "
+            f"holds out ({folds}) stays closed: such episodes are shown without probabilities."
         )
     elif agreement[0]:
         compared, agreed = agreement

@@ -30,7 +30,7 @@ from vcrt.records.dataset import Item, load_items, read_audit
 from vcrt.training.items import EncodedItem
 from vcrt.training.methods import Method
 
-#: What an episode is to a run: ``closed`` is one that is held out and not evaluated yet.
+#: What an episode is to a run: ``closed`` is one that is held out while no evaluation is recorded.
 Role: TypeAlias = Literal["held out", "closed", "trained on", "set aside"]
 #: Prompts that are scored at once.
 _BATCH = 32

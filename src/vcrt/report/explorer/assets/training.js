@@ -1,5 +1,5 @@
 // What a run says to the episode: before training and after each kept update.
-const ROLES = { "held out": "held out from this run", closed: "held out, and not evaluated yet", "trained on": "a source of this run",
+const ROLES = { "held out": "held out from this run", closed: "held out, and closed", "trained on": "a source of this run",
   "set aside": "set aside: this run never trained on it" };
 
 function fillTraining() {
@@ -35,7 +35,7 @@ function fillMass() {
   const now = mass();
   if (!now) {
     byId("mass").textContent = said()?.role === "closed"
-      ? "This run holds the episode's environment out, and the experiment was not evaluated yet: what it makes of it stays closed."
+      ? "This run holds the episode's environment out, and no evaluation is recorded in both ledgers: what it makes of it stays closed."
       : "This run says nothing of this episode.";
     return;
   }
