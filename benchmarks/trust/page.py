@@ -163,12 +163,20 @@ def _supply_chain(part: Part) -> Iterable[Row]:
 def _load(part: Part) -> Iterable[Row]:
     for name, of in (("scale", "CLRS and ProofWriter"), ("lean", "Lean")):
         if name in part:
-            sizes = ", ".join(
-                f"{run['episodes']:,} in {_time(run['cpu_seconds'])} and {run['largest_mb']:.0f} MB"
-                for run in part[name]["runs"]
+            by_size: dict[int, list[Part]] = {}
+            for run in part[name]["runs"]:
+                by_size.setdefault(run["episodes"], []).append(run)
+            sizes = "; ".join(
+                f"{episodes:,} in {_seconds(runs)} s, "
+                f"{max(run['largest_mb'] for run in runs):.0f} MB"
+                for episodes, runs in by_size.items()
             )
             yield f"episodes of {of}, seconds of processors, largest process", sizes
             yield "slope of log time over log episodes", f"{part[name]['slope']:.3f}"
+
+
+def _seconds(runs: Iterable[Part]) -> str:
+    return " and ".join(f"{run['cpu_seconds']:,.0f}" for run in runs)
 
 
 def _soak(part: Part) -> Iterable[Row]:
