@@ -282,7 +282,9 @@ def test_the_three_environments_are_registered():
         load_environment("clr")
 
 
-@pytest.mark.parametrize("name", ["clrs", "lean", "proofwriter"])
+@pytest.mark.parametrize(
+    "name", ["clrs", pytest.param("lean", marks=pytest.mark.slow), "proofwriter"]
+)
 def test_each_environment_passes(name):
     environment = load_environment(name)
     findings = validate(environment, seeds=(11, 12))

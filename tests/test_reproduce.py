@@ -18,6 +18,9 @@ from vcrt.cli import main
 from vcrt.errors import VcrtError
 from vcrt.storage import sole_user
 
+# Its fixture is the whole experiment, which no other quick test needs.
+pytestmark = pytest.mark.slow
+
 SMALL = (
     *("--schemas", "clrs/bubble_sort", "proofwriter/attribute_chain", "--episodes", "24"),
     *("--methods", "canonical-grpo", "vcrt", "--runs", "1", "--updates", "6"),
@@ -74,13 +77,11 @@ def test_a_second_call_changes_nothing(whole):
     assert set(changed) <= {"lock", "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"}
 
 
-@pytest.mark.slow
 def test_a_second_place_has_the_same_bytes_with_two_workers(whole, tmp_path):
     reproduce(tmp_path / "again", "--jobs", "2")
     assert evidence(tmp_path / "again") == evidence(whole)
 
 
-@pytest.mark.slow
 def test_a_stage_that_was_lost_is_made_again(whole, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(whole, copy)
@@ -155,7 +156,6 @@ def test_other_options_are_refused(whole, capsys, options, message):
     assert evidence(whole) == before
 
 
-@pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(whole, tmp_path):
     draw = np.random.Generator(np.random.PCG64(0))
     output = tmp_path / "killed"
