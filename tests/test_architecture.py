@@ -20,8 +20,8 @@ FLOW = (
     "cli",
 )
 FOUNDATIONS = {
-    *("documents", "errors", "hashing", "jobs", "memory", "orders", "processes"),
-    *("progress", "randomness", "storage"),
+    *("documents", "errors", "hashing", "jobs", "memory", "orders", "printable"),
+    *("processes", "progress", "randomness", "storage"),
 }
 #: Pure rooms: functions on values and arrays, without files, processes or clocks.
 PURE = (

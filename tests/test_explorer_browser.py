@@ -11,12 +11,12 @@ import pytest
 from browser_support import DESKTOP, PHONE, keep_screenshot, opened
 from explorer_support import MISSING, evil, lines_of, several, without_processes
 from vcrt.orders import all_orders, linear_extensions
+from vcrt.printable import printable
 from vcrt.protocol.plan import PlannedRun
 from vcrt.report.explorer import contents as gathering
 from vcrt.report.explorer import episodes as shown_episodes
 from vcrt.report.explorer import gather_explorer, page, render_explorer
 from vcrt.report.explorer.masses import Mass, RunMasses
-from vcrt.report.wording import printable
 
 pytestmark = pytest.mark.browser
 RUN = PlannedRun(method="vcrt", held_out="lines", seed=0)

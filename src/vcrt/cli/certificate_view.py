@@ -26,6 +26,7 @@ from vcrt.certification.certificates import (
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
 from vcrt.environments.contract import Operation
 from vcrt.hashing import Json, canonical_json
+from vcrt.printable import printable
 from vcrt.records.certificate import in_words
 from vcrt.records.examination import Examined
 from vcrt.report.certificate_words import (
@@ -38,7 +39,7 @@ from vcrt.report.certificate_words import (
     relation_text,
     short_hash,
 )
-from vcrt.report.wording import counted, printable
+from vcrt.report.wording import counted
 
 #: Characters that are printed of each value in the initial state.
 VALUE_CHARS = 200

@@ -12,6 +12,7 @@ from vcrt.cli.orders_view import PLAIN
 from vcrt.documents import MAX_BYTES
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json
+from vcrt.printable import printable
 from vcrt.protocol.decision import (
     Answered,
     Decision,
@@ -23,7 +24,7 @@ from vcrt.protocol.decision import (
 )
 from vcrt.protocol.experiment import open_experiment
 from vcrt.records.stated import SOURCES, StatedRecord, read_stated
-from vcrt.report.wording import counted, printable
+from vcrt.report.wording import counted
 
 FORMAT = "vcrt-decision/1"
 #: The record's name that stands for the standard input.

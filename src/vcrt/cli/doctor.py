@@ -21,6 +21,7 @@ from rich.console import Console
 from vcrt import __version__
 from vcrt.environments import registry
 from vcrt.errors import UnavailableError, VcrtError
+from vcrt.printable import printable
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -65,10 +66,10 @@ def run_doctor(console: Console, *, as_json: bool) -> None:
         width = max(len(finding.subject) for finding in findings)
         for finding in findings:
             line = f"{MARKS[finding.status]:<7}{finding.subject:<{width}}  {finding.found}"
-            console.print(_printable(line), highlight=False, markup=False, soft_wrap=True)
+            console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
             if finding.remedy:
                 mend = f"{'':<{width + 9}}to mend: {finding.remedy}"
-                console.print(_printable(mend), highlight=False, markup=False, soft_wrap=True)
+                console.print(printable(mend), highlight=False, markup=False, soft_wrap=True)
     broken = [finding.subject for finding in findings if finding.status == "broken"]
     if broken:
         raise UnavailableError(
@@ -76,11 +77,6 @@ def run_doctor(console: Console, *, as_json: bool) -> None:
             found=", ".join(broken),
             remedy="see the lines above that say how",
         )
-
-
-def _printable(text: str) -> str:
-    """Without characters that do something to a terminal."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 def _attempt(subject: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:

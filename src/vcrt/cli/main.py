@@ -18,6 +18,7 @@ from vcrt.cli.options import with_named_paths
 from vcrt.cli.system_errors import named_error
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.memory import is_out_of_memory, out_of_memory
+from vcrt.printable import printable
 
 COMMANDS: dict[str, Callable[..., None]] = {
     name: with_named_paths(command.run)
@@ -116,6 +117,4 @@ def after_interruption(arguments: Sequence[str]) -> str:
 
 def _escape(text: str) -> str:
     # A message may quote a file that anyone wrote: no terminal is to act on it.
-    from vcrt.report.wording import printable
-
     return "\n".join(map(printable, text.split("\n"))).replace("[", r"\[")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from vcrt.printable import printable
 from vcrt.protocol.ledger import recorded_openings
 from vcrt.records.certificate import read_certificate
 from vcrt.records.manifest import SEAL
@@ -13,7 +14,7 @@ from vcrt.records.sealing.proof import check_proof, make_proof
 from vcrt.records.sealing.seal import seal_dataset
 from vcrt.records.sealing.statement import trees_of
 from vcrt.records.sealing.verification import Signers, check_signatures, verify_seal
-from vcrt.report.wording import counted, printable
+from vcrt.report.wording import counted
 
 
 def seal(console: Console, dataset: Path, key: Path | None) -> None:

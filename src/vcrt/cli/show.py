@@ -13,6 +13,7 @@ from vcrt.certification.episodes import preset_named
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.cli.certificate_view import View, print_view
 from vcrt.errors import DatasetError, UnknownNameError, VcrtError
+from vcrt.printable import printable
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import document_text, read_certificate
 from vcrt.records.dataset import Dataset, open_dataset, read_audit
@@ -25,7 +26,7 @@ from vcrt.records.examination import (
     from_certified,
     verify_certificate,
 )
-from vcrt.report.wording import counted, printable
+from vcrt.report.wording import counted
 
 _EPISODE = re.compile(r"([^/]+)/([^/]+)/([0-9]{1,19})")
 

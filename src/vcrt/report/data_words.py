@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from vcrt.printable import printable
 from vcrt.report.contents import ReportContents
-from vcrt.report.wording import counted, listed, printable
+from vcrt.report.wording import counted, listed
 
 
 def data_sentences(contents: ReportContents) -> list[str]:

@@ -6,6 +6,7 @@ only if the interval that resamples runs too lies on one side of zero.
 
 from __future__ import annotations
 
+from vcrt.printable import printable
 from vcrt.report import paper
 from vcrt.report.agreement import against_paper, sign_sentences
 from vcrt.report.analysis import Analysis, analyse
@@ -28,7 +29,6 @@ from vcrt.report.wording import (
     listed,
     percent,
     points,
-    printable,
 )
 
 OTHER_TASK = (

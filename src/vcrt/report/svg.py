@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable
 from xml.sax.saxutils import escape, quoteattr
 
+from vcrt.printable import printable
 from vcrt.report.charts import LIGHT, Style
-from vcrt.report.wording import printable
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 #: Of a letter, in sizes of the font.

@@ -16,7 +16,7 @@ import rich.table
 from markupsafe import Markup
 from rich.text import Text
 
-from vcrt.report.wording import printable
+from vcrt.printable import printable
 
 Cell: TypeAlias = str | int | float
 

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from vcrt.printable import printable
 from vcrt.protocol.statistics import Interval
 from vcrt.report import paper
-
-
-def printable(text: str) -> str:
-    """The text with control characters written as escapes, so that no terminal and no XML parser acts on them."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )
 
 
 def label(name: str) -> str:

@@ -17,9 +17,9 @@ from vcrt.certification.relations import directed
 from vcrt.environments.contract import Operation, Replay
 from vcrt.hashing import Json, canonical_json
 from vcrt.orders import all_orders
+from vcrt.printable import printable
 from vcrt.report.certificate_words import explanations, pair_title
 from vcrt.report.explorer.geometry import MAX_DRAWN, swaps
-from vcrt.report.wording import printable
 
 #: Characters of one text that are shown.
 MAX_CHARACTERS = 1500
