@@ -161,7 +161,7 @@ def test_real_theories_become_a_dataset_split_by_theory(tmp_path):
         (("clrs", "bubble_sort", "--runs", 0), ("--runs 0", "at least 1")),
         (("clrs", "bubble_sort", "--length", 0), ("--length 0", "from 2 to 256")),
         (("clrs", "bubble_sort", "--seed", -1), ("--seed -1", "from 0 to")),
-        (("clrs", "bubble_sort", "--jobs", 0), ("too few jobs", "at least 1")),
+        (("clrs", "bubble_sort", "--jobs", 0), ("too few jobs", "found: 0", "at least 1")),
         (("clrs", "buble_sort"), ("did you mean 'bubble_sort'",)),
         (("proofwriter", "FILE", "--limit", 0), ("--limit 0", "at least 1")),
         (("clrs", "bubble_sort", "--json"), ("does not take --json",)),

@@ -53,20 +53,26 @@ class Finding:
 def validate(environment: Environment, seeds: Iterable[int] = range(3)) -> list[Finding]:
     """Run every check on every schema; raises what the environment raises if a part of it is missing or breaks."""
     seeds = tuple(seeds)
-    problem, _ = attempted(partial(_stable, environment))
+    problem = _problem(partial(_stable, environment))
     findings = [Finding(STABLE, environment.name, problem, REMEDIES[STABLE])]
     for schema in environment.schemas:
         subject = f"{environment.name}/{schema.name}"
-        problem, _ = attempted(partial(_sampling, environment, schema.name, seeds))
+        problem = _problem(partial(_sampling, environment, schema.name, seeds))
         findings.append(Finding(SAMPLING, subject, problem, REMEDIES[SAMPLING]))
         problem, sample = attempted(partial(take_sample, environment, schema.name, seeds))
         findings.append(Finding(ANSWERS, subject, problem, "mend what its message says"))
         if sample is None:
             continue
         for name, check in CHECKS.items():
-            problem, _ = attempted(partial(check, environment, sample))
+            problem = _problem(partial(check, environment, sample))
             findings.append(Finding(name, subject, problem, REMEDIES[name]))
     return findings
+
+
+def _problem(check: Callable[[], str | None]) -> str | None:
+    """What a check found, or what broke when it looked; None if it passed."""
+    broken, found = attempted(check)
+    return broken or found
 
 
 def attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
@@ -75,7 +81,7 @@ def attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
     A verifier that is missing or fails is no matter of conformance, and goes on as the error that it is.
     """
     try:
-        result = work()
+        return None, work()
     except (UnavailableError, VerifierFailure):
         raise
     except VcrtError as error:
@@ -85,7 +91,6 @@ def attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
         theirs = [f for f in frames if not Path(f.filename).is_relative_to(PACKAGE)] or frames
         place = f"{Path(theirs[-1].filename).name}:{theirs[-1].lineno}, in {theirs[-1].name}"
         return f"{type(error).__name__}: {error} ({place})", None
-    return (result, result) if isinstance(result, str) else (None, result)
 
 
 def take_sample(environment: Environment, schema: str, seeds: Sequence[int]) -> Sample:

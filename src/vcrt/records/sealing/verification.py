@@ -42,7 +42,8 @@ def verify_seal(dataset: Path, *, public_key: Path | None = None) -> VerifiedSea
     """Check files, manifest, leaves, seal and signatures of a dataset; replays nothing.
 
     Raises :class:`vcrt.errors.AlteredError` naming what was altered, and :class:`vcrt.errors.SignatureError` for a
-    signature that does not hold, or if none is by ``public_key``.
+    signature that does not hold, or if none is by ``public_key``; and :class:`vcrt.errors.UnavailableError`
+    if one is demanded and the library for signatures is missing.
     """
     found = require_integrity(dataset)
     if found.manifest is None or found.envelope is None:
