@@ -22,8 +22,8 @@ from vcrt.records.agreement import verify_agreement
 from vcrt.records.freezing import make_dataset
 
 #: Each rank leaves its process id; `told` stands for what vcrt's own processes say.
+IMPORTS = "import json, os, signal, sys, time\n"
 RANK = """
-import json, os, signal, sys, time
 rank, launcher = int(os.environ["RANK"]), os.environ.pop("VCRT_LAUNCHER")
 def told(code, text):
     os.write(int(launcher.split(":")[1]), json.dumps({"exit_code": code, "text": text}).encode())
@@ -37,9 +37,9 @@ STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 WAIT = "time.sleep(100)\n"
 
 
-def together(script, processes=3, grace_s=10.0):
+def together(script, processes=3, grace_s=10.0, first=""):
     run_together(
-        [sys.executable, "-S", "-c", RANK + script],
+        [sys.executable, "-S", "-c", IMPORTS + first + RANK + script],
         processes,
         environment=os.environ,
         remedy="add --resume",
@@ -82,9 +82,10 @@ def test_the_named_error_of_one_is_raised_once_with_its_code(place, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_cause_is_told_from_what_it_has_caused(place, capfd):
-    # All end in the same moment: one lost the other, one aborted, one says why.
-    ends = "time.sleep(0.3 - time.time() % 0.3)\n"
+def test_the_cause_is_told_from_what_it_has_caused(place, capfd, monkeypatch):
+    # All end between two looks at them: one lost the other, one aborted, one says why.
+    monkeypatch.setattr("vcrt.cli.launching._LOOK_S", 3.0)
+    ends = "time.sleep(0.3)\n"
     ends += "if rank == 0: told(1, 'Traceback'); os._exit(1)\n"
     ends += "if rank == 1: os.kill(os.getpid(), signal.SIGABRT)\n"
     with pytest.raises(VcrtError, match="diverged"):
@@ -121,8 +122,11 @@ def test_a_traceback_is_shown_as_it_is(place, capfd):
 def test_a_signal_is_named_and_who_does_not_end_is_killed(place, capfd):
     began = time.monotonic()
     with pytest.raises(RunError) as raised:
+        # All are stubborn before one of them is ready, so before one is killed.
         together(
-            STUBBORN + "if rank == 2: os.kill(os.getpid(), signal.SIGKILL)\n" + WAIT, grace_s=0.5
+            "if rank == 2: os.kill(os.getpid(), signal.SIGKILL)\n" + WAIT,
+            grace_s=0.5,
+            first=STUBBORN,
         )
     assert 0.5 < time.monotonic() - began < 20
     for words in ("process 2 of 3", "SIGKILL", "rank 2", "signal 9", "add --resume"):
@@ -152,9 +156,9 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("sent", [("SIGTERM",), ("to all", "SIGINT"), ("SIGINT", "SIGINT")])
 def test_an_interrupted_launcher_ends_all(place, sent):
     twice = sent == ("SIGINT", "SIGINT")
-    script = (STUBBORN if twice else "") + WAIT
+    script = IMPORTS + (STUBBORN if twice else "") + RANK + WAIT
     process = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, RANK + script],
+        [sys.executable, "-c", LAUNCHER, script],
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
