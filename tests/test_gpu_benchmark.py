@@ -31,6 +31,7 @@ def options(*more):
     return gpu_update.options_from([*fixed, *sizes, *more])
 
 
+@pytest.mark.slow
 def test_one_command_writes_every_part(tmp_path):
     place = tmp_path / "results" / "gpu_update.json"
     peaks = ["--peak-half-tflops", "2", "--peak-single-tflops", "1", "--peak-bandwidth", "0.1"]
@@ -118,6 +119,7 @@ def test_a_part_that_fails_leaves_the_others(tmp_path):
         ("tiny-dense", "tree", ["--checkpointing"]),
     ],
 )
+@pytest.mark.slow
 def test_counted_flops_agree_with_pytorch(model, backend, more):
     chosen = options("--model", model, *more)
     device = torch.device("cpu")

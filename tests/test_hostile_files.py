@@ -371,6 +371,7 @@ def test_a_page_that_says_more_than_the_summary_is_refused(tmp_path):
         read_table(path, ("record_id", "record"))
 
 
+@pytest.mark.slow
 def test_every_byte_of_a_footer_may_be_another(tmp_path):
     """Some such footers end a process that asks Arrow about a column."""
     path = tmp_path / "t.parquet"

@@ -275,6 +275,7 @@ class TestLimits:
         assert judge(toolchain, pair * 40, Limits(batch_seconds=60)) == expected * 40
 
     @linux
+    @pytest.mark.slow
     def test_memory_stays_flat(self, toolchain, elaborators):
         """About 0.05 MB of growth an order would show as 5 MB."""
         sample = LeanEnvironment().sample("tactic_siblings", 7)
