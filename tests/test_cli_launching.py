@@ -252,7 +252,7 @@ def training(experiment, *options, **launcher):
     # A resumed run goes back to its last checkpoint, and so does its log.
     before = log.stat().st_mtime_ns if log.exists() else 0
     process = started(experiment, *options, **launcher)
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + 400
     while not (log.is_file() and log.stat().st_size and log.stat().st_mtime_ns > before):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
