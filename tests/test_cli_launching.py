@@ -21,8 +21,8 @@ from vcrt.errors import OutOfMemory, RunError, VcrtError
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.freezing import make_dataset
 
-#: Each rank leaves its process id; `told` stands for what vcrt's own processes say.
 IMPORTS = "import json, os, signal, sys, time\n"
+#: Each rank leaves its process id; `told` stands for what vcrt's own processes say.
 RANK = """
 rank, launcher = int(os.environ["RANK"]), os.environ.pop("VCRT_LAUNCHER")
 def told(code, text):
