@@ -16,7 +16,7 @@ comma := ,
 add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt -e '.[dev,$(2)]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-paper-scale test-integrations test-example test-browser docs bench-certify bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock lint format types clean
+.PHONY: help setup demo test test-slow test-paper-scale test-integrations test-example test-browser docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
@@ -26,10 +26,13 @@ help:
 	@echo "make test-integrations  the tests with TRL, datasets, verifiers and trackers, which it installs"
 	@echo "make test-browser  the tests of the pages in Chromium, which it installs if it can"
 	@echo "make docs       the documentation, notebooks executed, in build/docs"
+	@echo "make suites     the frozen suites of 6, 8, 12 and 16 steps, certified and verified, in build/suites; up to an hour"
 	@echo "make bench-certify  orders per second of every schema, as JSON in benchmarks/results"
 	@echo "make bench-update  an update of VCRT beside one of TRL's GRPOTrainer, as JSON in benchmarks/results"
 	@echo "make bench-gpu  an update of the paper's two models on a GPU, beside its floor, as JSON in benchmarks/results"
+	@echo "make bench-long  transitions and time of certification against the number of steps, as JSON in benchmarks/results"
 	@echo "make bench-coverage  how often the intervals hold a known difference, for benchmarks/results and the report"
+	@echo "make at-length  the methods trained on 4, 6 and 8 steps, tested on up to 16: an hour on two cores, suites apart"
 	@echo "make test-example  the tests of the example package"
 	@echo "make trust      crashes, tampering, attacks on Lean, hostile files and load, in short; figures as JSON"
 	@echo "make trust-long the same in full: hours"
@@ -157,12 +160,22 @@ docs: $(PAGES)
 	@echo "open build/docs/index.html"
 
 # Apart from the environment of everything else, so that it is not registered there.
+EXAMPLE = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/examples examples/sqlite_changes
+
 test-example: $(DONE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/examples examples/sqlite_changes
+	$(EXAMPLE)
 	PYTHONPATH=build/examples $(BIN)/python -m pytest examples/sqlite_changes
+
+# What was interrupted goes on from there; what is whole is only verified.
+suites: $(DONE)
+	$(EXAMPLE)
+	PYTHONPATH=build/examples $(BIN)/python benchmarks/suites.py --output build/suites
 
 bench-certify: $(DONE)
 	$(BIN)/python benchmarks/certify.py --output benchmarks/results/certify.json
+
+bench-long: $(DONE)
+	$(BIN)/python benchmarks/long_certification.py --episodes 3 --most 64 --output benchmarks/results/long_certification.json
 
 bench-update: $(BENCH)
 	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/update.py --output benchmarks/results/update.json
@@ -176,6 +189,12 @@ bench-gpu: $(BENCH)
 bench-coverage: $(DONE)
 	$(BIN)/python benchmarks/coverage.py --output benchmarks/results/coverage.json
 	cp benchmarks/results/coverage.json src/vcrt/report/coverage.json
+
+# What is finished in build/at-length is not repeated; suites that are missing in build/suites are made first.
+at-length: $(DONE)
+	$(BIN)/python benchmarks/at_length.py
+	$(BIN)/python benchmarks/at_length_page.py
+	$(BIN)/python docs/figures/plots.py
 
 lint: $(DONE)
 	$(BIN)/ruff check .

@@ -28,8 +28,11 @@ extensions = [
 ]
 exclude_patterns = ["_ext", "_static", "figures"]
 nitpicky = True
-# Private to pydantic: what it makes of a field's pattern.
-nitpick_ignore = [("py:class", "_PydanticGeneralMetadata")]
+# What pydantic makes of a field's pattern and default, and names of types that are tuples and arrays.
+nitpick_ignore = [
+    ("py:class", name)
+    for name in ("_PydanticGeneralMetadata", "FieldInfo", "NoneType", "Order", "BoolArray")
+]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3

@@ -22,7 +22,11 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 ROOT = Path(__file__).resolve().parent.parent
-WEIGHTS = "vcrt/policy/embedded/model.safetensors"
+#: The embedded weights in the wheel, by what they are called in the bill.
+WEIGHTS = {
+    "embedded": "vcrt/policy/embedded/model.safetensors",
+    "embedded-long": "vcrt/policy/embedded_long/model.safetensors",
+}
 _LOCKED = re.compile(r"^([^=\s]+)==(\S+) --hash=sha256:([0-9a-f]{64})$", re.MULTILINE)
 
 
@@ -48,16 +52,16 @@ def bill(environment: Path, lock: Path, wheel: Path) -> dict[str, Any]:
         _hash(hashlib.sha256(wheel.read_bytes()).hexdigest())
     ]
     with zipfile.ZipFile(wheel) as files:
-        weights = hashlib.sha256(files.read(WEIGHTS)).hexdigest()
-    value["components"].append(
-        {
-            "type": "machine-learning-model",
-            "bom-ref": "vcrt-embedded-backbone",
-            "name": "vcrt embedded backbone",
-            "version": value["metadata"]["component"]["version"],
-            "hashes": [_hash(weights)],
-        }
-    )
+        for name, path in WEIGHTS.items():
+            value["components"].append(
+                {
+                    "type": "machine-learning-model",
+                    "bom-ref": f"vcrt-{name}-backbone",
+                    "name": f"vcrt {name} backbone",
+                    "version": value["metadata"]["component"]["version"],
+                    "hashes": [_hash(hashlib.sha256(files.read(path)).hexdigest())],
+                }
+            )
     return value
 
 

@@ -95,6 +95,10 @@ def evidence(draw):
         "certificates": tuple(draw(st.lists(words, max_size=3))),
         "orbit": tuple(draw(st.lists(st.sampled_from(orders), max_size=3))),
         "cross_checks": (CrossCheck(draw(words), 1, draw(st.integers(0, 1))),),
+        "tree": draw(st.none() | words),
+        "pairs": tuple(draw(st.lists(words, max_size=3))),
+        "complete": draw(st.booleans()),
+        "classes": draw(st.none() | st.integers(1, 9)),
     }
 
 
@@ -135,6 +139,10 @@ def test_every_audit_field_is_varied_below():
         "relations",
         "orbit",
         "cross_checks",
+        "tree",
+        "pairs",
+        "complete",
+        "classes",
     }
     assert {f.name for f in fields(Episode)} == {
         "environment",

@@ -74,6 +74,7 @@ def dataset(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_a_certified_dataset_is_at_chance(dataset, tmp_path):
     probed = probe_dataset(open_dataset(dataset), num_permutations=100)
     assert len(probed.results) == 16

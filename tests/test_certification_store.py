@@ -52,6 +52,7 @@ def test_finished_shards_are_not_done_again(tmp_path, root_hash):
 
 
 @pytest.mark.parametrize("stage", ["first", "second"])
+@pytest.mark.slow
 def test_a_damaged_or_foreign_shard_is_done_again(tmp_path, root_hash, stage):
     store = tmp_path / "data.shards"
     certify(CONFIG, store, jobs=2, factories=TOY)

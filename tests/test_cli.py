@@ -456,6 +456,7 @@ def test_names_given_twice_are_refused(evaluated, capsys, tmp_path):
         assert "twice" in message
 
 
+@pytest.mark.slow
 def test_too_few_items_to_plan_on(capsys, tmp_path):
     data = tmp_path / "data"
     schemas = ("clrs/bellman_ford", "proofwriter/attribute_chain")

@@ -55,6 +55,7 @@ def evaluated(folder):
     return experiment
 
 
+@pytest.mark.slow
 def test_the_whole_way_with_adapters_in_a_chat(folder, evaluated):
     plan = open_experiment(evaluated).plan
     assert plan.backbone.name == "granite"
@@ -76,6 +77,7 @@ def test_the_whole_way_with_adapters_in_a_chat(folder, evaluated):
     assert str(folder) not in page
 
 
+@pytest.mark.slow
 def test_experiment_dataset_and_backbone_can_be_moved_together(folder, evaluated, tmp_path):
     names = ("data", "granite", "experiment")
     for name in names:
@@ -132,6 +134,7 @@ def test_training_refuses_another_lock_than_the_planned_one(folder, capsys, tmp_
         lock.write_bytes(original)
 
 
+@pytest.mark.slow
 def test_a_search_and_its_plan_have_the_same_backbone(folder, capsys):
     output = folder / "search.json"
     code, _, err = run(

@@ -42,6 +42,7 @@ def test_a_terminal_gets_colours_unless_it_wants_none():
     assert "bellman_ford" in plain
 
 
+@pytest.mark.slow
 def test_long_work_has_bars_with_rate_and_remaining_time(tmp_path):
     options = ("--schemas", "clrs/bellman_ford", "--episodes", "12", "--jobs", "1")
     written = in_a_terminal("certify", "--output", str(tmp_path / "data"), *options)

@@ -133,7 +133,7 @@ def test_training_code_that_asks_for_held_out_items_is_refused(whole, read):
 
 def test_a_cache_that_was_filled_by_an_evaluation_is_no_way_in(whole):
     plan = open_experiment(whole / "experiment").plan
-    evaluation._held_out_items(plan.dataset, plan.root_hash, HELD_OUT)
+    evaluation._held_out_items(planned_dataset(plan), HELD_OUT)
     dataset = planned_dataset(plan, without=(HELD_OUT,))
     with pytest.raises(DatasetError, match="stays closed"):
         load_items(dataset, HELD_OUT)
@@ -212,7 +212,7 @@ def test_the_clock_opens_nothing(copy, monkeypatch):
     with pytest.raises(RunError, match="opened before"):
         evaluate(experiment, jobs=1)
     # An opening under an earlier date stands behind the first one all the same.
-    openings_module.record_opening(experiment, open_dataset(copy / "data"), "because")
+    openings_module.record_opening(experiment, [open_dataset(copy / "data")], "because")
     first, second = openings(experiment)
     assert second["at"] == datetime(2001, 1, 1, tzinfo=UTC).isoformat() < first["at"]
     assert "more than once: because" in said(copy)

@@ -127,6 +127,7 @@ def test_every_accepted_step_changes_the_canonical_state(schema: str) -> None:
             assert len(set(answer.state_hashes)) == len(answer.state_hashes)
 
 
+@pytest.mark.slow
 def test_a_hundred_seeds_of_each_schema_are_distinct_and_varied() -> None:
     contents = set()
     for schema in SCHEMAS:

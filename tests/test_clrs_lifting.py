@@ -94,6 +94,7 @@ def test_windows_of_rounds_run_in_place() -> None:
     assert refused["matrix_chain_order", True] > 100
 
 
+@pytest.mark.slow
 def test_certification_finds_the_windows_that_it_wants() -> None:
     kinds = Counter()
     for schema in SCHEMAS:

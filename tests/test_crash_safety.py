@@ -73,6 +73,7 @@ def test_every_call_of_writing_a_file(server, tmp_path):
         assert names(path.parent) == ["one.txt"], fault.name
 
 
+@pytest.mark.slow
 @needs_faults
 def test_every_call_of_publishing_a_directory(server, tmp_path):
     path = tmp_path / "some" / "data"
@@ -93,6 +94,7 @@ def test_every_call_of_publishing_a_directory(server, tmp_path):
         assert crash_trials.tree_of(path.parent) == tree, fault.name
 
 
+@pytest.mark.slow
 @needs_faults
 def test_every_call_of_a_ledgers_row(server, tmp_path):
     path = tmp_path / "some" / "ledger.sqlite"

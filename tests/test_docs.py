@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
 import re
 import shlex
 from importlib import import_module
@@ -201,13 +200,15 @@ def test_the_values_that_the_paper_does_not_print_are_the_defaults():
     assert said in TEXTS["mathematics.md"]
 
 
-def test_the_pictures_are_as_drawn():
-    spec = importlib.util.spec_from_file_location("draw", DOCS / "figures" / "draw.py")
-    draw = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(draw)
-    assert {path.stem for path in DOCS.glob("figures/*.svg")} == draw.PICTURES.keys()
-    for name, made in draw.PICTURES.items():
-        assert text_of(f"figures/{name}.svg") == made(), f"python docs/figures/draw.py ({name})"
+def test_the_pictures_are_as_drawn(monkeypatch):
+    pictures = {}
+    monkeypatch.syspath_prepend(str(DOCS / "figures"))
+    for script in ("draw", "plots"):
+        made = import_module(script).PICTURES
+        pictures |= {name: (script, make) for name, make in made.items()}
+    assert {path.stem for path in DOCS.glob("figures/*.svg")} == pictures.keys()
+    for name, (script, make) in pictures.items():
+        assert text_of(f"figures/{name}.svg") == make(), f"python docs/figures/{script}.py ({name})"
 
 
 @pytest.mark.parametrize("page", ALL_TEXTS)

@@ -8,11 +8,15 @@ from math import dist
 
 import pytest
 
+import poset_environment as posets
 from browser_support import DESKTOP, PHONE, keep_screenshot, opened
 from explorer_support import MISSING, evil, lines_of, several, without_processes
+from vcrt.certification.config import given
+from vcrt.certification.episodes import PRESETS
 from vcrt.orders import all_orders, linear_extensions
 from vcrt.printable import printable
 from vcrt.protocol.plan import PlannedRun
+from vcrt.records.freezing import make_dataset
 from vcrt.report.explorer import contents as gathering
 from vcrt.report.explorer import episodes as shown_episodes
 from vcrt.report.explorer import gather_explorer, page, render_explorer
@@ -29,7 +33,14 @@ def masses_of(legal_orders, num_orders):
         other = (1 - legal) / (num_orders - len(legal_orders))
         each = legal / len(legal_orders)
         p = [each if order in legal_orders else other for order in all_orders(4)]
-        return Mass(probabilities=tuple(p), legal=legal, malformed=0.0, greedy=0, passes=True)
+        return Mass(
+            probabilities=tuple(p),
+            legal=legal,
+            malformed=0.0,
+            greedy=0,
+            answer=(0, 1, 2, 3),
+            passes=True,
+        )
 
     return tuple(mass(legal) for legal in LEGAL)
 
@@ -47,8 +58,10 @@ def folder(tmp_path_factory):
             "several": several(folder / "several"),
             "three": lines_of(3, folder / "three"),
             "five": lines_of(5, folder / "five", episodes=1),
+            "twelve": twelve(folder / "twelve"),
         }.items():
             pages[name] = gather_explorer(dataset, factories=made)
+        pages["twelve"] = with_estimates(pages["twelve"])
     for name, some in pages.items():
         (folder / f"{name}.html").write_text(render_explorer(some), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
@@ -70,6 +83,39 @@ def with_run(contents):
         masses={names[0]: masses_of(legal, 24), names[2]: masses_of(legal, 24)},
     )
     return replace(contents, runs=(run,), report="report.html")
+
+
+def twelve(path):
+    """Two random posets of twelve steps."""
+    episodes = [posets.random_episode(12, seed, schema="posets12") for seed in (1, 2)]
+    config = given(episodes, preset=PRESETS["posets12"])
+    factories = {"posets": posets.Posets}
+    return make_dataset(config, path, jobs=1, factories=factories), factories
+
+
+def with_estimates(contents):
+    """A run whose answers go backwards before training and forwards after it."""
+
+    def mass(legal, answer, passes):
+        return Mass(
+            probabilities=(),
+            legal=legal,
+            malformed=0.0,
+            greedy=None,
+            answer=tuple(answer),
+            passes=passes,
+            standard_error=0.01,
+        )
+
+    masses = (mass(0.02, range(11, -1, -1), False), mass(0.7, range(12), True))
+    names = [str(one["id"]) for one in contents.episodes]
+    run = RunMasses(
+        run=RUN,
+        updates=(0, 50),
+        roles=dict.fromkeys(names, "held out"),
+        masses=dict.fromkeys(names, masses),
+    )
+    return replace(contents, runs=(run,))
 
 
 def places(page):
@@ -98,15 +144,18 @@ def no_violations(page):
 
 @pytest.mark.parametrize(
     ("name", "dark"),
-    [("run", False), ("run", True), ("several", True), ("five", False), ("many", True)],
+    [
+        *[("run", False), ("run", True), ("several", True), ("five", False), ("many", True)],
+        *[("twelve", False), ("twelve", True)],
+    ],
 )
 def test_it_is_drawn_without_errors_and_accessible(folder, name, dark):
     with opened(folder / f"{name}.html", dark=dark) as page:
-        if name != "many":
+        if name not in ("many", "twelve"):
             page.locator("#all-orders summary").click()
         assert page.locator("h1").is_visible()
-        num_orders = {"five": 120, "many": 0}.get(name, 24)
-        num_swaps = {"five": 240, "many": 0}.get(name, 36)
+        num_orders = {"five": 120, "many": 0, "twelve": 0}.get(name, 24)
+        num_swaps = {"five": 240, "many": 0, "twelve": 0}.get(name, 36)
         assert page.locator(".vertex[data-order]").count() == num_orders
         assert page.locator(".swap[data-swap]").count() == num_swaps
         no_violations(page)
@@ -281,7 +330,7 @@ def test_hostile_text_is_shown_and_does_nothing(folder):
         assert "more characters" in page.locator("#initial").inner_text()
 
 
-@pytest.mark.parametrize("name", ["run", "evil", "five", "three"])
+@pytest.mark.parametrize("name", ["run", "evil", "five", "three", "twelve"])
 def test_a_phone_scrolls_one_way_only(folder, name):
     with opened(folder / f"{name}.html", size=PHONE) as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
@@ -295,6 +344,43 @@ def test_what_is_too_much_to_draw_is_said(folder):
         assert "24 orders of 4 steps are too many" in page.locator("#solid").inner_text()
         assert not page.locator("#view").is_visible()
         assert "v0 is not defined" in page.locator("#pair").inner_text()
+
+
+def test_a_long_episode_has_its_partial_order_and_the_answer_step_by_step(folder):
+    with opened(folder / "twelve.html") as page:
+        required = page.evaluate(
+            """() => JSON.parse(document.getElementById("data").textContent).episodes[0].relations
+                 .filter(([, , kind]) => kind === "precedes" || kind === "conflicts")"""
+        )
+        drawn = page.locator(".poset")
+        label = drawn.get_attribute("aria-label")
+        assert all(f"{a} before {b}" in label for a, b, _ in required)
+        # Arrows lead forwards, and none of them follows from others.
+        pairs = {(a, b) for a, b, _ in required}
+        covers = [
+            (a, b)
+            for a, b in pairs
+            if not any((a, c) in pairs and (c, b) in pairs for c in range(12))
+        ]
+        assert drawn.locator(".relation").count() == len(covers)
+        bound = {step for pair in pairs for step in pair}
+        assert drawn.locator(".node").count() == len(bound)
+        assert page.locator("#solid .badge").count() == 12 - len(bound)
+        places = dict(
+            zip(
+                drawn.locator(".node text").all_text_contents(),
+                [float(x.get_attribute("cx")) for x in drawn.locator(".node circle").all()],
+                strict=True,
+            )
+        )
+        assert all(places[str(a)] < places[str(b)] for a, b in pairs)
+        assert "orders keep the certified relations" in page.locator("#lead").inner_text()
+        assert "standard error 1.00%" in page.locator("#mass").inner_text()
+        # Its contexts were sampled: what a replay of the order would say is not known.
+        assert page.locator("#order .tag").inner_text() == "keeps the certified relations"
+        page.locator("#stops input").first.check()
+        assert page.locator("#order .tag").inner_text() == "breaks a certified relation"
+        assert page.locator("#order .early").count() == len({b for _, b in pairs})
 
 
 def test_nothing_moves_for_who_wants_less_motion(folder):

@@ -32,7 +32,9 @@ from vcrt.environments.lean.toolchain import VARIABLE, Toolchain, find_toolchain
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.hashing import Json
 
-SCHEMAS = tuple(schema.name for schema in LeanEnvironment.schemas)
+SCHEMAS = tuple(
+    schema.name for schema in LeanEnvironment.schemas if not schema.preset.startswith("posets")
+)
 SEQUENCES = tuple(s for n in range(5) for s in itertools.permutations(range(4), n))
 PLAIN: Json = {"form": "declarations", "setup": [], "probes": []}
 FACTS: Json = {

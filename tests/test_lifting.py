@@ -98,6 +98,7 @@ def test_eight_steps_are_judged_by_merged_replay(tmp_path):
     assert kinds.count("commutes") == 27
 
 
+@pytest.mark.slow
 def test_windows_of_runs_become_a_dataset(tmp_path):
     path = tmp_path / "lifted"
     names = ("bellman_ford", "bubble_sort")
@@ -126,6 +127,7 @@ def test_windows_of_runs_become_a_dataset(tmp_path):
     assert vcrt("verify", path).returncode == 0
 
 
+@pytest.mark.slow
 def test_longer_windows_are_reported_and_not_frozen(tmp_path):
     options = ("--runs", 1, "--length", 5, "--steps", 5)
     done = vcrt("lift", "clrs", "bubble_sort", *options)

@@ -53,6 +53,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 def test_a_megabyte_of_json_does_not_take_hundreds(tmp_path: Path) -> None:
     file = tmp_path / MANIFEST
     file.write_bytes(b'{"a":[' + b"{}," * (2**20 // 3) + b"{}]}")

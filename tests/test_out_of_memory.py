@@ -129,6 +129,7 @@ def test_the_command_trains_with_less_memory_and_says_so(folder, capsys):
     assert "1 or more" in refused(capsys, "train", wrong.path, "--prompts-at-a-time", "0")
 
 
+@pytest.mark.slow
 def test_an_evaluation_out_of_memory_goes_on_with_fewer_prompts(folder):
     experiment = planned(folder, "evaluated")
     (run,) = experiment.plan.runs

@@ -281,7 +281,7 @@ def test_the_mask_is_additive_in_the_models_dtype_with_positions(dtype):
 
 
 def test_mask_of_a_padded_prompt():
-    mask = tree_mask([1, 2], order_tree(2, 1), torch.float32, torch.device("cpu"))[:, 0] == 0
+    mask = tree_mask([1, 2], [order_tree(2, 1)] * 2, torch.float32, torch.device("cpu"))[:, 0] == 0
     padded = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 1, 0, 1]]
     whole = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]]
     assert mask.int().tolist() == [padded, whole]
@@ -307,10 +307,10 @@ def test_what_is_kept_between_calls_is_told_apart_by_length_dtype_and_tree():
 
 
 def test_prompts_of_one_length_share_one_mask():
-    mask = tree_mask([3, 3, 3], order_tree(3, 1), torch.float32, torch.device("cpu"))
+    mask = tree_mask([3, 3, 3], [order_tree(3, 1)] * 3, torch.float32, torch.device("cpu"))
     assert mask.shape == (3, 1, 6, 6)
     assert mask.stride(0) == 0
-    padded = tree_mask([3, 2], order_tree(3, 1), torch.float32, torch.device("cpu"))
+    padded = tree_mask([3, 2], [order_tree(3, 1)] * 2, torch.float32, torch.device("cpu"))
     assert torch.equal(padded[0], mask[0])
     assert not torch.equal(padded[1], mask[0])
 

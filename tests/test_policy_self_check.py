@@ -33,21 +33,21 @@ def boolean_mask(*args, mask=tree_scoring.tree_mask):
     return mask(*args) == 0
 
 
-def causal_mask(lengths, tree, dtype, device, mask=tree_scoring.tree_mask):
-    size = mask(lengths, tree, dtype, device).shape[-1]
+def causal_mask(lengths, trees, dtype, device, mask=tree_scoring.tree_mask):
+    size = mask(lengths, trees, dtype, device).shape[-1]
     seen = torch.ones(size, size).tril().bool()
     lowest = torch.finfo(dtype).min
     return torch.zeros(len(lengths), 1, size, size).masked_fill(~seen, lowest).to(dtype)
 
 
-def mask_of_one_length(lengths, tree, dtype, device, mask=tree_scoring.tree_mask):
-    return mask([max(lengths)] * len(lengths), tree, dtype, device)
+def mask_of_one_length(lengths, trees, dtype, device, mask=tree_scoring.tree_mask):
+    return mask([max(lengths)] * len(lengths), trees, dtype, device)
 
 
-def mask_without_ancestors(lengths, tree, dtype, device, mask=tree_scoring.tree_mask):
-    wrong = mask(lengths, tree, dtype, device).clone()
+def mask_without_ancestors(lengths, trees, dtype, device, mask=tree_scoring.tree_mask):
+    wrong = mask(lengths, trees, dtype, device).clone()
     nodes = slice(max(lengths), None)
-    alone = torch.eye(tree.num_rows - 1, dtype=torch.bool)
+    alone = torch.eye(max(tree.num_rows for tree in trees) - 1, dtype=torch.bool)
     wrong[:, :, nodes, nodes] = (
         torch.zeros(()).masked_fill(~alone, torch.finfo(dtype).min).to(dtype)
     )
@@ -64,21 +64,23 @@ def mask_without_ancestors(lengths, tree, dtype, device, mask=tree_scoring.tree_
         (mask_without_ancestors, "sdpa"),
     ],
 )
-def test_a_wrong_mask_is_refused(mask, attention, interface, monkeypatch):
-    model = tiny_model("llama")
+@pytest.mark.parametrize("num_operations", [4, 7])
+def test_a_wrong_mask_is_refused(mask, attention, interface, num_operations, monkeypatch):
+    model, prompts = tiny_model("llama"), tiny_prompts(num_operations)
     model.set_attn_implementation(attention)
-    assert self_check(model, tiny_prompts(4), interface=interface).backend == "tree"
+    assert self_check(model, prompts, interface=interface).backend == "tree"
     monkeypatch.setattr(tree_scoring, "tree_mask", mask)
-    refused(model, interface=interface)
+    with pytest.raises(BackboneError, match="does not agree"):
+        self_check(model, prompts, interface=interface)
 
 
 def test_positions_that_count_the_nodes_are_refused(monkeypatch):
     model = tiny_model("qwen3")
 
-    def counted(length, longest, tree, device):
-        return torch.arange(longest + tree.num_rows - 1, device=device)
+    def counted(length, longest, tree, num_rows, device):
+        return torch.arange(longest + num_rows - 1, device=device)
 
-    monkeypatch.setattr(tree_scoring, "_positions", counted)
+    monkeypatch.setattr(tree_scoring, "_kept_positions", counted)
     refused(model, interface="tokens")
 
 
@@ -107,8 +109,8 @@ def test_an_error_that_half_precision_hides_shows_when_its_weights_are_widened()
 
 
 def test_a_half_precision_model_that_is_only_wrong_in_its_own_format_is_refused(monkeypatch):
-    def careless(lengths, tree, dtype, device, mask=tree_scoring.tree_mask):
-        return (causal_mask if dtype == torch.bfloat16 else mask)(lengths, tree, dtype, device)
+    def careless(lengths, trees, dtype, device, mask=tree_scoring.tree_mask):
+        return (causal_mask if dtype == torch.bfloat16 else mask)(lengths, trees, dtype, device)
 
     monkeypatch.setattr(tree_scoring, "tree_mask", careless)
     refused(tiny_model("granite", dtype=torch.bfloat16), "1 \\+ their size")

@@ -203,16 +203,15 @@ def test_lean_facts_hide_and_instances_replace_others() -> None:
 def test_five_hundred_distinct_episodes_of_every_schema(schema, tmp_path) -> None:
     name, _, schema_name = schema.partition("/")
     # The orders of 500 take minutes to replay: the rest is sampled only.
-    episodes = 150 if name == "lean" else 200
+    episodes = 60
     config = sampled({name: [schema_name]}, episodes, preset=SEVERAL_PRESET)
     dataset = make_dataset(config, tmp_path / "data", jobs=2)
     counts = dataset.manifest.counts[name][schema_name]
     assert counts.episodes == episodes
     assert counts.candidates < 1.04 * episodes
-    if episodes < 500:
-        drawn = [environment(name).sample(schema_name, seed) for seed in range(520)]
-        contents = [[e.initial, [(o.signature, o.payload) for o in e.operations]] for e in drawn]
-        assert len(set(map(json_digest, contents))) >= 500
+    drawn = [environment(name).sample(schema_name, seed) for seed in range(520)]
+    contents = [[e.initial, [(o.signature, o.payload) for o in e.operations]] for e in drawn]
+    assert len(set(map(json_digest, contents))) >= 500
 
 
 @pytest.mark.parametrize(

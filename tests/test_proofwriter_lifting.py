@@ -327,6 +327,7 @@ def test_real_structured_theories_are_lifted() -> None:
         assert {e.provenance.source for e in item.episodes} <= {f"{STRUCTURED}#{item.id}"}
 
 
+@pytest.mark.slow
 def test_real_theories_hold_episodes_that_certify(env) -> None:
     rows = list(islice(read_theories(data_file(ENGLISH)), 0, None, 25))
     items = lifted(rows)

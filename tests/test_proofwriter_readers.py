@@ -86,6 +86,7 @@ def checked(*paths) -> str:
     return output.getvalue()
 
 
+@pytest.mark.slow
 def test_command_answers_all_real_questions_as_labelled() -> None:
     output = checked(data_file(ENGLISH), data_file(STRUCTURED))
     assert output.count("3731/3731") == output.count("26/26") == 2

@@ -113,6 +113,7 @@ def test_training_refuses_code_that_was_not_planned(dataset, tmp_path, monkeypat
     assert error.value.where == what
 
 
+@pytest.mark.slow
 def test_training_opens_no_file_that_no_fold_trains_on(dataset, tmp_path):
     digest = load_backbone("embedded").digest
     plan = plan_on(dataset, held_out=("toy-b",), seeds=(0,), backbone_digest=digest)

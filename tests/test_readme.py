@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -32,6 +34,7 @@ def test_the_links_of_the_readme_lead_somewhere():
         assert (README.parent / link).exists(), link
 
 
+@pytest.mark.slow
 def test_the_environment_of_the_readme_is_the_example_and_runs(tmp_path):
     example = README.parent / "examples" / "folders.py"
     whole = example.read_text(encoding="utf-8")

@@ -145,7 +145,7 @@ def test_distractors_are_uniform_and_tell_nothing_of_the_steps() -> None:
 
 def test_too_few_pointers_for_distractors_is_an_error() -> None:
     with pytest.raises(MalformedInputError, match="at most 1"):
-        RecordForm(distractors=2).draw_distractors(range(6), generator(0, "any"))
+        RecordForm(distractors=2).draw_distractors(range(30), generator(0, "any"))
 
 
 # --- JSON and tokens ------------------------------------------------------------------------------
@@ -310,3 +310,39 @@ def test_several_anti_diamonds_in_a_dataset(tmp_path) -> None:
 def test_a_relation_that_commutes_is_stated_whatever_is_reduced() -> None:
     relations = (OperationRelation(0, 1, "commutes"), OperationRelation(1, 2, "precedes"))
     assert RecordForm(relations="reduced").stated(relations) == list(relations)
+
+
+# --- the pool -----------------------------------------------------------------------------------------
+
+
+def test_the_usual_pool_is_not_written_and_a_large_one_is() -> None:
+    assert "pool" not in RecordForm(distractors=1).model_dump()
+    large = RecordForm(pool="large")
+    assert RecordForm.model_validate(large.model_dump()) == large
+    assert large.text == "pointers drawn from 32 or more"
+    assert [large.pool_of(n) for n in (2, 4, 5, 32, 33)] == [32, 32, 32, 32, 64]
+
+
+def test_records_of_few_steps_may_draw_from_the_pool_of_many() -> None:
+    pointers = {
+        pointer
+        for seed in range(60)
+        for pointer in anonymise(
+            certified(SEVERAL[0]), seed, RecordForm(pool="large")
+        ).record.pointers
+    }
+    assert pointers == set(range(32))
+    record = anonymise(certified(SEVERAL[0]), 0, RecordForm(pool="large", distractors=2)).record
+    value = record.to_json()
+    assert value["pool"] == record.pool == 32
+    assert record_from_json(value) == record
+    assert "pool" not in anonymise(certified(SEVERAL[0]), 0).record.to_json()
+
+
+@pytest.mark.parametrize("pool", [7, 8, 16, 33, 128, True, "32"])
+def test_a_pool_that_a_record_cannot_have_is_refused(pool: object) -> None:
+    value = {"record_id": "r", "pointers": [0, 1, 2, 3, 4], "relations": [], "pool": pool}
+    with pytest.raises(MalformedInputError):
+        record_from_json(value)
+    with pytest.raises(MalformedInputError, match="not a policy record"):
+        record_from_json({**value, "pool": 32})

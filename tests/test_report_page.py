@@ -184,6 +184,21 @@ def test_the_report_says_what_a_pass_is(html: str, contents: ReportContents) -> 
     assert "5-step episode" in report_tables(longer)[0].note
 
 
+def test_what_is_not_counted_of_long_episodes_is_not_made_up(contents: ReportContents) -> None:
+    counts = json.loads(json.dumps(contents.dataset["counts"]))
+    for schemas in counts.values():
+        for some in schemas.values():
+            some["legal_orders"] = None
+    changed = {"num_operations": 24, "orbit_size": None, "counts": counts}
+    long = replace(contents, dataset={**contents.dataset, **changed})
+    assert "a random order passes with a share that was not counted." in task_text(long)
+    table = next(table for table in report_tables(long) if table.name == "construction")
+    place = table.columns.index("Legal orders")
+    assert {row[place] for row in table.rows} == {"not counted"}
+    assert "Dotted" not in all_figures(long, analyse(long)).pass_rates.caption
+    assert "Dotted" in all_figures(contents, analyse(contents)).pass_rates.caption
+
+
 def test_the_subtitle_says_the_size(html: str, tmp_path: Path) -> None:
     assert "random partial orders; 600 episodes; 54 runs of 30 updates</p>" in html
     one = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_runs=1, num_updates=1)

@@ -147,6 +147,7 @@ def test_the_held_out_environment_is_not_opened(dataset, searched, tmp_path):
     assert again == search
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_the_search_s_own_is_left_alone(dataset, searched, tmp_path):
     output = tmp_path / SEARCH_FILE
     folder = tmp_path / f"{SEARCH_FILE}.trials"

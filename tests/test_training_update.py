@@ -80,6 +80,7 @@ def test_the_table_is_the_papers():
         "shuffled-all": (True, "shuffled_orbit", "shuffled", True, False),
         "margin-only": (False, "orbit", "native", True, False),
         "no-constraints": (True, "orbit", "native", False, False),
+        "orbit-grpo": (True, "orbit", None, False, False),
         "contrastive": (True, "trajectory", None, False, True),
     }
     assert tuple(METHODS)[:6] == PAPER_METHODS

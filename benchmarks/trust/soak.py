@@ -36,7 +36,7 @@ NOT_COVERED = {
 def soak(minutes: float) -> dict[str, Any]:
     """Replay Lean proofs in this process for so long, and sample what it holds every few seconds."""
     lean = load_environment("lean")
-    schemas = [schema.name for schema in lean.schemas]
+    schemas = [s.name for s in lean.schemas if not s.preset.startswith("posets")]
     samples: list[tuple[float, float, int, int]] = []
     began, seed, orders = time.perf_counter(), 0, 0
     while (elapsed := time.perf_counter() - began) < 60 * minutes:

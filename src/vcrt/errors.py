@@ -90,6 +90,10 @@ class MalformedInputError(VcrtError):
     """A file or text from outside that does not have the documented form."""
 
 
+class TooLargeError(VcrtError):
+    """Something that is exact only for fewer operations, or a tree of orders that would not fit."""
+
+
 class VerifierFailure(VcrtError):
     """A verifier that broke (died, timed out, answered nonsense). Never a verdict: retried, then reported."""
 

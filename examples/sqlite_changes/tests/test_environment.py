@@ -19,6 +19,8 @@ from vcrt.errors import MalformedInputError, UnknownNameError
 
 SQLITE = SqliteChanges()
 SEEDS = range(50)
+#: The schemas of one pair among four statements.
+PAIRS = [schema for schema in SQLITE.schemas if schema.preset == "paper"]
 
 
 def test_it_is_registered():
@@ -29,7 +31,7 @@ def test_it_passes_the_conformance_kit():
     assert [f for f in validate(SQLITE, range(2)) if not f.passed] == []
 
 
-@pytest.mark.parametrize("schema", SQLITE.schemas, ids=lambda schema: schema.name)
+@pytest.mark.parametrize("schema", PAIRS, ids=lambda schema: schema.name)
 def test_every_episode_is_certified(schema):
     episodes = [SQLITE.sample(schema.name, seed) for seed in SEEDS]
     assert len({episode.content_hash() for episode in episodes}) == len(SEEDS)
@@ -44,7 +46,7 @@ def test_every_episode_is_certified(schema):
 
 
 def test_both_kinds_of_anti_diamond_are_there():
-    assert {schema.relation for schema in SQLITE.schemas} == {"precedes", "conflicts"}
+    assert {schema.relation for schema in PAIRS} == {"precedes", "conflicts"}
     with pytest.raises(UnknownNameError, match="did you mean 'one_price'"):
         SQLITE.sample("on_price", 0)
 
@@ -147,7 +149,7 @@ def test_chance_in_sqlite_itself_is_found():
 
 
 @pytest.mark.skipif(shutil.which("sqlite3") is None, reason="no sqlite3 shell on this machine")
-@pytest.mark.parametrize("schema", SQLITE.schemas, ids=lambda schema: schema.name)
+@pytest.mark.parametrize("schema", PAIRS, ids=lambda schema: schema.name)
 def test_the_shell_of_sqlite_agrees(schema):
     """The orders once more as scripts of another program, perhaps of another version; rows and verdicts only."""
     episode = SQLITE.sample(schema.name, 0)

@@ -7,7 +7,6 @@ Not covered: which SQL may run, and which errors are no verdict; see :mod:`vcrt_
 from __future__ import annotations
 
 import sqlite3
-from itertools import permutations
 from typing import ClassVar
 
 from vcrt.environments.contract import (
@@ -17,16 +16,17 @@ from vcrt.environments.contract import (
     Operation,
     Provenance,
     Rejected,
-    ReplayRequest,
     Schema,
     StepEnvironment,
     Transition,
     Versions,
 )
+from vcrt.environments.second_opinions import replays_to_check
 from vcrt.errors import MalformedInputError, UnavailableError
 from vcrt.hashing import sha256_hex
 from vcrt.randomness import generator
 from vcrt_sqlite.database import made, opened, run, run_in_a_file
+from vcrt_sqlite.long_statements import LONG, draw_long
 from vcrt_sqlite.statements import PAIRS, draw
 
 #: What SQL can see of the catalogue: texts as SQLite keeps them; what belongs to one table in the order it was made.
@@ -35,10 +35,10 @@ TABLES = "SELECT name, wr FROM pragma_table_list WHERE schema = 'main' AND name 
 
 
 class SqliteChanges(StepEnvironment[bytes]):
-    """Episodes of four statements on a small shop database, judged by the SQLite that Python has."""
+    """Episodes of four or more statements on a small shop database, judged by the SQLite that Python has."""
 
     name: ClassVar[str] = "sqlite_changes"
-    schemas: ClassVar[tuple[Schema, ...]] = tuple(PAIRS)
+    schemas: ClassVar[tuple[Schema, ...]] = (*PAIRS, *LONG)
 
     def versions(self) -> Versions:
         """SQLite's version, the exact source it was built from, and the options of the build."""
@@ -58,8 +58,9 @@ class SqliteChanges(StepEnvironment[bytes]):
         )
 
     def sample(self, schema: str, seed: int) -> Episode:
-        """The schema's pair among two other statements; whether they commute is for certification to say."""
-        setup, statements = draw(self.schema(schema), generator(seed, self.name, schema))
+        """The schema's pair, or pairs, among other statements; whether they commute is for certification to say."""
+        known, rng = self.schema(schema), generator(seed, self.name, schema)
+        setup, statements = draw_long(LONG[known], rng) if known in LONG else draw(known, rng)
         return Episode(
             environment=self.name,
             schema=schema,
@@ -94,22 +95,21 @@ class SqliteChanges(StepEnvironment[bytes]):
             return repr((database.execute(CATALOGUE).fetchall(), rows)).encode()
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        """Every order again, as one transaction in a file; states compared by Python's dump of it, sorted.
+        """Every order again (of long episodes a sample), as one transaction in a file; states compared by its dump.
 
         The same SQLite by another route: it shows what a step loses or leaks between statements, and a canonical state
-        that is too coarse or too fine. It cannot show a fault of SQLite. A sorted dump has neither row numbers nor an
-        order of indexes: episodes that differ in these alone are left out.
+        that is too coarse or too fine. It cannot show a fault of SQLite. Python's dump, sorted, has neither row numbers
+        nor an order of indexes: episodes that differ in these alone are left out.
         """
-        orders = list(permutations(range(episode.num_operations)))
-        replays = self.replay([ReplayRequest(episode, order) for order in orders])
+        replays = replays_to_check(self, episode)
         setup = self.initial_state(episode)
         files = [
-            run_in_a_file(setup, [episode.operations[index].payload for index in order])
-            for order in orders
+            run_in_a_file(setup, [episode.operations[i].payload for i in replay.sequence])
+            for replay in replays
         ]
         agreed = sum(
             reason == (replay.rejection and replay.rejection.reason)
             and (dump == files[0][1]) == (replay.terminal_hash == replays[0].terminal_hash)
             for replay, (reason, dump) in zip(replays, files, strict=True)
         )
-        return (CrossCheck("one transaction in a file", len(orders), agreed),)
+        return (CrossCheck("one transaction in a file", len(replays), agreed),)

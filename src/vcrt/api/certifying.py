@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from vcrt.certification.config import sampled
+from vcrt.certification.config import sampled as sampled_series
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, preset_named
 from vcrt.certification.schema_names import select_schemas
 from vcrt.certification.shards import EnvironmentFactory
@@ -30,7 +31,10 @@ Environments = Mapping[str, EnvironmentFactory]
 def certify_episode(
     environment: str | EnvironmentFactory, episode: Episode, *, preset: str = "paper"
 ) -> CertifiedEpisode | Exclusion:
-    """Replay every order of one episode twice, each time in a fresh process, and certify it or say why not.
+    """Replay one episode twice, each time in a fresh process, and certify it or say why not.
+
+    Up to 5 operations every order is replayed; up to 10 every reachable context; beyond, a sample of them, which the
+    result says.
 
     ``environment`` is a registered name, or the class of an environment. An :class:`Exclusion` has a ``kind`` and a
     ``detail``; it is an answer, not an error. Raises :class:`vcrt.errors.VerifierFailure` if the verifier breaks twice.
@@ -53,6 +57,7 @@ def certify(
     episodes: int = 500,
     seed: int = 0,
     preset: str = "paper",
+    sampled: bool = False,
     form: RecordForm | None = None,
     environments: Environments | None = None,
     jobs: int | None = None,
@@ -62,7 +67,9 @@ def certify(
     """Certify ``episodes`` sampled episodes of each schema and freeze them as a new dataset: ``vcrt certify``.
 
     ``schemas`` are names like ``clrs`` or ``clrs/mst_kruskal``; without any, the default ones of vcrt's own
-    environments. ``environments`` adds some that are not registered. A call that was interrupted goes on when it is
+    environments. With ``sampled``, contexts are sampled even where all of them could be replayed, from 6 operations on;
+    above 10 they always are. Without a ``form``, records of more than four operations leave out the commuting pairs.
+    ``environments`` adds some that are not registered. A call that was interrupted goes on when it is
     given again; the result does not depend on ``jobs`` or ``backend``. Raises :class:`vcrt.errors.VcrtError` if
     ``output`` exists, :class:`vcrt.errors.UncertifiableError` if too little was certified, and
     :class:`vcrt.errors.UnknownNameError`.
@@ -76,8 +83,11 @@ def certify(
         return load_environment(name)
 
     schemas = (schemas,) if isinstance(schemas, str) else schemas
-    config = sampled(
-        select_schemas(schemas, preset, load=load), episodes, seed=seed, preset=preset_named(preset)
+    config = sampled_series(
+        select_schemas(schemas, preset, load=load),
+        episodes,
+        seed=seed,
+        preset=replace(preset_named(preset), sampled=sampled),
     )
     return make_dataset(
         config,
@@ -86,7 +96,7 @@ def certify(
         backend=backend,
         progress=progress,
         factories=environments,
-        form=form or RecordForm(),
+        form=form,
     )
 
 

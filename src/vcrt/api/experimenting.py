@@ -40,13 +40,15 @@ def plan(
     checkpoints: Sequence[int] = (),
     search: str | Path | None = None,
     seed: int = 0,
+    also_test: Sequence[str | Path] | str | Path = (),
 ) -> Experiment:
     """Freeze what will be run on a verified dataset, before anything is trained: ``vcrt plan``.
 
     ``methods`` are names that ``vcrt methods`` lists (by default those of ``search``, or Canonical-GRPO and VCRT),
     ``held_out`` the environments to hold out in turn (by default those of ``search``, or all), ``runs`` the independent
-    runs of each method and fold, ``checkpoints`` the updates after which a run is kept. Raises
-    :class:`vcrt.errors.VcrtError` if ``output`` exists or the dataset was not verified.
+    runs of each method and fold, ``checkpoints`` the updates after which a run is kept. ``also_test`` are further
+    verified datasets, each with other records (longer ones, say), on whose held-out environments the finished runs are
+    scored too. Raises :class:`vcrt.errors.VcrtError` if ``output`` exists or a dataset was not verified.
     """
     methods, held_out = _names(methods), _names(held_out)
     found = None if search is None else read_search(Path(search))
@@ -56,6 +58,7 @@ def plan(
             found="a search and a learning rate",
             expected="one of them",
         )
+    also_test = (also_test,) if isinstance(also_test, (str, Path)) else also_test
     path = Path(output)
     require_new(path, RunError)
     made = frozen_plan(
@@ -68,6 +71,7 @@ def plan(
         search=found,
         backbone=model.reference(),
         how_chosen=model.how_chosen(),
+        also_test=[Path(one) for one in also_test],
     )
     return create_experiment(made, path, search=found)
 

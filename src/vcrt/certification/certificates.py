@@ -7,7 +7,7 @@ order can run certify nothing and are *vacuous*.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, TypeAlias
@@ -95,11 +95,16 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reached:
-    """What the verifier said after a sequence: its state hash, or the message that refused its last operation."""
+class Reached:
+    """What the verifier said after a sequence: its state hash, or the message that refused its last operation.
+
+    One of the two is None. A sequence that is refused as a whole at its end counts as refused at its last operation;
+    ``end_hash`` is then the hash of the state that it led to.
+    """
 
     state_hash: str | None
     rejection: str | None
+    end_hash: str | None = None
 
 
 def certificates(evidence: EpisodeReplays) -> tuple[Certificate, ...]:
@@ -107,7 +112,7 @@ def certificates(evidence: EpisodeReplays) -> tuple[Certificate, ...]:
 
     Raises :class:`InconsistentReplayError` if replays disagree about a prefix that they share.
     """
-    answers = _answers_by_sequence(evidence.replays)
+    answers = answers_by_sequence(evidence.replays)
     num_operations = evidence.episode.num_operations
     found = []
     for context, reached in sorted(answers.items()):
@@ -126,10 +131,14 @@ def certificates(evidence: EpisodeReplays) -> tuple[Certificate, ...]:
     return tuple(sorted(found, key=lambda c: (c.pair, len(c.context), c.context)))
 
 
-def _answers_by_sequence(replays: tuple[Replay, ...]) -> dict[Order, _Reached]:
-    answers: dict[Order, _Reached] = {}
+def answers_by_sequence(replays: Iterable[Replay]) -> dict[Order, Reached]:
+    """What was answered to every sequence that some replay began with.
 
-    def note(sequence: Order, reached: _Reached) -> None:
+    Raises :class:`InconsistentReplayError` if replays disagree about a prefix that they share.
+    """
+    answers: dict[Order, Reached] = {}
+
+    def note(sequence: Order, reached: Reached) -> None:
         if answers.setdefault(sequence, reached) != reached:
             raise InconsistentReplayError(
                 f"the sequence {list(sequence)} gave {answers[sequence]} in one replay and {reached} in another"
@@ -140,15 +149,16 @@ def _answers_by_sequence(replays: tuple[Replay, ...]) -> dict[Order, _Reached]:
         refused_whole = num_accepted == len(replay.sequence) and not replay.accepted
         for length, state_hash in enumerate(replay.state_hashes):
             if not (refused_whole and length == num_accepted):
-                note(replay.sequence[:length], _Reached(state_hash, None))
+                note(replay.sequence[:length], Reached(state_hash, None))
         if replay.rejection is not None:
             refused_at = num_accepted if refused_whole else num_accepted + 1
-            note(replay.sequence[:refused_at], _Reached(None, replay.rejection.reason))
+            end_hash = replay.state_hashes[-1] if refused_whole else None
+            note(replay.sequence[:refused_at], Reached(None, replay.rejection.reason, end_hash))
     return answers
 
 
 def _path(
-    answers: Mapping[Order, _Reached], context: Order, operations: tuple[int, int]
+    answers: Mapping[Order, Reached], context: Order, operations: tuple[int, int]
 ) -> PathEvidence:
     hashes: list[str] = []
     for length in (1, 2):

@@ -76,6 +76,7 @@ class CertificationConfig:
             "seed": self.seed,
             "num_operations": self.preset.num_operations,
             "orbit_size": self.preset.orbit_size,
+            **({"sampled": True} if self.preset.samples else {}),
             "series": [series.to_json() for series in self.series],
         }
 

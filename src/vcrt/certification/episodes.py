@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
 from vcrt.certification.certificates import (
@@ -16,6 +17,13 @@ from vcrt.certification.certificates import (
     certificates,
 )
 from vcrt.certification.futures import unequal_futures
+from vcrt.certification.long_episodes import (
+    MAX_COMPLETE,
+    MAX_EXHAUSTIVE,
+    Flaw,
+    PairContexts,
+    explain,
+)
 from vcrt.certification.relations import (
     ContextDependentError,
     OperationRelation,
@@ -24,9 +32,16 @@ from vcrt.certification.relations import (
     relation_graph,
 )
 from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.replay_tree import EpisodeTree, ReplayTree
 from vcrt.environments.contract import CrossCheck, Episode, Replay, Versions
 from vcrt.errors import UnknownNameError
-from vcrt.orders import Order, linear_extensions, orbit_of
+from vcrt.orders import MAX_ENUMERATED, Order, linear_extensions, orbit_of
+from vcrt.partial_orders import (
+    MAX_COUNTED,
+    MAX_OPERATIONS,
+    PartialOrder,
+    num_linear_extensions,
+)
 
 ExclusionKind: TypeAlias = Literal[
     "nondeterministic",
@@ -37,6 +52,7 @@ ExclusionKind: TypeAlias = Literal[
     "no_effect",
     "unequal_futures",
     "outside_schema",
+    "too_large",
     "second_opinion",
     "duplicate",
 ]
@@ -58,19 +74,40 @@ class Preset:
     """What an episode must look like to be frozen: its number of operations and the size of its orbit.
 
     Without a size, the episode has several directed relations, two at least, and its legal orders are their linear
-    extensions, two at least; then at most a third of all orders are legal.
+    extensions, two at least; then at most a third of all orders are legal. Of more than
+    ``vcrt.orders.MAX_ENUMERATED`` operations, one directed relation is enough, and the legal orders are the linear
+    extensions whatever their number.
     """
 
     num_operations: int
     orbit_size: int | None
+    #: Whether contexts are sampled where all of them could be replayed; see :attr:`samples`.
+    sampled: bool = False
+
+    @property
+    def samples(self) -> bool:
+        """Whether contexts are sampled although there are few: more operations are always sampled, fewer never."""
+        return self.sampled and MAX_EXHAUSTIVE < self.num_operations <= MAX_COMPLETE
+
+    @property
+    def is_long(self) -> bool:
+        """Whether episodes have too many operations for a replay of every order by itself."""
+        return self.num_operations > MAX_EXHAUSTIVE
+
+    @property
+    def least_relations(self) -> int:
+        """How many directed relations an episode has at least."""
+        several = self.orbit_size is None and self.num_operations <= MAX_ENUMERATED
+        return 2 if several else 1
 
     @property
     def text(self) -> str:
         """What is asked for, in words."""
         if self.orbit_size is not None:
             return f"{self.orbit_size} legal orders of {self.num_operations} operations"
+        relations = "two directed relations" if self.least_relations == 2 else "a directed relation"
         return (
-            f"{self.num_operations} operations with two directed relations or more, whose linear extensions are the "
+            f"{self.num_operations} operations with {relations} or more, whose linear extensions are the "
             "legal orders, two at least"
         )
 
@@ -79,20 +116,40 @@ class Preset:
 PAPER_PRESET = Preset(num_operations=4, orbit_size=12)
 #: Four operations with several anti-diamonds: 2 to 8 of the 24 orders are legal.
 SEVERAL_PRESET = Preset(num_operations=4, orbit_size=None)
-#: The presets by name; a schema names the one that its episodes are made for.
-PRESETS: Mapping[str, Preset] = {"paper": PAPER_PRESET, "several": SEVERAL_PRESET}
+#: The presets by name; a schema names the one that its episodes are made for. ``posetsN`` is that of N operations.
+PRESETS: Mapping[str, Preset] = {
+    "paper": PAPER_PRESET,
+    "several": SEVERAL_PRESET,
+    **{
+        f"posets{n}": Preset(num_operations=n, orbit_size=None)
+        for n in range(3, MAX_OPERATIONS + 1)
+    },
+}
 
 
 def preset_named(name: str) -> Preset:
     """The preset of that name; raises :class:`vcrt.errors.UnknownNameError`."""
     if name not in PRESETS:
-        raise UnknownNameError.of("preset", name, PRESETS)
+        near = get_close_matches(name, PRESETS, n=1)
+        raise UnknownNameError(
+            f"unknown preset {name!r}",
+            expected=f"paper, several, or posetsN for 3 to {MAX_OPERATIONS} operations",
+            remedy=f"did you mean {near[0]!r}?" if near else None,
+        )
     return PRESETS[name]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertifiedEpisode:
-    """An episode with its complete evidence. ``orbit`` lists the legal orders that certified swaps connect."""
+    """An episode with the evidence for its relations.
+
+    Up to ``MAX_EXHAUSTIVE`` operations, ``replays`` are those of all orders, ``certificates`` those of every pair in
+    every context, and ``orbit`` lists the legal orders that certified swaps connect. Beyond, ``replays`` and ``orbit``
+    are empty: ``tree`` holds what was replayed, ``certificates`` one example of each thing that a pair shows, and
+    ``pairs`` in how many contexts it was compared; the legal orders are the linear extensions of ``order``. Only if
+    ``complete``, every reachable context was replayed; else ``classes`` is the number of classes of orders of which one
+    representative each was.
+    """
 
     episode: Episode
     versions: Versions
@@ -101,15 +158,51 @@ class CertifiedEpisode:
     relations: tuple[OperationRelation, ...]
     orbit: tuple[Order, ...]
     cross_checks: tuple[CrossCheck, ...] = ()
+    tree: ReplayTree | None = None
+    pairs: tuple[PairContexts, ...] = ()
+    complete: bool = True
+    classes: int | None = None
+
+    @property
+    def evidence(self) -> EpisodeReplays | EpisodeTree:
+        """What the verifier said, from which all else follows."""
+        if self.tree is not None:
+            return EpisodeTree(self.episode, self.tree)
+        return EpisodeReplays(self.episode, self.replays)
+
+    @property
+    def order(self) -> PartialOrder:
+        """The certified order of the operations: the closure of the directed relations."""
+        return PartialOrder.of(self.episode.num_operations, directed(self.relations))
+
+    @property
+    def num_legal(self) -> int | None:
+        """How many orders are legal; None if they are not counted, for more than ``MAX_COUNTED`` operations."""
+        if self.tree is None:
+            return len(self.orbit)
+        return counted_extensions(self.order)
+
+    @property
+    def initial_hash(self) -> str:
+        """The hash of the initial state."""
+        evidence = self.evidence
+        if isinstance(evidence, EpisodeTree):
+            return evidence.tree.initial_hash
+        return evidence.replays[0].state_hashes[0]
+
+
+def counted_extensions(order: PartialOrder) -> int | None:
+    """The number of linear extensions; None for more operations than they are counted of."""
+    return num_linear_extensions(order) if order.num_operations <= MAX_COUNTED else None
 
 
 def certify_episode(
-    evidence: EpisodeReplays,
+    evidence: EpisodeReplays | EpisodeTree,
     versions: Versions,
     preset: Preset,
     cross_checks: Sequence[CrossCheck] = (),
 ) -> CertifiedEpisode | Exclusion:
-    """Certify one episode from its exhaustive replays; every reason not to is a typed :class:`Exclusion`."""
+    """Certify one episode from what was replayed of it; every reason not to is a typed :class:`Exclusion`."""
     episode = evidence.episode
 
     def excluded(kind: ExclusionKind, detail: str) -> Exclusion:
@@ -122,6 +215,9 @@ def certify_episode(
     if disagreeing:
         found = "; ".join(f"{c.checker} agrees {c.agreed}/{c.checked}" for c in disagreeing)
         return excluded("second_opinion", found)
+    if isinstance(evidence, EpisodeTree):
+        outcome = _certify_tree(evidence, versions, preset, cross_checks)
+        return excluded(outcome.kind, outcome.detail) if isinstance(outcome, Flaw) else outcome
     for replay in evidence.replays:
         idle = _idle_step(replay)
         if idle is not None:
@@ -169,6 +265,37 @@ def certify_episode(
     )
 
 
+def _certify_tree(
+    evidence: EpisodeTree, versions: Versions, preset: Preset, cross_checks: Sequence[CrossCheck]
+) -> CertifiedEpisode | Flaw:
+    explained = explain(evidence.tree, sampled=preset.samples)
+    if isinstance(explained, Flaw):
+        return explained
+    num_directed = len(directed(explained.relations))
+    if num_directed < preset.least_relations:
+        found = f"{num_directed} directed relations, not {preset.least_relations} or more"
+        return Flaw("outside_schema", found)
+    num_legal = counted_extensions(explained.order)
+    if preset.orbit_size is not None and num_legal != preset.orbit_size:
+        return Flaw("outside_schema", f"{num_legal} legal orders, not {preset.orbit_size}")
+    n = evidence.episode.num_operations
+    if len(explained.order.pairs) == n * (n - 1) // 2:
+        return Flaw("outside_schema", "1 legal order, not two or more")
+    return CertifiedEpisode(
+        episode=evidence.episode,
+        versions=versions,
+        replays=(),
+        certificates=explained.certificates,
+        relations=explained.relations,
+        orbit=(),
+        cross_checks=tuple(cross_checks),
+        tree=evidence.tree,
+        pairs=explained.pairs,
+        complete=explained.complete,
+        classes=explained.classes,
+    )
+
+
 def legal_orders(replays: Sequence[Replay]) -> list[Order]:
     """The orders that were accepted and end in the reference order's state; none if the reference is refused."""
     reference = min(replays, key=lambda replay: replay.sequence)
@@ -184,11 +311,14 @@ def _misfit(
 ) -> str | None:
     """Why an episode with these directed pairs, legal orders and orbit is not of the preset, if it is not."""
     counts = f"{len(legal)} legal orders, {len(orbit)} in the orbit"
+    listed = preset.num_operations <= MAX_ENUMERATED
     if preset.orbit_size is not None:
         whole = len(orbit) == len(legal) == preset.orbit_size
-        return None if whole else f"{counts}, not {preset.orbit_size}"
-    if len(pairs) < 2:
-        return f"{len(pairs)} directed relations, not two or more"
+        if listed or not whole:
+            return None if whole else f"{counts}, not {preset.orbit_size}"
+    elif len(pairs) < preset.least_relations:
+        least = "two" if preset.least_relations == 2 else "one"
+        return f"{len(pairs)} directed relations, not {least} or more"
     if len(orbit) != len(legal) or len(orbit) < 2:
         return f"{counts}, not one orbit of two or more"
     try:

@@ -1,4 +1,4 @@
-"""What a verifier said of one episode, as JSON: the episode, all its replays, and second opinions.
+"""What a verifier said of one episode, as JSON: the episode, what was replayed of it, and second opinions.
 
 Evidence is complete: certificates, relations and orbit are derived from it and nothing else. Not covered: what the
 audit view of a dataset looks like (see :mod:`vcrt.records.audit`).
@@ -6,26 +6,29 @@ audit view of a dataset looks like (see :mod:`vcrt.records.audit`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vcrt.certification.replay import EpisodeReplays, replay_from_json, replay_to_json
+from vcrt.certification.replay_tree import EpisodeTree, tree_from_json
 from vcrt.environments.contract import (
     CrossCheck,
     Episode,
     Operation,
     Provenance,
+    Replay,
     operation_to_json,
 )
 from vcrt.hashing import Json
+from vcrt.randomness import generator
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The exhaustive replays of an episode and the second opinions on it."""
+    """What was replayed of an episode (every order, or a tree of sequences) and the second opinions on it."""
 
-    replays: EpisodeReplays
+    replays: EpisodeReplays | EpisodeTree
     cross_checks: tuple[CrossCheck, ...] = ()
 
     @property
@@ -37,18 +40,62 @@ class Evidence:
         """The JSON form; :func:`evidence_from_json` reads it."""
         return {
             "episode": episode_to_json(self.episode),
-            "replays": [replay_to_json(replay) for replay in self.replays.replays],
+            "replays": replays_to_json(self.replays),
             "cross_checks": cross_checks_to_json(self.cross_checks),
         }
 
 
 def evidence_from_json(value: Mapping[str, Any]) -> Evidence:
     """Read evidence; raises :class:`vcrt.errors.MalformedInputError` for a replay of another form."""
-    replays = tuple(replay_from_json(replay) for replay in value["replays"])
     return Evidence(
-        EpisodeReplays(episode_from_json(value["episode"]), replays),
+        replays_from_json(episode_from_json(value["episode"]), value["replays"]),
         cross_checks_from_json(value["cross_checks"]),
     )
+
+
+def replays_to_json(replays: EpisodeReplays | EpisodeTree) -> Json:
+    """A list of the replays of all orders, or the object that a tree of sequences is."""
+    if isinstance(replays, EpisodeTree):
+        return replays.tree.to_json()
+    return [replay_to_json(replay) for replay in replays.replays]
+
+
+def replays_from_json(episode: Episode, value: Any) -> EpisodeReplays | EpisodeTree:
+    """Read what :func:`replays_to_json` writes; raises :class:`vcrt.errors.MalformedInputError`."""
+    if isinstance(value, Mapping):
+        return EpisodeTree(episode, tree_from_json(value))
+    return EpisodeReplays(episode, tuple(replay_from_json(replay) for replay in value))
+
+
+def num_replayed(replays: Any) -> int:
+    """How many sequences were replayed, by the JSON form: orders, or the nodes of a tree with its root."""
+    return 1 + len(replays["nodes"]) if isinstance(replays, Mapping) else len(replays)
+
+
+def initial_hash(replays: EpisodeReplays | EpisodeTree) -> str:
+    """The hash of the initial state."""
+    if isinstance(replays, EpisodeTree):
+        return replays.tree.initial_hash
+    return replays.replays[0].state_hashes[0]
+
+
+#: The most sequences that are shown to a second engine, where not every order was replayed.
+MAX_SHOWN = 24
+
+
+def shown_to_others(replays: EpisodeReplays | EpisodeTree) -> Sequence[Replay]:
+    """The replays that second opinions are asked about: all orders, or some of a tree's, drawn by its episode.
+
+    Of a tree, the reference order is always among them; the others are complete orders or refused sequences.
+    """
+    if isinstance(replays, EpisodeReplays):
+        return replays.replays
+    tree = replays.tree
+    reference = tree.replay(tuple(range(tree.num_operations)))
+    others = [replay for replay in tree.whole() if replay.sequence != reference.sequence]
+    draw = generator(0, "shown to others", replays.episode.content_hash())
+    places = sorted(draw.permutation(len(others))[: MAX_SHOWN - 1].tolist())
+    return [reference, *(others[place] for place in places)]
 
 
 def cross_checks_to_json(checks: tuple[CrossCheck, ...]) -> list[Json]:

@@ -135,7 +135,8 @@ def _first_stage(
     for piece in missing:
         name = piece.selection.series.environment
         if name not in tasks:
-            what = f"certify {name}: every order of each{_before(sizes[name] - to_do[name])}"
+            orders = "sequences" if piece.shard.preset.is_long else "every order"
+            what = f"certify {name}: {orders} of each{_before(sizes[name] - to_do[name])}"
             tasks[name] = progress.task(what, to_do[name], "candidates")
         store.write(piece.first_name, next(results).to_json())
         tasks[name].advance(piece.num_candidates)

@@ -48,9 +48,10 @@ def _require(schema: Schema, name: str, preset: str) -> None:
 
 
 def _nothing(environment: Environment, preset: str) -> VcrtError:
+    presets = dict.fromkeys(schema.preset for schema in environment.schemas)
     return VcrtError(
         "an environment without a schema for this preset",
         found=f"environment {environment.name!r}, preset {preset!r}",
-        expected="; ".join(f"{s.name} for preset {s.preset!r}" for s in environment.schemas),
-        remedy="name a schema or another environment",
+        expected=f"one of its presets: {', '.join(presets)}",
+        remedy="choose one of these, or give an environment of your own a schema for it",
     )

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from vcrt.certification.config import SHARD_SIZE, CertificationConfig, Series
 from vcrt.certification.episodes import Exclusion
-from vcrt.certification.evidence import Evidence
-from vcrt.certification.replay import replay_to_json
+from vcrt.certification.evidence import Evidence, replays_to_json
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.certification.shards import EnvironmentFactory, Shard
 from vcrt.environments.contract import CrossCheck, Versions
@@ -181,9 +180,9 @@ class Selection:
 
 
 def _behaviour(evidence: Evidence) -> str:
-    """A digest of what the verifier said of every order, and of the steps' names."""
+    """A digest of what the verifier said of every order that was replayed, and of the steps' names."""
     signatures: list[Json] = [operation.signature for operation in evidence.episode.operations]
-    return json_digest([signatures, [replay_to_json(r) for r in evidence.replays.replays]])
+    return json_digest([signatures, replays_to_json(evidence.replays)])
 
 
 def first_name(series: Series, start: int) -> str:

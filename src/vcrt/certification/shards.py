@@ -1,9 +1,9 @@
 """The work on one shard of candidates, as it is done in a worker process.
 
-First the candidates are sampled, replayed in every order, certified and shown to the second opinions; then, in another
-process, everything that was certified is sampled and replayed again, in another succession. Both give JSON. A verifier
-that breaks raises after one retry of the shard; nothing of it becomes a verdict. Not repeated before freezing: second
-opinions (`vcrt verify` repeats them).
+First the candidates are sampled, replayed (in every order, or, where there are too many, in every context or a sample
+of them), certified and shown to the second opinions; then, in another process, everything that was certified is
+sampled and replayed again, in another succession. Both give JSON. A verifier that breaks raises after one retry of the
+shard; nothing of it becomes a verdict. Not repeated before freezing: second opinions (`vcrt verify` repeats them).
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from vcrt.certification.episodes import (
     Preset,
     certify_episode,
 )
-from vcrt.certification.evidence import Evidence
+from vcrt.certification.evidence import Evidence, shown_to_others
+from vcrt.certification.lattice_replay import replay_lattices
+from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
 from vcrt.certification.replay import EpisodeReplays, replay_exhaustively
+from vcrt.certification.replay_tree import EpisodeTree
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.environments.contract import CrossCheck, Environment, Episode, Guards, Schema, Versions
 from vcrt.errors import VcrtError, VerifierFailure
@@ -70,10 +73,7 @@ def replay_first(shard: Shard) -> FirstReplay:
             outcomes=tuple(
                 outcome
                 if isinstance(outcome, Exclusion)
-                else Evidence(
-                    EpisodeReplays(outcome.episode, outcome.replays),
-                    outcome.cross_checks,
-                )
+                else Evidence(outcome.evidence, outcome.cross_checks)
                 for outcome in outcomes
             ),
             process=_this_process(),
@@ -92,7 +92,7 @@ def replay_again(work: tuple[Shard, FirstReplay]) -> SecondReplay:
         before = environment.versions()
         episodes = [item.episode for item in evidence]
         sampled = {e.episode_id: e for e in _sampled(environment, shard)}
-        again = _replayed(environment, episodes, backwards=True)
+        again = _replayed(environment, episodes, sampled=shard.preset.samples, backwards=True)
         return SecondReplay(
             versions=(before, environment.versions()),
             differences=tuple(
@@ -124,16 +124,16 @@ def certify_again(
 
 
 def evidence_again(
-    work: tuple[EnvironmentFactory, Sequence[Episode], bool],
+    work: tuple[EnvironmentFactory, Sequence[Episode], Preset, bool],
 ) -> tuple[tuple[Versions, Versions], list[Evidence]]:
     """Replay given episodes anew in this process, backwards if so asked, second opinions included.
 
     Gives the versions before and after.
     """
-    factory, episodes, backwards = work
+    factory, episodes, preset, backwards = work
     environment = factory().thorough()
     before = environment.versions()
-    evidence = _evidence(environment, episodes, backwards=backwards)
+    evidence = _evidence(environment, episodes, sampled=preset.samples, backwards=backwards)
     return (before, environment.versions()), evidence
 
 
@@ -175,9 +175,20 @@ def _resampled(episode: Episode, sampled: Mapping[str, Episode] | None) -> str |
     return "its seed gave another episode in another process"
 
 
-def _difference(first: EpisodeReplays, second: EpisodeReplays) -> str | None:
-    pairs = zip(first.replays, second.replays, strict=True)
-    return next((f"{one}, then {other}" for one, other in pairs if one != other), None)
+def _difference(
+    first: EpisodeReplays | EpisodeTree, second: EpisodeReplays | EpisodeTree
+) -> str | None:
+    if isinstance(first, EpisodeReplays) and isinstance(second, EpisodeReplays):
+        pairs = zip(first.replays, second.replays, strict=True)
+        return next((f"{one}, then {other}" for one, other in pairs if one != other), None)
+    assert isinstance(first, EpisodeTree)
+    assert isinstance(second, EpisodeTree)
+    ours, theirs = first.tree.answers, second.tree.answers
+    for sequence in dict.fromkeys((*ours, *theirs)):
+        one, other = ours.get(sequence), theirs.get(sequence)
+        if one != other:
+            return f"{list(sequence)}: {one}, then {other}"
+    return second.tree.contradiction
 
 
 def _as_designed(
@@ -205,15 +216,15 @@ def _judged(
 ) -> list[CertifiedEpisode | Exclusion]:
     return [
         certify_episode(item.replays, versions, preset, item.cross_checks)
-        for item in _evidence(environment, episodes, backwards=backwards)
+        for item in _evidence(environment, episodes, sampled=preset.samples, backwards=backwards)
     ]
 
 
 def _evidence(
-    environment: Environment, episodes: Sequence[Episode], *, backwards: bool
+    environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
 ) -> list[Evidence]:
-    found = _replayed(environment, episodes, backwards=backwards)
-    replays = [item.replays for item in found]
+    found = _replayed(environment, episodes, sampled=sampled, backwards=backwards)
+    replays = [shown_to_others(item) for item in found]
     opinions = _retried_once(lambda: environment.cross_check_all(episodes, replays))
     if not isinstance(opinions, list) or len(opinions) != len(episodes):
         raise _bad_opinion(environment, repr(opinions), f"a list of {len(episodes)}")
@@ -224,10 +235,12 @@ def _evidence(
 
 
 def _replayed(
-    environment: Environment, episodes: Sequence[Episode], *, backwards: bool
-) -> list[EpisodeReplays]:
+    environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
+) -> list[EpisodeReplays | EpisodeTree]:
     before = [episode.content_hash() for episode in episodes]
-    found = _retried_once(lambda: replay_exhaustively(environment, episodes, backwards=backwards))
+    found = _retried_once(
+        lambda: _replays(environment, episodes, sampled=sampled, backwards=backwards)
+    )
     for episode, content in zip(episodes, before, strict=True):
         if episode.content_hash() != content:
             raise VerifierFailure(
@@ -236,6 +249,22 @@ def _replayed(
                 remedy="let step and initial_state copy what they change",
             )
     return found
+
+
+def _replays(
+    environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
+) -> list[EpisodeReplays | EpisodeTree]:
+    """Every order of an episode by itself, or, where there are too many, its lattice."""
+    long = [episode for episode in episodes if episode.num_operations > MAX_EXHAUSTIVE]
+    short = [episode for episode in episodes if episode.num_operations <= MAX_EXHAUSTIVE]
+    lattices = iter(
+        replay_lattices(environment, long, sampled=sampled, backwards=backwards) if long else ()
+    )
+    orders = iter(replay_exhaustively(environment, short, backwards=backwards) if short else ())
+    return [
+        next(lattices) if episode.num_operations > MAX_EXHAUSTIVE else next(orders)
+        for episode in episodes
+    ]
 
 
 def _require_counts(environment: Environment, check: CrossCheck) -> None:

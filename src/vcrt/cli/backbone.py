@@ -1,4 +1,4 @@
-"""What ``vcrt backbone`` does: lock a backbone, check one against its lock, or make the embedded one by pretraining."""
+"""What ``vcrt backbone`` does: lock a backbone, check one against its lock, or make an embedded one by pretraining."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from pathlib import Path
 from rich.console import Console
 
 from vcrt.cli.progress import showing_progress
-from vcrt.errors import BackboneError, VcrtError
-from vcrt.policy.reference import BackboneReference, backbone_reference
+from vcrt.errors import BackboneError, UnknownNameError, VcrtError
+from vcrt.policy.reference import (
+    EMBEDDED_NAME,
+    EMBEDDED_NAMES,
+    BackboneReference,
+    backbone_reference,
+)
 from vcrt.storage import require_new
 
 
@@ -22,7 +27,7 @@ def lock_backbone(
         raise VcrtError("which backbone?", expected="vcrt backbone lock FOLDER_OR_NAME")
     reference = backbone_reference(name, lock=lock)
     if reference.is_embedded:
-        raise VcrtError("the embedded backbone is locked as it comes", expected="a folder or name")
+        raise VcrtError("an embedded backbone is locked as it comes", expected="a folder or name")
     made = make_lock(reference, revision=revision)
     for file, digest in sorted(made.files.items()):
         console.print(f"{digest}  {file}", highlight=False, soft_wrap=True)
@@ -39,9 +44,10 @@ def check_backbone(console: Console, name: str | None, *, lock: Path | None) -> 
     """Check a backbone's files against their lock; raises :class:`BackboneError` that names the first that differs."""
     reference = BackboneReference() if name is None else backbone_reference(name, lock=lock)
     if reference.is_embedded:
-        from vcrt.policy.backbone import EMBEDDED_DIRECTORY, LOCKED_FILES, verify_lock
+        from vcrt.policy.backbone import EMBEDDED_DIRECTORIES, LOCKED_FILES, verify_lock
 
-        _print_summary(console, len(LOCKED_FILES), None, verify_lock(EMBEDDED_DIRECTORY))
+        digest = verify_lock(EMBEDDED_DIRECTORIES[reference.name])
+        _print_summary(console, len(LOCKED_FILES), None, digest)
     else:
         from vcrt.policy.locking import verified
 
@@ -55,21 +61,31 @@ def _print_summary(console: Console, count: int, revision: str | None, digest: s
 
 
 def pretrain_backbone(
-    console: Console, output: Path, *, seed: int | None, steps: int | None
+    console: Console, name: str | None, output: Path, *, seed: int | None, steps: int | None
 ) -> None:
-    """Pretrain a backbone into a new directory, and say whether it equals the shipped one."""
-    require_new(output, BackboneError)
-    from vcrt.policy.backbone import EMBEDDED_DIRECTORY, verify_lock
-    from vcrt.policy.pretraining import DEFAULT_SEED, DEFAULT_STEPS, pretrain
+    """Pretrain an embedded backbone into a new directory, and say whether it equals the shipped one.
 
-    num_steps = DEFAULT_STEPS if steps is None else steps
+    Raises :class:`UnknownNameError` for the name of any other backbone.
+    """
+    name = EMBEDDED_NAME if name is None else name
+    if name not in EMBEDDED_NAMES:
+        raise UnknownNameError.of("embedded backbone", name, EMBEDDED_NAMES)
+    require_new(output, BackboneError)
+    from vcrt.policy.backbone import EMBEDDED_DIRECTORIES, verify_lock
+    from vcrt.policy.pretraining import pretrain
+    from vcrt.policy.pretraining_recipes import RECIPES
+
+    recipe = RECIPES[name]
+    num_steps = recipe.steps if steps is None else steps
     with showing_progress(console) as progress:
-        task = progress.task("pretrain the embedded backbone", num_steps, "steps")
+        task = progress.task(f"pretrain the backbone {name}", num_steps, "steps")
         digest = pretrain(
             output,
-            seed=DEFAULT_SEED if seed is None else seed,
+            recipe=recipe,
+            seed=seed,
             steps=num_steps,
             progress=lambda step, total, loss: task.advance(),
         )
-    same = "the shipped one" if digest == verify_lock(EMBEDDED_DIRECTORY) else "not the shipped one"
+    shipped = verify_lock(EMBEDDED_DIRECTORIES[name])
+    same = "the shipped one" if digest == shipped else "not the shipped one"
     console.print(f"{output}\ndigest {digest}: {same}", highlight=False, soft_wrap=True)

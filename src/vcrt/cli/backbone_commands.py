@@ -1,4 +1,4 @@
-"""The command about language models: lock, check, and pretrain the embedded one.
+"""The command about language models: lock, check, and pretrain an embedded one.
 
 Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
 """
@@ -23,7 +23,7 @@ def backbone(
     seed: int | None = None,
     steps: int | None = None,
 ) -> None:
-    """Lock a language model, check a backbone against its lock, or rebuild the embedded one by pretraining.
+    """Lock a language model, check a backbone against its lock, or rebuild an embedded one by pretraining.
 
     A lock names the revision and the SHA-256 of each file that is loaded: configuration, safetensors weights and
     tokenizer. Plans, searches and training refuse a backbone that is not locked or has changed since. Only `lock` may
@@ -32,10 +32,12 @@ def backbone(
     Example: vcrt backbone lock models/granite
     Example: vcrt backbone lock Qwen/Qwen3.5-2B --revision main --lock qwen.lock.json
     Example: vcrt backbone check models/granite
+    Example: vcrt backbone pretrain embedded-long --output DIRECTORY
 
     Args:
         action: What to do.
-        name: A folder of a causal language model, or a hub name as OWNER/MODEL; the embedded backbone by default.
+        name: A folder of a causal language model, a hub name as OWNER/MODEL, or `embedded` (the default) or
+            `embedded-long`, which alone can be pretrained.
         revision: Branch, tag or commit of the hub, by default main; for a folder, a note on where its files are from.
         lock: The lock file, by default vcrt-lock.json in the folder; a hub name needs one.
         output: Where pretraining writes the new backbone.
@@ -54,4 +56,4 @@ def backbone(
     elif steps is not None and steps < 1:
         raise VcrtError("too few steps", found=f"--steps {steps}", expected="at least 1")
     else:
-        pretrain_backbone(console, output, seed=seed, steps=steps)
+        pretrain_backbone(console, name, output, seed=seed, steps=steps)

@@ -24,6 +24,10 @@ from vcrt.certification.certificates import (
     certificates,
 )
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
+from vcrt.certification.evidence import initial_hash
+from vcrt.certification.lattice import Lattice
+from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.replay_tree import EpisodeTree, ReplayTree
 from vcrt.environments.contract import Operation
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import printable
@@ -31,12 +35,15 @@ from vcrt.records.certificate import in_words
 from vcrt.records.examination import Examined
 from vcrt.report.certificate_words import (
     EXCLUSIONS,
+    contexts_text,
+    evidence_lines,
     explanations,
+    legal_text,
     order_groups,
     order_text,
     pair_title,
     refused_step,
-    relation_text,
+    relation_lines,
     short_hash,
 )
 from vcrt.report.wording import counted
@@ -77,18 +84,33 @@ def print_view(console: Console, view: View) -> None:
     if view.only_pair is None:
         if isinstance(examined.outcome, CertifiedEpisode):
             _heading(console, "Relations")
-            for relation in examined.outcome.relations:
-                console.print(_text(f"  {relation_text(relation)}"))
-        replays = examined.evidence.replays.replays
-        _heading(console, f"Orders, {len(replays)} replayed")
-        for title, orders in order_groups(replays):
-            console.print(_indented(title, 2))
-            console.print(_indented(" ".join(map(order_text, orders)), 4))
+            for line in relation_lines(examined.outcome):
+                console.print(_text(f"  {line}"))
+        _print_orders(console, view)
     certifies = (
         "" if isinstance(examined.outcome, CertifiedEpisode) else "; all this certifies nothing"
     )
-    _heading(console, f"Pairs, each in every context that an accepted sequence reaches{certifies}")
-    _print_pairs(console, view)
+    replays = examined.evidence.replays
+    if isinstance(replays, EpisodeTree):
+        _heading(console, f"Pairs, each with an example of what it shows{certifies}")
+        _print_long_pairs(console, view, replays.tree)
+    else:
+        contexts = "each in every context that an accepted sequence reaches"
+        _heading(console, f"Pairs, {contexts}{certifies}")
+        _print_pairs(console, view, replays)
+
+
+def _print_orders(console: Console, view: View) -> None:
+    evidence = view.examined.evidence.replays
+    if isinstance(evidence, EpisodeTree):
+        _heading(console, f"Evidence, {counted(len(evidence.tree), 'sequence')} replayed")
+        for line in evidence_lines(view.examined.outcome, evidence.tree):
+            console.print(_indented(line, 2))
+        return
+    _heading(console, f"Orders, {len(evidence.replays)} replayed")
+    for title, orders in order_groups(evidence.replays):
+        console.print(_indented(title, 2))
+        console.print(_indented(" ".join(map(order_text, orders)), 4))
 
 
 def _print_head(console: Console, view: View) -> None:
@@ -113,9 +135,7 @@ def _print_head(console: Console, view: View) -> None:
         ("2nd opinion", f"{check.checker}: {check.agreed} of {check.checked} agree")
         for check in examined.evidence.cross_checks
     ] or [("2nd opinion", "none: this environment has no second engine")]
-    rows.append(
-        ("start", f"state {short_hash(examined.evidence.replays.replays[0].state_hashes[0])}")
-    )
+    rows.append(("start", f"state {short_hash(initial_hash(examined.evidence.replays))}"))
     rows += [("", line) for line in _value_lines(episode.initial)]
     grid = _grid()
     for name, value in rows:
@@ -128,6 +148,9 @@ def _outcome_text(examined: Examined) -> str:
     outcome = examined.outcome
     if isinstance(outcome, Exclusion):
         return f"excluded, {outcome.kind}: {EXCLUSIONS[outcome.kind]}"
+    if outcome.tree is not None:
+        how = "every reachable context" if outcome.complete else "a sample of the contexts"
+        return f"certified from {how}: {legal_text(outcome)}"
     num_orders = len(outcome.replays)
     return (
         f"certified: {len(outcome.orbit)} of {num_orders} orders are legal, "
@@ -155,10 +178,26 @@ def _steps_table(view: View) -> Table:
     return grid
 
 
-def _print_pairs(console: Console, view: View) -> None:
+def _print_long_pairs(console: Console, view: View, tree: ReplayTree) -> None:
+    outcome = view.examined.outcome
+    local = (
+        outcome.certificates
+        if isinstance(outcome, CertifiedEpisode)
+        else Lattice.of(tree).certificates()
+    )
+    pairs = outcome.pairs if isinstance(outcome, CertifiedEpisode) else ()
+    contexts = {found.pair: found for found in pairs}
+    for pair in combinations(range(tree.num_operations), 2):
+        if view.only_pair in (None, pair):
+            _print_pair(console, pair, [c for c in local if c.pair == pair])
+            if pair in contexts:
+                console.print(_indented(contexts_text(contexts[pair]), 2))
+
+
+def _print_pairs(console: Console, view: View, replays: EpisodeReplays) -> None:
     evidence = view.examined.evidence
     try:
-        local = certificates(evidence.replays)
+        local = certificates(replays)
     except InconsistentReplayError as error:
         console.print(_indented(f"no pair can be compared: {error}", 2))
         return

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import comb
+
 from rich.console import Console
 from rich.table import Table
 
 from vcrt.hashing import Json
 from vcrt.records.dataset import Dataset
-from vcrt.records.manifest import Manifest
+from vcrt.records.manifest import Manifest, SchemaCounts
+from vcrt.report.data_words import evidence_sentences
 
 
 def dataset_document(dataset: Dataset) -> dict[str, Json]:
@@ -22,17 +25,24 @@ def print_counts(console: Console, manifest: Manifest) -> None:
     table = Table("schema", "candidates", "episodes", "legal orders", "relations", "left out")
     for environment, schemas in sorted(manifest.counts.items()):
         for name, counts in sorted(schemas.items()):
-            relations = ", ".join(f"{n} {kind}" for kind, n in counts.relations.items())
+            pairs = counts.episodes * comb(manifest.num_operations, 2)
+            implied = pairs - sum(counts.relations.values())
+            relations = ", ".join(
+                [f"{n} {kind}" for kind, n in counts.relations.items()]
+                + [f"{implied} implied by others"] * bool(implied)
+            )
             left_out = ", ".join(f"{n} {kind}" for kind, n in counts.exclusions.items())
             table.add_row(
                 f"{environment}/{name}",
                 str(counts.candidates),
                 str(counts.episodes),
-                f"{counts.legal_orders} of {counts.orders}",
+                _share(counts),
                 relations,
                 left_out or "none",
             )
     console.print(table)
+    for line in evidence_sentences(manifest.model_dump()["counts"]):
+        console.print(line, highlight=False, soft_wrap=True)
     opinions = Table("second opinion", "episodes", "comparisons", "disagreeing", "rate")
     for environment, checkers in sorted(manifest.conformance.items()):
         for checker, found in checkers.items():
@@ -45,3 +55,15 @@ def print_counts(console: Console, manifest: Manifest) -> None:
             )
     if opinions.row_count:
         console.print(opinions)
+
+
+def _share(counts: SchemaCounts) -> str:
+    if counts.legal_orders is None:
+        return "not counted"
+    if counts.evidence is None:
+        return f"{counts.legal_orders} of {counts.orders}"
+    if not counts.episodes:
+        return "none"
+    share = f"{counts.legal_orders / counts.orders:.2%} of {counts.orders / counts.episodes:,.0f}"
+    sampled = counts.evidence.complete < counts.episodes
+    return f"{share} keep the relations" if sampled else f"{share} each"

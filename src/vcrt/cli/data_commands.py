@@ -27,13 +27,15 @@ def certify(
     seed: int = 0,
     jobs: int | None = None,
     backend: Literal["loky", "ray", "dask"] = "loky",
-    preset: Literal["paper", "several"] = "paper",
+    preset: str = "paper",
+    sampled: bool = False,
     relations: Literal["all", "reduced"] = "all",
-    commutations: Literal["shown", "omitted"] = "shown",
+    commutations: Literal["shown", "omitted"] | None = None,
     distractors: int = 0,
+    pool: Literal["usual", "large"] = "usual",
     json: bool = False,
 ) -> None:
-    """Replay every order of sampled episodes and freeze the certified ones as a new dataset.
+    """Replay every order of sampled episodes (or what stands for all) and freeze the certified ones as a new dataset.
 
     Without options it is the paper's: 500 episodes of each of five schemas in each of the three environments. The
     run's unfinished work lies in OUTPUT.shards until the dataset is whole; a call that was interrupted goes on from
@@ -50,18 +52,24 @@ def certify(
         jobs: Worker processes; as many as there are cores by default. The result does not depend on it.
         backend: Where the workers are: local processes, or a Ray or Dask cluster (that of RAY_ADDRESS or
             DASK_SCHEDULER_ADDRESS, else a local one).
-        preset: What an episode looks like: one anti-diamond and 12 of 24 legal orders, or several anti-diamonds
-            and 2 to 8 legal orders. Each has schemas of its own.
+        preset: What an episode looks like: `paper` (one anti-diamond and 12 of 24 legal orders), `several` (several
+            anti-diamonds and 2 to 8 legal orders), or `posetsN`: N steps, 3 to 64, with any number of
+            anti-diamonds. Of 6 steps and more every reachable context is replayed, and beyond 10 a sample of
+            them. Each has schemas of its own; those that come with vcrt have 6, 8, 12 and 16 steps.
+        sampled: Replay a sample of the contexts even where all could be, from 6 steps on.
         relations: Whether a policy record states all directed relations, or only those that do not follow from
             others.
-        commutations: Whether it states which pairs commute.
+        commutations: Whether it states which pairs commute; by default only of up to four steps.
         distractors: How many relations among operations that do not occur stand beside them.
+        pool: Whether records of up to four steps draw their pointers from 8, or from the 32 of longer ones, so that
+            both look alike.
         json: Print the root hash and all counts for machines; progress goes to the standard error.
     """
     from vcrt.api.certifying import certify as certified
+    from vcrt.certification.episodes import preset_named
     from vcrt.cli.counts import dataset_document, print_counts
     from vcrt.records.policy_view import MAX_DISTRACTORS
-    from vcrt.records.record_form import RecordForm
+    from vcrt.records.record_form import RecordForm, usual_form
     from vcrt.records.sealing.leaves import first_leaf
 
     if episodes < 1:
@@ -80,8 +88,13 @@ def certify(
             episodes=episodes,
             seed=seed,
             preset=preset,
+            sampled=sampled,
             form=RecordForm(
-                relations=relations, commutations=commutations, distractors=distractors
+                relations=relations,
+                commutations=commutations
+                or usual_form(preset_named(preset).num_operations).commutations,
+                distractors=distractors,
+                pool=pool,
             ),
             jobs=num_jobs(jobs),
             backend=backend,
@@ -168,6 +181,7 @@ def verify(
 def _verify_dataset(console: Console, dataset: Path, jobs: int) -> Agreement:
     from vcrt.records.agreement import verify_agreement
     from vcrt.records.dataset import open_dataset
+    from vcrt.report.data_words import evidence_sentences
 
     opened = open_dataset(dataset)
     with showing_progress(console) as progress:
@@ -178,6 +192,8 @@ def _verify_dataset(console: Console, dataset: Path, jobs: int) -> Agreement:
         highlight=False,
         soft_wrap=True,
     )
+    for line in evidence_sentences(opened.manifest.model_dump()["counts"]):
+        console.print(line, highlight=False, soft_wrap=True)
     for name, guards in agreement.guards.items():
         counts = ", ".join(f"{count} {what}" for what, count in guards.checked_again.items())
         if counts:

@@ -92,6 +92,7 @@ def decision_document(
         "seed": seed,
         "greedy": None if decision.greedy is None else _answer_json(stated, decision.greedy),
         "orbit_mass": decision.orbit_mass,
+        "orbit_mass_standard_error": decision.standard_error,
         "orders": decision.num_orders,
         "legal_orders": decision.num_legal,
         "malformed": decision.malformed,
@@ -106,11 +107,15 @@ def decision_lines(policy: Policy, stated: StatedRecord, decision: Decision) -> 
     if greedy is not None:
         lines = [
             f"order       {_in_words(stated, greedy)}",
-            f"probability {greedy.probability:.4f}, {_kept(greedy)}",
+            f"probability {_chance(greedy.probability)}, {_kept(greedy)}",
         ]
+    error = decision.standard_error
+    estimate = "" if error is None else f" (an estimate, standard error {error:.1g})"
+    legal = "the orders"
+    if decision.num_legal is not None:
+        legal = f"{counted(decision.num_legal, 'order')} of {decision.num_orders:,}"
     lines.append(
-        f"orbit mass  {decision.orbit_mass:.4f} on {counted(decision.num_legal, 'order')} of "
-        f"{decision.num_orders} that keep every required pair"
+        f"orbit mass  {_chance(decision.orbit_mass)}{estimate} on {legal} that keep every required pair"
     )
     if decision.malformed is not None:
         lines.append(f"malformed   {decision.malformed:.4f} on answers that are no order")
@@ -145,6 +150,12 @@ def _in_words(stated: StatedRecord, answer: Answered) -> str:
 
 def _kept(answer: Answered) -> str:
     return "keeps every required pair" if answer.is_legal else "breaks a required pair"
+
+
+def _chance(probability: float) -> str:
+    """Four decimals, or two digits of what is smaller."""
+    small = 0 < probability < 0.0001
+    return f"{probability:.1e}" if small else f"{probability:.4f}"
 
 
 def _where(record: str) -> str:

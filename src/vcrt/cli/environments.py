@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 
 from rich.console import Console
 from rich.table import Table
 
-from vcrt.certification.episodes import (
-    Exclusion,
-    ExclusionKind,
-    Preset,
-    certify_episode,
-    preset_named,
-)
-from vcrt.certification.replay import replay_exhaustively
-from vcrt.environments.conformance import ANSWERS, Finding, attempted, validate
-from vcrt.environments.contract import Environment, Schema
+from vcrt.cli.certifies import Cost, certifies
+from vcrt.environments.conformance import ANSWERS, Finding, validate
 from vcrt.environments.registry import environment_names, load_environment
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
@@ -72,7 +63,8 @@ def environments_document() -> dict[str, Json]:
 def validate_environment(console: Console, name: str, num_episodes: int = 3) -> None:
     """Run the conformance kit, then certify a few episodes of each schema; raises if anything failed.
 
-    The table says what passed; below it, each failure says what was found and how to mend it.
+    The table says what passed, a second one what a long episode cost and whether its evidence is complete; below them,
+    each failure says what was found and how to mend it.
     """
     environment = load_environment(name)
     named = None if environment.name == name else f"its class says {environment.name!r}"
@@ -82,12 +74,15 @@ def validate_environment(console: Console, name: str, num_episodes: int = 3) -> 
     ]
     # What does not answer cannot be certified.
     silent = {found.subject for found in findings if found.check == ANSWERS and not found.passed}
-    findings += [
-        _certification(environment, schema, range(num_episodes))
-        for schema in environment.schemas
-        if _subject(environment, schema) not in silent
-    ]
+    costs = []
+    for schema in environment.schemas:
+        if f"{environment.name}/{schema.name}" not in silent:
+            finding, cost = certifies(environment, schema, range(num_episodes))
+            findings.append(finding)
+            costs += [] if cost is None else [cost]
     console.print(_table_of(findings))
+    if costs:
+        console.print(_table_of_costs(costs))
     failed = [finding for finding in findings if not finding.passed]
     for finding in failed:
         console.print(
@@ -115,47 +110,11 @@ def _table_of(findings: Sequence[Finding]) -> Table:
     return table
 
 
-def _subject(environment: Environment, schema: Schema) -> str:
-    return f"{environment.name}/{schema.name}"
-
-
-def _certification(environment: Environment, schema: Schema, seeds: Iterable[int]) -> Finding:
-    """Whether a schema's episodes are certified, with the anti-diamonds that the schema declares."""
-    preset = preset_named(schema.preset)
-    check, subject = (
-        f"certifies {preset.orbit_size or 'several'} legal orders",
-        _subject(environment, schema),
-    )
-    problem, found = attempted(partial(_certified, environment, schema.name, preset, seeds))
-    if found is None:
-        return Finding(check, subject, problem, "mend what its message says")
-    if isinstance(found, Exclusion):
-        remedy = _REMEDIES.get(found.kind, "see what the checks above say of this schema")
-        return Finding(check, subject, f"{found.kind}: {found.detail}", remedy)
-    unlike = None if schema.designed(found) else f"{sorted(found)}, not {schema.relation!r}"
-    declared = "either" if len(found) > 1 else "".join(found)
-    return Finding(check, subject, unlike, f"declare relation={declared!r} in the schema")
-
-
-def _certified(
-    environment: Environment, schema: str, preset: Preset, seeds: Iterable[int]
-) -> Exclusion | set[str]:
-    """The kinds of anti-diamond in a schema's episodes, or why the first that is not certified is not."""
-    episodes = [environment.sample(schema, seed) for seed in seeds]
-    kinds: set[str] = set()
-    for evidence in replay_exhaustively(environment, episodes):
-        checks = environment.cross_check(evidence.episode)
-        outcome = certify_episode(evidence, environment.versions(), preset, checks)
-        if isinstance(outcome, Exclusion):
-            return outcome
-        kinds |= {relation.kind for relation in outcome.relations} - {"commutes"}
-    return kinds
-
-
-#: How the exclusions are mended that no check of the conformance kit explains.
-_REMEDIES: dict[ExclusionKind, str] = {
-    "outside_schema": "let one pair of four operations depend on each other and the other five pairs commute",
-    "unequal_futures": "canonical leaves out something that a later step can tell, or the verifier's answer depends "
-    "on more than the state",
-    "context_dependent": "take operations whose relation does not depend on what ran before them",
-}
+def _table_of_costs(costs: Sequence[Cost]) -> Table:
+    table = Table("long episode", "steps", "sequences replayed", "pairs compared in", "seconds")
+    for cost in costs:
+        table.add_row(
+            *(cost.subject, str(cost.num_operations), f"{cost.num_sequences:,}", cost.contexts),
+            f"{cost.seconds:.3g}",
+        )
+    return table

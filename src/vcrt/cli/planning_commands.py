@@ -96,6 +96,7 @@ def plan(
     checkpoints: tuple[int, ...] = (),
     search: Path | None = None,
     seed: int = 0,
+    also_test: tuple[Path, ...] = (),
     json: bool = False,
 ) -> None:
     """Freeze what will be run on a dataset, before anything is trained.
@@ -113,6 +114,7 @@ def plan(
             150, every 400th and the last.
         search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
         seed: Seed of everything.
+        also_test: Further verified datasets, such as of longer episodes: what a run holds out of them is scored too.
         json: Print the plan's hash and the names of its runs for machines.
     """
     from vcrt.api.experimenting import plan as frozen
@@ -128,6 +130,7 @@ def plan(
         checkpoints=checkpoints,
         search=search,
         seed=seed,
+        also_test=also_test,
     )
     made = experiment.plan
     if json:
@@ -141,7 +144,8 @@ def plan(
         f"plan      {experiment.path}\nplan hash {made.plan_hash}\n"
         f"runs      {len(made.runs)}: {counted(len(made.methods), 'method')} x "
         f"{counted(len(made.held_out), 'fold')} x {counted(runs, 'run')}, "
-        f"{counted(made.shared_config.num_updates, 'update')} each",
+        f"{counted(made.shared_config.num_updates, 'update')} each"
+        + "".join(f"\nalso on   {one.name}: {one.dataset}" for one in made.also_test),
         highlight=False,
         soft_wrap=True,
     )

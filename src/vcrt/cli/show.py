@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vcrt.certification.episodes import preset_named
+from vcrt.certification.episodes import CertifiedEpisode, preset_named
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.cli.certificate_view import View, print_view
 from vcrt.errors import DatasetError, UnknownNameError, VcrtError
@@ -103,14 +103,29 @@ def check_lines(check: CertificateCheck) -> list[str]:
         f"digest      SHA-256 {check.certificate.sha256} holds",
         f"derived     {counted(len(certified.certificates), 'local certificate')}, "
         f"{counted(len(certified.relations), 'relation')} and "
-        f"{counted(len(certified.orbit), 'legal order')} follow from the replays",
+        f"{_legal_orders(certified)} follow from the replays",
         f"versions    {versions.verifier}, adapter {versions.adapter}, canonicalizer {versions.canonicalizer} and "
         f"{counted(num_libraries, 'library', 'libraries')} are the same here",
-        f"replayed    {check.replays} of {check.replays} orders again in a fresh process: "
+        f"replayed    {check.replays} of {check.replays} {_replayed(certified)} again in a fresh process: "
         f"{check.hashes} hashes and {check.messages} messages equal",
         f"opinions    {', '.join(opinions) or 'none to repeat'}" + ", as before" * bool(opinions),
         "unchecked   where the episode comes from: no replay tells its source, generator or seed",
     ]
+
+
+def _legal_orders(certified: CertifiedEpisode) -> str:
+    num_legal = certified.num_legal
+    if num_legal is None:
+        return "the legal orders"
+    if certified.complete:
+        return counted(num_legal, "legal order")
+    return f"{counted(num_legal, 'order')} that keep them"
+
+
+def _replayed(certified: CertifiedEpisode) -> str:
+    if certified.tree is None:
+        return "orders"
+    return "sequences (complete)" if certified.complete else "sequences (sampled, not complete)"
 
 
 def _find(
@@ -137,9 +152,10 @@ def _find(
     environment = factory()
     schema = environment.schema(matched[2])
     episode = environment.sample(schema.name, int(matched[3]))
+    what = "sequences of steps" if preset_named(schema.preset).is_long else "every order"
     return (
         examine(factory, episode, preset_named(schema.preset)),
-        "sampled now; every order replayed in two fresh processes",
+        f"sampled now; {what} replayed in two fresh processes",
     )
 
 

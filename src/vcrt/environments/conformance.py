@@ -1,8 +1,9 @@
 """The conformance kit: what any environment must pass before its verdicts are worth certifying.
 
 Each check either passes or says what was found and how to mend it. The kit runs the environment's own verifier on a
-few sampled episodes of each schema. Not covered: whether the verifier is right, which is what second opinions are for,
-and what only differs between processes, which certification finds by replaying in fresh ones.
+few sampled episodes of each schema, and on a sample of the sequences of those of many operations. Not covered: whether
+the verifier is right, which is what second opinions are for, and what only differs between processes, which
+certification finds by replaying in fresh ones.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from vcrt.environments.conformance_checks import (
     SAMPLING,
     STABLE,
     Sample,
-    sequences,
 )
+from vcrt.environments.conformance_sequences import sequences
 from vcrt.environments.contract import Environment, Replay, ReplayRequest
 from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
 
@@ -94,7 +95,7 @@ def attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
 
 
 def take_sample(environment: Environment, schema: str, seeds: Sequence[int]) -> Sample:
-    """Sample episodes and replay all of their sequences in one go."""
+    """Sample episodes and replay their sequences in one go."""
     episodes = tuple(environment.sample(schema, seed) for seed in seeds)
     requests = [ReplayRequest(e, s) for e in episodes for s in sequences(e.num_operations)]
     answers: list[Replay] = []

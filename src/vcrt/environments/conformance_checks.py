@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import permutations
 
 from vcrt.environments.contract import (
     Accepted,
@@ -24,16 +23,14 @@ from vcrt.hashing import Json, canonical_json, sha256_hex
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Episodes of one schema with the replays of every sequence of distinct operations, complete or not."""
+    """Episodes of one schema with the replays of sequences of distinct operations, complete or not.
+
+    Which sequences these are says :func:`vcrt.environments.conformance_sequences.sequences`.
+    """
 
     schema: str
     episodes: tuple[Episode, ...]
     replays: tuple[dict[tuple[int, ...], Replay], ...]
-
-
-def sequences(num_operations: int) -> list[tuple[int, ...]]:
-    """Every sequence of distinct operations, from none to all of them."""
-    return [s for n in range(num_operations + 1) for s in permutations(range(num_operations), n)]
 
 
 def _episodes_are_well_formed(environment: Environment, sample: Sample) -> str | None:
@@ -106,13 +103,14 @@ def _every_step_has_an_effect(environment: Environment, sample: Sample) -> str |
 def _equal_states_have_equal_futures(environment: Environment, sample: Sample) -> str | None:
     """Whether states may be merged by hash: what follows two equal hashes must be equal too."""
     for episode, replays in _pairs(sample):
+        tails = _tails(replays)
         seen: dict[tuple[frozenset[int], str], tuple[int, ...]] = {}
         for sequence, replay in replays.items():
             if not replay.accepted:
                 continue
             twin = seen.setdefault((frozenset(sequence), replay.state_hashes[-1]), sequence)
-            for tail in sequences(episode.num_operations):
-                if set(tail) & set(sequence) or twin == sequence:
+            for tail in tails[sequence]:
+                if twin == sequence or (*twin, *tail) not in replays:
                     continue
                 one, other = replays[(*twin, *tail)], replays[(*sequence, *tail)]
                 same_states = one.state_hashes[len(twin) :] == other.state_hashes[len(sequence) :]
@@ -123,6 +121,15 @@ def _equal_states_have_equal_futures(environment: Environment, sample: Sample) -
                         f"and {_outcome(other)} after the latter"
                     )
     return None
+
+
+def _tails(replays: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
+    """What follows each sequence in longer ones, in their order."""
+    tails: dict[tuple[int, ...], list[tuple[int, ...]]] = {sequence: [] for sequence in replays}
+    for sequence in replays:
+        for length in range(len(sequence) + 1):
+            tails[sequence[:length]].append(sequence[length:])
+    return tails
 
 
 def _refusals_give_a_reason(environment: Environment, sample: Sample) -> str | None:

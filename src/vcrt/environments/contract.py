@@ -228,7 +228,8 @@ class Environment(ABC):
     ) -> list[tuple[CrossCheck, ...]]:
         """Second opinions on each of ``episodes``; override it if many are cheaper together. Default: one by one.
 
-        ``replays`` are the replays of all orders of each episode, in lexicographic order, if they are at hand.
+        ``replays`` are the replays of all orders of each episode, in lexicographic order, if they are at hand; of an
+        episode of too many operations, those of some orders and refused sequences, the reference order first.
         """
         return [self.cross_check(episode) for episode in episodes]
 

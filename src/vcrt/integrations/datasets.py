@@ -70,7 +70,7 @@ def from_dataset(dataset: Any) -> list[Item]:
 
 
 def _row(item: Item, rendering: Rendering, chat: bool) -> dict[str, Any]:
-    supervised, record = item.supervised, item.supervised.record
+    supervised, record = item.listed, item.supervised.record
     text = prompt_text(record, rendering)
     orbit, illegal = answers(supervised)
     orders = zip(all_orders(record.num_operations), supervised.legal, strict=True)

@@ -137,5 +137,5 @@ def _task_data(item: Item, config: OrdersConfig) -> OrderData:
         id=record.record_id,
         prompt=prompt_text(record, rendering),
         pointers=list(record.pointers),
-        orbit=answers(item.supervised)[0],
+        orbit=answers(item.listed)[0],
     )

@@ -18,16 +18,16 @@ def commutation_loss(choice_log_probs: Tensor, histories: Tensor, used: Tensor) 
     """Mean Jensen-Shannon divergence (nats, at most log 2) between the next choices after ``ab`` and after ``ba``.
 
     Takes log-probabilities ``[B, R, n]``, indices ``[K, 3]`` of (prompt, row after ab, row after ba) and the slots that
-    each row has used, boolean ``[R, n]``. Both distributions are renormalised over the remaining slots, so that the
-    tokens interface is compared on the same ground; every remaining slot needs a finite log-probability, used ones
-    may hold ``-inf``. Returns a scalar, 0 for ``K = 0``.
+    each row has used, boolean ``[R, n]``, or ``[B, R, n]`` if prompts have trees of their own. Both distributions are
+    renormalised over the remaining slots, so that the tokens interface is compared on the same ground; every remaining
+    slot needs a finite log-probability, used ones may hold ``-inf``. Returns a scalar, 0 for ``K = 0``.
     Source: the paper's equation for ``L_comm``, Section "Dependency Separation and Constraints".
     """
     if histories.shape[0] == 0:
         return choice_log_probs.new_zeros(())
     # [K, 2, n]: after ab and after ba side by side, in half as many operations.
     prompt, rows = histories[:, :1], histories[:, 1:]
-    is_used = used[rows]
+    is_used = used[rows] if used.ndim == 2 else used[prompt, rows]
     kept = choice_log_probs[prompt, rows].masked_fill(is_used, -torch.inf)
     # A finite number in place of -inf: 0 * inf in the divergence would make the gradient NaN.
     after = kept.log_softmax(-1).masked_fill(is_used, 0.0)

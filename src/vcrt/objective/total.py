@@ -133,6 +133,11 @@ class ObjectiveTerms:
         return _contrastive_loss(self.events, self.batch)
 
     @property
+    def mean_reward(self) -> Tensor:
+        """Mean reward of the sampled events."""
+        return self.batch.rewards.mean()
+
+    @property
     def orbit_mass(self) -> Tensor:
         """Mean probability of the certified orbit; with the next two it sums to 1."""
         return self._log_masses[0].exp().mean()

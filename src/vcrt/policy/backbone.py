@@ -1,9 +1,9 @@
 """Backbones: a causal language model with its tokenizer, checked against a lock before it is used.
 
-``embedded`` is shipped inside the package: a small Qwen3-architecture model that reads policy records and has never
-seen which orders are legal. Any other is a causal language model of transformers with a tokenizer of its own, from a
-folder or the local hub cache. Weights are safetensors, nothing is unpickled and nothing is downloaded. Not covered:
-adapters, and devices.
+``embedded`` and ``embedded-long`` are shipped inside the package: small Qwen3-architecture models that read policy
+records (of up to four operations, and of many) and have never seen which orders are legal. Any other is a causal
+language model of transformers with a tokenizer of its own, from a folder or the local hub cache. Weights are
+safetensors, nothing is unpickled and nothing is downloaded. Not covered: adapters, and devices.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,10 +26,16 @@ from vcrt.hashing import file_digest, json_digest
 from vcrt.policy.language_model import load_language_model
 from vcrt.policy.locking import verified
 from vcrt.policy.pointers import choose_pointers
-from vcrt.policy.reference import EMBEDDED, BackboneReference, backbone_reference
+from vcrt.policy.reference import (
+    EMBEDDED,
+    EMBEDDED_LONG_NAME,
+    EMBEDDED_NAME,
+    BackboneReference,
+    backbone_reference,
+)
 from vcrt.policy.scoring import CausalModel, Prompt
 from vcrt.policy.text import TextEncoder, TextForm
-from vcrt.policy.tokenizer import encode_record, read_tokenizer, write_tokenizer
+from vcrt.policy.tokenizer import encode_record, num_pointers, read_tokenizer, write_tokenizer
 from vcrt.records.policy_view import PolicyRecord, Serialisation
 from vcrt.storage import make_directory, write_file
 
@@ -37,6 +43,11 @@ from vcrt.storage import make_directory, write_file
 PromptEncoder: TypeAlias = Callable[[PolicyRecord, Serialisation, np.random.Generator], Prompt]
 
 EMBEDDED_DIRECTORY = Path(__file__).parent / "embedded"
+#: Where the files of each backbone lie that comes with the package.
+EMBEDDED_DIRECTORIES = {
+    EMBEDDED_NAME: EMBEDDED_DIRECTORY,
+    EMBEDDED_LONG_NAME: Path(__file__).parent / "embedded_long",
+}
 CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE = "config.json", "model.safetensors", "tokenizer.json"
 CARD_FILE, LOCK_FILE = "card.json", "lock.json"
 LOCKED_FILES = (CARD_FILE, CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE)
@@ -54,6 +65,8 @@ class Backbone:
     encode: PromptEncoder
     #: The revision that the lock names, if it names one.
     revision: str | None = None
+    #: How many pointers it knows, from 0 on; None for as many as its tokenizer has single tokens for.
+    num_pointers: int | None = None
 
 
 def load_backbone(backbone: str | BackboneReference = EMBEDDED) -> Backbone:
@@ -64,7 +77,7 @@ def load_backbone(backbone: str | BackboneReference = EMBEDDED) -> Backbone:
     """
     reference = backbone_reference(backbone) if isinstance(backbone, str) else backbone
     if reference.is_embedded:
-        return load_backbone_directory(EMBEDDED_DIRECTORY, name=reference.name)
+        return load_backbone_directory(EMBEDDED_DIRECTORIES[reference.name], name=reference.name)
     lock, folder = verified(reference)
     model, tokenizer = load_language_model(folder, lock.files, dtype=reference.dtype)
     return Backbone(
@@ -84,6 +97,7 @@ def _text_encoder(
     return TextEncoder(
         form=form,
         pointers=choose_pointers(form),
+        more_pointers=cache(partial(choose_pointers, form)),
         num_embeddings=model.get_input_embeddings().num_embeddings,
         max_length=getattr(model.config.get_text_config(), "max_position_embeddings", None),
     )
@@ -102,6 +116,7 @@ def load_backbone_directory(directory: Path, *, name: str) -> Backbone:
         name=name,
         digest=digest,
         encode=partial(encode_record, tokenizer),
+        num_pointers=num_pointers(tokenizer),
     )
 
 

@@ -108,7 +108,7 @@ def frozen_behaviour(
     result: dict[str, Json] = {}
     for interface in INTERFACES:
         orders = greedy_orders(model, prompts, interface=interface)
-        result[f"pass_rate_{interface}"] = _share(
+        result[f"pass_rate_{interface}"] = share_of(
             order is not None and order.index(first) < order.index(second)
             for order, (_, (first, second)) in zip(orders, items, strict=True)
         )
@@ -150,25 +150,26 @@ def look_up_accuracy(
         pair_questions.append((*context, relation))
         relations.append(relation)
         pairs.append({left, right})
-    answers = _next_tokens(model, relation_questions)
-    firsts = _next_tokens(model, pair_questions)
-    seconds = _next_tokens(
+    answers = next_tokens(model, relation_questions)
+    firsts = next_tokens(model, pair_questions)
+    seconds = next_tokens(
         model, [(*ids, first) for ids, first in zip(pair_questions, firsts, strict=True)]
     )
     answered = [{first, second} for first, second in zip(firsts, seconds, strict=True)]
     return {
-        "relation_of_pair": _share(a == b for a, b in zip(answers, relations, strict=True)),
-        "pair_of_relation": _share(a == b for a, b in zip(answered, pairs, strict=True)),
+        "relation_of_pair": share_of(a == b for a, b in zip(answers, relations, strict=True)),
+        "pair_of_relation": share_of(a == b for a, b in zip(answered, pairs, strict=True)),
     }
 
 
-def _share(outcomes: Iterable[bool]) -> float:
+def share_of(outcomes: Iterable[bool]) -> float:
+    """The share of outcomes that are true, to four places."""
     return round(float(np.mean(list(outcomes))), 4)
 
 
 @torch.no_grad()
-def _next_tokens(model: Qwen3ForCausalLM, sequences: Sequence[tuple[int, ...]]) -> list[int]:
-    """The most probable next token of each sequence."""
+def next_tokens(model: Qwen3ForCausalLM, sequences: Sequence[tuple[int, ...]]) -> list[int]:
+    """The most probable next token of each sequence, which are scored in one batch."""
     # Under a causal mask, what is padded on the right cannot change what stands to its left.
     ids = torch.zeros(len(sequences), max(map(len, sequences)), dtype=torch.long)
     for row, sequence in enumerate(sequences):

@@ -5,7 +5,7 @@ tree's mask; right for full and sliding attention too. Prompts of one length run
 themselves, because padding would enter a recurrent state. Not covered: states of classes that
 :mod:`vcrt.policy.functional_cache` does not know.
 
-Legend: ``B`` prompts, ``K`` longest prefixes, ``T`` tokens of one, ``R`` rows of the order tree, ``V`` vocabulary.
+Legend: ``B`` prompts, ``K`` leaves of the largest tree, ``T`` tokens of one, ``R`` its rows, ``V`` vocabulary.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from vcrt.policy.functional_cache import ForkedCache, RecordedCache
-from vcrt.policy.naive_scoring import first_leaves, leaves
-from vcrt.policy.order_tree import OrderTree
+from vcrt.policy.naive_scoring import first_leaves, leaves, padded_leaf
+from vcrt.policy.prefix_tree import PrefixTree
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
 
 #: A tail of one token would take the library's decoding step, which overwrites states in place and whose kernels have
@@ -26,20 +27,33 @@ from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
 SHORTEST_TAIL = 2
 
 
-def fork_logits(model: CausalModel, prompts: Sequence[Prompt], tree: OrderTree) -> Tensor:
-    """``[B, R, V]``: the logits after each prefix of the tree, two forward passes for each length of prompts."""
+def fork_logits(
+    model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[PrefixTree]
+) -> Tensor:
+    """``[B, R, V]``: the logits after each prefix of each prompt's own tree, two passes for each length of prompts.
+
+    What stands behind the rows of a smaller tree is of no meaning.
+    """
+    num_rows = max(tree.num_rows for tree in trees)
     by_length: dict[int, list[int]] = {}
     for index, prompt in enumerate(prompts):
         by_length.setdefault(len(prompt.token_ids), []).append(index)
     groups = list(by_length.values())
-    parts = [_logits_of_one_length(model, [prompts[i] for i in group], tree) for group in groups]
+    parts = [
+        _logits_of_one_length(
+            model, [prompts[i] for i in group], [trees[i] for i in group], num_rows
+        )
+        for group in groups
+    ]
     if len(parts) == 1:
         return parts[0]
     shuffled = [index for group in groups for index in group]
     return torch.cat(parts)[[shuffled.index(index) for index in range(len(prompts))]]
 
 
-def _logits_of_one_length(model: CausalModel, prompts: Sequence[Prompt], tree: OrderTree) -> Tensor:
+def _logits_of_one_length(
+    model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[PrefixTree], num_rows: int
+) -> Tensor:
     inner = unwrapped(model)
     recorded = RecordedCache(inner.config)
     root: Tensor = model(
@@ -49,31 +63,37 @@ def _logits_of_one_length(model: CausalModel, prompts: Sequence[Prompt], tree: O
         logits_to_keep=1,
     ).logits
     recorded.close()
-    if tree.depth == 0:
+    if num_rows == 1:
         return root
-    kept, rows = _kept(tree)
-    filler = max(SHORTEST_TAIL - tree.depth, 0)
+    length = max(SHORTEST_TAIL, *(tree.depth for tree in trees))
+    num_leaves = max(len(leaves(tree)) for tree in trees)
     tails = [
-        [prompt.pointer_ids[slot] for slot in leaf] + [prompt.pointer_ids[0]] * filler
-        for prompt in prompts
-        for leaf in leaves(tree)
+        padded_leaf(prompt, leaf, length)
+        for prompt, tree in zip(prompts, trees, strict=True)
+        for leaf in (*leaves(tree), *[()] * (num_leaves - len(leaves(tree))))
     ]
+    parts = [_kept(tree, num_leaves, length) for tree in trees]
+    rows, first = [], 0
+    for _, numbers in parts:
+        rows.append(pad(numbers + first, (0, num_rows - 1 - len(numbers)), value=first))
+        first += len(numbers)
     nodes: Tensor = model(
         input_ids=torch.tensor(tails, device=inner.device),
-        past_key_values=ForkedCache(recorded, rows=len(leaves(tree))),
+        past_key_values=ForkedCache(recorded, rows=num_leaves),
         use_cache=True,
-        logits_to_keep=kept.repeat(len(prompts), 1).to(inner.device),
+        logits_to_keep=torch.cat([kept for kept, _ in parts]).to(inner.device),
     ).logits
-    nodes = nodes.reshape(len(prompts), len(rows), -1)[:, rows.to(inner.device)]
+    nodes = nodes.reshape(first, -1)[torch.stack(rows).to(inner.device)]
     return torch.cat([root, nodes], dim=1)
 
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(mode=False)
-def _kept(tree: OrderTree) -> tuple[Tensor, Tensor]:
-    """``[K, T]`` bool: the one place of each prefix whose logits are computed; ``[R - 1]``: where each node's is."""
-    kept = torch.zeros(len(leaves(tree)), max(tree.depth, SHORTEST_TAIL), dtype=torch.bool)
-    places = (torch.tensor(first_leaves(tree)[1:]), torch.tensor(tree.depths[1:] - 1))
+def _kept(tree: PrefixTree, num_leaves: int, length: int) -> tuple[Tensor, Tensor]:
+    """``[K, T]`` bool: the one place of each prefix whose logits are computed; ``[nodes]``: where each node's is."""
+    kept = torch.zeros(num_leaves, length, dtype=torch.bool)
+    leaf = torch.tensor(first_leaves(tree)[1:], dtype=torch.long)
+    places = (leaf, torch.tensor(tree.depths[1:] - 1))
     kept[places] = True
     numbers = torch.full(kept.shape, -1)
     numbers[kept] = torch.arange(int(kept.sum()))

@@ -1,70 +1,35 @@
-"""The prefix tree of all orders: which prefixes are scored, which tokens see which, and where each order's choices lie.
+"""The prefix tree of all orders, which one forward pass over a prompt and the tree's nodes scores exactly.
 
-One forward pass over the prompt followed by this tree's nodes scores every order exactly, because each node sees the
-prompt and its own ancestors only. Pure NumPy. Not covered: operation counts whose tree no longer fits; it has
-``n! / (n - depth)!`` leaves.
+Pure NumPy. Not covered: operation counts whose tree no longer fits; it has ``n! / (n - depth)!`` leaves. For those,
+:mod:`vcrt.policy.prefix_tree` makes the tree of some orders.
 
-Legend: ``n`` operations, ``R`` rows (prefixes, the root first), ``N = R - 1`` nodes (the rows without the root).
+Legend: ``n`` operations, ``R`` rows (prefixes, the root first).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
-from types import MappingProxyType
-from typing import TypeAlias, TypeVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vcrt.orders import Order, all_orders
-
-IndexArray: TypeAlias = NDArray[np.int64]
-BoolArray: TypeAlias = NDArray[np.bool_]
-Scalar = TypeVar("Scalar", bound=np.generic)
+from vcrt.orders import all_orders
+from vcrt.policy.prefix_tree import IndexArray, PrefixTree, frozen, tree_arrays
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class OrderTree:
+class OrderTree(PrefixTree):
     """All prefixes of the orders of ``num_operations`` slots, up to ``depth`` slots long.
 
-    Rows are in breadth-first order: row 0 is the empty prefix (the prompt's end), then prefixes by length and
-    lexicographically. At each row one slot is chosen, so an order is ``depth + 1`` choices; the tree is deep enough
-    if that leaves at most one slot, which is then forced. Arrays are read-only.
+    An order is ``depth + 1`` choices; the tree is deep enough if that leaves at most one slot, which is then forced.
     """
 
-    num_operations: int
-    depth: int
-    #: The prefix of each row.
-    prefixes: tuple[Order, ...]
-    #: The row of each prefix.
-    row_of: Mapping[Order, int]
-    #: ``[R]``: the slot that a row's prefix ends with; -1 for the root.
-    last_slot: IndexArray
-    #: ``[R]``: the row of the prefix without its last slot; -1 for the root.
-    parent: IndexArray
-    #: ``[R]``: the length of each prefix.
-    depths: IndexArray
-    #: ``[N, N]``: whether node i sees node j: row j + 1 is an ancestor of row i + 1, or that row itself.
-    ancestors: BoolArray
-    #: ``[R, n]``: whether a slot stands in a row's prefix.
-    used: BoolArray
     #: ``[n!, depth + 1]``: the row at which an order (a column of ``orders.all_orders``) makes its t-th choice.
     order_rows: IndexArray
     #: ``[n!, depth + 1]``: the slot that the order chooses there.
     order_slots: IndexArray
-
-    @property
-    def num_rows(self) -> int:
-        """``R``: the number of prefixes, the root included."""
-        return len(self.prefixes)
-
-    @property
-    def num_choices(self) -> int:
-        """How many choices an order consists of."""
-        return self.depth + 1
 
 
 @cache
@@ -81,42 +46,13 @@ def order_tree(num_operations: int, depth: int) -> OrderTree:
             f"depth {depth} does not fit {num_operations} operations: "
             f"expected {max(num_operations - 2, 0)} or {num_operations - 1}"
         )
-    prefixes = tuple(
-        prefix
-        for length in range(depth + 1)
-        for prefix in permutations(range(num_operations), length)
-    )
-    row_of = {prefix: row for row, prefix in enumerate(prefixes)}
-    parent = np.array([row_of[prefix[:-1]] if prefix else -1 for prefix in prefixes], np.int64)
-    used = np.zeros((len(prefixes), num_operations), np.bool_)
-    for row, prefix in enumerate(prefixes):
-        used[row, list(prefix)] = True
+    arrays: dict[str, Any] = tree_arrays(num_operations, permutations(range(num_operations), depth))
     orders = all_orders(num_operations)
+    row_of = arrays["row_of"]
     rows = [[row_of[order[:step]] for step in range(depth + 1)] for order in orders]
     slots = [list(order[: depth + 1]) for order in orders]
     return OrderTree(
-        num_operations=num_operations,
-        depth=depth,
-        prefixes=prefixes,
-        row_of=MappingProxyType(row_of),
-        last_slot=_frozen(np.array([p[-1] if p else -1 for p in prefixes], np.int64)),
-        parent=_frozen(parent),
-        depths=_frozen(np.array([len(prefix) for prefix in prefixes], np.int64)),
-        ancestors=_frozen(_ancestors(parent)),
-        used=_frozen(used),
-        order_rows=_frozen(np.array(rows, np.int64)),
-        order_slots=_frozen(np.array(slots, np.int64)),
+        **arrays,
+        order_rows=frozen(np.array(rows, np.int64)),
+        order_slots=frozen(np.array(slots, np.int64)),
     )
-
-
-def _ancestors(parent: IndexArray) -> BoolArray:
-    # Breadth-first order puts a parent's finished line before its children's.
-    sees = np.eye(len(parent), dtype=np.bool_)
-    for row in range(1, len(parent)):
-        sees[row] |= sees[parent[row]]
-    return sees[1:, 1:].copy()
-
-
-def _frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
-    array.setflags(write=False)
-    return array

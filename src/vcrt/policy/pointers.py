@@ -16,6 +16,7 @@ from vcrt.policy.text import Pointer, TextForm, record_text, require_pointers
 from vcrt.records.policy_view import (
     ANSWER,
     BEGIN,
+    LARGE_POOL,
     POINTER_POOL,
     POINTER_TOKENS,
     POINTERS,
@@ -56,7 +57,8 @@ def choose_pointers(form: TextForm, count: int = POINTER_POOL) -> tuple[Pointer,
         + (f": {', '.join(repr(p.text) for p in best)}" if best else ""),
         expected=f"{count}",
         remedy="use a model whose tokenizer has letters with a space before them as single tokens, or the other "
-        "--prompt-style",
+        "--prompt-style"
+        + ("" if count <= LARGE_POOL else f", or records of up to {LARGE_POOL} operations"),
     )
 
 

@@ -75,9 +75,11 @@ def random_record(generator: np.random.Generator, num_operations: int) -> Policy
     )
 
 
-def random_pointers(generator: np.random.Generator, num_operations: int) -> tuple[int, ...]:
+def random_pointers(
+    generator: np.random.Generator, num_operations: int, pool: int = POINTER_POOL
+) -> tuple[int, ...]:
     """Distinct pointers of the pool, ascending."""
-    drawn = generator.choice(POINTER_POOL, num_operations, replace=False)
+    drawn = generator.choice(pool, num_operations, replace=False)
     return tuple(sorted(int(pointer) for pointer in drawn))
 
 

@@ -1,8 +1,9 @@
 """How a backbone is named: what is loaded, from where, in which number format, and how records are shown to it.
 
-A name is ``embedded``, a folder of a causal language model, or a hub name (``OWNER/MODEL``) that is read from the local
-hub cache. Where the files and their lock lie is no part of what a backbone *is*: :attr:`BackboneReference.identity`
-leaves it out, so that a plan can be moved. Not covered: loading (:mod:`vcrt.policy.backbone`).
+A name is that of an embedded backbone (``embedded``, ``embedded-long``), a folder of a causal language model, or a hub
+name (``OWNER/MODEL``) that is read from the local hub cache. Where the files and their lock lie is no part of what a
+backbone *is*: :attr:`BackboneReference.identity` leaves it out, so that a plan can be moved. Not covered: loading
+(:mod:`vcrt.policy.backbone`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ Dtype: TypeAlias = Literal["float32", "bfloat16"]
 #: ``plain``: the record as one text. ``chat``: as a user's message in the tokenizer's own chat template.
 PromptStyle: TypeAlias = Literal["plain", "chat"]
 
+#: The embedded backbone that reads records of up to six operations; the default.
 EMBEDDED_NAME = "embedded"
+#: The embedded backbone that reads records of many operations.
+EMBEDDED_LONG_NAME = "embedded-long"
+#: The backbones that come with the package.
+EMBEDDED_NAMES = (EMBEDDED_NAME, EMBEDDED_LONG_NAME)
 #: The lock beside a folder's files.
 FOLDER_LOCK = "vcrt-lock.json"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -29,11 +35,11 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 class BackboneReference:
     """A backbone by name; give worker processes this, not the model."""
 
-    #: ``embedded``, a hub name, or a folder's own name: what plans and reports show.
+    #: An embedded backbone's name, a hub name, or a folder's own name: what plans and reports show.
     name: str = EMBEDDED_NAME
-    #: The folder of a local model; None for the embedded backbone and for hub names.
+    #: The folder of a local model; None for embedded backbones and for hub names.
     folder: str | None = None
-    #: The lock file of a language model; None for the embedded backbone.
+    #: The lock file of a language model; None for embedded backbones.
     lock: str | None = None
     dtype: Dtype = "float32"
     prompt_style: PromptStyle = "plain"
@@ -41,7 +47,7 @@ class BackboneReference:
     def __post_init__(self) -> None:
         if self.is_embedded and (self.dtype, self.prompt_style) != ("float32", "plain"):
             raise BackboneError(
-                "the embedded backbone has one number format and one form of prompt",
+                "an embedded backbone has one number format and one form of prompt",
                 found=f"{self.dtype}, {self.prompt_style}",
                 expected="float32, plain",
                 remedy="leave these options out, or choose a language model",
@@ -49,8 +55,8 @@ class BackboneReference:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether this is the backbone that comes with the package."""
-        return self.name == EMBEDDED_NAME
+        """Whether this is a backbone that comes with the package."""
+        return self.name in EMBEDDED_NAMES
 
     @property
     def identity(self) -> dict[str, Json]:
@@ -89,25 +95,25 @@ def backbone_reference(
     dtype: Dtype = "float32",
     prompt_style: PromptStyle = "plain",
 ) -> BackboneReference:
-    """The reference that a user means by a name or path: the embedded backbone, a folder, or a hub name.
+    """The reference that a user means by a name or path: an embedded backbone, a folder, or a hub name.
 
     A folder's lock lies in it (``vcrt-lock.json``) unless ``lock`` is given; a hub name needs one, because the cache
     belongs to the hub's own library. Raises :class:`UnknownNameError` or :class:`BackboneError` for anything else.
     """
-    if name_or_path == EMBEDDED_NAME:
+    if name_or_path in EMBEDDED_NAMES:
         if lock is not None:
             raise BackboneError(
-                "the embedded backbone has a lock of its own",
+                "an embedded backbone has a lock of its own",
                 found=str(lock),
                 remedy="leave --lock out",
             )
-        return BackboneReference(dtype=dtype, prompt_style=prompt_style)
+        return BackboneReference(name=name_or_path, dtype=dtype, prompt_style=prompt_style)
     folder = Path(name_or_path).expanduser()
     if folder.is_dir():
         whole = folder.resolve()
         return BackboneReference(
-            # No folder is taken for the backbone that comes with the package.
-            name=f"./{whole.name}" if whole.name == EMBEDDED_NAME else whole.name,
+            # No folder is taken for a backbone that comes with the package.
+            name=f"./{whole.name}" if whole.name in EMBEDDED_NAMES else whole.name,
             folder=str(whole),
             lock=str((lock or whole / FOLDER_LOCK).resolve()),
             dtype=dtype,
@@ -120,10 +126,10 @@ def backbone_reference(
                 where=name_or_path,
                 expected="a folder with config.json, or a hub name OWNER/MODEL",
             )
-        unknown = UnknownNameError.of("backbone", name_or_path, (EMBEDDED_NAME,))
+        unknown = UnknownNameError.of("backbone", name_or_path, EMBEDDED_NAMES)
         raise UnknownNameError(
             unknown.what,
-            expected=f"{EMBEDDED_NAME}, a folder with config.json, or a hub name OWNER/MODEL",
+            expected=f"{', '.join(EMBEDDED_NAMES)}, a folder with config.json, or a hub name OWNER/MODEL",
             remedy=unknown.remedy,
         )
     if lock is None:

@@ -1,11 +1,11 @@
-"""Exact probabilities of all orders of a record under a causal language model, and its greedy order.
+"""Exact probabilities of orders of a record under a causal language model, and its greedy order.
 
-Three backends give the same logits (:mod:`vcrt.policy.backends` says which suits a model): ``tree`` puts all orders
-behind the prompt in one masked pass, ``fork`` continues a cache of the prompt by every longest prefix, ``naive`` runs
-every sequence by itself. All have gradients, and all score in evaluation mode, whatever mode the model is in. Not
+Three backends give the same logits (:mod:`vcrt.policy.backends` says which suits a model): ``tree`` puts a tree of
+orders behind the prompt in one masked pass, ``fork`` continues a cache of the prompt by every longest prefix, ``naive``
+runs every sequence by itself. All have gradients, and all score in evaluation mode, whatever mode the model is in. Not
 covered: pointers of several tokens.
 
-Legend: ``B`` prompts, ``R`` rows of the order tree, ``V`` vocabulary, ``n`` operations.
+Legend: ``B`` prompts, ``R`` rows of the (largest) prefix tree, ``V`` vocabulary, ``n`` operations.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from vcrt.errors import MalformedInputError
-from vcrt.orders import Order
+from vcrt.orders import MAX_ENUMERATED, Order
 from vcrt.policy.backends import Backend, choose_backend
 from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.fork_scoring import fork_logits
@@ -29,10 +31,20 @@ from vcrt.policy.interface import Interface, choices, greedy_slots, tree_depth
 from vcrt.policy.naive_scoring import naive_logits
 from vcrt.policy.order_tree import OrderTree, order_tree
 from vcrt.policy.pointer_head import at_pointers
+from vcrt.policy.prefix_tree import PrefixTree, prefix_tree
 from vcrt.policy.prompts import CausalModel, Prompt
 from vcrt.policy.tree_scoring import KEPT, tree_logits
 
-__all__ = ["Backend", "CausalModel", "OrderScores", "Prompt", "greedy_orders", "score_orders"]
+__all__ = [
+    "Backend",
+    "CausalModel",
+    "OrderScores",
+    "PrefixScores",
+    "Prompt",
+    "greedy_orders",
+    "score_orders",
+    "score_prefixes",
+]
 
 _LOGITS = {"tree": tree_logits, "fork": fork_logits, "naive": naive_logits}
 
@@ -62,7 +74,7 @@ def score_orders(
     ``backend`` would be wrong for this model, :class:`MalformedInputError` for an empty or mixed batch.
     """
     tree = _tree_of(prompts, interface)
-    logits, ids = _row_logits(model, prompts, tree, interface, backend)
+    logits, ids = _row_logits(model, prompts, [tree] * len(prompts), interface, backend)
     index = _tree_index(tree, logits.device)
     answer = choices(logits, ids, index.used, interface)
     malformed = None
@@ -73,6 +85,47 @@ def score_orders(
         choice_log_probs=answer.log_probs,
         order_log_probs=answer.log_probs[:, index.order_rows, index.order_slots].sum(-1),
         malformed_log_prob=malformed,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefixScores:
+    """Exact log-probabilities of the next choice at each row of each prompt's own tree.
+
+    Rows behind those of a smaller tree are finite and of no meaning.
+    """
+
+    #: ``[B, R, n]``: each slot's log-probability after each prefix; for pointers, used slots have ``-inf``.
+    choice_log_probs: Tensor
+    #: ``[B, R, n]`` bool: the slots in each row's prefix.
+    used: Tensor
+    #: ``[B, R]``: log-probability of every token that is not a remaining pointer; None for the pointer interface.
+    malformed_log_probs: Tensor | None
+
+
+def score_prefixes(
+    model: CausalModel,
+    prompts: Sequence[Prompt],
+    trees: Sequence[PrefixTree],
+    *,
+    interface: Interface,
+    backend: Backend = "auto",
+) -> PrefixScores:
+    """Score every prefix of each prompt's tree, exactly and differentiably, in one pass where the backend can.
+
+    For numbers of operations whose orders are too many to score them all. Raises as :func:`score_orders`.
+    """
+    _num_operations(prompts)
+    logits, ids = _row_logits(model, prompts, trees, interface, backend)
+    num_rows = logits.shape[1]
+    used = torch.stack(
+        [pad(torch.tensor(tree.used), (0, 0, 0, num_rows - tree.num_rows)) for tree in trees]
+    ).to(logits.device)
+    answer = choices(logits, ids, used, interface)
+    return PrefixScores(
+        choice_log_probs=answer.log_probs,
+        used=used,
+        malformed_log_probs=answer.malformed_log_probs,
     )
 
 
@@ -101,15 +154,47 @@ def greedy_orders(
     orders: list[Order | None] = []
     for start in range(0, len(prompts), batch_size):
         batch = prompts[start : start + batch_size]
+        if _num_operations(batch) > MAX_ENUMERATED:
+            orders += _greedy_by_steps(model, batch, interface, backend)
+            continue
         tree = _tree_of(batch, interface)
-        logits, ids = _row_logits(model, batch, tree, interface, backend)
+        logits, ids = _row_logits(model, batch, [tree] * len(batch), interface, backend)
         used = _tree_index(tree, logits.device).used
         best = greedy_slots(logits, ids, used, interface).tolist()
         orders += [_follow(slots, tree) for slots in best]
     return orders
 
 
+def _greedy_by_steps(
+    model: CausalModel, prompts: Sequence[Prompt], interface: Interface, backend: Backend
+) -> list[Order | None]:
+    """Greedy decoding, one pass for each choice, over the prefix that each prompt has come to."""
+    num_operations = _num_operations(prompts)
+    found: list[Order | None] = [()] * len(prompts)
+    for _ in range(tree_depth(num_operations, interface) + 1):
+        trees = [prefix_tree(num_operations, [prefix or ()]) for prefix in found]
+        logits, ids = _row_logits(model, prompts, trees, interface, backend)
+        rows = torch.tensor([tree.num_rows - 1 for tree in trees], device=logits.device)
+        ends = logits[torch.arange(len(prompts), device=logits.device), rows][:, None]
+        used = torch.tensor(np.stack([tree.used[-1:] for tree in trees]), device=logits.device)
+        best = greedy_slots(ends, ids, used, interface)[:, 0].tolist()
+        found = [
+            None if prefix is None or slot < 0 else (*prefix, slot)
+            for prefix, slot in zip(found, best, strict=True)
+        ]
+    everything = range(num_operations)
+    return [
+        None if prefix is None else (*prefix, *(slot for slot in everything if slot not in prefix))
+        for prefix in found
+    ]
+
+
 def _tree_of(prompts: Sequence[Prompt], interface: Interface) -> OrderTree:
+    num_operations = _num_operations(prompts)
+    return order_tree(num_operations, tree_depth(num_operations, interface))
+
+
+def _num_operations(prompts: Sequence[Prompt]) -> int:
     counts = sorted({prompt.num_operations for prompt in prompts})
     if len(counts) != 1:
         raise MalformedInputError(
@@ -117,24 +202,24 @@ def _tree_of(prompts: Sequence[Prompt], interface: Interface) -> OrderTree:
             found=f"operation counts {counts}" if counts else "no prompts",
             remedy="score prompts of each operation count in a batch of their own",
         )
-    return order_tree(counts[0], tree_depth(counts[0], interface))
+    return counts[0]
 
 
 def _row_logits(
     model: CausalModel,
     prompts: Sequence[Prompt],
-    tree: OrderTree,
+    trees: Sequence[PrefixTree],
     interface: Interface,
     backend: Backend,
 ) -> tuple[Tensor, Tensor]:
-    """``[B, R, V]``: the logits after each prefix of the tree; ``[B, n]``: where among ``V`` each slot's pointer is."""
-    longest = max(len(prompt.token_ids) for prompt in prompts) + tree.depth
+    """``[B, R, V]``: the logits after each prefix; ``[B, n]``: where among ``V`` each slot's pointer is."""
+    longest = max(len(prompt.token_ids) for prompt in prompts) + max(tree.depth for tree in trees)
     exact = choose_backend(model, backend, longest=longest)
     ids = torch.tensor([prompt.pointer_ids for prompt in prompts])
     # The oracle keeps the model's own output layer.
     narrow = interface == "pointers" and exact != "naive"
     with evaluation_mode(model), at_pointers(model, ids) if narrow else nullcontext(ids) as places:
-        logits = _LOGITS[exact](model, prompts, tree)
+        logits = _LOGITS[exact](model, prompts, trees)
     return logits, places.to(logits.device)
 
 

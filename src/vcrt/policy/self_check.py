@@ -25,13 +25,14 @@ from torch import Tensor
 
 from vcrt.errors import BackboneError, MalformedInputError, VcrtError
 from vcrt.memory import is_out_of_memory
-from vcrt.orders import Order, order_columns
+from vcrt.orders import MAX_ENUMERATED, Order, order_columns
 from vcrt.policy.backends import Backend, ExactBackend, choose_backend
 from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.interface import Interface, tree_depth
 from vcrt.policy.pointer_head import HALF
+from vcrt.policy.prefix_tree import PrefixTree, prefix_tree
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
-from vcrt.policy.scoring import OrderScores, score_orders
+from vcrt.policy.scoring import OrderScores, score_orders, score_prefixes
 
 #: Of 1 + |log-probability|, for a half-precision model in its own format.
 HALF_TOLERANCE = 0.05
@@ -135,6 +136,40 @@ def spot_check(
     return largest
 
 
+@torch.no_grad()
+def prefix_check(
+    model: CausalModel,
+    prompt: Prompt,
+    prefixes: Sequence[Order],
+    *,
+    backend: Backend = "auto",
+    tolerance: float = 1e-4,
+) -> float:
+    """Compare the choices after ``prefixes`` of a record of many operations with naive ones, through pointers.
+
+    Half-precision weights are widened meanwhile. Returns the largest difference in nats; raises as :func:`self_check`.
+    """
+    tree = prefix_tree(prompt.num_operations, prefixes)
+    check = _Check(
+        model=model,
+        interface="pointers",
+        backend=choose_backend(model, backend, longest=len(prompt.token_ids) + tree.depth),
+        tolerance=tolerance,
+    )
+
+    def choices(backend: Backend) -> Tensor:
+        scores = check.run(
+            backend,
+            lambda: score_prefixes(model, [prompt], [tree], interface="pointers", backend=backend),
+        )
+        return scores.choice_log_probs.masked_fill(scores.used, 0.0)
+
+    with widened(model):
+        largest = float((choices(check.backend) - choices("naive")).abs().max())
+    check.require(largest, tolerance, f"log-probabilities differ by {largest:.3g} nats")
+    return largest
+
+
 def _log_prob_alone(
     model: CausalModel, prompt: Prompt, order: Order, interface: Interface, depth: int
 ) -> Tensor:
@@ -174,7 +209,7 @@ class _Check:
     @torch.no_grad()
     def difference(self, prompts: Sequence[Prompt], *, relative: bool) -> float:
         """The largest difference of log-probabilities, over 1 + their size if ``relative``."""
-        found, expected = (_events(self.scores(prompts, b)) for b in (self.backend, "naive"))
+        found, expected = (self.events(prompts, b) for b in (self.backend, "naive"))
         gaps = (found - expected).abs()
         # A tensor's maximum keeps a NaN.
         largest = float((gaps / (1 + expected.abs()) if relative else gaps).max())
@@ -190,7 +225,7 @@ class _Check:
             return None
 
         def gradient(backend: Backend) -> list[Tensor]:
-            events = _events(self.scores([prompt], backend))
+            events = self.events([prompt], backend)
             # Weights that no symmetry of the orders cancels.
             weights = torch.linspace(-1, 1, events.shape[-1], device=events.device) ** 3
             return self.run(
@@ -219,6 +254,27 @@ class _Check:
             backend,
             lambda: score_orders(self.model, prompts, interface=self.interface, backend=backend),
         )
+
+    def events(self, prompts: Sequence[Prompt], backend: Backend) -> Tensor:
+        """``[B, E]``: log-probabilities of all orders, or beyond a few operations of the choices along some."""
+        num_operations = prompts[0].num_operations
+        if num_operations <= MAX_ENUMERATED:
+            return _events(self.scores(prompts, backend))
+        trees = [_some_prefixes(num_operations, number) for number in range(len(prompts))]
+        scores = self.run(
+            backend,
+            lambda: score_prefixes(
+                self.model, prompts, trees, interface=self.interface, backend=backend
+            ),
+        )
+        # What stands behind the rows of a smaller tree is no score.
+        rows = torch.tensor([tree.num_rows for tree in trees], device=scores.used.device)
+        behind = torch.arange(scores.used.shape[1], device=rows.device) >= rows[:, None]
+        nothing = scores.used | behind[..., None]
+        events = scores.choice_log_probs.masked_fill(nothing, 0.0).flatten(1)
+        if scores.malformed_log_probs is None:
+            return events
+        return torch.cat([events, scores.malformed_log_probs.masked_fill(behind, 0.0)], dim=1)
 
     def run(self, backend: Backend, action: Callable[[], Result]) -> Result:
         try:
@@ -264,6 +320,15 @@ def _events(scores: OrderScores) -> Tensor:
     if scores.malformed_log_prob is None:
         return scores.order_log_probs
     return torch.cat([scores.order_log_probs, scores.malformed_log_prob[:, None]], dim=1)
+
+
+def _some_prefixes(num_operations: int, number: int) -> PrefixTree:
+    """Prefixes of a few orders, others for each prompt, of which some end early, as those of training do."""
+    everything = tuple(range(num_operations))
+    turned = everything[number % num_operations :] + everything[: number % num_operations]
+    depth = num_operations - 2
+    leaves = [turned[:depth], turned[::-1][:depth], (*turned[:1], *turned[2:])[: 2 + number % 2]]
+    return prefix_tree(num_operations, leaves)
 
 
 def _with_neighbours(prompts: Sequence[Prompt]) -> list[Prompt]:

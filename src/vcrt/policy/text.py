@@ -8,7 +8,7 @@ Not covered: which pointers (:mod:`vcrt.policy.pointers`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,30 +120,32 @@ class TextEncoder:
     """Encodes records for one language model; call it as training calls every encoder."""
 
     form: TextForm
-    #: ``pointers[p]`` stands for the pointer ``p`` of a record.
+    #: ``pointers[p]`` stands for the pointer ``p`` of a record, of a pool of so many.
     pointers: tuple[Pointer, ...]
     #: How many tokens the model has embeddings for.
     num_embeddings: int
     #: The most tokens of a prompt and its answer that the model takes.
     max_length: int | None = None
+    #: Gives as many pointers as a larger pool has; without it, records of larger pools are refused.
+    more_pointers: Callable[[int], tuple[Pointer, ...]] | None = None
 
     def __call__(
         self, record: PolicyRecord, serialisation: Serialisation, generator: np.random.Generator
     ) -> Prompt:
         """The prompt of a record; ``generator`` draws what the serialisation leaves to chance.
 
-        Raises :class:`BackboneError` if a pointer is not one token in this text, if the model has no embedding for a
-        token, or if the text is too long.
+        Raises :class:`BackboneError` if the tokenizer has too few pointers for the record's pool, if one is not one
+        token in this text, if the model has no embedding for a token, or if the text is too long.
         """
         words = render(record, serialisation, generator)
-        text = self.form.prompt_text(record_text(words, [p.text for p in self.pointers]))
+        pointers = self.pointers_for(record.pool)
+        text = self.form.prompt_text(record_text(words, [p.text for p in pointers]))
         ids = self.form.token_ids(text)
         token_of = {
-            name: pointer.token_id
-            for name, pointer in zip(POINTER_TOKENS, self.pointers, strict=True)
+            name: pointer.token_id for name, pointer in zip(POINTER_TOKENS, pointers, strict=False)
         }
         expected = [token_of[word] for word in words if word in token_of]
-        require_pointers(ids, expected, self.pointers)
+        require_pointers(ids, expected, pointers)
         if max(ids) >= self.num_embeddings:
             raise BackboneError(
                 "the tokenizer is not the model's",
@@ -160,8 +162,21 @@ class TextEncoder:
             )
         return Prompt(
             token_ids=tuple(ids),
-            pointer_ids=tuple(self.pointers[p].token_id for p in record.pointers),
+            pointer_ids=tuple(pointers[p].token_id for p in record.pointers),
         )
+
+    def pointers_for(self, pool: int) -> tuple[Pointer, ...]:
+        """The pointers of the pool of a record; raises :class:`BackboneError`."""
+        if pool <= len(self.pointers):
+            return self.pointers
+        if self.more_pointers is None:
+            raise BackboneError(
+                "the encoder has too few pointers for the record's pool",
+                found=f"{len(self.pointers)} pointers",
+                expected=f"{pool}",
+                remedy="use the encoder of a loaded backbone",
+            )
+        return self.more_pointers(pool)
 
 
 def require_pointers(

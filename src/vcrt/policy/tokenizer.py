@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from vcrt.errors import BackboneError
 from vcrt.policy.scoring import Prompt
 from vcrt.records.policy_view import (
+    POINTER_POOL,
     POINTER_TOKENS,
     PolicyRecord,
     Serialisation,
@@ -27,9 +28,9 @@ from vcrt.storage import write_file
 PADDING, QUESTION = "<pad>", "<question>"
 
 
-def embedded_tokenizer() -> PreTrainedTokenizerFast:
+def embedded_tokenizer(num_pointers: int = POINTER_POOL) -> PreTrainedTokenizerFast:
     """The tokenizer, built from the vocabulary of the policy view; a word outside it raises when encoded."""
-    words = (PADDING, *vocabulary(), QUESTION)
+    words = (PADDING, *vocabulary(num_pointers), QUESTION)
     # The unknown word is not in the vocabulary, so that the library refuses foreign text instead of dropping it.
     tokenizer = Tokenizer(
         models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unknown>")
@@ -61,12 +62,27 @@ def encode_record(
 ) -> Prompt:
     """The prompt of a record; ``generator`` draws what the serialisation leaves to chance.
 
-    Raises :class:`BackboneError` if the tokenizer does not know a word of the record.
+    Raises :class:`BackboneError` if the tokenizer does not know a word of the record, such as a pointer of a larger
+    pool than the backbone was made for.
     """
+    known = num_pointers(tokenizer)
+    if record.pointers and record.pointers[-1] >= known:
+        raise BackboneError(
+            "the backbone does not know the pointers of so many operations",
+            found=f"a record of {record.num_operations} operations with pointer {record.pointers[-1]}",
+            expected=f"pointers 0 to {known - 1}",
+            remedy="use the backbone embedded-long, or a language model",
+        )
     return Prompt(
         token_ids=token_ids(tokenizer, render(record, serialisation, generator)),
         pointer_ids=token_ids(tokenizer, [POINTER_TOKENS[p] for p in record.pointers]),
     )
+
+
+def num_pointers(tokenizer: PreTrainedTokenizerFast) -> int:
+    """How many pointers, from ``p0`` on, an embedded tokenizer knows."""
+    known = tokenizer.get_vocab()
+    return sum(token in known for token in POINTER_TOKENS)
 
 
 def token_ids(tokenizer: PreTrainedTokenizerFast, words: Sequence[str]) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
-"""What a trained policy answers to one relation record: its greedy order, and the exact probability of every order.
+"""What a trained policy answers to one relation record: its greedy order, and how probable that and legal orders are.
 
+All orders of up to six operations are scored; beyond, :mod:`vcrt.protocol.many_operations` says what is exact.
 The policy is a finished run of an experiment at one of its checkpoints, or the frozen backbone alone. No dataset is
 opened and nothing is written. Not covered: reading a record (:mod:`vcrt.records.stated`).
 """
@@ -9,25 +10,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import factorial
+from math import exp, factorial
 
 import torch
 
-from vcrt.errors import RunError, UnknownNameError
+from vcrt.errors import RunError, TooLargeError, UnknownNameError
 from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.orders import Order, all_orders, order_columns
+from vcrt.partial_orders import MAX_COUNTED, num_linear_extensions
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.scoring import Backend, CausalModel, Prompt, greedy_orders, score_orders
 from vcrt.policy.self_check import self_check, spot_check
 from vcrt.protocol.experiment import Experiment, device_of, planned_backbone, recorded_checkpoints
+from vcrt.protocol.many_operations import score_many
 from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.protocol.scores import FROZEN_AS
 from vcrt.protocol.trained_models import trained_models
 from vcrt.randomness import generator
 from vcrt.records.policy_view import PolicyRecord
-from vcrt.records.stated import StatedRecord, pointed
+from vcrt.records.stated import PointedRecord, StatedRecord, pointed
 from vcrt.training.methods import Method, method
 
 #: The run that is asked where there are several: the only one of this method, if there is only one.
@@ -36,6 +39,8 @@ DEFAULT_METHOD = "vcrt"
 _CHECKED = 4
 #: Orders of a larger record that are compared with naive scores.
 _SPOTS = 8
+#: The most operations whose orders are all scored: 720 orders of six, and seven times as many of one more.
+MAX_LISTED = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +70,19 @@ class Decision:
     """What a policy answers to a record.
 
     ``greedy`` is ``None`` if it is no order, which only the token interface allows, as it does a ``malformed``
-    probability. ``orbit_mass`` is the total probability of the ``num_legal`` orders that keep every required pair.
+    probability. ``orbit_mass`` is the total probability of the ``num_legal`` orders that keep every required pair, with
+    a ``standard_error`` that is ``None`` where the mass is exact. ``num_legal`` is ``None`` if they are too many to
+    count, and there are no ``alternatives`` beyond ``MAX_LISTED`` operations.
     """
 
     greedy: Answered | None
     orbit_mass: float
-    num_legal: int
+    num_legal: int | None
     num_orders: int
     malformed: float | None
     alternatives: tuple[Answered, ...]
     """The most probable orders but the greedy one, the best first."""
+    standard_error: float | None = None
 
 
 def chosen_run(plan: Plan, name: str | None) -> PlannedRun:
@@ -167,13 +175,16 @@ def decide(
     """Ask a policy; ``seed`` draws the record's pointers and what its serialisation leaves to chance.
 
     The model's scores are compared with naive ones first; raises :class:`vcrt.errors.BackboneError` if they differ or
-    if the record is too long for the model.
+    if the record is too long for the model, :class:`vcrt.errors.TooLargeError` if a policy that answers as tokens is
+    asked about more than ``MAX_LISTED`` operations.
     """
-    shown = pointed(stated, seed)
+    shown = pointed(stated, seed, policy.backbone.num_pointers)
     prompt = _prompt(policy, shown.record, seed)
     interface = policy.method.interface
     longest = len(prompt.token_ids) + tree_depth(prompt.num_operations, interface)
     backend = choose_backend(policy.model, policy.backend, longest=longest)
+    if prompt.num_operations > MAX_LISTED:
+        return _decide_many(policy, shown, prompt, backend, seed)
     with one_thread(policy.model):
         small = _prompt(policy, _first_slots(shown.record, _CHECKED), seed)
         self_check(policy.model, [small], interface=interface, backend=backend, gradients=False)
@@ -212,6 +223,37 @@ def decide(
     )
 
 
+def _decide_many(
+    policy: Policy, shown: PointedRecord, prompt: Prompt, backend: Backend, seed: int
+) -> Decision:
+    num_operations = prompt.num_operations
+    if policy.method.interface != "pointers":
+        raise TooLargeError(
+            "answers as tokens are scored for few operations only",
+            found=f"{num_operations} operations",
+            expected=f"at most {MAX_LISTED}",
+            remedy="ask a run of a method that answers through pointers",
+        )
+    with one_thread(policy.model):
+        small = _prompt(policy, _first_slots(shown.record, _CHECKED), seed)
+        self_check(policy.model, [small], interface="pointers", backend=backend, gradients=False)
+        scores = score_many(policy.model, prompt, shown.order, backend=backend, seed=seed)
+    countable = num_operations <= MAX_COUNTED
+    return Decision(
+        greedy=Answered(
+            order=tuple(shown.operations[slot] for slot in scores.greedy),
+            probability=exp(scores.log_prob),
+            is_legal=shown.order.allows(scores.greedy),
+        ),
+        orbit_mass=scores.orbit_mass,
+        num_legal=num_linear_extensions(shown.order) if countable else None,
+        num_orders=factorial(num_operations),
+        malformed=None,
+        alternatives=(),
+        standard_error=scores.standard_error,
+    )
+
+
 def _prompt(policy: Policy, record: PolicyRecord, seed: int) -> Prompt:
     draw = generator(seed, "decide", "render")
     return policy.backbone.encode(record, policy.method.serialisation, draw)
@@ -222,6 +264,7 @@ def _first_slots(record: PolicyRecord, count: int) -> PolicyRecord:
     return PolicyRecord(
         record_id=record.record_id,
         pointers=record.pointers[:count],
+        pool=record.pool,
         relations=tuple(r for r in record.relations if max(r.first, r.second) < count),
     )
 

@@ -1,26 +1,26 @@
 """The one evaluation: after every planned run is at its last update, the held-out folds are opened and scored.
 
-Each item gets one greedy order and one native verdict; there is no search and no verifier feedback. The opening is
-recorded before anything is read, in the experiment's ledger and in one beside the dataset. A second opening needs a
-reason, which every later report shows.
+Each item gets one greedy order and one native verdict; there is no search and no verifier feedback. Runs at their last
+update are scored on the same environment of the plan's further test sets too. The opening is recorded before anything
+is read, in the experiment's ledger and in one beside each dataset. A second opening needs a reason, which every later
+report shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import torch
 
 from vcrt.errors import RunError
 from vcrt.memory import naming_out_of_memory
-from vcrt.orders import order_columns
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.scoring import Backend, CausalModel, greedy_orders
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
+from vcrt.protocol import verdicts
 from vcrt.protocol.experiment import (
     Experiment,
     device_of,
@@ -28,6 +28,7 @@ from vcrt.protocol.experiment import (
     open_experiment,
     planned_backbone,
     planned_dataset,
+    planned_test_sets,
     read_finished_run,
     require_same_code,
 )
@@ -38,14 +39,15 @@ from vcrt.protocol.scores import (
     SCORES_FILE,
     FoldPasses,
     Scores,
+    TestSetPasses,
     keep_earlier_scores,
     view_of,
 )
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.trained_models import trained_models
-from vcrt.records.dataset import Item, load_items, open_dataset
+from vcrt.records.dataset import Dataset, Item, load_items
 from vcrt.storage import write_file
-from vcrt.training.items import EncodedItem, encode_items
+from vcrt.training.encoding import Items, encode_records
 from vcrt.training.methods import Method, method
 
 #: Prompts that are scored in one pass unless another number is asked for.
@@ -61,6 +63,14 @@ class _ScoreJob:
     method: str
     run: PlannedRun | None
     prompts_at_a_time: int = PROMPTS_AT_A_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """What a job found: by update, and at the last one by further test set."""
+
+    by_update: dict[int, FoldPasses]
+    also_test: dict[str, str]
 
 
 def evaluate(
@@ -95,8 +105,11 @@ def _evaluate(
     plan = experiment.plan
     for run in plan.runs:
         read_finished_run(experiment, run)
-    dataset = planned_dataset(plan)
+    datasets = (planned_dataset(plan), *planned_test_sets(plan).values())
     require_same_code(plan)
+    verdicts.require_verifiers(datasets[0], plan.environments)
+    for other in datasets[1:]:
+        verdicts.require_verifiers(other, plan.held_out)
     views = {view_of(method(name)): name for name in (*reversed(plan.methods), FROZEN_AS)}
     if not plan.backbone.is_embedded:
         # A model that cannot be loaded or scored here is to spend no opening.
@@ -104,7 +117,7 @@ def _evaluate(
             _ScoreJob(experiment.path, plan.held_out[0], name, None) for name in views.values()
         ]
         list(in_fresh_processes(_check_job, checks, jobs=1, error=RunError))
-    record_opening(experiment, dataset, reopen_reason)
+    record_opening(experiment, datasets, reopen_reason)
     work = [
         _ScoreJob(experiment.path, fold, name, None, prompts_at_a_time)
         for fold in plan.held_out
@@ -118,16 +131,23 @@ def _evaluate(
     frozen: dict[str, dict[str, FoldPasses]] = {}
     runs: dict[str, FoldPasses] = {}
     checkpoints: dict[str, dict[int, FoldPasses]] = {}
-    for job, passes in zip(
+    also = {one.name: TestSetPasses(frozen={}, runs={}) for one in plan.also_test}
+    for job, found in zip(
         work, in_fresh_processes(_score_job, work, jobs=jobs, error=RunError), strict=True
     ):
+        passes = found.by_update
         if job.run is None:
-            frozen.setdefault(view_of(method(job.method)), {})[job.held_out] = passes[0]
+            view = view_of(method(job.method))
+            frozen.setdefault(view, {})[job.held_out] = passes[0]
+            for name, elsewhere in found.also_test.items():
+                also[name].frozen.setdefault(view, {})[job.held_out] = elsewhere
         else:
             runs[job.run.name] = passes.pop(plan.shared_config.num_updates)
             checkpoints[job.run.name] = passes
+            for name, elsewhere in found.also_test.items():
+                also[name].runs[job.run.name] = elsewhere
         task.advance()
-    scores = Scores(frozen=frozen, runs=runs, checkpoints=checkpoints)
+    scores = Scores(frozen=frozen, runs=runs, checkpoints=checkpoints, also_test=also)
     keep_earlier_scores(experiment)
     write_file(experiment.path / SCORES_FILE, scores.model_dump_json(indent=1).encode() + b"\n")
     experiment.ledger.append("scores", {"digest": scores.digest})
@@ -157,7 +177,7 @@ def _check(
     )
 
 
-def _score_job(job: _ScoreJob) -> dict[int, FoldPasses]:
+def _score_job(job: _ScoreJob) -> _Scored:
     """The passes after each scheduled update of a run, or those of the frozen backbone as update 0."""
     again = f"vcrt evaluate {job.path} --jobs 1"
     if job.prompts_at_a_time > 1:
@@ -169,45 +189,70 @@ def _score_job(job: _ScoreJob) -> dict[int, FoldPasses]:
         return _scored(job)
 
 
-def _scored(job: _ScoreJob) -> dict[int, FoldPasses]:
+def _scored(job: _ScoreJob) -> _Scored:
     torch.set_num_threads(1)
     experiment = open_experiment(job.path)
     plan = experiment.plan
     dataset = planned_dataset(plan)
     backbone = planned_backbone(plan, device=device_of(plan))
     chosen = method(job.method)
-    opened = _held_out_items(str(dataset.path), dataset.manifest.root_hash, job.held_out)
-    held_out, retention = (
-        encoded(backbone, items, chosen, plan.seed)
-        for items in (opened, load_sources(plan, dataset, job.held_out).retention)
+    set_aside = load_sources(plan, dataset, job.held_out).retention
+    own = _held_out_items(dataset, job.held_out)
+    others = {
+        name: _held_out_items(other, job.held_out)
+        for name, other in planned_test_sets(plan).items()
+    }
+    for items in (own, *others.values()):
+        # They may be longer than any that training saw.
+        _check(backbone, backbone.model, items, chosen, plan)
+    ready, set_aside_ready = (
+        encoded(backbone, items, chosen, plan.seed) for items in (own, set_aside)
     )
-    backend, size = plan.shared_config.update.backend, job.prompts_at_a_time
-    # Items of another environment may be longer than any that training saw.
-    _check(backbone, backbone.model, opened, chosen, plan)
+    others_ready = {
+        name: encoded(backbone, items, chosen, plan.seed) for name, items in others.items()
+    }
 
-    def passes(model: CausalModel) -> FoldPasses:
+    def passes(model: CausalModel, items: Sequence[Item], as_seen: Items) -> str:
+        backend, size = plan.shared_config.update.backend, job.prompts_at_a_time
+        return greedy_passes(model, items, as_seen, chosen, backend=backend, batch_size=size)
+
+    def scored(model: CausalModel) -> FoldPasses:
         return FoldPasses(
-            held_out=greedy_passes(model, held_out, chosen, backend=backend, batch_size=size),
-            retention=greedy_passes(model, retention, chosen, backend=backend, batch_size=size),
+            held_out=passes(model, own, ready),
+            retention=passes(model, set_aside, set_aside_ready),
         )
 
+    def scored_elsewhere(model: CausalModel) -> dict[str, str]:
+        return {name: passes(model, items, others_ready[name]) for name, items in others.items()}
+
     if job.run is None:
-        return {0: passes(backbone.model)}
+        return _Scored({0: scored(backbone.model)}, scored_elsewhere(backbone.model))
     # Every file was checked before the folds were opened; what is scored is checked again, as it is read.
-    return {one.update: passes(one.model) for one in trained_models(experiment, job.run, backbone)}
+    by_update, also_test = {}, {}
+    for one in trained_models(experiment, job.run, backbone):
+        by_update[one.update] = scored(one.model)
+        if one.update == plan.shared_config.num_updates:
+            also_test = scored_elsewhere(one.model)
+    return _Scored(by_update, also_test)
 
 
-@lru_cache(maxsize=1)
-def _held_out_items(path: str, root_hash: str, environment: str) -> tuple[Item, ...]:
+#: The opened folds that this process read last, by dataset and environment.
+_OPENED: dict[tuple[str, str, str], tuple[Item, ...]] = {}
+
+
+def _held_out_items(dataset: Dataset, environment: str) -> tuple[Item, ...]:
     """The items of an opened fold; a process that scores several runs of one reads it once."""
-    return tuple(load_items(open_dataset(Path(path)), environment))
+    key = (str(dataset.path), dataset.manifest.root_hash, environment)
+    if key not in _OPENED:
+        if any(other != environment for _, _, other in _OPENED):
+            _OPENED.clear()
+        _OPENED[key] = tuple(load_items(dataset, environment))
+    return _OPENED[key]
 
 
-def encoded(
-    backbone: Backbone, items: Sequence[Item], chosen: Method, seed: int
-) -> list[EncodedItem]:
+def encoded(backbone: Backbone, items: Sequence[Item], chosen: Method, seed: int) -> Items:
     """Items as a method's policy sees them."""
-    return encode_items(
+    return encode_records(
         [item.supervised for item in items],
         chosen,
         seed=seed,
@@ -217,7 +262,8 @@ def encoded(
 
 def greedy_passes(
     model: CausalModel,
-    items: Sequence[EncodedItem],
+    items: Sequence[Item],
+    ready: Items,
     chosen: Method,
     *,
     backend: Backend = "auto",
@@ -225,14 +271,10 @@ def greedy_passes(
 ) -> str:
     """One greedy order for each item, judged by its native verdict: ``1`` for a legal order, else ``0``.
 
-    The verdict is that of the order's own replay, which the agreement gate repeated.
+    ``ready`` are the items as :func:`encoded` gives them. Raises as :func:`vcrt.protocol.verdicts.passes`.
     """
-    prompts = [item.prompt for item in items]
+    prompts = [one.prompt for one in ready]
     answers = greedy_orders(
         model, prompts, interface=chosen.interface, backend=backend, batch_size=batch_size
     )
-    passes = []
-    for item, order in zip(items, answers, strict=True):
-        columns = order_columns(item.prompt.num_operations)
-        passes.append(order is not None and bool(item.legal[columns[order]]))
-    return "".join("1" if passed else "0" for passed in passes)
+    return verdicts.passes(items, ready, answers)

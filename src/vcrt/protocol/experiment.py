@@ -134,7 +134,10 @@ def open_experiment(path: str | Path) -> Experiment:
         "dataset": where_it_is(plan.dataset, path),
         "backbone": plan.backbone.moved_with(path),
     }
-    plan = plan.model_copy(update=places)
+    moved = [
+        one.model_copy(update={"dataset": where_it_is(one.dataset, path)}) for one in plan.also_test
+    ]
+    plan = plan.model_copy(update={**places, "also_test": tuple(moved)})
     experiment = Experiment(path, plan)
     planned = [entry.body.get("plan_hash") for entry in experiment.ledger.entries("plan")]
     if planned != [plan.plan_hash]:
@@ -153,20 +156,32 @@ def planned_dataset(plan: Plan, *, without: Collection[str] = ()) -> Dataset:
 
     The files of the environments ``without`` are not opened, not even to hash them.
     """
-    if not Path(plan.dataset).exists():
+    return _as_planned(plan.dataset, plan.root_hash, "the plan's dataset", without)
+
+
+def planned_test_sets(plan: Plan) -> dict[str, Dataset]:
+    """The plan's further test sets by name, each checked as :func:`planned_dataset` checks the plan's own."""
+    return {
+        one.name: _as_planned(one.dataset, one.root_hash, f"the test set {one.name}")
+        for one in plan.also_test
+    }
+
+
+def _as_planned(place: str, root_hash: str, what: str, without: Collection[str] = ()) -> Dataset:
+    if not Path(place).exists():
         raise RunError(
-            "the plan's dataset is not where it was",
-            where=plan.dataset,
-            expected=f"the dataset with root hash {plan.root_hash}",
+            f"{what} is not where it was",
+            where=place,
+            expected=f"the dataset with root hash {root_hash}",
             remedy="move it back with the ledger of openings beside it, or put a link to it there",
         )
-    dataset = open_dataset(Path(plan.dataset), without=without)
-    if dataset.manifest.root_hash != plan.root_hash:
+    dataset = open_dataset(Path(place), without=without)
+    if dataset.manifest.root_hash != root_hash:
         raise RunError(
             "the dataset is not the one that was planned",
-            where=plan.dataset,
+            where=place,
             found=f"root hash {dataset.manifest.root_hash}",
-            expected=f"root hash {plan.root_hash}",
+            expected=f"root hash {root_hash}",
             remedy="restore the planned dataset, or make a new experiment with `vcrt plan`",
         )
     require_agreement(dataset)

@@ -32,8 +32,9 @@ class ModelOptions:
     """Which model is trained, and how; what is not given comes from the preset, if there is one."""
 
     backbone: str | Path | None = None
-    """The model: `embedded` (the default), a folder of a causal language model, or a hub name as OWNER/MODEL, which is
-    read from the local hub cache. Language models must be locked first: see `vcrt backbone --help`."""
+    """The model: `embedded` (the default), `embedded-long` for records of more than four operations, a folder of a
+    causal language model, or a hub name as OWNER/MODEL, which is read from the local hub cache. Language models must be
+    locked first: see `vcrt backbone --help`."""
     lock: str | Path | None = None
     """The backbone's lock file; by default vcrt-lock.json in its folder. A hub name needs one."""
     dtype: Dtype | None = None
@@ -49,7 +50,7 @@ class ModelOptions:
     updates: int | None = None
     """Updates of each run, and of each trial of a search; 400 by default."""
     learning_rate: float | None = None
-    """AdamW's learning rate, for all methods, and the middle of a search; 1e-3 for the embedded backbone and 5e-6 (the
+    """AdamW's learning rate, for all methods, and the middle of a search; 1e-3 for embedded backbones and 5e-6 (the
     paper's) for language models by default."""
     lora_rank: int | None = None
     """Train low-rank adapters of this rank instead of all parameters."""
@@ -67,14 +68,14 @@ class ModelOptions:
 
     def reference(self) -> BackboneReference:
         """The backbone that is meant."""
-        from vcrt.policy.reference import EMBEDDED_NAME, backbone_reference
+        from vcrt.policy.reference import EMBEDDED_NAME, EMBEDDED_NAMES, backbone_reference
 
         preset = self._preset()
         name = str(self.backbone or "") or (preset.hub_name if preset else EMBEDDED_NAME)
-        if preset and name == EMBEDDED_NAME:
+        if preset and name in EMBEDDED_NAMES:
             raise VcrtError(
                 "a preset is for a language model",
-                found=f"--preset {self.preset} with the embedded backbone",
+                found=f"--preset {self.preset} with the backbone {name}",
                 expected=f"{preset.hub_name}, or a folder with a copy of it",
             )
         dtype = self.dtype or (preset.dtype if preset else "float32")
@@ -105,14 +106,17 @@ class ModelOptions:
 
     def how_chosen(self) -> str:
         """How the learning rate was chosen, for a plan."""
+        from vcrt.policy.reference import EMBEDDED_NAME
         from vcrt.protocol.planning import DEFAULTS_CHOSEN
 
         if self.learning_rate not in (None, self._default_learning_rate()):
             return "The learning rate was given, not searched for."
         if self.preset is not None:
             return f"The settings are the paper's (preset {self.preset})."
-        if self.reference().is_embedded:
+        if self.reference().name == EMBEDDED_NAME:
             return DEFAULTS_CHOSEN
+        if self.reference().is_embedded:
+            return f"The settings are those that were chosen for the backbone {EMBEDDED_NAME}."
         return "The learning rate is the paper's. Other settings are the library's defaults."
 
     def _default_learning_rate(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from secrets import token_hex
@@ -90,8 +91,10 @@ def openings_of_dataset(dataset: Dataset) -> Ledger:
     return Ledger(openings_path(dataset.path))
 
 
-def record_opening(experiment: Experiment, dataset: Dataset, reason: str | None) -> None:
-    """Record that the folds are opened now, in both ledgers, unless an interrupted evaluation has done so.
+def record_opening(experiment: Experiment, datasets: Sequence[Dataset], reason: str | None) -> None:
+    """Record that the folds are opened now, in all ledgers, unless an interrupted evaluation has done so.
+
+    ``datasets`` are the plan's own and its further test sets; each has a ledger beside it.
 
     Raises :class:`RunError` if they were opened and scored before and there is no ``reason``.
     """
@@ -105,7 +108,7 @@ def record_opening(experiment: Experiment, dataset: Dataset, reason: str | None)
             expected="an opening in the ledger",
         )
     if kinds and kinds[-1] == "opening":
-        _record_beside(experiment, dataset, openings(experiment)[-1])
+        _record_beside(experiment, datasets, openings(experiment)[-1])
         return
     if kinds and not reason:
         raise RunError(
@@ -118,12 +121,14 @@ def record_opening(experiment: Experiment, dataset: Dataset, reason: str | None)
         )
     at = datetime.now(UTC).isoformat(timespec="seconds")
     body: dict[str, Json] = {"at": at, "reason": reason, "nonce": token_hex(8)}
-    _record_beside(experiment, dataset, experiment.ledger.append("opening", body).body)
+    _record_beside(experiment, datasets, experiment.ledger.append("opening", body).body)
 
 
-def _record_beside(experiment: Experiment, dataset: Dataset, opening: dict[str, Any]) -> None:
-    """Record an opening beside the dataset too, unless a call that was interrupted after it has done so."""
+def _record_beside(
+    experiment: Experiment, datasets: Sequence[Dataset], opening: dict[str, Any]
+) -> None:
+    """Record an opening beside the datasets too, unless a call that was interrupted after it has done so."""
     body = {"plan_hash": experiment.plan.plan_hash, **opening}
-    ledger = openings_of_dataset(dataset)
-    if body not in [entry.body for entry in recorded_openings(dataset.path)]:
-        ledger.append("opening", body)
+    for dataset in datasets:
+        if body not in [entry.body for entry in recorded_openings(dataset.path)]:
+            openings_of_dataset(dataset).append("opening", body)

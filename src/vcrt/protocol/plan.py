@@ -6,6 +6,7 @@ Not covered: the choice of hyper-parameters (:mod:`vcrt.protocol.search`); the p
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    model_serializer,
+)
 
 import vcrt
 from vcrt.documents import in_a_line, is_plain_name, read_limited, strict_json
@@ -23,11 +30,13 @@ from vcrt.objective.total import ObjectiveConfig
 from vcrt.policy.reference import BackboneReference
 from vcrt.protocol.search import Search, chosen_for
 from vcrt.protocol.splits import source_split
+from vcrt.protocol.test_sets import TestSet, possible_test_sets, require_pointers_interface
 from vcrt.randomness import derive_seed
 from vcrt.records.dataset import Dataset, load_items
 from vcrt.storage import write_file
 from vcrt.training.methods import method
 from vcrt.training.run import RunConfig, Settings, episode_order
+from vcrt.training.sampled_update import EstimateConfig
 from vcrt.training.update import UpdateConfig
 
 FORMAT = "vcrt-plan/3"
@@ -82,16 +91,29 @@ class Plan(BaseModel):
     #: SHA-256 of the search that ``chosen`` is from.
     search: str | None
     episode_order_hashes: dict[str, str]
+    #: Further datasets on whose held-out environments the finished runs are scored; left out of the file if none is.
+    also_test: tuple[TestSet, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_no_test_sets(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        value: dict[str, Any] = handler(self)
+        if not self.also_test:
+            value.pop("also_test", None)
+        return value
 
     @property
     def plan_hash(self) -> str:
-        """SHA-256 of the plan's canonical JSON, the places of the dataset and the backbone left out."""
+        """SHA-256 of the plan's canonical JSON, the places of the datasets and the backbone left out."""
         return json_digest(self.without_places)
 
     @property
     def without_places(self) -> dict[str, Any]:
-        """The plan in JSON's types, without where the dataset and the backbone lie."""
-        places: dict[str, Any] = {"dataset": True, "backbone": {"folder": True, "lock": True}}
+        """The plan in JSON's types, without where the datasets and the backbone lie."""
+        places: dict[str, Any] = {
+            "dataset": True,
+            "backbone": {"folder": True, "lock": True},
+            "also_test": {"__all__": {"dataset"}},
+        }
         return self.model_dump(mode="json", exclude=places)
 
     @property
@@ -108,10 +130,10 @@ class Plan(BaseModel):
     def shared_config(self) -> RunConfig:
         """The settings that all runs share, with the defaults of those that a search chooses."""
         values = dict(self.run)
-        update, objective = (
-            UpdateConfig(**values.pop("update")),
-            ObjectiveConfig(**values.pop("objective")),
-        )
+        of_update = dict(values.pop("update"))
+        estimate = EstimateConfig(**of_update.pop("estimate", {}))
+        update = UpdateConfig(**of_update, estimate=estimate)
+        objective = ObjectiveConfig(**values.pop("objective"))
         values["checkpoints"] = tuple(values["checkpoints"])
         return RunConfig(**values, update=update, objective=objective)
 
@@ -148,13 +170,17 @@ def make_plan(
     retention_share: float = 0.1,
     how_chosen: str = "the defaults of the library",
     search: Search | None = None,
+    also_test: Sequence[Dataset] = (),
 ) -> Plan:
     """Plan ``methods`` x folds x ``seeds`` on a dataset; all its environments are held out in turn by default.
+
+    Finished runs are scored on the held-out environments of the datasets ``also_test`` too.
 
     With a ``search``, each method and fold has the settings that it chose; it must be of this dataset, backbone, seed
     and share of retention items, and list every method and fold.
 
-    Raises :class:`UnknownNameError` for an unknown method or environment and :class:`RunError` for an empty plan.
+    Raises :class:`UnknownNameError` for an unknown method or environment, :class:`RunError` for an empty plan, and what
+    :func:`vcrt.protocol.test_sets.possible_test_sets` raises.
     """
     environments = dataset.environments
     require_names(dataset, methods, held_out)
@@ -200,6 +226,7 @@ def make_plan(
         how_chosen=how_chosen if search is None else search.in_words(),
         search=None if search is None else search.digest,
         episode_order_hashes={},
+        also_test=possible_test_sets(dataset, also_test, methods, folds),
     )
     needed = sorted({name for fold in folds for name in plan.sources(fold)})
     items = {name: load_items(dataset, name) for name in needed}
@@ -223,9 +250,10 @@ def make_plan(
 
 
 def require_names(dataset: Dataset, methods: tuple[str, ...], held_out: tuple[str, ...]) -> None:
-    """Raise an error that names the first method or environment which is unknown or named twice."""
+    """Raise an error that names the first method or environment which is unknown, named twice or impossible here."""
     for name in methods:
         method(name)
+    require_pointers_interface(dataset, methods)
     for what, names in (("method", methods), ("environment", held_out)):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -295,7 +323,10 @@ def _unreadable(path: Path, error: Exception, remedy: str) -> RunError:
 
 def _require_possible(plan: Plan) -> None:
     """Raise what is wrong with a plan whose hash holds: it may never have been made by :func:`make_plan`."""
-    names = (*plan.methods, *plan.held_out, *plan.environments)
+    test_sets = [one.name for one in plan.also_test]
+    if len(set(test_sets)) < len(test_sets):
+        raise ValueError("two test sets of one name")
+    names = (*plan.methods, *plan.held_out, *plan.environments, *test_sets)
     odd = [name for name in names if not is_plain_name(name)]
     if odd:
         # They are names of folders below the experiment.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from vcrt.policy.reference import EMBEDDED, BackboneReference
 from vcrt.protocol.plan import Plan, make_plan
 from vcrt.protocol.search import Search
+from vcrt.protocol.test_sets import require_readable
 from vcrt.records.dataset import open_dataset, require_agreement
 from vcrt.training.run import RunConfig, require_trainable
 
@@ -29,11 +31,18 @@ def frozen_plan(
     search: Search | None = None,
     backbone: BackboneReference = EMBEDDED,
     how_chosen: str = DEFAULTS_CHOSEN,
+    also_test: Sequence[Path] = (),
 ) -> Plan:
-    """A plan on a verified dataset, with a backbone that was seen to be trainable as planned."""
-    dataset = open_dataset(dataset_path)
-    require_agreement(dataset)
+    """A plan on verified datasets, with a backbone that was seen to be trainable as planned and to read their records.
+
+    Finished runs are scored on the held-out environments of the datasets at ``also_test`` too.
+    """
+    dataset, *others = (open_dataset(path) for path in (dataset_path, *also_test))
+    for one in (dataset, *others):
+        require_agreement(one)
     loaded = require_trainable(backbone, run)
+    for one in (dataset, *others):
+        require_readable(one.manifest, loaded.num_pointers, where=one.path)
     return make_plan(
         dataset,
         backbone=backbone,
@@ -46,4 +55,5 @@ def frozen_plan(
         seed=seed,
         search=search,
         how_chosen=how_chosen,
+        also_test=others,
     )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from vcrt.documents import in_a_line, read_limited
 from vcrt.errors import RunError
@@ -23,13 +29,27 @@ MAX_SCORES = 128 * 2**20
 FROZEN_AS = "canonical-grpo"
 
 
+# Greedy passes, one character an item: ``1`` passed, ``0`` failed.
+_Passes: TypeAlias = Annotated[str, Field(pattern="^[01]*$")]
+
+
 class FoldPasses(BaseModel):
     """Greedy passes, one character an item: ``1`` passed, ``0`` failed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    held_out: Annotated[str, Field(pattern="^[01]*$")]
-    retention: Annotated[str, Field(pattern="^[01]*$")]
+    held_out: _Passes
+    retention: _Passes
+
+
+class TestSetPasses(BaseModel):
+    """Greedy passes on the held-out items of one further test set, as :class:`Scores` has them of the plan's own."""
+
+    __test__ = False
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    frozen: dict[str, dict[str, _Passes]]
+    runs: dict[str, _Passes]
 
 
 class Scores(BaseModel):
@@ -44,6 +64,15 @@ class Scores(BaseModel):
     frozen: dict[str, dict[str, FoldPasses]]
     runs: dict[str, FoldPasses]
     checkpoints: dict[str, dict[int, FoldPasses]]
+    #: By further test set, of runs at their last update; left out of the file if the plan names none.
+    also_test: dict[str, TestSetPasses] = {}
+
+    @model_serializer(mode="wrap")
+    def _without_no_test_sets(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        value: dict[str, Any] = handler(self)
+        if not self.also_test:
+            value.pop("also_test", None)
+        return value
 
     @property
     def digest(self) -> str:
@@ -77,6 +106,8 @@ def read_scores(experiment: Experiment) -> Scores:
         found = scores.digest
         if set(scores.runs) != {run.name for run in experiment.plan.runs}:
             raise ValueError("other runs than were planned")
+        if set(scores.also_test) != {one.name for one in experiment.plan.also_test}:
+            raise ValueError("other test sets than were planned")
     except ValueError as error:
         found, scores = in_a_line(error), None
     if scores is None or found != recorded[-1]:

@@ -47,7 +47,7 @@ from vcrt.storage import (
     sole_user,
     write_file,
 )
-from vcrt.training.items import orbit_log_masses
+from vcrt.training.encoding import log_masses
 from vcrt.training.methods import method
 from vcrt.training.run import RunConfig, require_trainable, train_run
 
@@ -261,9 +261,9 @@ def _run_trial(job: _TrialJob) -> Trial:
     if trial.diverged:
         return trial
     items = encoded(backbone, validation, chosen, job.seed)
-    passes = greedy_passes(backbone.model, items, chosen, backend=backend)
-    masses = orbit_log_masses(
-        backbone.model, items, interface=chosen.interface, backend=backend
+    passes = greedy_passes(backbone.model, validation, items, chosen, backend=backend)
+    masses = log_masses(
+        backbone.model, items, method=chosen, config=job.config.update, seed=job.seed
     ).exp()
     scores = {
         "pass_rate": passes.count("1") / len(passes),

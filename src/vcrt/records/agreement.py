@@ -1,7 +1,7 @@
 """The agreement gate: replay a whole frozen dataset again in fresh processes and demand that everything agrees.
 
-Each episode is read from its own bytes, replayed in all orders, certified and anonymised anew; the rows that come out
-must be the rows that were frozen. Training refuses a dataset without this.
+Each episode is read from its own bytes, replayed as before (in all orders, or all that its evidence has), certified and
+anonymised anew; the rows that come out must be the rows that were frozen. Training refuses a dataset without this.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from vcrt.certification.config import SHARD_SIZE
 from vcrt.certification.episodes import Exclusion, Preset
+from vcrt.certification.evidence import num_replayed
 from vcrt.certification.shards import EnvironmentFactory, certify_again
 from vcrt.environments.contract import Episode, Guards
 from vcrt.environments.registry import Registered
@@ -67,7 +68,7 @@ def verify_agreement(
     """
     made = {name: (factories or {}).get(name, Registered(name)) for name in dataset.environments}
     for name, factory in made.items():
-        _require_versions(dataset, name, factory)
+        require_versions(dataset, name, factory)
     manifest = dataset.manifest
     preset = manifest.preset
     total = sum(c.episodes for some in manifest.counts.values() for c in some.values())
@@ -101,7 +102,7 @@ def verify_agreement(
                 except DatasetError as error:
                     disagreeing[row["episode_id"]] = error
                     continue
-                num_replays += len(json.loads(row["replays"]))
+                num_replays += num_replayed(json.loads(row["replays"]))
             task.advance(len(part))
         num_episodes += len(rows)
         num_records += len(records)
@@ -129,7 +130,8 @@ def _episode(row: Mapping[str, str]) -> Episode:
     return episode_of_json(row["episode"], f"episode {row['episode_id'][:200]}")
 
 
-def _require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) -> None:
+def require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) -> None:
+    """Raise :class:`DatasetError` unless the environment ``name`` has the versions that certified the dataset."""
     sealed = dataset.manifest.versions[name]
     present = factory().versions().to_json()
     if present != sealed:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.certification.relations import OperationRelation
 from vcrt.hashing import canonical_json, sha256_hex
-from vcrt.orders import Order, all_orders
+from vcrt.orders import MAX_ENUMERATED, Order, all_orders
+from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
-from vcrt.records.policy_view import POINTER_POOL, PointerRelation, PolicyRecord
+from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.record_form import PLAIN_FORM, RecordForm
-from vcrt.records.supervision import SupervisedRecord
+from vcrt.records.supervision import PosetRecord, SupervisedRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +33,8 @@ def anonymise(certified: CertifiedEpisode, seed: int, form: RecordForm = PLAIN_F
     """
     episode = certified.episode
     content = episode.content_hash()
-    draw = generator(seed, "pointers", content).permutation(POINTER_POOL)
+    pool = form.pool_of(episode.num_operations)
+    draw = generator(seed, "pointers", content).permutation(pool)
     drawn = [int(pointer) for pointer in draw[: episode.num_operations]]
     pointers = tuple(sorted(drawn))
     slots = tuple(pointers.index(pointer) for pointer in drawn)
@@ -44,18 +46,25 @@ def anonymise(certified: CertifiedEpisode, seed: int, form: RecordForm = PLAIN_F
                 sorted(_in_slots(relation, slots) for relation in form.stated(certified.relations))
             ),
             distractors=form.draw_distractors(pointers, generator(seed, "distractors", content)),
+            pool=pool,
         ),
         slot_of_operation=slots,
     )
 
 
-def supervise(certified: CertifiedEpisode, anonymised: Anonymised) -> SupervisedRecord:
-    """The record with its certified orbit and its commuting histories, in orders of slots.
+def supervise(
+    certified: CertifiedEpisode, anonymised: Anonymised
+) -> SupervisedRecord | PosetRecord:
+    """The record with what is certified about the orders of its slots.
 
-    A history pair is the prefix that ends in ``a b`` and the one that ends in ``b a``, for each diamond whose prefixes
-    begin an order of the orbit and leave a choice.
+    Of more than ``vcrt.orders.MAX_ENUMERATED`` operations, that is the certified partial order. Of fewer, it is the
+    orbit and the commuting histories: a history pair is the prefix that ends in ``a b`` and the one that ends in
+    ``b a``, for each diamond whose prefixes begin an order of the orbit and leave a choice.
     """
     slots = anonymised.slot_of_operation
+    if len(slots) > MAX_ENUMERATED:
+        pairs = [(slots[first], slots[second]) for first, second in certified.order.pairs]
+        return PosetRecord(record=anonymised.record, order=PartialOrder.of(len(slots), pairs))
     orbit = {_through(order, slots) for order in certified.orbit}
     prefixes = {order[:length] for order in certified.orbit for length in range(len(slots) + 1)}
     histories = set()

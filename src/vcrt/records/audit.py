@@ -2,7 +2,9 @@
 
 A row holds an episode in its native form, the versions that judged it, every replay, every certificate, the relation
 graph and the orbit, and the link to its policy record. It is what a certificate can be checked from, and what no
-policy ever sees.
+policy ever sees. Of an episode of too many operations for a replay of every order, ``replays`` is the tree of what was
+replayed, ``certificates`` says for each pair in how many contexts it was compared, with examples, and ``orbit`` has the
+certified order's pairs and the number of legal orders.
 """
 
 from __future__ import annotations
@@ -25,8 +27,12 @@ from vcrt.certification.evidence import (
     episode_from_json,
     episode_to_json,
     provenance_to_json,
+    replays_from_json,
+    replays_to_json,
 )
-from vcrt.certification.replay import EpisodeReplays, replay_from_json, replay_to_json
+from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
+from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.replay_tree import EpisodeTree, require_own_tree, tree_from_json
 from vcrt.documents import in_a_line
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError
@@ -83,16 +89,28 @@ def certified_documents(certified: CertifiedEpisode) -> dict[str, Json]:
         "provenance": provenance_to_json(certified.episode.provenance),
         "versions": json_digest(certified.versions.to_json()),
     }
+    # Each certificate says what its verdict rests on; episode and versions stand in full beside it.
+    certificates: Json = [
+        {**certificate.to_json(), **context} for certificate in certified.certificates
+    ]
+    orbit: Json = [list(order) for order in certified.orbit]
+    if certified.tree is not None:
+        certificates = {
+            "complete": certified.complete,
+            "classes": certified.classes,
+            "pairs": [pair.to_json(context) for pair in certified.pairs],
+        }
+        orbit = {
+            "pairs": [list(pair) for pair in certified.order.pairs],
+            "linear_extensions": certified.num_legal,
+        }
     return {
         "episode": episode_to_json(certified.episode),
         "versions": certified.versions.to_json(),
-        "replays": [replay_to_json(replay) for replay in certified.replays],
-        # Each certificate says what its verdict rests on; episode and versions stand in full beside it.
-        "certificates": [
-            {**certificate.to_json(), **context} for certificate in certified.certificates
-        ],
+        "replays": replays_to_json(certified.evidence),
+        "certificates": certificates,
         "relations": [relation.to_json() for relation in certified.relations],
-        "orbit": [list(order) for order in certified.orbit],
+        "orbit": orbit,
         "cross_checks": cross_checks_to_json(certified.cross_checks),
     }
 
@@ -105,19 +123,10 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
     name = f"episode {row['episode_id'][:200]}"
     episode = episode_of_json(row["episode"], name)
     with _in_due_form(name):
-        replays = tuple(replay_from_json(value) for value in _of(_REPLAYS, row["replays"]))
+        evidence = _evidence(episode, row["replays"])
         versions = Versions(**_of(_VERSIONS, row["versions"]))
         cross_checks = cross_checks_from_json(_of(_CROSS_CHECKS, row["cross_checks"]))
-        orders = all_orders(episode.num_operations)
-        if tuple(replay.sequence for replay in replays) != orders:
-            raise ValueError(
-                f"{len(replays)} replays that are not those of all {len(orders)} orders"
-            )
-        for replay in replays:
-            missing = len(replay.sequence) + 1 - len(replay.state_hashes)
-            if missing < 0 or (missing > 0 and replay.accepted):
-                raise ValueError(f"{len(replay.state_hashes)} hashes of order {replay.sequence}")
-    outcome = certify_episode(EpisodeReplays(episode, replays), versions, preset, cross_checks)
+    outcome = certify_episode(evidence, versions, preset, cross_checks)
     if isinstance(outcome, Exclusion):
         raise DatasetError(
             "an episode's replays do not certify it",
@@ -126,6 +135,23 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
             remedy="make the dataset again with `vcrt certify`",
         )
     return outcome
+
+
+def _evidence(episode: Episode, text: str) -> EpisodeReplays | EpisodeTree:
+    """The replays in a row's text; raises ``ValueError`` if they are not those that its episode has."""
+    if episode.num_operations > MAX_EXHAUSTIVE:
+        return require_own_tree(EpisodeTree(episode, tree_from_json(json.loads(text))))
+    evidence = replays_from_json(episode, _of(_REPLAYS, text))
+    assert isinstance(evidence, EpisodeReplays)
+    orders = all_orders(episode.num_operations)
+    replays = evidence.replays
+    if tuple(replay.sequence for replay in replays) != orders:
+        raise ValueError(f"{len(replays)} replays that are not those of all {len(orders)} orders")
+    for replay in replays:
+        missing = len(replay.sequence) + 1 - len(replay.state_hashes)
+        if missing < 0 or (missing > 0 and replay.accepted):
+            raise ValueError(f"{len(replay.state_hashes)} hashes of order {replay.sequence}")
+    return evidence
 
 
 def episode_of_json(text: str, where: str) -> Episode:

@@ -17,20 +17,28 @@ from pydantic import FailFast, Field, ValidationError
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.evidence import Evidence, evidence_from_json
+from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
+from vcrt.certification.replay_tree import EpisodeTree, require_own_tree
 from vcrt.documents import MAX_BYTES, first_error, read_limited, strict_json
 from vcrt.environments.contract import Versions
-from vcrt.errors import DatasetError
+from vcrt.errors import DatasetError, MalformedInputError
 from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.orders import all_orders
 from vcrt.records.audit import certified_documents
 from vcrt.records.differences import Difference, first_difference, short
-from vcrt.records.forms import CrossCheckForm, EpisodeForm, ReplayForm, Strict, VersionsForm
+from vcrt.records.forms import (
+    MAX_OPERATIONS,
+    CrossCheckForm,
+    EpisodeForm,
+    ReplayForm,
+    Strict,
+    VersionsForm,
+)
 
 FORMAT = "vcrt-certificate/1"
+#: Of an episode of too many operations for a replay of every order.
+LONG_FORMAT = "vcrt-long-certificate/1"
 EXCLUSION_FORMAT = "vcrt-exclusion/1"
-#: The largest number of operations in a document: all orders are replayed.
-MAX_OPERATIONS = 7
-
 _REMEDY = "get the original again, or make a new one with `vcrt show EPISODE --json`"
 
 
@@ -38,7 +46,7 @@ class _Document(Strict):
     """The types of what a document takes from elsewhere; what follows from it is compared, field by field."""
 
     format: str
-    num_operations: Annotated[int, Field(ge=2, le=MAX_OPERATIONS)]
+    num_operations: Annotated[int, Field(ge=2, le=MAX_EXHAUSTIVE)]
     orbit_size: Annotated[int, Field(ge=1)] | None
     episode: EpisodeForm
     versions: VersionsForm
@@ -46,6 +54,23 @@ class _Document(Strict):
     certificates: list[Any]
     relations: list[Any]
     orbit: list[Any]
+    cross_checks: Annotated[list[CrossCheckForm], FailFast()]
+    sha256: str
+
+
+class _LongDocument(Strict):
+    """The same of a long episode; the tree of its replays has a reader of its own."""
+
+    format: str
+    sampled: bool = False
+    num_operations: Annotated[int, Field(gt=MAX_EXHAUSTIVE, le=MAX_OPERATIONS)]
+    orbit_size: Annotated[int, Field(ge=1)] | None
+    episode: EpisodeForm
+    versions: VersionsForm
+    replays: dict[str, Any]
+    certificates: dict[str, Any]
+    relations: list[Any]
+    orbit: dict[str, Any]
     cross_checks: Annotated[list[CrossCheckForm], FailFast()]
     sha256: str
 
@@ -62,8 +87,13 @@ class SealedCertificate:
 def certificate_document(certified: CertifiedEpisode, preset: Preset) -> dict[str, Json]:
     """The document of a certified episode; ``sha256`` is that of the canonical JSON of all its other fields."""
     return _sealed(
-        {"format": FORMAT, **_preset_json(preset), **certified_documents(certified)},
+        {"format": format_of(preset), **_preset_json(preset), **certified_documents(certified)},
     )
+
+
+def format_of(preset: Preset) -> str:
+    """The format of a certificate's document, by what its episode looks like."""
+    return LONG_FORMAT if preset.is_long else FORMAT
 
 
 def exclusion_document(
@@ -108,9 +138,20 @@ def certificate_of(value: dict[str, Any], path: Path) -> SealedCertificate:
             expected=f"{expected}, the digest of its other fields",
             remedy=_REMEDY,
         )
-    _require_all_orders(value, path)
-    evidence = evidence_from_json(value)
-    preset = Preset(num_operations=value["num_operations"], orbit_size=value["orbit_size"])
+    if value["format"] == FORMAT:
+        _require_all_orders(value, path)
+    try:
+        evidence = evidence_from_json(value)
+        if isinstance(evidence.replays, EpisodeTree):
+            require_own_tree(evidence.replays)
+    except MalformedInputError as error:
+        found = error.found or error.what
+        raise _malformed(path, "replays", found, error.expected) from error
+    preset = Preset(
+        num_operations=value["num_operations"],
+        orbit_size=value["orbit_size"],
+        sampled=value.get("sampled", False),
+    )
     versions = Versions(**value["versions"])
     outcome = certify_episode(evidence.replays, versions, preset, evidence.cross_checks)
     if isinstance(outcome, Exclusion):
@@ -150,7 +191,11 @@ def _which(difference: Difference, derived: Mapping[str, Any]) -> str:
 
 
 def _preset_json(preset: Preset) -> dict[str, Json]:
-    return {"num_operations": preset.num_operations, "orbit_size": preset.orbit_size}
+    value: dict[str, Json] = {
+        "num_operations": preset.num_operations,
+        "orbit_size": preset.orbit_size,
+    }
+    return {**value, "sampled": True} if preset.samples else value
 
 
 def _sealed(document: dict[str, Json]) -> dict[str, Json]:
@@ -180,16 +225,22 @@ def _require_form(value: dict[str, Any], path: Path) -> None:
             expected=FORMAT,
             remedy="`vcrt show` with the episode's name says why",
         )
+    form = _LongDocument if value.get("format") == LONG_FORMAT else _Document
     try:
-        _Document.model_validate(value)
+        form.model_validate(value)
     except ValidationError as error:
         field, message = first_error(error)
         raise _malformed(path, field, message) from error
-    if value["format"] != FORMAT:
+    if value["format"] not in (FORMAT, LONG_FORMAT):
         raise _malformed(path, "format", short(value["format"]), FORMAT)
 
 
 def _require_all_orders(value: dict[str, Any], path: Path) -> None:
+    num_operations = len(value["episode"]["operations"])
+    if num_operations > MAX_EXHAUSTIVE:
+        raise _malformed(
+            path, "episode.operations", f"{num_operations} operations", f"at most {MAX_EXHAUSTIVE}"
+        )
     orders = all_orders(len(value["episode"]["operations"]))
     if len(value["replays"]) != len(orders):
         raise _malformed(

@@ -12,14 +12,17 @@ that it is the same for every version of the file format. The files' own SHA-256
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.documents import is_plain_name
-from vcrt.errors import DatasetError
+from vcrt.environments.contract import Episode, Versions
+from vcrt.errors import DatasetError, TooLargeError
 from vcrt.hashing import canonical_json, file_digest, json_digest
-from vcrt.records.anonymise import anonymise, supervise
+from vcrt.orders import MAX_ENUMERATED
+from vcrt.records.anonymise import Anonymised, anonymise, supervise
 from vcrt.records.audit import (
     AUDIT_COLUMNS,
     certified_from_row,
@@ -38,7 +41,7 @@ from vcrt.records.manifest import (
     read_model,
 )
 from vcrt.records.policy_view import PolicyRecord, record_of_json
-from vcrt.records.supervision import SupervisedRecord
+from vcrt.records.supervision import PosetRecord, SupervisedRecord
 from vcrt.storage import write_file
 
 POLICY_COLUMNS = ("record_id", "record")
@@ -279,14 +282,49 @@ def _read_sealed(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Item:
-    """A supervised record and what the protocol (never the policy) knows of it."""
+class Unreplayed:
+    """What a native verdict on an order needs where not all orders follow from what was replayed.
 
-    supervised: SupervisedRecord
+    ``slot_of_operation`` leads from the record's slots back to the episode's operations; an order is legal if the
+    verifier accepts it and it ends in the state of ``terminal_hash``, the reference order's, under these ``versions``.
+    """
+
+    episode: Episode
+    slot_of_operation: tuple[int, ...]
+    terminal_hash: str
+    versions: Versions
+
+    def sequence(self, order: Sequence[int]) -> tuple[int, ...]:
+        """The episode's operations in an order of slots."""
+        return tuple(self.slot_of_operation.index(slot) for slot in order)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """A supervised record and what the protocol (never the policy) knows of it.
+
+    ``unreplayed`` is there if the evidence is a sample: the certified partial order then is no verdict on an order.
+    """
+
+    supervised: SupervisedRecord | PosetRecord
     environment: str
     episode_id: str
     schema: str
     source: str
+    unreplayed: Unreplayed | None = None
+
+    @property
+    def listed(self) -> SupervisedRecord:
+        """The supervision by listed orders; raises :class:`TooLargeError` if there are too many operations for that."""
+        if isinstance(self.supervised, SupervisedRecord):
+            return self.supervised
+        raise TooLargeError(
+            "the orders of this item are not listed",
+            where=f"episode {self.episode_id}",
+            found=f"{self.supervised.num_operations} operations",
+            expected=f"at most {MAX_ENUMERATED}",
+            remedy="take a dataset of four operations, or in Python the item's partial order, `item.supervised.order`",
+        )
 
 
 def load_items(
@@ -294,6 +332,7 @@ def load_items(
 ) -> list[Item]:
     """The supervised records of one environment, in the dataset's order. Opens no other environment's files.
 
+    Of more than ``vcrt.orders.MAX_ENUMERATED`` operations they are :class:`vcrt.records.supervision.PosetRecord`.
     Relations and orbits are derived again from the sealed replays, never taken as text. With ``only``, those of the
     episodes of these names alone.
     """
@@ -318,6 +357,21 @@ def load_items(
                 episode_id=row["episode_id"],
                 schema=row["schema"],
                 source=row["source"],
+                unreplayed=_unreplayed(certified, anonymised),
             )
         )
     return items
+
+
+def _unreplayed(certified: CertifiedEpisode, anonymised: Anonymised) -> Unreplayed | None:
+    if certified.complete or certified.tree is None:
+        return None
+    reference = tuple(range(certified.episode.num_operations))
+    reached = certified.tree.answers[reference]
+    assert reached.state_hash is not None
+    return Unreplayed(
+        episode=certified.episode,
+        slot_of_operation=anonymised.slot_of_operation,
+        terminal_hash=reached.state_hash,
+        versions=certified.versions,
+    )

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
-from vcrt.certification.evidence import Evidence
-from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.evidence import Evidence, num_replayed, replays_to_json
+from vcrt.certification.replay_tree import EpisodeTree
 from vcrt.certification.shards import EnvironmentFactory, evidence_again
 from vcrt.environments.contract import Environment, Episode, Operation, Versions
 from vcrt.environments.registry import Registered
@@ -89,9 +89,8 @@ def description_of(environment: Environment, name: str) -> Callable[[Operation],
 
 def from_certified(certified: CertifiedEpisode, preset: Preset) -> Examined:
     """An episode that was certified before."""
-    replays = EpisodeReplays(certified.episode, certified.replays)
     return Examined(
-        evidence=Evidence(replays, certified.cross_checks),
+        evidence=Evidence(certified.evidence, certified.cross_checks),
         versions=certified.versions,
         preset=preset,
         outcome=certified,
@@ -99,12 +98,12 @@ def from_certified(certified: CertifiedEpisode, preset: Preset) -> Examined:
 
 
 def examine(factory: EnvironmentFactory, episode: Episode, preset: Preset) -> Examined:
-    """Replay every order twice, each time in a fresh process, and certify the episode or say why not.
+    """Replay every order (or what stands for all) twice, each time in a fresh process, and certify or say why not.
 
     Raises :class:`VerifierFailure` if the verifier breaks twice.
     """
-    (versions, *others), evidence = _replayed(factory, episode)
-    more, again = _replayed(factory, episode, backwards=True)
+    (versions, *others), evidence = _replayed(factory, episode, preset)
+    more, again = _replayed(factory, episode, preset, backwards=True)
     foreign = next((found for found in (*others, *more) if found != versions), None)
     outcome = certify_episode(evidence.replays, versions, preset, evidence.cross_checks)
     if isinstance(outcome, CertifiedEpisode) and foreign is not None:
@@ -136,10 +135,18 @@ def verify_certificate(
     factory = factory_of(certified.episode.environment, factories)
     _require_versions(path, certified, _versions_here(factory, certified))
     _require_schema(path, factory(), certified.episode)
-    found, again = _replayed_untrusted(path, factory, certified.episode)
+    found, again = _replayed_untrusted(path, factory, certified.episode, certificate.preset)
     for versions in found:
         _require_versions(path, certified, versions)
     _require_equal(path, certified, again)
+    tree = certified.tree
+    if tree is not None:
+        return CertificateCheck(
+            certificate=certificate,
+            replays=len(tree),
+            hashes=len(tree) - tree.num_refused,
+            messages=tree.num_refused,
+        )
     return CertificateCheck(
         certificate=certificate,
         replays=len(certified.replays),
@@ -149,10 +156,10 @@ def verify_certificate(
 
 
 def _replayed(
-    factory: EnvironmentFactory, episode: Episode, *, backwards: bool = False
+    factory: EnvironmentFactory, episode: Episode, preset: Preset, *, backwards: bool = False
 ) -> tuple[tuple[Versions, Versions], Evidence]:
     ((versions, (evidence,)),) = in_fresh_processes(
-        evidence_again, [(factory, (episode,), backwards)], jobs=1, error=VerifierFailure
+        evidence_again, [(factory, (episode,), preset, backwards)], jobs=1, error=VerifierFailure
     )
     return versions, evidence
 
@@ -169,10 +176,10 @@ def _require_schema(path: Path, environment: Environment, episode: Episode) -> N
 
 
 def _replayed_untrusted(
-    path: Path, factory: EnvironmentFactory, episode: Episode
+    path: Path, factory: EnvironmentFactory, episode: Episode, preset: Preset
 ) -> tuple[tuple[Versions, Versions], Evidence]:
     try:
-        return _replayed(factory, episode)
+        return _replayed(factory, episode, preset)
     except MalformedInputError as error:
         raise DatasetError(
             f"the environment refuses the certificate's episode: {error.what}",
@@ -221,12 +228,12 @@ def _require_versions(path: Path, certified: CertifiedEpisode, present: Versions
 def _checked_so_far(certified: CertifiedEpisode) -> str:
     return (
         f"its digest holds and its {len(certified.certificates)} local certificates follow from its "
-        f"{len(certified.replays)} replays, but no replay could be repeated"
+        f"{num_replayed(replays_to_json(certified.evidence))} replays, but no replay could be repeated"
     )
 
 
 def _require_equal(path: Path, certified: CertifiedEpisode, again: Evidence) -> None:
-    sealed = Evidence(EpisodeReplays(certified.episode, certified.replays), certified.cross_checks)
+    sealed = Evidence(certified.evidence, certified.cross_checks)
     difference = first_difference(sealed.to_json(), again.to_json())
     if difference is not None:
         raise DatasetError(
@@ -241,6 +248,12 @@ def _require_equal(path: Path, certified: CertifiedEpisode, again: Evidence) -> 
 
 def _which(difference: Difference, evidence: Evidence) -> str:
     """Which pair in which context a difference between replays is about, in words."""
+    if isinstance(evidence.replays, EpisodeTree):
+        match difference.field:
+            case ("replays", "nodes", int(index), *_) if index + 1 < len(evidence.replays.tree):
+                *context, step = list(evidence.replays.tree.answers)[index + 1]
+                return f" (step {step} after {in_words(context)})"
+        return ""
     match difference.field:
         case ("replays", int(index), "state_hashes", int(0)):
             return " (the initial state)"

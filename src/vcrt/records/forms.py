@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import Strict as StrictOf
 
-#: The largest number of operations in a row or document: all orders are replayed.
-MAX_OPERATIONS = 8
+#: The largest number of operations in a row or document.
+MAX_OPERATIONS = 64
 
 Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Count: TypeAlias = Annotated[int, Field(ge=0)]

@@ -14,6 +14,8 @@ from math import factorial
 from pathlib import Path
 
 from vcrt.certification.config import CertificationConfig
+from vcrt.certification.episodes import CertifiedEpisode
+from vcrt.certification.replay_tree import ReplayTree
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.certification.store import (
@@ -41,13 +43,14 @@ from vcrt.records.dataset import (
 from vcrt.records.manifest import (
     FORMAT,
     MANIFEST,
+    EvidenceCounts,
     FileEntry,
     Manifest,
     SchemaCounts,
     conformance_counts,
     model_bytes,
 )
-from vcrt.records.record_form import PLAIN_FORM, RecordForm
+from vcrt.records.record_form import PLAIN_FORM, RecordForm, usual_form
 from vcrt.records.sealing.leaves import Leaf, leaf_of, row_digest
 from vcrt.records.sealing.seal import write_seal
 from vcrt.storage import (
@@ -68,16 +71,18 @@ def make_dataset(
     backend: Backend = "loky",
     progress: Progress = SILENT,
     factories: Mapping[str, EnvironmentFactory] | None = None,
-    form: RecordForm = PLAIN_FORM,
+    form: RecordForm | None = None,
 ) -> Dataset:
     """Certify a configuration and freeze it as a new dataset, going on where an interrupted call stopped.
 
-    ``form`` says how the records state the relations; what was certified before an interruption serves any form.
+    ``form`` says how the records state the relations, without one as is usual for the number of operations; what was
+    certified before an interruption serves any form.
 
     Raises :class:`VcrtError` if ``path`` exists or if unfinished work of another configuration is in the way,
     :class:`UncertifiableError` if too little was certified, and what :func:`vcrt.certification.run.certify` raises.
     """
     shards = unfinished_path(path)
+    form = form or usual_form(config.preset.num_operations)
     discard_work_of_finished(config, path, form)
     require_new(path, VcrtError)
     refuse_foreign(shards)
@@ -126,6 +131,7 @@ def _is_finished(path: Path, shards: Path, config: CertificationConfig, form: Re
     asked = config.to_json()
     known = read_identity(shards).get("config") == asked
     names = ("seed", "num_operations", "orbit_size", "series")
+    known = known and manifest.sampled == config.preset.samples
     return known and manifest.record_form == form and frozen == [asked[name] for name in names]
 
 
@@ -194,6 +200,7 @@ def _fill(
         record_form=form,
         num_operations=config.preset.num_operations,
         orbit_size=config.preset.orbit_size,
+        sampled=config.preset.samples,
         series=[series.to_json() for series in config.series],
         counts=counts,
         conformance=conformance_counts(certified),
@@ -222,11 +229,14 @@ def _audit_rows(
     num_orders = factorial(config.preset.num_operations)
     for schema in schemas:
         relations: Counter[str] = Counter()
-        legal_orders = 0
+        legal_orders: list[int | None] = []
+        evidence: list[EvidenceCounts] = []
         for episode in schema.episodes():
             anonymised = anonymise(episode, config.seed, form)
             relations.update(relation.kind for relation in episode.relations)
-            legal_orders += len(episode.orbit)
+            legal_orders.append(episode.num_legal)
+            if episode.tree is not None:
+                evidence.append(_evidence_counts(episode, episode.tree))
             row, policy = audit_row(episode, anonymised), policy_row(anonymised.record)
             written.policy.append(policy)
             written.leaves.append(
@@ -244,7 +254,34 @@ def _audit_rows(
             candidates=schema.num_candidates,
             episodes=schema.num_episodes,
             orders=num_orders * schema.num_episodes,
-            legal_orders=legal_orders,
+            legal_orders=_total(legal_orders),
             relations=dict(sorted(relations.items())),
             exclusions=dict(sorted(exclusions.items())),
+            evidence=_all_counts(evidence) if config.preset.is_long else None,
         )
+
+
+def _evidence_counts(episode: CertifiedEpisode, tree: ReplayTree) -> EvidenceCounts:
+    return EvidenceCounts(
+        sequences=len(tree),
+        complete=int(episode.complete),
+        replayed=sum(pair.replayed for pair in episode.pairs),
+        contexts=_total([pair.contexts for pair in episode.pairs]),
+        classes=episode.classes or 0,
+    )
+
+
+def _all_counts(evidence: Sequence[EvidenceCounts]) -> EvidenceCounts:
+    return EvidenceCounts(
+        sequences=sum(one.sequences for one in evidence),
+        complete=sum(one.complete for one in evidence),
+        replayed=sum(one.replayed for one in evidence),
+        contexts=_total([one.contexts for one in evidence]),
+        classes=sum(one.classes for one in evidence),
+    )
+
+
+def _total(numbers: Sequence[int | None]) -> int | None:
+    """The sum; None if one of them is not known."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None

@@ -45,15 +45,48 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class EvidenceCounts(_Strict):
+    """What was replayed of episodes of too many operations for a replay of every order.
+
+    ``sequences`` were replayed. In ``complete`` of the episodes that was every reachable context. ``replayed`` and
+    ``contexts`` add up, over all pairs of steps, in how many of the contexts that legal orders reach they were
+    compared, and how many there are; None if those are not counted. ``classes`` are those of orders of which one
+    representative was replayed as a whole, where contexts were sampled.
+    """
+
+    sequences: int
+    complete: int
+    replayed: int
+    contexts: int | None
+    classes: int
+
+
 class SchemaCounts(_Strict):
-    """How one schema's candidates fared."""
+    """How one schema's candidates fared. ``orders`` is how many orders the episodes have.
+
+    All of them were replayed, unless there is ``evidence``, which says what was; ``legal_orders`` are then those that
+    keep every certified relation, and None if they are not counted.
+    """
 
     candidates: int
     episodes: int
     orders: int
-    legal_orders: int
+    legal_orders: int | None
     relations: dict[str, int]
     exclusions: dict[str, int]
+    evidence: EvidenceCounts | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_evidence(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        value: dict[str, Any] = handler(self)
+        if self.evidence is None:
+            value.pop("evidence", None)
+        return value
+
+    @property
+    def replays(self) -> int:
+        """How many sequences (of episodes with few operations: orders) were replayed."""
+        return self.orders if self.evidence is None else self.evidence.sequences
 
 
 class CheckCounts(_Strict):
@@ -84,6 +117,8 @@ class Manifest(_Strict):
     num_operations: int
     orbit_size: int | None
     """None where episodes have several anti-diamonds."""
+    sampled: bool = False
+    """Whether contexts were sampled where all of them could be replayed; left out of the file where they were not."""
     series: Annotated[list[dict[str, Any]], FailFast()]
     counts: dict[str, dict[str, SchemaCounts]]
     conformance: dict[str, dict[str, CheckCounts]]
@@ -97,12 +132,16 @@ class Manifest(_Strict):
         value: dict[str, Any] = handler(self)
         if self.record_form == PLAIN_FORM:
             value.pop("record_form", None)
+        if not self.sampled:
+            value.pop("sampled", None)
         return value
 
     @property
     def preset(self) -> Preset:
         """What the dataset's episodes look like."""
-        return Preset(num_operations=self.num_operations, orbit_size=self.orbit_size)
+        return Preset(
+            num_operations=self.num_operations, orbit_size=self.orbit_size, sampled=self.sampled
+        )
 
     def computed_root_hash(self) -> str:
         """The root hash of everything in the manifest but the files' own sizes and digests."""
@@ -140,7 +179,7 @@ def _digest_of(guards: dict[str, GuardsOf]) -> str:
 def full_agreement(manifest: Manifest) -> Agreement:
     """What the agreement record of this very dataset says if every replay agreed, but for its guards."""
     counts = [some for schemas in manifest.counts.values() for some in schemas.values()]
-    total = sum(some.orders for some in counts)
+    total = sum(some.replays for some in counts)
     return Agreement(
         root_hash=manifest.root_hash,
         replays=total,

@@ -16,10 +16,17 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from vcrt.errors import MalformedInputError
+from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json
 
+#: Pointers that records of up to four operations draw from.
 POINTER_POOL = 8
+#: Pointers that records of 5 to 32 operations draw from; a tokenizer with 52 letters has that many single tokens.
+LARGE_POOL = 32
+#: Pointers that records of 33 to 64 operations draw from, which is as many as an episode may have.
+LARGEST_POOL = 64
+#: The most operations that each pool serves.
+_SERVES = {4: POINTER_POOL, LARGE_POOL: LARGE_POOL, LARGEST_POOL: LARGEST_POOL}
 #: The most relations among operations that do not occur which a record may have.
 MAX_DISTRACTORS = 4
 
@@ -32,8 +39,27 @@ RELATION_TOKENS: Mapping[RelationType, tuple[str, str]] = {
     "precedes": ("r1", "r2"),
     "conflicts": ("r3", "r4"),
 }
-POINTER_TOKENS: tuple[str, ...] = tuple(f"p{i}" for i in range(POINTER_POOL))
+POINTER_TOKENS: tuple[str, ...] = tuple(f"p{i}" for i in range(LARGEST_POOL))
 BEGIN, POINTERS, RELATIONS, SEPARATOR, ANSWER = "<s>", "<pointers>", "<relations>", ";", "<order>"
+
+
+def pointer_pool(num_operations: int) -> int:
+    """How many pointers a record of this many operations draws from.
+
+    Raises :class:`TooLargeError` for more operations than the largest pool has pointers.
+
+    >>> [pointer_pool(n) for n in (2, 4, 5, 32, 33)]
+    [8, 8, 32, 32, 64]
+    """
+    for most, pool in _SERVES.items():
+        if num_operations <= most:
+            return pool
+    raise TooLargeError(
+        "no record of that many operations",
+        found=f"{num_operations} operations",
+        expected=f"at most {LARGEST_POOL}, one for each pointer",
+        remedy="split the episode into shorter windows",
+    )
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -58,14 +84,17 @@ class Distractor:
 class PolicyRecord:
     """What the policy sees of one episode.
 
-    ``pointers[slot]`` is the pointer (0 to ``POINTER_POOL - 1``) of a slot, ascending; ``relations`` and
-    ``distractors`` are sorted. ``record_id`` is opaque and is never rendered.
+    ``pointers[slot]`` is the pointer (a number below ``pool``) of a slot, ascending; ``relations`` and ``distractors``
+    are sorted. ``pool`` is that of :func:`pointer_pool` unless a larger one is given. ``record_id`` is opaque and is
+    never rendered. Raises :class:`MalformedInputError` if a part does not fit the others, :class:`TooLargeError` for
+    too many operations.
     """
 
     record_id: str
     pointers: tuple[int, ...]
     relations: tuple[PointerRelation, ...]
     distractors: tuple[Distractor, ...] = ()
+    pool: int = 0
 
     def __post_init__(self) -> None:
         where = f"policy record {self.record_id!r}"
@@ -73,12 +102,22 @@ class PolicyRecord:
             raise MalformedInputError(
                 "pointers must be distinct and ascending", where=where, found=str(self.pointers)
             )
-        if self.pointers and not 0 <= self.pointers[0] <= self.pointers[-1] < POINTER_POOL:
+        usual = pointer_pool(len(self.pointers))
+        pool = self.pool or usual
+        if pool not in _SERVES.values() or pool < usual:
+            raise MalformedInputError(
+                "a pool of pointers that this record cannot have",
+                where=where,
+                found=f"{pool} pointers for {len(self.pointers)} operations",
+                expected=f"one of {', '.join(map(str, _SERVES.values()))}, {usual} at least",
+            )
+        object.__setattr__(self, "pool", pool)
+        if self.pointers and not 0 <= self.pointers[0] <= self.pointers[-1] < pool:
             raise MalformedInputError(
                 "a pointer is outside the pool",
                 where=where,
                 found=str(self.pointers),
-                expected=f"0 to {POINTER_POOL - 1}",
+                expected=f"0 to {pool - 1}",
             )
         slots = range(len(self.pointers))
         for relation in self.relations:
@@ -89,7 +128,7 @@ class PolicyRecord:
                     "a relation names a slot that does not exist", where=where, found=str(relation)
                 )
             _require_kind(relation.kind, where)
-        _require_distractors(self.distractors, self.pointers, where)
+        _require_distractors(self.distractors, self.pointers, pool, where)
 
     @property
     def num_operations(self) -> int:
@@ -97,7 +136,10 @@ class PolicyRecord:
         return len(self.pointers)
 
     def to_json(self) -> dict[str, Json]:
-        """The JSON form; :func:`record_from_json` reads it. Distractors, if there are any, are of pointers."""
+        """The JSON form; :func:`record_from_json` reads it. Distractors, if there are any, are of pointers.
+
+        The pool is left out where it is the usual one.
+        """
         value: dict[str, Json] = {
             "record_id": self.record_id,
             "pointers": list(self.pointers),
@@ -105,6 +147,8 @@ class PolicyRecord:
         }
         if self.distractors:
             value["distractors"] = [[d.first, d.second, d.kind] for d in self.distractors]
+        if self.pool != pointer_pool(self.num_operations):
+            value["pool"] = self.pool
         return value
 
 
@@ -119,9 +163,9 @@ def _require_kind(kind: str, where: str) -> None:
 
 
 def _require_distractors(
-    distractors: Sequence[Distractor], pointers: Sequence[int], where: str
+    distractors: Sequence[Distractor], pointers: Sequence[int], pool: int, where: str
 ) -> None:
-    others = set(range(POINTER_POOL)) - set(pointers)
+    others = set(range(pool)) - set(pointers)
     for distractor in distractors:
         _require_kind(distractor.kind, where)
         ends = {distractor.first, distractor.second}
@@ -147,7 +191,7 @@ def record_from_json(value: Mapping[str, object]) -> PolicyRecord:
     try:
         record_id, pointers, relations = value["record_id"], value["pointers"], value["relations"]
         distractors = value.get("distractors", [])
-        known = {"record_id", "pointers", "relations", "distractors"}
+        known = {"record_id", "pointers", "relations", "distractors", "pool"}
         if not set(value) <= known or not isinstance(record_id, str):
             raise TypeError("unexpected fields")
         if not isinstance(pointers, list) or not isinstance(relations, list):
@@ -156,6 +200,9 @@ def record_from_json(value: Mapping[str, object]) -> PolicyRecord:
             raise TypeError("distractors must be a list")
         if "distractors" in value and not distractors:
             raise TypeError("distractors are left out where there are none")
+        pool = _whole(value["pool"]) if "pool" in value else pointer_pool(len(pointers))
+        if "pool" in value and pool == pointer_pool(len(pointers)):
+            raise TypeError("the pool is left out where it is the usual one")
         return PolicyRecord(
             record_id=record_id,
             pointers=tuple(_whole(p) for p in pointers),
@@ -163,6 +210,7 @@ def record_from_json(value: Mapping[str, object]) -> PolicyRecord:
                 PointerRelation(_whole(a), _whole(b), kind) for a, b, kind in relations
             ),
             distractors=tuple(Distractor(_whole(a), _whole(b), kind) for a, b, kind in distractors),
+            pool=pool,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, MalformedInputError):
@@ -171,7 +219,7 @@ def record_from_json(value: Mapping[str, object]) -> PolicyRecord:
             "not a policy record",
             found=f"{type(error).__name__}: {str(error)[:300]}",
             expected='{"record_id": str, "pointers": [int], "relations": [[slot, slot, type]]} and, if it has some, '
-            '"distractors": [[pointer, pointer, type]]',
+            '"distractors": [[pointer, pointer, type]], "pool": int',
         ) from error
 
 
@@ -223,8 +271,11 @@ def render(
     return [*tokens, ANSWER]
 
 
-def vocabulary() -> tuple[str, ...]:
-    """Every token that :func:`render` can produce, in a fixed order."""
+def vocabulary(num_pointers: int = POINTER_POOL) -> tuple[str, ...]:
+    """Every token that :func:`render` can produce with the first ``num_pointers`` pointers, in a fixed order.
+
+    The tokens of fewer pointers are the first ones of those of more.
+    """
     relation_tokens: Sequence[str] = sorted({t for pair in RELATION_TOKENS.values() for t in pair})
     return (
         BEGIN,
@@ -233,5 +284,5 @@ def vocabulary() -> tuple[str, ...]:
         SEPARATOR,
         ANSWER,
         *relation_tokens,
-        *POINTER_TOKENS,
+        *POINTER_TOKENS[:num_pointers],
     )

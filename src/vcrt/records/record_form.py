@@ -7,18 +7,31 @@ is certified, rewarded or credited.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from vcrt.certification.relations import OperationRelation, directed
 from vcrt.errors import MalformedInputError
-from vcrt.orders import transitive_reduction
-from vcrt.records.policy_view import MAX_DISTRACTORS, POINTER_POOL, Distractor, RelationType
+from vcrt.orders import MAX_ENUMERATED, transitive_reduction
+from vcrt.records.policy_view import (
+    LARGE_POOL,
+    MAX_DISTRACTORS,
+    Distractor,
+    RelationType,
+    pointer_pool,
+)
 
 Relations: TypeAlias = Literal["all", "reduced"]
 Commutations: TypeAlias = Literal["shown", "omitted"]
+Pool: TypeAlias = Literal["usual", "large"]
 
 
 class RecordForm(BaseModel):
@@ -26,7 +39,9 @@ class RecordForm(BaseModel):
 
     ``relations``: all directed relations, or only those that do not follow from the others (their transitive
     reduction). ``commutations``: whether the pairs that commute are stated. ``distractors``: how many relations among
-    operations that do not occur stand beside them. For ``vcrt.certify(..., form=...)``.
+    operations that do not occur stand beside them. ``pool``: whether few operations
+    draw their pointers from a pool of 8, as is usual, or from the 32 that up to 32 operations have, so that records of
+    any length look alike. For ``vcrt.certify(..., form=...)``.
 
     >>> RecordForm(relations="reduced", commutations="omitted", distractors=2).distractors
     2
@@ -37,6 +52,23 @@ class RecordForm(BaseModel):
     relations: Relations = "all"
     commutations: Commutations = "shown"
     distractors: Annotated[int, Field(ge=0, le=MAX_DISTRACTORS)] = 0
+    pool: Pool = "usual"
+
+    @model_serializer(mode="wrap")
+    def _without_the_usual_pool(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        value: dict[str, Any] = handler(self)
+        if self.pool == "usual":
+            value.pop("pool", None)
+        return value
+
+    def pool_of(self, num_operations: int) -> int:
+        """From how many pointers a record of this many operations draws.
+
+        >>> RecordForm().pool_of(4), RecordForm(pool="large").pool_of(4), RecordForm().pool_of(6)
+        (8, 32, 32)
+        """
+        usual = pointer_pool(num_operations)
+        return usual if self.pool == "usual" else max(usual, LARGE_POOL)
 
     def stated(self, relations: Iterable[OperationRelation]) -> list[OperationRelation]:
         """Those of an episode's relations that its record states, in their order."""
@@ -61,14 +93,15 @@ class RecordForm(BaseModel):
         """
         if not self.distractors:
             return ()
-        others = [pointer for pointer in range(POINTER_POOL) if pointer not in own]
+        pool = self.pool_of(len(own))
+        others = [pointer for pointer in range(pool) if pointer not in own]
         order = [int(pointer) for pointer in draw.permutation(others)]
         pairs = [(a, b) for place, a in enumerate(order) for b in order[place + 1 :]]
         if len(pairs) < self.distractors:
             raise MalformedInputError(
                 "too few pointers are left for the distractors",
                 found=f"{self.distractors} distractors beside {len(own)} operations",
-                expected=f"at most {len(pairs)}, as the pool has {POINTER_POOL} pointers",
+                expected=f"at most {len(pairs)}, as the pool has {pool} pointers",
             )
         kinds: tuple[RelationType, ...] = ("precedes", "conflicts")
         if self.commutations == "shown":
@@ -92,8 +125,21 @@ class RecordForm(BaseModel):
         if self.distractors:
             noun = "relation" if self.distractors == 1 else "relations"
             parts.append(f"{self.distractors} {noun} among operations that do not occur")
+        if self.pool == "large":
+            parts.append(f"pointers drawn from {LARGE_POOL} or more")
         return ", ".join(parts)
 
 
 #: Every certified relation, and nothing else.
 PLAIN_FORM = RecordForm()
+
+
+def usual_form(num_operations: int) -> RecordForm:
+    """The form that records of so many operations have unless another is asked for.
+
+    Most pairs of many operations commute, and would make every record long.
+
+    >>> usual_form(8).commutations
+    'omitted'
+    """
+    return PLAIN_FORM if num_operations <= MAX_ENUMERATED else RecordForm(commutations="omitted")

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from vcrt.errors import MalformedInputError
 from vcrt.orders import Order
+from vcrt.partial_orders import PartialOrder
 from vcrt.records.policy_view import PolicyRecord
 
 #: Two prefixes that differ in the order of their last two slots only: after ``ab`` and after ``ba``.
@@ -50,6 +51,32 @@ class SupervisedRecord:
                     expected="two prefixes of distinct slots that differ in the order of their last two, "
                     "with at least two slots left over",
                 )
+
+    @property
+    def num_operations(self) -> int:
+        """How many slots an order of this record has."""
+        return self.record.num_operations
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PosetRecord:
+    """A record of any number of operations, and the certified partial order of its slots.
+
+    The legal orders are the linear extensions of ``order``. Raises :class:`MalformedInputError` if it is of another
+    number of operations than the record.
+    """
+
+    record: PolicyRecord
+    order: PartialOrder
+
+    def __post_init__(self) -> None:
+        if self.order.num_operations != self.record.num_operations:
+            raise MalformedInputError(
+                "the certified partial order does not fit the record",
+                where=f"supervision of record {self.record.record_id!r}",
+                found=f"{self.order.num_operations} operations",
+                expected=str(self.record.num_operations),
+            )
 
     @property
     def num_operations(self) -> int:

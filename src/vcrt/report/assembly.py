@@ -18,9 +18,20 @@ from vcrt.report.provenance import provenance_tables
 from vcrt.report.running_text import text_table
 from vcrt.report.table import Table
 from vcrt.report.tables import fold_table, main_table, retention_table, run_table
+from vcrt.report.test_sets import tables_of_test_sets
 
 #: The tables that a terminal shows; the others are in the files.
-SHOWN = ("main", "difference", "mechanism", "backbones", "running-text", "retention", "by-update")
+SHOWN = (
+    "main",
+    "difference",
+    "mechanism",
+    "test-sets",
+    "test-sets-differences",
+    "backbones",
+    "running-text",
+    "retention",
+    "by-update",
+)
 
 
 def report_tables(contents: ReportContents) -> tuple[Table, ...]:
@@ -50,4 +61,5 @@ def result_tables(contents: ReportContents, analysis: Analysis) -> tuple[Table, 
     tables.append(text_table(analysis))
     if analysis.by_update:
         tables.append(update_table(contents, analysis.by_update))
+    tables += tables_of_test_sets(contents, analysis)
     return (*tables, run_table(analysis), retention_table(contents, analysis))

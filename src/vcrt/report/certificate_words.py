@@ -6,14 +6,18 @@ Pure text; how it is laid out is the affair of :mod:`vcrt.cli.certificate_view` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import combinations
+from math import factorial
 
 from vcrt.certification.certificates import Certificate, PathEvidence, Verdict
-from vcrt.certification.episodes import ExclusionKind, legal_orders
+from vcrt.certification.episodes import CertifiedEpisode, Exclusion, ExclusionKind, legal_orders
+from vcrt.certification.long_episodes import PairContexts
 from vcrt.certification.relations import OperationRelation
+from vcrt.certification.replay_tree import ReplayTree
 from vcrt.environments.contract import Replay
 from vcrt.orders import Order
 from vcrt.records.certificate import in_words
-from vcrt.report.wording import listed
+from vcrt.report.wording import counted, listed
 
 #: Digits of a hash that are printed.
 HASH_DIGITS = 10
@@ -27,6 +31,7 @@ EXCLUSIONS: dict[ExclusionKind, str] = {
     "no_effect": "a step was accepted and left the state as it was",
     "unequal_futures": "two states with one hash fared differently, so equal hashes prove nothing here",
     "outside_schema": "its legal orders are not as many as an episode of the dataset must have",
+    "too_large": "its orders fall into too many classes to replay one of each",
     "second_opinion": "an independent engine disagrees with the verifier",
     "duplicate": "its content is that of another episode",
 }
@@ -40,6 +45,30 @@ def relation_text(relation: OperationRelation) -> str:
     if relation.kind == "precedes":
         return f"{one} precedes {other}: {other} then {one} is refused"
     return f"{one} conflicts with {other}: {other} then {one} ends in another state"
+
+
+def relation_lines(certified: CertifiedEpisode) -> list[str]:
+    """The relations in words, one a line; of many steps, those that commute are only counted."""
+    if certified.tree is None:
+        return [relation_text(relation) for relation in certified.relations]
+    told = [relation for relation in certified.relations if relation.kind != "commutes"]
+    commuting = len(certified.relations) - len(told)
+    verb = "commutes" if commuting == 1 else "commute"
+    lines = [*map(relation_text, told), f"{counted(commuting, 'other pair')} {verb}"]
+    related = {(relation.first, relation.second) for relation in certified.relations}
+    implied = [
+        pair
+        for pair in combinations(range(certified.episode.num_operations), 2)
+        if pair not in related and pair[::-1] not in related
+    ]
+    if implied:
+        named = ", ".join(f"{one} and {other}" for one, other in implied)
+        verb = "follows" if len(implied) == 1 else "follow"
+        lines.append(
+            f"{counted(len(implied), 'pair')} ({named}) {verb} from other relations: "
+            "such steps never stand side by side"
+        )
+    return lines
 
 
 def order_text(order: Order) -> str:
@@ -58,6 +87,51 @@ def order_groups(replays: Sequence[Replay]) -> list[tuple[str, list[Order]]]:
         (f"{len(orders)} of {len(replays)} {title}", orders)
         for (_, title), orders in sorted(groups.items())
     ]
+
+
+def legal_text(certified: CertifiedEpisode) -> str:
+    """How many of all orders are legal, as far as they are counted; where contexts were sampled, by the relations."""
+    num_operations, num_legal = certified.episode.num_operations, certified.num_legal
+    if num_legal is None:
+        return f"the legal orders of {num_operations} steps are too many to count"
+    share = f"{num_legal:,} of {factorial(num_operations):,} orders"
+    return f"{share} are legal" if certified.complete else f"{share} keep the certified relations"
+
+
+def evidence_lines(outcome: CertifiedEpisode | Exclusion, tree: ReplayTree) -> list[str]:
+    """What was replayed of an episode of many steps, and what stands behind the legal orders; in plain words."""
+    lines = [
+        f"{len(tree) - tree.num_refused:,} sequences accepted, {tree.num_refused:,} refused at their last step"
+    ]
+    if isinstance(outcome, Exclusion):
+        return lines
+    if outcome.complete:
+        return [
+            *lines,
+            "complete: every step was run in every reachable context, where sequences of the same steps that lead to "
+            "states of one hash are one; all legal orders were counted in that lattice, and are those that keep the "
+            "relations",
+        ]
+    replayed = sum(pair.replayed for pair in outcome.pairs)
+    known = [pair.contexts for pair in outcome.pairs if pair.contexts is not None]
+    of_all = f"of {sum(known):,}" if len(known) == len(outcome.pairs) else "of an unknown number of"
+    return [
+        *lines,
+        f"sampled, not complete: pairs of steps were compared in {replayed:,} {of_all} contexts of a pair that legal "
+        "orders reach",
+        f"one representative of each of {counted(outcome.classes or 0, 'class', 'classes')} of orders was replayed "
+        "as a whole, and fares as the relations say",
+    ]
+
+
+def contexts_text(pair: PairContexts) -> str:
+    """In how many contexts a pair was compared, and what was found how often."""
+    contexts = "an unknown number of" if pair.contexts is None else f"{pair.contexts:,}"
+    beside = f", and in {pair.beside:,} beside them" if pair.beside else ""
+    found = ", ".join(f"{number:,} {verdict}" for verdict, number in pair.verdicts.items())
+    compared = f"compared in {pair.replayed:,} of {contexts} contexts that legal orders reach"
+    sampled = "" if pair.complete else " (sampled)"
+    return f"{compared}{sampled}{beside}: {found or 'nothing'}"
 
 
 def pair_title(pair: tuple[int, int], local: Sequence[Certificate]) -> str:

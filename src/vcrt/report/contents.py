@@ -29,6 +29,22 @@ class FoldScore:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class TestSetScores:
+    """Greedy passes ``[items]`` on the held-out items of one further test set.
+
+    ``frozen`` by fold, as the first baseline sees the records; ``runs`` by method, fold and seed. ``dataset`` is its
+    manifest as JSON; ``opened_by_others`` is how often other plans had opened it.
+    """
+
+    __test__ = False
+
+    dataset: Mapping[str, Any]
+    frozen: Mapping[str, BoolArray]
+    runs: Mapping[tuple[str, str, int], BoolArray]
+    opened_by_others: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RunReport:
     """One run: a method trained on one fold with one seed.
 
@@ -84,6 +100,8 @@ class ReportContents:
     anonymity: AnonymityReport | None = None
     #: From how many sources (a theory, a run, a draw) each fold's held-out items were made; empty where not known.
     num_sources: Mapping[str, int] = field(default_factory=dict)
+    #: The scores on further test sets, by their names.
+    also_test: Mapping[str, TestSetScores] = field(default_factory=dict)
     seed: int = 0
     num_resamples: int = 10_000
     #: The address of the explorer, if one lies beside the report.

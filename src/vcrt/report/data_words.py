@@ -6,6 +6,8 @@ The tables are in :mod:`vcrt.report.provenance`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from vcrt.printable import printable
 from vcrt.report.contents import ReportContents
@@ -29,7 +31,43 @@ def data_sentences(contents: ReportContents) -> list[str]:
         fate = "none was excluded"
     return [
         f"Of {counted(candidates, 'candidate')}, {counted(episodes, 'was', 'were')} frozen; {fate}.",
+        *evidence_sentences(contents.dataset["counts"]),
         _disagreement(contents),
+    ]
+
+
+def is_sampled(counts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> bool:
+    """Whether some episode's contexts were sampled; ``counts`` are a manifest's."""
+    schemas = [some for by_schema in counts.values() for some in by_schema.values()]
+    return any(
+        "evidence" in schema and schema["evidence"]["complete"] < schema["episodes"]
+        for schema in schemas
+    )
+
+
+def evidence_sentences(counts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """What was replayed, where that is not every order by itself; empty for episodes of few steps.
+
+    ``counts`` are a manifest's, by environment and schema.
+    """
+    schemas = [some for by_schema in counts.values() for some in by_schema.values()]
+    found = [schema["evidence"] for schema in schemas if "evidence" in schema]
+    if not found:
+        return []
+    episodes = sum(schema["episodes"] for schema in schemas)
+    complete, sequences, replayed, classes = (
+        sum(evidence[name] for evidence in found)
+        for name in ("complete", "sequences", "replayed", "classes")
+    )
+    first = f"In place of every order, {sequences:,} sequences of steps were replayed"
+    if complete == episodes:
+        return [f"{first}: every step in every reachable context."]
+    contexts = [evidence["contexts"] for evidence in found if evidence["contexts"] is not None]
+    of_all = f"of {sum(contexts):,}" if len(contexts) == len(found) else "of an unknown number of"
+    return [
+        f"{first}. This evidence is sampled, not complete: pairs of steps were compared in {replayed:,} {of_all} "
+        f"contexts, and one representative of each of {counted(classes, 'class', 'classes')} of orders was replayed as "
+        "a whole."
     ]
 
 

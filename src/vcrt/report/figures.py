@@ -79,7 +79,8 @@ def pass_rate_figure(contents: ReportContents, analysis: Analysis) -> Figure:
         for v in (*_ends(e.runs_and_items), *map(percent, _estimates(result.run_rates[fold])))
     ]
     frozen = [percent(estimate.value) for estimate in analysis.frozen.values()]
-    domain = tens([*rates, *frozen, percent(chance(contents))])
+    random = chance(contents)
+    domain = tens([*rates, *frozen, *([] if random is None else [percent(random)])])
     panels = [
         _rate_panel(contents, analysis, fold, domain, f"pass-rates-{index}")
         for index, fold in enumerate(
@@ -93,8 +94,8 @@ def pass_rate_figure(contents: ReportContents, analysis: Analysis) -> Figure:
         name="pass-rates",
         title="Held-out pass rate (%)",
         caption=(
-            f"Filled marker: mean over runs. {_rings(rows)}{_INTERVALS} Dashed: frozen backbone. "
-            f"Dotted: a random order ({chance_text(contents)})."
+            f"Filled marker: mean over runs. {_rings(rows)}{_INTERVALS} Dashed: frozen backbone."
+            + ("" if random is None else f" Dotted: a random order ({chance_text(contents)}).")
         ),
         panels=tuple(panels),
         legend=method_styles(contents.methods),
@@ -156,7 +157,9 @@ def _rate_panel(
             text = f"{percent(estimate.value):.2f}"
             rows.append(_row(label(result.method), styles[result.method], estimate, runs, text))
     frozen = percent((analysis.frozen_macro if fold is None else analysis.frozen[fold]).value)
-    random = percent(chance(contents))
+    references = [Reference(value=frozen, dash=DASHED)]
+    if (random := chance(contents)) is not None:
+        references.append(Reference(value=percent(random), dash=DOTTED))
     described = listed([f"{row.label} {row.text}%" for row in rows])
     return Panel(
         name=name,
@@ -168,7 +171,7 @@ def _rate_panel(
             rows=tuple(rows),
             unit="pass rate (%)",
             domain=domain,
-            references=(Reference(value=frozen, dash=DASHED), Reference(value=random, dash=DOTTED)),
+            references=tuple(references),
         ),
     )
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from vcrt.policy.reference import BackboneReference
-from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search
+from vcrt.policy.reference import EMBEDDED_NAME, BackboneReference
+from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search, planned_test_sets
 from vcrt.protocol.openings import openings, other_openings, unshared_openings
 from vcrt.protocol.scores import FROZEN_AS, passes_array, read_metrics, read_scores, view_of
 from vcrt.records.dataset import load_items, require_agreement
 from vcrt.report.anonymity import read_anonymity
-from vcrt.report.contents import FoldScore, ReportContents, RunReport
+from vcrt.report.contents import FoldScore, ReportContents, RunReport, TestSetScores
 from vcrt.training.methods import method
 
 TITLE = "Verifier-Certified Rule Transport"
@@ -19,8 +19,9 @@ def not_measured(backbone: BackboneReference) -> tuple[str, ...]:
     from_text = "Whether the relations could be read from raw text: the policy is given the certified relations."
     if not backbone.is_embedded:
         return (from_text,)
+    kind = "embedded backbone" if backbone.name == EMBEDDED_NAME else f"backbone {backbone.name}"
     return (
-        "Language models: all figures come from the embedded backbone of about 150,000 parameters.",
+        f"Language models: all figures come from the {kind} of about 150,000 parameters.",
         from_text,
     )
 
@@ -32,7 +33,8 @@ def gather(experiment: Experiment) -> ReportContents:
     dataset = planned_dataset(plan)
     agreement = require_agreement(dataset)
     opened = openings(experiment)
-    unshared = unshared_openings(experiment, dataset)
+    test_sets = planned_test_sets(plan)
+    unshared = [unshared_openings(experiment, one) for one in (dataset, *test_sets.values())]
     finished = experiment.finished_runs()
     return ReportContents(
         title=TITLE,
@@ -46,8 +48,8 @@ def gather(experiment: Experiment) -> ReportContents:
             "reopened": len(opened) > 1,
             "reason": "; ".join(entry["reason"] for entry in opened[1:]) or None,
             "by_other_plans": len(other_openings(experiment, dataset)),
-            "by_copies": unshared.beside_dataset_alone,
-            "unknown_to_dataset": unshared.here_alone,
+            "by_copies": max(one.beside_dataset_alone for one in unshared),
+            "unknown_to_dataset": max(one.here_alone for one in unshared),
         },
         frozen={
             fold: FoldScore(
@@ -87,6 +89,25 @@ def gather(experiment: Experiment) -> ReportContents:
         anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),
         num_sources={
             fold: len({item.source for item in load_items(dataset, fold)}) for fold in plan.held_out
+        },
+        also_test={
+            name: TestSetScores(
+                dataset=other.manifest.model_dump(),
+                frozen={
+                    fold: passes_array(passes)
+                    for fold, passes in scores.also_test[name]
+                    .frozen[view_of(method(FROZEN_AS))]
+                    .items()
+                },
+                runs={
+                    (run.method, run.held_out, run.seed): passes_array(
+                        scores.also_test[name].runs[run.name]
+                    )
+                    for run in plan.runs
+                },
+                opened_by_others=len(other_openings(experiment, other)),
+            )
+            for name, other in test_sets.items()
         },
         seed=plan.seed,
     )

@@ -13,6 +13,7 @@ from vcrt.protocol.statistics import proportion_interval
 from vcrt.report import paper
 from vcrt.report.anonymity import anonymity_table
 from vcrt.report.contents import ReportContents
+from vcrt.report.data_words import evidence_sentences
 from vcrt.report.table import Table
 from vcrt.report.wording import label
 from vcrt.training.methods import method
@@ -39,20 +40,21 @@ def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
 
 def construction_table(contents: ReportContents) -> Table:
     """Candidates, episodes, replays, legal orders and relations of each schema, and their totals."""
-    totals = [0] * 7
+    totals, known = [0] * 7, True
     rows: list[tuple[str | int, ...]] = []
     for environment, schema, counts in _schemas(contents):
         relations = counts["relations"]
         numbers = [
             counts["candidates"],
             counts["episodes"],
-            counts["orders"],
-            counts["legal_orders"],
+            _replayed(counts),
+            counts["legal_orders"] or 0,
             *(relations.get(kind, 0) for kind in ("commutes", "precedes", "conflicts")),
         ]
         totals = [total + number for total, number in zip(totals, numbers, strict=True)]
-        rows.append((label(environment), schema, *numbers))
-    rows.append(("All", "", *totals))
+        known = known and counts["legal_orders"] is not None
+        rows.append((label(environment), schema, *_shown(numbers, counts["legal_orders"])))
+    rows.append(("All", "", *_shown(totals, totals[3] if known else None)))
     return Table(
         name="construction",
         title="Frozen episodes",
@@ -61,19 +63,39 @@ def construction_table(contents: ReportContents) -> Table:
             "Schema",
             "Candidates",
             "Episodes",
-            "Orders replayed",
+            "Sequences replayed"
+            if evidence_sentences(contents.dataset["counts"])
+            else "Orders replayed",
             "Legal orders",
             "Commutes",
             "Precedes",
             "Conflicts",
         ),
         rows=tuple(rows),
-        note=(
-            f"Every order of every frozen episode was replayed by itself: {_per(totals[2], totals[1])} orders an "
-            f"episode, {_per(totals[3], totals[1])} of them legal (the paper: {paper.LEGAL_ORDERS_PER_EPISODE} of "
-            f"{paper.ORDERS_PER_EPISODE}). The last three columns count certified relations."
-        ),
+        note=f"{_how_replayed(contents, totals)} The last three columns count certified relations.",
     )
+
+
+def _shown(numbers: Sequence[int], legal: int | None) -> list[str | int]:
+    """The numbers of a row, of which the fourth are the legal orders, if they are counted."""
+    return [*numbers[:3], "not counted" if legal is None else legal, *numbers[4:]]
+
+
+def _how_replayed(contents: ReportContents, totals: Sequence[int]) -> str:
+    sampled = evidence_sentences(contents.dataset["counts"])
+    if sampled:
+        return " ".join(sampled)
+    return (
+        f"Every order of every frozen episode was replayed by itself: {_per(totals[2], totals[1])} orders an "
+        f"episode, {_per(totals[3], totals[1])} of them legal (the paper: {paper.LEGAL_ORDERS_PER_EPISODE} of "
+        f"{paper.ORDERS_PER_EPISODE})."
+    )
+
+
+def _replayed(counts: Mapping[str, Any]) -> int:
+    """Orders, or, where not every order was replayed, the sequences that were."""
+    evidence = counts.get("evidence")
+    return int(counts["orders"] if evidence is None else evidence["sequences"])
 
 
 def fold_table(contents: ReportContents) -> Table:
@@ -82,7 +104,7 @@ def fold_table(contents: ReportContents) -> Table:
     orders: dict[str, int] = {}
     for environment, _, counts in _schemas(contents):
         episodes[environment] = episodes.get(environment, 0) + counts["episodes"]
-        orders[environment] = orders.get(environment, 0) + counts["orders"]
+        orders[environment] = orders.get(environment, 0) + _replayed(counts)
     rows = []
     for fold in contents.folds:
         sources = [name for name in episodes if name != fold]

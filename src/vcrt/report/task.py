@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
+from vcrt.orders import MAX_ENUMERATED
 from vcrt.records.record_form import RecordForm
 from vcrt.report import paper
 from vcrt.report.contents import ReportContents
@@ -22,20 +23,33 @@ def is_papers_task(contents: ReportContents) -> bool:
     return asked == (4, paper.LEGAL_ORDERS_PER_EPISODE) and not _form_text(contents)
 
 
-def chance(contents: ReportContents) -> float:
+def chance(contents: ReportContents) -> float | None:
     """The share of an episode's orders that pass, which is the pass rate of a random order.
 
-    Where it varies, it is the mean over the items of each held-out environment, and then over the environments.
+    Where it varies, it is the mean over the items of each held-out environment, and then over the environments. None
+    for more than ``vcrt.partial_orders.MAX_COUNTED`` operations, whose legal orders are not counted.
     """
     if _varies(contents):
-        return fmean(_share(contents.dataset["counts"][fold]) for fold in contents.folds)
+        shares = [_share(contents.dataset["counts"][fold]) for fold in contents.folds]
+        known = [share for share in shares if share is not None]
+        return fmean(known) if len(known) == len(shares) else None
     return float(contents.dataset["orbit_size"]) / _num_orders(contents)
 
 
+def chance_of(contents: ReportContents, fold: str) -> float | None:
+    """The same for the items of one held-out environment."""
+    if not _varies(contents):
+        return chance(contents)
+    return _share(contents.dataset["counts"][fold])
+
+
 def chance_text(contents: ReportContents) -> str:
-    """The chance as a percentage without needless decimals; says so if it is a mean."""
+    """The chance as a percentage without needless decimals; says so if it is a mean, or not known."""
+    known = chance(contents)
+    if known is None:
+        return "a share that was not counted"
     average = " on average" if _varies(contents) else ""
-    return f"{100 * chance(contents):.4g}%{average}"
+    return f"{100 * known:.4g}%{average}"
 
 
 def task_text(contents: ReportContents) -> str:
@@ -44,15 +58,16 @@ def task_text(contents: ReportContents) -> str:
         f"An item is an episode of {contents.dataset['num_operations']} steps from an environment that was not "
         "trained on. The policy is given only anonymous pointers and the certified relations"
         f"{_form_text(contents)}, no text, and writes one order greedily. It passes if the verifier accepts that order "
-        "and ends in the certified state; "
-        f"{_legal_text(contents)} orders do, so a random order passes with {chance_text(contents)}."
+        f"and ends in the certified state; {_legal_text(contents)} a random order passes with {chance_text(contents)}."
     )
 
 
 def task_note(contents: ReportContents) -> str:
     """As :func:`task_text`, short enough for a table's note."""
+    number = int(contents.dataset["num_operations"])
+    article = "an" if number in (8, 11, 18) else "a"
     return (
-        f"An item is a {contents.dataset['num_operations']}-step episode of the held-out environment; it passes if the "
+        f"An item is {article} {number}-step episode of the held-out environment; it passes if the "
         "verifier accepts the order and ends in the certified state. A random order passes with "
         f"{chance_text(contents)}."
     )
@@ -65,18 +80,22 @@ def _form_text(contents: ReportContents) -> str:
 
 def _legal_text(contents: ReportContents) -> str:
     num_orders = _num_orders(contents)
-    if _varies(contents):
-        # Two directed relations or more leave at most a third.
-        return f"2 to {num_orders // 3} of {num_orders}, by the item,"
-    return f"{contents.dataset['orbit_size']} of {num_orders}"
+    if not _varies(contents):
+        return f"{contents.dataset['orbit_size']} of {num_orders} orders do, so"
+    if contents.dataset["num_operations"] > MAX_ENUMERATED:
+        return f"how many of {num_orders:,} orders do depends on the item's relations;"
+    # Two directed relations or more leave at most a third.
+    return f"2 to {num_orders // 3} of {num_orders}, by the item, orders do, so"
 
 
 def _varies(contents: ReportContents) -> bool:
     return contents.dataset["orbit_size"] is None
 
 
-def _share(schemas: Mapping[str, Mapping[str, Any]]) -> float:
+def _share(schemas: Mapping[str, Mapping[str, Any]]) -> float | None:
     counts = schemas.values()
+    if any(c["legal_orders"] is None for c in counts):
+        return None
     return float(sum(c["legal_orders"] for c in counts) / sum(c["orders"] for c in counts))
 
 

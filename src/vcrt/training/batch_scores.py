@@ -6,7 +6,7 @@ gradient of the whole objective there, and pulls its own rows back through the m
 the numbers of processes and parts. In parts, a prompt is scored twice, once without gradient: memory grows with a part
 instead of a batch. Source: gradient caching (Gao et al., arXiv:2101.06983), here for an objective on order scores.
 
-Shapes: ``B`` prompts, ``E`` events, ``R`` rows of the order tree, ``n`` slots.
+Shapes: ``B`` prompts; the scores of a prompt are one tensor or several, whatever the objective reads.
 """
 
 from __future__ import annotations
@@ -18,65 +18,62 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from vcrt.policy.scoring import OrderScores, Prompt
+from vcrt.policy.scoring import OrderScores
 from vcrt.training.group import Group
 
-#: Scores prompts under the current policy, with gradient unless that is switched off.
-Scorer: TypeAlias = Callable[[Sequence[Prompt]], OrderScores]
+#: Scores the prompts of these numbers under the current policy, with gradient unless that is switched off: tensors
+#: ``[len(numbers), ...]``, always as many and of the same further shape.
+Scorer: TypeAlias = Callable[[Sequence[int]], tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchScores:
     """The scores of all prompts as leaves, and what this process needs to pull their gradient back."""
 
-    #: ``[B, E]``: log-probabilities of all events, see :func:`event_log_probs`.
-    events: Tensor
-    #: ``[B, R, n]``: each slot's log-probability after each prefix.
-    choices: Tensor
+    #: What the objective reads, ``[B, ...]`` each.
+    leaves: tuple[Tensor, ...]
     #: This process's rows of the batch, a part at a time; rows beyond the batch only fill up and have no gradient.
     parts: tuple[tuple[int, ...], ...]
     #: The only part's scores with their graph; None if parts are scored again when they are pulled back.
-    kept: tuple[Tensor, Tensor] | None
+    kept: tuple[Tensor, ...] | None
 
-    def pull_back(self, prompts: Sequence[Prompt], score: Scorer, group: Group) -> float:
+    def pull_back(self, score: Scorer, group: Group) -> float:
         """Add the gradient that the leaves have received to the model's parameters, from this process's rows.
 
-        Returns the largest difference between an event's log-probability and the one whose gradient was taken: 0,
+        Returns the largest difference between a score of the first leaf and the one whose gradient was taken: 0,
         unless parts are scored again and scoring is noisy. It is the same in every process.
         """
-        gap = self.events.new_zeros(1)
+        gap = self.leaves[0].new_zeros(1)
         cotangents = tuple(
             torch.zeros_like(leaf) if leaf.grad is None else leaf.grad * group.gradient_factor
-            for leaf in (self.events, self.choices)
+            for leaf in self.leaves
         )
         for part in self.parts:
-            scored = self.kept or _score(part, prompts, score)
+            scored = self.kept or _score(part, len(self.leaves[0]), score)
             torch.autograd.backward(scored, [_rows(each, part) for each in cotangents])
             if self.kept is None:
-                gap = torch.maximum(gap, _largest_gap(scored[0], self.events, part))
+                gap = torch.maximum(gap, _largest_gap(scored[0], self.leaves[0], part))
         return 0.0 if self.kept else float(group.gather(gap).max())
 
 
 def score_batch(
-    prompts: Sequence[Prompt], score: Scorer, group: Group, *, part_size: int | None
+    num_prompts: int, score: Scorer, group: Group, *, part_size: int | None
 ) -> BatchScores:
     """Score every prompt of a batch, each once, by the processes of ``group`` together.
 
     With ``part_size``, no more prompts than that are scored at a time, and no graph is kept beyond one part.
     """
-    parts = shares(len(prompts), group.size, part_size)[group.rank]
+    parts = shares(num_prompts, group.size, part_size)[group.rank]
     kept = None
     if len(parts) == 1:
-        kept = _score(parts[0], prompts, score)
+        kept = _score(parts[0], num_prompts, score)
         mine = tuple(tensor.detach() for tensor in kept)
     else:
         with torch.no_grad():
-            found = [_score(part, prompts, score) for part in parts]
+            found = [_score(part, num_prompts, score) for part in parts]
         mine = tuple(torch.cat(tensors) for tensors in zip(*found, strict=True))
-    events, choices = (
-        group.gather(tensor)[: len(prompts)].clone().requires_grad_() for tensor in mine
-    )
-    return BatchScores(events=events, choices=choices, parts=parts, kept=kept)
+    leaves = tuple(group.gather(tensor)[:num_prompts].clone().requires_grad_() for tensor in mine)
+    return BatchScores(leaves=leaves, parts=parts, kept=kept)
 
 
 def shares(
@@ -105,15 +102,14 @@ def event_log_probs(scores: OrderScores) -> Tensor:
     return torch.cat([scores.order_log_probs, scores.malformed_log_prob[:, None]], dim=1)
 
 
-def _score(part: Sequence[int], prompts: Sequence[Prompt], score: Scorer) -> tuple[Tensor, Tensor]:
-    scores = score([prompts[min(row, len(prompts) - 1)] for row in part])
-    return event_log_probs(scores), scores.choice_log_probs
+def _score(part: Sequence[int], num_prompts: int, score: Scorer) -> tuple[Tensor, ...]:
+    return score([min(row, num_prompts - 1) for row in part])
 
 
-def _largest_gap(scored: Tensor, events: Tensor, part: Sequence[int]) -> Tensor:
-    """The largest difference of a part's rows from those of the batch; events of probability 0 are equal."""
-    rows = [row for row in part if row < len(events)]
-    again, first = scored.detach()[: len(rows)], events.detach()[rows]
+def _largest_gap(scored: Tensor, leaf: Tensor, part: Sequence[int]) -> Tensor:
+    """The largest difference of a part's rows from those of the batch; what has probability 0 in both is equal."""
+    rows = [row for row in part if row < len(leaf)]
+    again, first = scored.detach()[: len(rows)], leaf.detach()[rows]
     gaps = torch.where(again == first, 0, (again - first).abs())
     return gaps.max() if gaps.numel() else gaps.new_zeros(())
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from vcrt.objective.orbit_mass import orbit_log_mass
+from vcrt.orders import Order, order_columns
 from vcrt.policy.backbone import PromptEncoder
 from vcrt.policy.interface import Interface, tree_depth
 from vcrt.policy.order_tree import order_tree
@@ -37,6 +38,10 @@ class EncodedItem:
     credit: Tensor | None
     #: ``[K, 2]``: tree rows after ab and after ba of each certified swap.
     histories: Tensor
+
+    def is_legal(self, order: Order) -> bool:
+        """Whether an order of slots is in the certified orbit."""
+        return bool(self.legal[order_columns(len(order))[order]])
 
 
 def encode_items(

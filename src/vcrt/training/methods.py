@@ -120,6 +120,11 @@ _ROWS = (
         constraints=False,
     ),
     Method(
+        name="orbit-grpo",
+        summary="canonical-grpo with the ratio of the whole orbit, and nothing else",
+        ratio="orbit",
+    ),
+    Method(
         name="contrastive",
         summary="canonical-grpo that also contrasts correct samples with incorrect ones, in the manner of MCPO",
         contrast=True,

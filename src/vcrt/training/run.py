@@ -27,12 +27,13 @@ from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.reference import BackboneReference
 from vcrt.policy.scoring import CausalModel
 from vcrt.randomness import generator
-from vcrt.records.supervision import SupervisedRecord
 from vcrt.storage import alone_in, make_directory, remove_partial, write_file
 from vcrt.training.checkpoint import HEAD, load_checkpoint, save_checkpoint
+from vcrt.training.encoding import Items, Records, encode_records, log_masses
 from vcrt.training.group import ALONE, Group
-from vcrt.training.items import EncodedItem, encode_items, orbit_log_masses
+from vcrt.training.items import EncodedItem
 from vcrt.training.methods import Method
+from vcrt.training.poset_items import PosetItem
 from vcrt.training.run_directory import (
     PROGRESS_LOG,
     checkpoint_path,
@@ -187,7 +188,7 @@ def train_run(
     config: RunConfig,
     method: Method,
     backbone: Backbone,
-    records: Sequence[SupervisedRecord],
+    records: Records,
     directory: Path,
     *,
     seed: int,
@@ -208,7 +209,7 @@ def train_run(
     order = episode_order(len(records), config.num_updates * config.prompts_per_update, seed)
     # Only what is drawn is encoded, in the order of the records, so that its bits do not depend on where a run resumes.
     drawn = sorted(set(order))
-    items = encode_items(
+    items = encode_records(
         [records[index] for index in drawn],
         method,
         seed=encode_seed,
@@ -224,11 +225,12 @@ def train_run(
     if not group.is_sharded:
         check(model)
     # Before the first update the model is the frozen backbone: adapters begin as zero.
-    frozen = orbit_log_masses(
+    frozen = log_masses(
         model,
         items,
-        interface=method.interface,
-        backend=config.update.backend,
+        method=method,
+        config=config.update,
+        seed=seed,
         batch_size=config.update.prompts_at_a_time or FROZEN_BATCH,
     )
     state = _new_state(config, model, seed=seed)
@@ -322,7 +324,7 @@ def require_trainable(reference: BackboneReference, config: RunConfig) -> Backbo
 def _train(
     config: RunConfig,
     method: Method,
-    items: Sequence[EncodedItem],
+    items: Items,
     frozen_log_mass: torch.Tensor,
     draws: Sequence[int],
     state: TrainerState,
@@ -374,8 +376,10 @@ def _log_line(metrics: Mapping[str, Json]) -> str:
     return json.dumps(metrics, sort_keys=True) + "\n"
 
 
-def _num_tokens(item: EncodedItem) -> int:
-    """Tokens of an item's prompt and nodes of its tree of prefixes."""
+def _num_tokens(item: EncodedItem | PosetItem) -> int:
+    """Tokens of an item's prompt and nodes of its tree of prefixes, if that is the same for every update."""
+    if isinstance(item, PosetItem):
+        return len(item.prompt.token_ids)
     num_operations = item.prompt.num_operations
     prefixes = sum(math.perm(num_operations, length) for length in range(1, num_operations))
     return len(item.prompt.token_ids) + prefixes

@@ -11,16 +11,20 @@ last).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from vcrt.errors import DivergedError
+from vcrt.errors import DivergedError, RunError
 from vcrt.hashing import Json
 from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.augmented_lagrangian import dual_step
+from vcrt.objective.sampled import SampledTerms, sampled_objective
 from vcrt.objective.total import (
     CONSTRAINT_NAMES,
     FrozenBatch,
@@ -28,16 +32,19 @@ from vcrt.objective.total import (
     ObjectiveTerms,
     objective,
 )
+from vcrt.orders import MAX_ENUMERATED
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.order_tree import order_tree
 from vcrt.policy.prompts import unwrapped
-from vcrt.policy.scoring import Backend, CausalModel, OrderScores, Prompt, score_orders
+from vcrt.policy.scoring import Backend, CausalModel, score_orders, score_prefixes
 from vcrt.policy.shared_dropout import SharedDropout, shared_dropouts, thinned
 from vcrt.randomness import derive_seed
-from vcrt.training.batch_scores import score_batch
+from vcrt.training.batch_scores import Scorer, event_log_probs, score_batch
 from vcrt.training.group import ALONE, Group, whole
 from vcrt.training.items import EncodedItem
 from vcrt.training.methods import Method
+from vcrt.training.poset_items import PosetItem
+from vcrt.training.sampled_update import EstimateConfig, draw_batch, freeze_sampled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +59,8 @@ class UpdateConfig:
     max_gradient_norm: float = 1.0
     #: How orders are scored, see :func:`vcrt.policy.scoring.score_orders`.
     backend: Backend = "auto"
+    #: How orbit masses are read where orders are too many to enumerate.
+    estimate: EstimateConfig = field(default_factory=EstimateConfig)
     #: At most this many prompts are scored at a time by a process, which bounds memory; None for all of its share.
     prompts_at_a_time: int | None = None
 
@@ -121,6 +130,16 @@ class UpdateMetrics:
         return asdict(self)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampledMetrics(UpdateMetrics):
+    """What an update did where orders are too many to score."""
+
+    #: Mean standard error of the log-mass of the certified orbit, in nats; 0 where it is exact.
+    orbit_log_mass_error: float
+    #: Share of the masked paths that are effective in the posterior weights of its gradient; 0 where it is exact.
+    effective_path_share: float
+
+
 def trainable_parameters(model: CausalModel) -> dict[str, torch.nn.Parameter]:
     """The parameters that training changes, by name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -149,7 +168,7 @@ def new_state(
 
 def update(
     state: TrainerState,
-    items: Sequence[EncodedItem],
+    items: Sequence[EncodedItem | PosetItem],
     frozen_log_mass: Tensor,
     *,
     method: Method,
@@ -182,7 +201,7 @@ def update(
 
 def _update(
     state: TrainerState,
-    items: Sequence[EncodedItem],
+    items: Sequence[EncodedItem | PosetItem],
     frozen_log_mass: Tensor,
     *,
     method: Method,
@@ -190,22 +209,16 @@ def _update(
     config: UpdateConfig,
     group: Group,
 ) -> UpdateMetrics:
-    prompts = [item.prompt for item in items]
-
-    def score(some: Sequence[Prompt]) -> OrderScores:
-        return score_orders(state.model, some, interface=method.interface, backend=config.backend)
-
-    scores = score_batch(prompts, score, group, part_size=config.prompts_at_a_time)
+    score, freeze = _parts(state, items, frozen_log_mass, method, config)
+    scores = score_batch(len(items), score, group, part_size=config.prompts_at_a_time)
     # The policy of the first epoch is the behaviour policy: it is scored once for both.
-    batch = _freeze(state.generator, items, scores.events.detach(), frozen_log_mass, method, config)
+    terms_of = freeze(*(leaf.detach() for leaf in scores.leaves))
     start_log_ratio = gradient_norm = 0.0
     for epoch in range(config.num_epochs):
         if epoch > 0:
-            scores = score_batch(prompts, score, group, part_size=config.prompts_at_a_time)
-        terms = objective(
-            scores.events,
-            scores.choices,
-            batch,
+            scores = score_batch(len(items), score, group, part_size=config.prompts_at_a_time)
+        terms = terms_of(
+            *scores.leaves,
             config=objective_config,
             duals=state.duals if method.constraints else None,
             policy_term=method.policy_term,
@@ -213,7 +226,7 @@ def _update(
         )
         parameters = _clear_gradients(state.optimizer)
         terms.loss.backward()  # type: ignore[no-untyped-call]
-        gap = scores.pull_back(prompts, score, group)
+        gap = scores.pull_back(score, group)
         group.add_gradients(parameters)
         gradient_norm = _step(state, terms.loss, parameters, config.max_gradient_norm)
         if epoch == 0:
@@ -222,7 +235,99 @@ def _update(
     if method.constraints:
         state.duals = next_duals(values, state.duals, objective_config)
     state.update_index += 1
-    return _metrics(state, terms, values, batch, gradient_norm, start_log_ratio)
+    return _metrics(state, terms, values, gradient_norm, start_log_ratio)
+
+
+#: Takes the leaves of a batch's scores and the objective's settings.
+_TermsOf: TypeAlias = Callable[..., ObjectiveTerms | SampledTerms]
+#: How a batch is scored, and what is fixed before the first step, given the behaviour policy's scores.
+_Parts: TypeAlias = tuple[Scorer, Callable[..., _TermsOf]]
+
+
+def _parts(
+    state: TrainerState,
+    items: Sequence[EncodedItem | PosetItem],
+    frozen_log_mass: Tensor,
+    method: Method,
+    config: UpdateConfig,
+) -> _Parts:
+    listed = [item for item in items if isinstance(item, EncodedItem)]
+    if len(listed) == len(items):
+        return _enumerated(state, listed, frozen_log_mass, method, config)
+    posets = [item for item in items if isinstance(item, PosetItem)]
+    return _sampled(state, posets, frozen_log_mass, method, config)
+
+
+def _enumerated(
+    state: TrainerState,
+    items: Sequence[EncodedItem],
+    frozen_log_mass: Tensor,
+    method: Method,
+    config: UpdateConfig,
+) -> _Parts:
+    """All orders of every prompt are scored."""
+    prompts = [item.prompt for item in items]
+
+    def score(numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
+        scores = score_orders(
+            state.model,
+            [prompts[number] for number in numbers],
+            interface=method.interface,
+            backend=config.backend,
+        )
+        return event_log_probs(scores), scores.choice_log_probs
+
+    def freeze(events: Tensor, _: Tensor) -> _TermsOf:
+        batch = _freeze(state.generator, items, events, frozen_log_mass, method, config)
+        return partial(objective, batch=batch)
+
+    return score, freeze
+
+
+def _sampled(
+    state: TrainerState,
+    items: Sequence[PosetItem],
+    frozen_log_mass: Tensor,
+    method: Method,
+    config: UpdateConfig,
+) -> _Parts:
+    """Some prefixes of every prompt's orders are scored, which are drawn first."""
+    if method.interface != "pointers":
+        raise RunError(
+            "the method cannot be trained on records of so many operations",
+            where=method.name,
+            found=f"{items[0].prompt.num_operations} operations and answers in tokens",
+            expected=f"at most {MAX_ENUMERATED} operations, or a method that answers through pointers",
+        )
+    drawn = draw_batch(
+        state.model,
+        items,
+        method=method,
+        num_samples=config.num_samples,
+        config=config.estimate,
+        backend=config.backend,
+        generator=state.generator,
+        prompts_at_a_time=config.prompts_at_a_time,
+    )
+    prompts = [item.prompt for item in items]
+    used = drawn.used.to(unwrapped(state.model).device)
+
+    def score(numbers: Sequence[int]) -> tuple[Tensor]:
+        scores = score_prefixes(
+            state.model,
+            [prompts[number] for number in numbers],
+            [drawn.trees[number] for number in numbers],
+            interface=method.interface,
+            backend=config.backend,
+        )
+        missing = used.shape[1] - scores.used.shape[1]
+        return (pad(scores.choice_log_probs, (0, 0, 0, missing)),)
+
+    def freeze(choices: Tensor) -> _TermsOf:
+        batch = freeze_sampled(drawn, items, choices, used, frozen_log_mass, method)
+        return partial(sampled_objective, batch=batch)
+
+    return score, freeze
 
 
 def sample_events(log_probs: Tensor, num_samples: int, generator: torch.Generator) -> Tensor:
@@ -323,13 +428,20 @@ def _step(
 
 def _metrics(
     state: TrainerState,
-    terms: ObjectiveTerms,
+    terms: ObjectiveTerms | SampledTerms,
     values: Mapping[str, float],
-    batch: FrozenBatch,
     gradient_norm: float,
     start_log_ratio: float,
 ) -> UpdateMetrics:
-    return UpdateMetrics(
+    kind: type[UpdateMetrics] = UpdateMetrics
+    more: dict[str, float] = {}
+    if isinstance(terms, SampledTerms):
+        kind = SampledMetrics
+        more = {
+            "orbit_log_mass_error": float(terms.orbit_log_mass_error),
+            "effective_path_share": float(terms.effective_path_share),
+        }
+    return kind(
         update=state.update_index,
         loss=terms.loss.item(),
         policy_loss=float(terms.policy_loss),
@@ -349,7 +461,8 @@ def _metrics(
         malformed_mass=float(terms.malformed_mass),
         clip_fraction=float(terms.clip_fraction),
         zero_advantage_share=float(terms.zero_advantage_share),
-        mean_reward=float(batch.rewards.mean()),
+        mean_reward=float(terms.mean_reward),
         gradient_norm=gradient_norm,
         start_log_ratio=start_log_ratio,
+        **more,
     )

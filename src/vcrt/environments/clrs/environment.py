@@ -15,6 +15,7 @@ from vcrt.environments.clrs.bellman_ford import BellmanFord
 from vcrt.environments.clrs.bubble_sort import BubbleSort
 from vcrt.environments.clrs.episodes import ENVIRONMENT, cross_check, sample_episode
 from vcrt.environments.clrs.heapsort import Heapsort
+from vcrt.environments.clrs.long_posets import LONG_SCHEMAS, algorithm_of, sample_long
 from vcrt.environments.clrs.matrix_chain import MatrixChainOrder
 from vcrt.environments.clrs.mst_kruskal import MstKruskal
 from vcrt.environments.clrs.posets import POSETS, sample_poset
@@ -41,18 +42,22 @@ ALGORITHMS: Mapping[str, AlgorithmSchema[Any]] = {
     algorithm.schema.name: algorithm
     for algorithm in (BellmanFord(), MatrixChainOrder(), MstKruskal(), Heapsort(), BubbleSort())
 }
+#: The schemas of long episodes, by name.
+LONG: Mapping[str, Schema] = {schema.name: schema for schema in LONG_SCHEMAS}
 
 
 class ClrsEnvironment(StepEnvironment[AlgorithmState]):
     """Episodes of ``num_operations`` steps (at least 2) of the algorithms in :data:`ALGORITHMS`.
 
-    Those of the schemas in ``vcrt.environments.clrs.posets.POSETS`` have four steps.
+    Those of the schemas in ``vcrt.environments.clrs.posets.POSETS`` have four steps, and those of the schemas in
+    ``vcrt.environments.clrs.long_posets.LONG_SCHEMAS`` numbers of their own.
     """
 
     name: ClassVar[str] = ENVIRONMENT
     schemas: ClassVar[tuple[Schema, ...]] = (
         *[algorithm.schema for algorithm in ALGORITHMS.values()],
         *[poset.schema for poset in POSETS.values()],
+        *LONG_SCHEMAS,
     )
 
     def __init__(self, num_operations: int = 4) -> None:
@@ -81,14 +86,17 @@ class ClrsEnvironment(StepEnvironment[AlgorithmState]):
 
     def sample(self, schema: str, seed: int) -> Episode:
         """An episode lifted from a sampled input's trace; deterministic in schema, seed and ``num_operations``."""
+        if schema in LONG:
+            return sample_long(LONG[schema], load_dm_clrs(), seed)
         if schema in POSETS:
             require_four(self.num_operations, f"{self.name}/{schema}")
             return sample_poset(POSETS[schema], load_dm_clrs(), seed)
-        return sample_episode(self._algorithm(schema), load_dm_clrs(), seed, self.num_operations)
+        algorithm = ALGORITHMS[self.schema(schema).name]
+        return sample_episode(algorithm, load_dm_clrs(), seed, self.num_operations)
 
     def initial_state(self, episode: Episode) -> AlgorithmState:
         """The state of ``episode.initial``; raises :class:`vcrt.errors.MalformedInputError`."""
-        state: AlgorithmState = self._algorithm(episode.schema).read_state(episode.initial)
+        state: AlgorithmState = self._algorithm(episode).read_state(episode.initial)
         return state
 
     def step(self, state: AlgorithmState, operation: Operation) -> Transition[AlgorithmState]:
@@ -116,15 +124,17 @@ class ClrsEnvironment(StepEnvironment[AlgorithmState]):
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
         """The episode and its transition against the trace of dm-clrs: see ``vcrt.environments.clrs.episodes``."""
-        return cross_check(self._algorithm(episode.schema), load_dm_clrs(), episode)
+        return cross_check(self._algorithm(episode), load_dm_clrs(), episode)
 
     def _read(self, episode: Episode) -> _Program:
         state = self.initial_state(episode)
         steps = tuple(state.read(operation.payload) for operation in episode.operations)
         return _Program(episode, state, steps)
 
-    def _algorithm(self, schema: str) -> AlgorithmSchema[Any]:
-        name = self.schema(schema).name
+    def _algorithm(self, episode: Episode) -> AlgorithmSchema[Any]:
+        name = self.schema(episode.schema).name
+        if name in LONG:
+            return algorithm_of(episode.initial)
         return POSETS[name].algorithm if name in POSETS else ALGORITHMS[name]
 
 

@@ -1,12 +1,13 @@
 """Trees of declarations: each text runs in the state that its parent left, so a prefix is run once.
 
+The states of one program are kept for its next request, so that longer sequences go on from where shorter ones ended.
 What Lean prints of a constant is asked for again only where the same text has declared another constant than before:
 Lean prints equal constants alike.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vcrt.environments.lean.elaborator import (
     Command,
@@ -44,33 +45,47 @@ class Node:
         """Whether Lean refuses what the guarded lines say."""
         return any(severity == "error" and line <= self.guarded for line, severity, _ in said)
 
+    def recheck(self, rechecker: Rechecker, state: State, said: list[Said]) -> None:
+        """Have the kernel check again what was declared; raises :class:`vcrt.environments.lean.recheck.Unsound`."""
+        for name in self.declared:
+            rechecker.check(state, name, said)
+
+
+@dataclass(slots=True)
+class _Reached:
+    """The state after a text, what Lean said to it, and what is known of the texts that followed it."""
+
+    state: State
+    said: list[Said]
+    longer: dict[str, _Reached] = field(default_factory=dict)
+
 
 #: What Lean said to a node, and the answers to those that follow it.
 Answer = tuple[list[Said], list["Answer"]]
 
 
 class Declarations:
-    """Runs nodes after ``start``, which fixes their syntax."""
+    """Runs nodes of one program after ``start``, which fixes their syntax."""
 
-    def __init__(self, elaborator: Elaborator, start: State, rechecker: Rechecker) -> None:
+    def __init__(self, elaborator: Elaborator, start: State) -> None:
         self.elaborator = elaborator
         self.start = start
-        self._rechecker = rechecker
+        self._before = _Reached(start, [])
         self._parsed: dict[str, list[Command]] = {}
         self._known: dict[str, tuple[Value, list[Said]]] = {}
 
-    def answer(self, state: State, node: Node) -> Answer:
+    def answer(self, root: Node, rechecker: Rechecker) -> Answer:
         """The answer to a node and to all that follows it, unless Lean refuses it."""
-        state, said = self.run(state, node)
-        if node.refused(said):
-            return said, []
-        self.recheck(state, node, said)
-        return said, [self.answer(state, each) for each in node.longer]
+        return self._answer(self._before, root, rechecker)
 
-    def recheck(self, state: State, node: Node, said: list[Said]) -> None:
-        """Have the kernel check again what a node declared; raises :class:`vcrt.environments.lean.recheck.Unsound`."""
-        for name in node.declared:
-            self._rechecker.check(state, name, said)
+    def _answer(self, before: _Reached, node: Node, rechecker: Rechecker) -> Answer:
+        reached = before.longer.get(node.text)
+        if reached is None:
+            reached = before.longer[node.text] = _Reached(*self.run(before.state, node))
+        if node.refused(reached.said):
+            return reached.said, []
+        node.recheck(rechecker, reached.state, reached.said)
+        return reached.said, [self._answer(reached, each, rechecker) for each in node.longer]
 
     def run(self, state: State, node: Node) -> tuple[State, list[Said]]:
         """The state after a node by itself, and what Lean said."""

@@ -23,6 +23,7 @@ from vcrt.environments.contract import (
 )
 from vcrt.environments.lean.inprocess import Elaborators, Rechecked, shared_elaborators
 from vcrt.environments.lean.judging import Job, Limits, judge
+from vcrt.environments.lean.long_posets import LONG_SCHEMAS, sample_long
 from vcrt.environments.lean.posets import POSET_SCHEMAS, sample_poset
 from vcrt.environments.lean.program import Program, read_program
 from vcrt.environments.lean.protection import protections
@@ -32,21 +33,22 @@ from vcrt.environments.lean.selftest import check_toolchain, runs_in_process
 from vcrt.environments.lean.sharing import judge_shared
 from vcrt.environments.lean.toolchain import Toolchain, find_toolchain
 from vcrt.environments.posets import require_four
+from vcrt.environments.second_opinions import replays_to_check, some_of
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import sha256_hex
-from vcrt.orders import all_orders
 
 
 class LeanEnvironment(BatchEnvironment):
     """Episodes of Lean steps, replayed in batches by ``lean`` processes.
 
-    ``limits`` bounds what a replay may use; ``num_operations`` is the length of the sampled episodes. With ``kernel``,
-    theorems and definitions are elaborated once an episode and then left to Lean's kernel, where that decides the same.
-    With ``recheck``, the kernel alone checks again what Lean accepts, which takes about a tenth of the time.
+    ``limits`` bounds what a replay may use; ``num_operations`` is the length of the sampled episodes, except for the
+    schemas of long ones. With ``kernel``, theorems and definitions are elaborated once an episode and then left to
+    Lean's kernel, where that decides the same. With ``recheck``, the kernel alone checks again what Lean accepts, which
+    takes about a tenth of the time.
     """
 
     name: ClassVar[str] = "lean"
-    schemas = (*SCHEMAS, *POSET_SCHEMAS)
+    schemas = (*SCHEMAS, *POSET_SCHEMAS, *LONG_SCHEMAS)
     preferred_batch: ClassVar[int] = 240
     #: Versions of this adapter and of its canonical states.
     adapter: ClassVar[str] = "1"
@@ -83,6 +85,8 @@ class LeanEnvironment(BatchEnvironment):
     def sample(self, schema: str, seed: int) -> Episode:
         """A candidate episode; raises :class:`vcrt.errors.UnknownNameError` for an unknown schema."""
         known = self.schema(schema)
+        if known in LONG_SCHEMAS:
+            return sample_long(known, seed)
         if known in POSET_SCHEMAS:
             require_four(self.num_operations, f"{self.name}/{schema}")
             return sample_poset(known.name, seed)
@@ -135,7 +139,7 @@ class LeanEnvironment(BatchEnvironment):
         )
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        """The ``lean`` command's opinion on every order, each replayed by itself; none if it is the verifier."""
+        """The ``lean`` command's opinion on its orders, each replayed by itself; none if it is the verifier."""
         (checks,) = self.cross_check_all([episode])
         return checks
 
@@ -146,25 +150,27 @@ class LeanEnvironment(BatchEnvironment):
     ) -> list[tuple[CrossCheck, ...]]:
         """The ``lean`` command's opinion on every order of each episode, from one process per batch.
 
-        Each order is replayed by itself; one that was refused at a step, up to that step.
+        Each order is replayed by itself; one that was refused at a step, up to that step. Of episodes of many steps it
+        is a sample (see :mod:`vcrt.environments.second_opinions`).
         """
         toolchain = self._toolchain()
         if self._elaborators(toolchain) is None:
             return [() for _ in episodes]
         if replays is None:
-            replays = [
-                self.replay([ReplayRequest(e, o) for o in all_orders(e.num_operations)])
-                for e in episodes
+            groups = [replays_to_check(self, episode) for episode in episodes]
+        else:
+            groups = [
+                some_of(episode, group) for episode, group in zip(episodes, replays, strict=True)
             ]
         jobs = self._jobs(
             [
                 ReplayRequest(episode, _decided(replay))
-                for episode, group in zip(episodes, replays, strict=True)
+                for episode, group in zip(episodes, groups, strict=True)
                 for replay in group
             ]
         )
         opinions = iter(self._replay_by_command(toolchain, jobs))
-        return [(_compared(group, islice(opinions, len(group))),) for group in replays]
+        return [(_compared(group, islice(opinions, len(group))),) for group in groups]
 
     def describe(self, operation: Operation) -> str:
         """The text that Lean gets for the step."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from vcrt.environments.lean.declarations import Answer, Declarations, Node
 from vcrt.environments.lean.elaborator import Said, State
+from vcrt.environments.lean.recheck import Rechecker
 from vcrt.environments.lean.values import Value
 
 
@@ -25,8 +26,11 @@ class _Undecided(Exception):
 class KernelDeclarations:
     """Runs a tree of theorems and definitions; ``mentions`` are the declared names that each text speaks of."""
 
-    def __init__(self, declarations: Declarations, mentions: Mapping[str, list[str]]) -> None:
+    def __init__(
+        self, declarations: Declarations, mentions: Mapping[str, list[str]], rechecker: Rechecker
+    ) -> None:
         self._declarations = declarations
+        self._rechecker = rechecker
         self._elaborator = declarations.elaborator
         self._mentions = {name: frozenset(names) for name, names in mentions.items()}
         self._nodes: dict[str, Node] = {}
@@ -67,7 +71,7 @@ class KernelDeclarations:
                     != self._mentions[name]
                 ):
                     raise _Undecided
-                self._declarations.recheck(after, node, said)
+                node.recheck(self._rechecker, after, said)
                 self._added[name] = declaration, said
                 state = after
                 del left[name]

@@ -8,6 +8,7 @@ relations come out is for certification to say. Names are drawn at random and te
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,7 +54,7 @@ def sample_poset(schema: str, seed: int) -> Episode:
     """A candidate episode of a schema of several anti-diamonds, in a random legal order."""
     rng = generator(seed, "lean", schema)
     shape = pick(rng, tuple(SHAPES))
-    initial, operations = _GENERATORS[schema](rng, SHAPES[shape])
+    initial, operations = _GENERATORS[schema](rng, SHAPES[shape], NUM_STEPS)
     order = linear_order(shape, lambda number: int(rng.integers(number)))
     return Episode(
         environment="lean",
@@ -66,15 +67,27 @@ def sample_poset(schema: str, seed: int) -> Episode:
     )
 
 
-def _have(rng: np.random.Generator, shape: Pairs) -> tuple[Json, list[Operation]]:
-    theorem, *names = fresh_names(rng, 1 + 2 * NUM_STEPS)
-    signatures, names = names[:NUM_STEPS], names[NUM_STEPS:]
+def have_steps(
+    rng: np.random.Generator, shape: Pairs, num_steps: int
+) -> tuple[Json, list[Operation]]:
+    """A proof and the facts that are stated in it, each with those before it in ``shape`` in its proof, or hidden."""
+    theorem, *names = fresh_names(rng, 1 + 2 * num_steps)
+    signatures, names = names[:num_steps], names[num_steps:]
     frame, facts = frame_of(rng)
+    steps = stated(rng, shape, names, facts)
+    return proof_with(rng, theorem, frame, facts), list(map(named, signatures, steps))
+
+
+def stated(
+    rng: np.random.Generator, shape: Pairs, names: Sequence[str], facts: Sequence[Fact]
+) -> list[str]:
+    """``have`` steps that cite those before them in ``shape``; some of them hide one instead, and have its name."""
+    names = list(names)
     conflicts = _conflicting(rng, shape, _may_hide)
     for shared, hiding in conflicts:
         names[hiding] = names[shared]
     made: list[Fact] = []
-    for step in range(NUM_STEPS):
+    for step in range(len(names)):
         hidden = [a for a, b in conflicts if b == step]
         cited = [
             Fact(type=made[a].type, proof=names[a])
@@ -85,8 +98,7 @@ def _have(rng: np.random.Generator, shape: Pairs) -> tuple[Json, list[Operation]
         while any(fact.type == made[a].type for a in hidden):
             fact = _following(rng, cited, facts)
         made.append(fact)
-    steps = [have_step(name, fact) for name, fact in zip(names, made, strict=True)]
-    return proof_with(rng, theorem, frame, facts), list(map(named, signatures, steps))
+    return [have_step(name, fact) for name, fact in zip(names, made, strict=True)]
 
 
 def _may_hide(shape: Pairs, hidden: int, hiding: int) -> bool:
@@ -97,23 +109,30 @@ def _may_hide(shape: Pairs, hidden: int, hiding: int) -> bool:
     return last and all((user, hiding) in closure for user in users)
 
 
-def _cite(rng: np.random.Generator, shape: Pairs) -> tuple[Json, list[Operation]]:
-    class_name, field, *names = fresh_names(rng, 2 + NUM_STEPS)
+def cite_steps(
+    rng: np.random.Generator, shape: Pairs, num_steps: int, num_classes: int = 1
+) -> tuple[Json, list[Operation]]:
+    """Declarations that cite those before them in ``shape``; some are instances and replace one instead.
+
+    Each class has room for two pairs of instances.
+    """
+    names = fresh_names(rng, 2 * num_classes + num_steps)
+    classes = list(zip(names[::2], names[1::2], strict=False))[:num_classes]
+    names = names[2 * num_classes :]
     frame, facts = frame_of(rng)
     conflicts = _conflicting(rng, shape, _may_replace)
-    values: dict[int, tuple[str, str]] = {}
-    for carrier, pair in zip(rng.permutation(_CARRIERS).tolist(), conflicts, strict=False):
-        values.update(zip(pair, _two_values(rng, carrier), strict=True))
+    room = [(*each, c) for each in classes for c in rng.permutation(_CARRIERS).tolist()]
+    values: dict[int, _Instance] = {}
+    for (class_name, field, carrier), pair in zip(room, conflicts, strict=False):
+        for step, value in zip(pair, _two_values(rng, carrier), strict=True):
+            values[step] = _Instance(class_name, field, carrier, value)
     texts: list[str] = []
     offers: list[Fact] = []
     for step, name in enumerate(names):
         cited = [offers[a] for a, b in sorted(shape) if b == step]
         if step in values:
-            carrier, value = values[step]
-            texts.append(f"noncomputable instance {name} : {class_name} {carrier} := ⟨{value}⟩")
-            offers.append(
-                Fact(type=f"Eq {name}.{field} {grouped(value)}", proof=f"Eq.refl {grouped(value)}")
-            )
+            texts.append(values[step].text(name))
+            offers.append(values[step].fact(name))
         elif not cited and rng.random() < _DEFINITION:
             made, about = definition(rng, name)
             while about.hypotheses:
@@ -125,13 +144,32 @@ def _cite(rng: np.random.Generator, shape: Pairs) -> tuple[Json, list[Operation]
             texts.append(f"{lemma.statement(name, ATOMS)} := {lemma.fact.proof}")
             binders = [*ATOMS, *(label for label, _ in frame)]
             offers.append(Fact(type=lemma.fact.type, proof=" ".join([name, *binders])))
-    carriers = sorted({carrier for carrier, _ in values.values()})
+    probes = sorted({f"{each.class_name} {each.carrier}" for each in values.values()})
+    used = {each.class_name for each in values.values()}
     initial: Json = {
         "form": "declarations",
-        "setup": [f"class {class_name} (α : Type) where {field} : α"] if carriers else [],
-        "probes": [f"{class_name} {carrier}" for carrier in carriers],
+        "setup": [f"class {c} (α : Type) where {field} : α" for c, field in classes if c in used],
+        "probes": probes,
     }
     return initial, list(map(named, names, texts))
+
+
+class _Instance(NamedTuple):
+    """An instance of a class with one field."""
+
+    class_name: str
+    field: str
+    carrier: str
+    value: str
+
+    def text(self, name: str) -> str:
+        head = f"noncomputable instance {name} : {self.class_name} {self.carrier}"
+        return f"{head} := ⟨{self.value}⟩"
+
+    def fact(self, name: str) -> Fact:
+        """What the instance called ``name`` has for its field."""
+        value = grouped(self.value)
+        return Fact(type=f"Eq {name}.{self.field} {value}", proof=f"Eq.refl {value}")
 
 
 def _may_replace(shape: Pairs, replaced: int, replacing: int) -> bool:
@@ -167,17 +205,19 @@ def _following(rng: np.random.Generator, cited: Sequence[Fact], facts: Sequence[
     return extended(rng, fact)
 
 
-def _two_values(rng: np.random.Generator, carrier: str) -> list[tuple[str, str]]:
+def _two_values(rng: np.random.Generator, carrier: str) -> list[str]:
     if carrier == "Bool":
         values = ["Bool.true", "Bool.false"]
     else:
         values = list(dict.fromkeys(numeral(rng) for _ in range(2)))
         while len(values) < 2:
             values = list(dict.fromkeys((*values, numeral(rng))))
-    return [(carrier, values[place]) for place in rng.permutation(2).tolist()]
+    return [values[place] for place in rng.permutation(2).tolist()]
 
 
-_GENERATORS: dict[str, Callable[[np.random.Generator, Pairs], tuple[Json, list[Operation]]]] = {
-    "cite_poset": _cite,
-    "have_poset": _have,
+_GENERATORS: dict[
+    str, Callable[[np.random.Generator, Pairs, int], tuple[Json, list[Operation]]]
+] = {
+    "cite_poset": cite_steps,
+    "have_poset": have_steps,
 }

@@ -195,14 +195,14 @@ def _tactic_siblings(rng: np.random.Generator, num_operations: int) -> _Draft:
     theorem, witness, proof, *rest = fresh_names(rng, num_operations + 1)
     frame, facts = frame_of(rng)
     carrier, (value, _) = two_values(rng)
-    equation, closed = _equation(rng, carrier, value, facts)
-    kind = f"Exists (fun n : {carrier} => {equation})"
+    body, closed = equation(rng, carrier, value, facts)
+    kind = f"Exists (fun n : {carrier} => {body})"
     goals = {tag: extended(rng, pick(rng, facts), facts) for tag in rest}
     parts = [(kind, f"Exists.intro ?{witness} ?{proof}")]
     parts += [(fact.type, f"?{tag}") for tag, fact in goals.items()]
     shuffled = [parts[int(place)] for place in rng.permutation(len(parts))]
     target, opening = (
-        _conjunction(texts, form)
+        conjunction(texts, form)
         for texts, form in (
             ([text for text, _ in shuffled], "And {} {}"),
             ([text for _, text in shuffled], "And.intro {} {}"),
@@ -272,7 +272,7 @@ def proof_with(
     }
 
 
-def _equation(
+def equation(
     rng: np.random.Generator, carrier: str, value: str, facts: Sequence[Fact]
 ) -> tuple[str, str]:
     """A proposition about ``n`` that only ``value`` fulfils, and a proof that finds the value by itself."""
@@ -290,7 +290,7 @@ def _equation(
     return pick(rng, shapes)
 
 
-def _conjunction(parts: Sequence[str], form: str) -> str:
+def conjunction(parts: Sequence[str], form: str) -> str:
     """``parts`` nested to the right in ``form``."""
     text = parts[-1]
     for part in reversed(parts[:-1]):

@@ -21,6 +21,7 @@ from vcrt.environments.lean.program import Declarations, Program, Tactics
 from vcrt.environments.lean.reading import Reached, read_end, read_start, read_step
 from vcrt.environments.lean.rendering import Part, Rendered, is_complete, part_text
 from vcrt.environments.lean.toolchain import Toolchain
+from vcrt.hashing import json_digest
 
 _WORD = re.compile(r"\w+")
 _Sequence = tuple[int, ...]
@@ -91,7 +92,11 @@ class Prefixes:
         self._sequences = list(dict.fromkeys(sequences))
         self._ends: dict[_Sequence, _Outcome] = {}
         self._root = _Prefix(self._rendered.start())
-        steps = {k: self._rendered.step(k) for sequence in sequences for k in sequence}
+        steps = [self._rendered.step(k) for k in range(len(program.steps))]
+        # All that a request holds but its tree: what is kept for the next one must not be of another program.
+        ends = [self._rendered.end(complete=complete) for complete in (True, False)]
+        parts = [part_text(part) for part in (self._root.part, *steps, *ends)]
+        self._mark = json_digest([parts, sorted(self._rendered.names.items()), recheck])
         for sequence in self._sequences:
             prefix = self._root
             for operation in sequence:
@@ -123,7 +128,8 @@ class Prefixes:
         read: Callable[[Any], bool],
         seconds: float,
     ) -> bool:
-        request = {**request, "recheck": self._recheck}
+        mark = json_digest([self._mark, sorted(request)])
+        request = {**request, "program": mark, "recheck": self._recheck}
         return elaborators.run(request, read, cost=self._root.count(), seconds=seconds)
 
     def replay(self, sequence: _Sequence) -> Replay:

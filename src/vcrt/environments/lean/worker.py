@@ -3,7 +3,8 @@
 Started by :mod:`vcrt.environments.lean.inprocess`; uses nothing but the standard library. It reads one JSON value a
 line and answers each with one line. The first is a prelude and a text of options; the answer is what Lean said. Each
 further one is ``{"declarations": tree}``, ``{"proof": {...}}``, or ``{"texts": [text, ...]}``, answered by what Lean
-said to each. What Lean said is a list of line, severity and text.
+said to each. What Lean said is a list of line, severity and text. Beside it stands ``"program"``, a mark that only
+requests about the same program have in common: what one of them has reached is kept for the next, and for that alone.
 
 A tree of declarations is ``[text, guarded, name, [tree, ...]]``, and its answer ``[said, [answer, ...]]``. Below a text
 with an error in its first ``guarded`` lines nothing is run. If there is a ``name``, the guarded lines after the first
@@ -24,20 +25,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from vcrt.environments.lean.branches import Proof, failed
 from vcrt.environments.lean.confinement import (
     bounds_from,
     confine,
     refuse_calls,
     refuse_threads,
 )
-from vcrt.environments.lean.declarations import Answer, Declarations, Node
+from vcrt.environments.lean.declarations import Declarations, Node
 from vcrt.environments.lean.elaborator import Elaborator, Said, State
 from vcrt.environments.lean.kernel import KernelDeclarations
-from vcrt.environments.lean.proofs import HOOK, HOOK_SYNTAX, Moment, Proofs, Stage, tactics
+from vcrt.environments.lean.proofs import HOOK_SYNTAX, Proofs
 from vcrt.environments.lean.recheck import Rechecker, Unsound
 from vcrt.environments.lean.values import Library, Parts
 
@@ -49,130 +51,64 @@ def serve(elaborator: Elaborator, requests: IO[str], answers: IO[str]) -> None:
     state, said = elaborator.run(elaborator.empty_state(), prelude + HOOK_SYNTAX + options)
     _send(answers, said)
     plain: set[Parts] = set()
+    kept = _Kept(proofs, state)
     for line in requests:
         request = json.loads(line)
         rechecker = Rechecker(elaborator, state, plain, asked=request["recheck"])
         answer, unsound = None, None
         try:
-            answer = _answer(proofs, state, rechecker, request)
+            answer = kept.answer(rechecker, request)
         except Unsound as problem:
             unsound = str(problem)
         counts = [rechecker.num_declarations, rechecker.num_kernel_checks]
         _send(answers, {"answer": answer, "unsound": unsound, "rechecked": counts})
 
 
-def _answer(proofs: Proofs, state: State, rechecker: Rechecker, request: dict[str, Any]) -> object:
-    elaborator = proofs.elaborator
-    if "proof" in request:
-        proof = _Proof(proofs, state, rechecker, request["proof"])
-        return proof.answer() if proof.readable else None
-    if "texts" in request:
-        return [_text(elaborator, state, rechecker, *each) for each in request["texts"]]
-    return _declarations(Declarations(elaborator, state, rechecker), request)
+class _Kept:
+    """Answers requests, and keeps what was reached in the last program: the next request is mostly about the same."""
+
+    def __init__(self, proofs: Proofs, state: State) -> None:
+        self._proofs = proofs
+        self._state = state
+        self._last: tuple[str, Declarations | Proof] | None = None
+
+    def answer(self, rechecker: Rechecker, request: dict[str, Any]) -> object:
+        """The answer to a request."""
+        elaborator = self._proofs.elaborator
+        if "proof" in request:
+            tree, texts = request["proof"].pop("tree"), request["proof"]
+            proof = self._of(request, lambda: Proof(self._proofs, self._state, texts))
+            assert isinstance(proof, Proof)
+            return proof.answer(tree, rechecker) if proof.readable else None
+        if "texts" in request:
+            each = request["texts"]
+            return [_text(elaborator, self._state, rechecker, *text) for text in each]
+        root = Node.read(request["declarations"])
+        declarations = self._of(request, lambda: Declarations(elaborator, self._state))
+        assert isinstance(declarations, Declarations)
+        if "kernel" in request:
+            return KernelDeclarations(declarations, request["kernel"], rechecker).answer(root)
+        return declarations.answer(root, rechecker)
+
+    def _of(
+        self, request: dict[str, Any], begin: Callable[[], Declarations | Proof]
+    ) -> Declarations | Proof:
+        """What is kept of a request's program, or a new beginning."""
+        mark = request["program"]
+        if self._last is None or self._last[0] != mark:
+            # The old states are given back before the new ones are made.
+            self._last = None
+            self._last = mark, begin()
+        return self._last[1]
 
 
 def _text(
     elaborator: Elaborator, state: State, rechecker: Rechecker, text: str, name: str
 ) -> list[Said]:
     after, said = elaborator.run(state, text)
-    if name and not _failed(said):
+    if name and not failed(said):
         rechecker.check(after, name, said)
     return said
-
-
-def _declarations(declarations: Declarations, request: dict[str, Any]) -> Answer | None:
-    root = Node.read(request["declarations"])
-    if "kernel" in request:
-        return KernelDeclarations(declarations, request["kernel"]).answer(root)
-    return declarations.answer(declarations.start, root)
-
-
-class _Proof:
-    """One proof: the tactics of its steps as branches from the hook."""
-
-    def __init__(
-        self, proofs: Proofs, state: State, rechecker: Rechecker, request: dict[str, Any]
-    ) -> None:
-        self._proofs = proofs
-        self._state = state
-        self._rechecker = rechecker
-        self._name = request["name"]
-        self._tree = request["tree"]
-        start, steps, closing = request["start"], request["steps"], request["closing"]
-        begun = f"{start}  {HOOK}\n"
-        parse = proofs.elaborator.parse
-        hooked, whole = parse(state, begun), parse(state, "".join([begun, *steps, closing]))
-        self._questions = parse(state, request["questions"])
-        listed = tactics(whole[0])
-        self.readable = (
-            (len(hooked), len(whole)) == (2, 2)
-            and not any(command.said for command in (*hooked, *whole))
-            and len(listed) == sum(text.count("\n") for text in (start, *steps, closing))
-        )
-        # Lean is to tell lines as they are in the whole text, of which the hooked one is the beginning.
-        self._theorem = replace(hooked[0], source=whole[0].source)
-        self._num_start_lines = start.count("\n")
-        self._num_end_lines = closing.count("\n")
-        after_hook = listed[self._num_start_lines :]
-        self._steps = [after_hook[2 * k : 2 * k + 2] for k in range(len(steps))]
-        self._closing = after_hook[-1] if closing else None
-        self._ends: list[tuple[list[Any], Moment]] = []
-
-    def answer(self) -> dict[str, Any]:
-        """The answer to the request."""
-        answers: list[Any] = []
-
-        def visit(stage: Stage) -> None:
-            answers.extend(self._branches(stage, self._tree))
-
-        said = self._proofs.explore(self._state, self._theorem, visit)
-        for answer, moment in self._ends:
-            answer[1] = self._end(moment)
-        return {"said": said, "tree": answers}
-
-    def _branches(self, stage: Stage, trees: list[Any]) -> list[Any]:
-        here = stage.moment()
-        answers = []
-        for step, ended, longer in trees:
-            stage.restore(here)
-            answers.append(self._branch(stage, step, ended, longer))
-        return answers
-
-    def _branch(self, stage: Stage, step: int, ended: bool, longer: list[Any]) -> list[Any]:
-        tactic, trace = self._steps[step]
-        line = self._num_start_lines + 2 + 2 * step
-        said = stage.run(tactic, line)
-        if not _failed(said):
-            said += stage.run_trace(trace, line + 1)
-        answer: list[Any] = [_moved(said, 1 - line), None, []]
-        if not _failed(said):
-            if ended:
-                self._ends.append((answer, stage.moment()))
-            answer[2] = self._branches(stage, longer)
-        return answer
-
-    def _end(self, moment: Moment) -> list[list[Said]]:
-        """What Lean says to the start and to the rest of a proof whose steps have led to ``moment``."""
-        # The goals at the start were printed before.
-        state, said = self._proofs.finish(self._state, self._theorem, moment, self._closing)
-        failed = _failed(said)
-        first = self._num_start_lines + 2 + 2 * len(self._steps)
-        start = [each for each in said if each[0] < first]
-        end = _moved([each for each in said if each[0] >= first], 1 - first)
-        for question in self._questions:
-            state, more = self._proofs.elaborator.run_command(state, question)
-            end += _moved(more, self._num_end_lines)
-        if not failed:
-            self._rechecker.check(state, self._name, end)
-        return [start, end]
-
-
-def _failed(said: list[Said]) -> bool:
-    return any(severity == "error" for _, severity, _ in said)
-
-
-def _moved(said: list[Said], lines: int) -> list[Said]:
-    return [(line + lines, severity, text) for line, severity, text in said]
 
 
 def _send(answers: IO[str], value: object) -> None:

@@ -56,12 +56,19 @@ class Words:
 
 
 def draw_words(
-    draws: Draws, *, assumption: Assumption, negation: bool, relations: bool, room: int
+    draws: Draws,
+    *,
+    assumption: Assumption,
+    negation: bool,
+    relations: bool,
+    room: int,
+    num_entities: tuple[int, int] = (4, 6),
+    num_verbs: tuple[int, int] = (3, 4),
 ) -> Words:
-    """A vocabulary, with ``room`` more attributes than usual."""
+    """A vocabulary, with ``room`` more attributes than usual; the others are the least and the most of each."""
     if relations:
         attributes = draws.some(ANIMAL_ATTRIBUTES, draws.between(3, 6) + room)
-        verbs = draws.some(VERBS, draws.between(3, 4))
+        verbs = draws.some(VERBS, draws.between(*num_verbs))
     else:
         attributes = draws.some(ATTRIBUTES, draws.between(7, 9) + room)
         verbs = []
@@ -69,7 +76,7 @@ def draw_words(
     return Words(
         assumption=assumption,
         negation=negation,
-        entities=tuple(draws.some(ANIMALS if relations else PEOPLE, draws.between(4, 6))),
+        entities=tuple(draws.some(ANIMALS if relations else PEOPLE, draws.between(*num_entities))),
         attributes=tuple(attributes),
         verbs=tuple(verbs),
         variable=draws.one(sorted(VARIABLES)),

@@ -73,7 +73,7 @@ def read_probed_records(dataset: Dataset) -> list[ProbedRecord]:
                     environment=environment,
                     schema=item.schema,
                     source=item.source,
-                    legal=item.supervised.legal,
+                    legal=item.listed.legal,
                 )
             )
     return probed

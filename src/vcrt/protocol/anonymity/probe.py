@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcrt.policy.backbone import Backbone, load_backbone
+from vcrt.policy.reference import EMBEDDED_LONG_NAME, EMBEDDED_NAME
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.anonymity.auc import Auc, cross_validated_auc
 from vcrt.protocol.anonymity.files import file_findings
@@ -29,6 +30,7 @@ from vcrt.protocol.anonymity.tasks import CONTROLS, TARGETS, Target, Task, make_
 from vcrt.protocol.anonymity.views import WORD_VIEWS, row_order_features, word_features
 from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset
+from vcrt.records.policy_view import POINTER_POOL
 
 #: The share of datasets in which, under chance, every interval holds 0.5.
 LEVEL = 0.95
@@ -56,10 +58,12 @@ def probe_dataset(
     num_permutations: int = NUM_PERMUTATIONS,
     progress: Progress = SILENT,
 ) -> AnonymityReport:
-    """Probe every policy record of a dataset, with the embedded backbone for hidden states."""
-    backbone = load_backbone("embedded")
+    """Probe every policy record of a dataset, with the embedded backbone that reads them for hidden states."""
+    records = read_probed_records(dataset)
+    is_long = any(one.record.pool > POINTER_POOL for one in records)
+    backbone = load_backbone(EMBEDDED_LONG_NAME if is_long else EMBEDDED_NAME)
     results, controls, unmeasured = probe_records(
-        read_probed_records(dataset),
+        records,
         backbone,
         seed=seed,
         num_permutations=num_permutations,

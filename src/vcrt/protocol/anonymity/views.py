@@ -129,7 +129,8 @@ def prompt_words(
     if question is None:
         return words
     asked = [POINTER_TOKENS[shown.pointers[slot]] for slot in question]
-    others = [token for token in POINTER_TOKENS if token not in asked]
+    pool = POINTER_TOKENS[: shown.pool]
+    others = [token for token in pool if token not in asked]
     names = {token: f"q{place}" for place, token in enumerate((*asked, *others))}
     return [names.get(word, word) for word in words]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from vcrt.certification.episodes import Preset
 from vcrt.documents import strict_json
 from vcrt.hashing import canonical_json, json_digest, sha256_hex
-from vcrt.records.certificate import FORMAT as CERTIFICATE_FORMAT
+from vcrt.records.certificate import format_of
 from vcrt.records.manifest import LEAVES
 from vcrt.records.sealing.merkle import leaf_hash, root_of
 
@@ -67,9 +67,11 @@ def leaf_of(
 def certificate_digest(audit_row: Mapping[str, str], preset: Preset) -> str:
     """The ``sha256`` of the certificate's document, by its row's columns, which hold canonical JSON already."""
     fields = {name: audit_row[name] for name in _DOCUMENT_COLUMNS}
-    fields["format"] = canonical_json(CERTIFICATE_FORMAT).decode()
+    fields["format"] = canonical_json(format_of(preset)).decode()
     fields["num_operations"] = canonical_json(preset.num_operations).decode()
     fields["orbit_size"] = canonical_json(preset.orbit_size).decode()
+    if preset.samples:
+        fields["sampled"] = "true"
     text = ",".join(f'"{name}":{value}' for name, value in sorted(fields.items()))
     return sha256_hex(f"{{{text}}}".encode("utf-8", "surrogatepass"))
 

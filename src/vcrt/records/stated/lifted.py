@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, FailFast
 
 from vcrt.certification.relations import OperationRelation, directed
 from vcrt.errors import MalformedInputError, UnknownNameError
-from vcrt.orders import transitive_closure
+from vcrt.partial_orders import PartialOrder
 from vcrt.records.policy_view import RELATION_TOKENS, RelationType
 from vcrt.records.stated.form import validated
 from vcrt.records.stated.record import MAX_NAME, StatedRecord, require_operations
@@ -94,7 +94,7 @@ def _from_theorem(theorem: _Theorem) -> StatedRecord:
             kept = cast(RelationType, pair.relation)
             relations.append(OperationRelation(first, second, kept))
     stated = StatedRecord(operations=tuple(names), relations=tuple(sorted(relations)))
-    closure = transitive_closure(directed(stated.relations))
+    closure = PartialOrder.of(len(names), directed(stated.relations)).pairs
     for pair in theorem.pairs:
         ends = (pair.first, pair.second)
         if pair.relation == "uncertified" and ends not in closure and ends[::-1] not in closure:

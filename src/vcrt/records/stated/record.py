@@ -7,17 +7,19 @@ from dataclasses import dataclass
 
 from vcrt.certification.relations import OperationRelation, directed
 from vcrt.errors import MalformedInputError
-from vcrt.orders import Order, linear_extensions, transitive_closure
+from vcrt.orders import Order, linear_extensions
+from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
 from vcrt.records.policy_view import (
-    POINTER_POOL,
+    LARGEST_POOL,
     RELATION_TOKENS,
     PointerRelation,
     PolicyRecord,
+    pointer_pool,
 )
 
-#: All orders of a record are scored: 720 of six operations, and seven times as many of one more.
-MAX_OPERATIONS = 6
+#: As many as there are pointers.
+MAX_OPERATIONS = LARGEST_POOL
 #: The longest name of an operation, in characters.
 MAX_NAME = 200
 
@@ -39,8 +41,7 @@ class StatedRecord:
         for relation in self.relations:
             self._require_relation(relation, pairs)
             pairs.add(frozenset((relation.first, relation.second)))
-        closure = transitive_closure(directed(self.relations))
-        cycle = [name for i, name in enumerate(self.operations) if (i, i) in closure]
+        cycle = [self.operations[place] for place in _on_cycles(self)]
         if cycle:
             raise MalformedInputError(
                 "the relations contain a cycle, so no order keeps them all",
@@ -68,12 +69,27 @@ class StatedRecord:
 
     @property
     def legal_orders(self) -> tuple[Order, ...]:
-        """The orders that keep every pair which precedes or conflicts: the linear extensions of those relations."""
+        """The orders that keep every pair which precedes or conflicts: the linear extensions of those relations.
+
+        For few operations: all of them are listed.
+        """
         return tuple(linear_extensions(len(self.operations), directed(self.relations)))
 
     def names(self, order: Iterable[int]) -> tuple[str, ...]:
         """The operations' names in this order."""
         return tuple(self.operations[place] for place in order)
+
+
+def _on_cycles(stated: StatedRecord) -> list[int]:
+    """The operations that the directed relations put before themselves."""
+    after = [0] * len(stated.operations)
+    for first, second in directed(stated.relations):
+        after[first] |= 1 << second
+    for middle, reached in enumerate(after):
+        for place, found in enumerate(after):
+            if found >> middle & 1:
+                after[place] |= reached
+    return [place for place, found in enumerate(after) if found >> place & 1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,10 +99,30 @@ class PointedRecord:
     record: PolicyRecord
     operations: tuple[int, ...]
 
+    @property
+    def order(self) -> PartialOrder:
+        """What the legal orders of slots extend."""
+        pairs = [(r.first, r.second) for r in self.record.relations if r.kind != "commutes"]
+        return PartialOrder.of(self.record.num_operations, pairs)
 
-def pointed(stated: StatedRecord, seed: int) -> PointedRecord:
-    """The record with pointers drawn for its operations; the draw depends on the seed alone."""
-    draw = generator(seed, "decide", "pointers").permutation(POINTER_POOL)
+
+def pointed(stated: StatedRecord, seed: int, num_pointers: int | None = None) -> PointedRecord:
+    """The record with pointers drawn for its operations, of the ``num_pointers`` that a policy knows if they are fewer.
+
+    The draw depends on the seed and the numbers of pointers and operations alone. Raises :class:`MalformedInputError`
+    if there are too few pointers.
+    """
+    pool = pointer_pool(len(stated.operations))
+    if num_pointers is not None and num_pointers < pool:
+        pool = num_pointers
+    if pool < len(stated.operations):
+        raise MalformedInputError(
+            "the policy's backbone knows fewer pointers than the record has operations",
+            found=f"{len(stated.operations)} operations",
+            expected=f"at most {pool}",
+            remedy="ask a policy on the backbone embedded-long, or on a language model",
+        )
+    draw = generator(seed, "decide", "pointers").permutation(pool)
     drawn = [int(pointer) for pointer in draw[: len(stated.operations)]]
     pointers = tuple(sorted(drawn))
     slots = [pointers.index(pointer) for pointer in drawn]
@@ -108,7 +144,7 @@ def require_operations(operations: Sequence[str]) -> None:
         raise MalformedInputError(
             "a number of operations that cannot be decided",
             found=f"{len(operations)} operations",
-            expected=f"2 to {MAX_OPERATIONS}: every order is scored, {MAX_OPERATIONS} operations have 720",
+            expected=f"2 to {MAX_OPERATIONS}",
             remedy="leave out operations that commute with all others, or decide in parts"
             if operations[2:]
             else None,

@@ -19,6 +19,7 @@ from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import Dataset, read_audit, require_agreement
 from vcrt.records.examination import description_of, factory_of
 from vcrt.records.manifest import AGREEMENT
+from vcrt.report.data_words import evidence_sentences
 from vcrt.report.explorer.choice import PER_SCHEMA, in_turn, named
 from vcrt.report.explorer.embedding import embedded
 from vcrt.report.explorer.episodes import episode_json, required_pairs, shown_text
@@ -110,7 +111,7 @@ def gather_explorer(
         describe={name: _descriptions(name, factories) for name in rows},
     )
     scored: list[RunMasses] = []
-    if experiment is not None and chosen and dataset.manifest.num_operations <= MAX_DRAWN:
+    if experiment is not None and chosen:
         slots = {
             environment: {
                 name: made[name].slots for row in some if (name := row["episode_id"]) in made
@@ -203,10 +204,11 @@ def _made(dataset: Dataset, row: Mapping[str, str], describe: Describe) -> _Made
 
 def _bytes_of_scores(experiment: Experiment | None, num_runs: int, num_operations: int) -> int:
     """What the probabilities of one episode take on the page, at most."""
-    if experiment is None or num_operations > MAX_DRAWN:
+    if experiment is None:
         return 0
     num_policies = num_runs * (1 + len(experiment.plan.shared_config.checkpoints))
-    return num_policies * (factorial(num_operations) * _A_PROBABILITY + 64)
+    num_orders = factorial(num_operations) if num_operations <= MAX_DRAWN else 0
+    return num_policies * (num_orders * _A_PROBABILITY + 4 * num_operations + 96)
 
 
 def _descriptions(
@@ -237,6 +239,7 @@ def _dataset_notes(dataset: Dataset, wanted: int, shown: int) -> list[str]:
         notes.append(
             f"There is no room for {counted(wanted - shown, 'more episode')} that were asked for: name fewer."
         )
+    notes += evidence_sentences(dataset.manifest.model_dump(mode="json")["counts"])
     if dataset.manifest.num_operations > MAX_DRAWN:
         notes.append(
             f"Orders of more than {MAX_DRAWN} steps are too many to be drawn; every pair's evidence is here."
@@ -252,13 +255,15 @@ def _run_notes(
 ) -> list[str]:
     if experiment is None:
         return []
-    if chosen and not scored:
-        return []
     if not scored:
         return ["No run of the experiment is finished, so no probability is shown."]
     seeds = sorted({one.run.seed for one in scored})
+    exact = "Probabilities are exact"
+    masses = [mass for one in scored for some in one.masses.values() for mass in some]
+    if any(mass.standard_error is not None for mass in masses):
+        exact = "Greedy answers are exact, probabilities of all legal orders are estimates with a standard error"
     notes = [
-        f"Probabilities are exact, of {counted(len(scored), 'run')} (seed {', '.join(map(str, seeds))}) of "
+        f"{exact}, of {counted(len(scored), 'run')} (seed {', '.join(map(str, seeds))}) of "
         f"{len(experiment.plan.runs)} that were planned."
     ]
     agreement = recorded_agreement(experiment, scored, names)

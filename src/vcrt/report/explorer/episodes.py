@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import combinations
+from math import factorial
 from typing import Any
 
 from vcrt.certification.certificates import Certificate, PathEvidence
@@ -39,8 +40,14 @@ def episode_json(
 ) -> dict[str, Json]:
     """The page's form of an episode; orders are there up to ``MAX_DRAWN`` steps."""
     episode, listed = certified.episode, _Listed()
+    num_contexts = {pair.pair: sum(pair.verdicts.values()) for pair in certified.pairs}
     pairs = [
-        _pair([c for c in certified.certificates if c.pair == pair], pair, listed)
+        _pair(
+            [c for c in certified.certificates if c.pair == pair],
+            pair,
+            listed,
+            num_contexts.get(pair),
+        )
         for pair in combinations(range(episode.num_operations), 2)
     ]
     is_drawn = episode.num_operations <= MAX_DRAWN
@@ -56,9 +63,10 @@ def episode_json(
         "initial": _values(episode.initial),
         "steps": [_step(operation, describe) for operation in episode.operations],
         "relations": [[r.first, r.second, r.kind] for r in certified.relations],
-        "numLegal": len(certified.orbit),
-        "numOrders": len(certified.replays),
-        "start": listed.hash(certified.replays[0].state_hashes[0]),
+        "numLegal": certified.num_legal,
+        "complete": certified.complete,
+        "numOrders": factorial(episode.num_operations),
+        "start": listed.hash(certified.initial_hash),
         "pairs": list(pairs),
         "orders": orders,
         "swaps": _certificate_of_swaps(certified) if is_drawn else [],
@@ -103,7 +111,13 @@ def _step(operation: Operation, describe: Callable[[Operation], str]) -> Json:
     return [shown_text(operation.signature), "" if same else shown_text(native)]
 
 
-def _pair(local: Sequence[Certificate], pair: tuple[int, int], listed: _Listed) -> dict[str, Json]:
+def _pair(
+    local: Sequence[Certificate],
+    pair: tuple[int, int],
+    listed: _Listed,
+    num_contexts: int | None = None,
+) -> dict[str, Json]:
+    """A pair; ``num_contexts`` is in how many contexts it was compared, if ``local`` are examples alone."""
     telling = [c for c in local if c.verdict != "vacuous"]
     return {
         "steps": list(pair),
@@ -120,7 +134,7 @@ def _pair(local: Sequence[Certificate], pair: tuple[int, int], listed: _Listed) 
             }
             for certificate in local[:MAX_CONTEXTS]
         ],
-        "numContexts": len(local),
+        "numContexts": len(local) if num_contexts is None else num_contexts,
     }
 
 

@@ -1,8 +1,9 @@
 """The exact probability of every order of an episode, before training and after each kept update of a run.
 
-An episode is scored as the evaluation scores it: same rendering, same interface, same weights. One that a run holds out
-is scored only after the experiment's one evaluation was opened and recorded, in the experiment's ledger and in the one
-beside the dataset.
+Where orders are too many to be drawn, the probability of the legal ones together, with a standard error if it is
+estimated. An episode is scored as the evaluation scores it: same rendering, same interface, same weights. One that a
+run holds out is scored only after the experiment's one evaluation was opened and recorded, in the experiment's ledger
+and in the one beside the dataset.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from vcrt.progress import SILENT, Progress
 from vcrt.protocol.decision import Policy, one_thread, policies_over_training
 from vcrt.protocol.evaluation import encoded
 from vcrt.protocol.experiment import Experiment, planned_dataset
+from vcrt.protocol.many_operations import read_many
 from vcrt.protocol.openings import is_evaluated
 from vcrt.protocol.plan import PlannedRun
 from vcrt.protocol.scores import read_scores, view_of
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.splits import set_aside
 from vcrt.records.dataset import Item, load_items, read_audit
-from vcrt.training.items import EncodedItem
+from vcrt.report.explorer.geometry import MAX_DRAWN
+from vcrt.training.encoding import AnyItem
 from vcrt.training.methods import Method
+from vcrt.training.poset_items import PosetItem
 
 #: What an episode is to a run: ``closed`` is one that is held out while no evaluation is recorded.
 Role: TypeAlias = Literal["held out", "closed", "trained on", "set aside"]
@@ -38,7 +42,10 @@ _BATCH = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mass:
-    """What a policy says to one episode. Columns are the orders of the episode's own operations."""
+    """What a policy says to one episode. Columns are the orders of the episode's own operations.
+
+    Beyond ``MAX_DRAWN`` steps there are no columns: ``probabilities`` is empty and ``greedy`` is ``None``.
+    """
 
     probabilities: tuple[float, ...]
     #: Z+: the probability of all legal orders together.
@@ -47,8 +54,12 @@ class Mass:
     malformed: float
     #: The column of the greedy order; None if that is no order.
     greedy: int | None
-    #: Whether the greedy order is legal.
+    #: The greedy order itself.
+    answer: Order | None
+    #: Whether the greedy order keeps the certified relations: is legal, unless the evidence is sampled.
     passes: bool
+    #: Standard error of ``legal``; None where it is exact.
+    standard_error: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,6 +176,13 @@ def _scored(
     policy: Policy, items: Sequence[Item], slots: Mapping[str, tuple[int, ...]], seed: int
 ) -> list[Mass]:
     ready = encoded(policy.backbone, items, policy.method, seed)
+    many = [item for item in ready if item.prompt.num_operations > MAX_DRAWN]
+    if many:
+        assert len(many) == len(ready)
+        return [
+            _of_many(policy, one, slots[item.episode_id], seed)
+            for item, one in zip(items, ready, strict=True)
+        ]
     interface, backend = policy.method.interface, policy.backend
     found = []
     for start in range(0, len(ready), _BATCH):
@@ -173,10 +191,15 @@ def _scored(
         scores = score_orders(policy.model, prompts, interface=interface, backend=backend)
         answers = greedy_orders(policy.model, prompts, interface=interface, backend=backend)
         log_probs = scores.order_log_probs.double().cpu()
-        legal = orbit_log_mass(log_probs, torch.stack([item.legal for item in batch])).exp()
+        members = [
+            [item.is_legal(order) for order in all_orders(len(prompt.pointer_ids))]
+            for item, prompt in zip(batch, prompts, strict=True)
+        ]
+        legal = orbit_log_mass(log_probs, torch.tensor(members)).exp()
         malformed = scores.malformed_log_prob
         lost = [0.0] * len(batch) if malformed is None else malformed.double().exp().tolist()
         for number, item in enumerate(items[start : start + _BATCH]):
+            answer = answers[number]
             found.append(
                 Mass(
                     probabilities=_by_operations(
@@ -184,11 +207,28 @@ def _scored(
                     ),
                     legal=float(legal[number]),
                     malformed=float(lost[number]),
-                    greedy=_column_by_operations(answers[number], slots[item.episode_id]),
-                    passes=_is_legal(answers[number], batch[number]),
+                    greedy=_column_by_operations(answer, slots[item.episode_id]),
+                    answer=_order_by_operations(answer, slots[item.episode_id]),
+                    passes=answer is not None and batch[number].is_legal(answer),
                 )
             )
     return found
+
+
+def _of_many(policy: Policy, item: AnyItem, slot_of: tuple[int, ...], seed: int) -> Mass:
+    """The mass and the greedy order of an episode whose orders are too many for columns."""
+    if not isinstance(item, PosetItem):
+        raise AssertionError("so many operations are encoded as a partial order")
+    found = read_many(policy.model, item.prompt, item.order, backend=policy.backend, seed=seed)
+    return Mass(
+        probabilities=(),
+        legal=found.orbit_mass,
+        malformed=0.0,
+        greedy=None,
+        answer=_order_by_operations(found.greedy, slot_of),
+        passes=item.is_legal(found.greedy),
+        standard_error=found.standard_error,
+    )
 
 
 def _by_operations(by_slots: Sequence[float], slot_of: tuple[int, ...]) -> tuple[float, ...]:
@@ -200,14 +240,13 @@ def _by_operations(by_slots: Sequence[float], slot_of: tuple[int, ...]) -> tuple
     )
 
 
+def _order_by_operations(order: Order | None, slot_of: tuple[int, ...]) -> Order | None:
+    return None if order is None else tuple(slot_of.index(slot) for slot in order)
+
+
 def _column_by_operations(order: Order | None, slot_of: tuple[int, ...]) -> int | None:
-    if order is None:
-        return None
-    return order_columns(len(slot_of))[tuple(slot_of.index(slot) for slot in order)]
-
-
-def _is_legal(order: Order | None, item: EncodedItem) -> bool:
-    return order is not None and bool(item.legal[order_columns(len(order))[order]])
+    named = _order_by_operations(order, slot_of)
+    return None if named is None else order_columns(len(slot_of))[named]
 
 
 def recorded_agreement(

@@ -30,6 +30,7 @@ SCRIPTS = (
     "steps.js",
     "relations.js",
     "solid.js",
+    "partial_order.js",
     "training.js",
     "main.js",
 )
@@ -55,6 +56,7 @@ def render_explorer(contents: ExplorerContents) -> str:
         report=contents.report,
         root_hash=contents.root_hash,
         has_runs=bool(contents.runs),
+        is_drawn=contents.num_operations <= MAX_DRAWN,
     )
 
 
@@ -120,6 +122,9 @@ def _mass(mass: Mass) -> dict[str, Json]:
         "z": round(MILLION * mass.legal),
         "lost": round(MILLION * mass.malformed),
         "greedy": mass.greedy,
+        "answer": None if mass.answer is None else order_text(mass.answer),
+        "passes": mass.passes,
+        "error": None if mass.standard_error is None else round(MILLION * mass.standard_error),
     }
 
 

@@ -18,10 +18,8 @@ function buildSolid() {
   byId("view").hidden = !isDrawn();
   byId("all-orders").hidden = !isDrawn();
   if (!isDrawn()) {
-    replace(byId("solid"), el("p", { class: "message" },
-      `${episode().numOrders.toLocaleString("en")} orders of ${DATA.n} steps are too many to be drawn one by one: `
-      + `${episode().numLegal.toLocaleString("en")} of them are legal. The relations and the evidence of every pair are on this page.`));
-    replace(byId("order")); replace(byId("legend")); byId("keys").textContent = "";
+    buildPartialOrder();
+    replace(byId("legend")); byId("keys").textContent = "";
     return;
   }
   const isWhole = (face) => face.every((v) => same(drawn().apart[v], drawn().apart[face[0]]));
@@ -135,6 +133,7 @@ function orderLabel(k) {
 }
 
 function fillLegend() {
+  if (!isDrawn()) return;
   const kinds = new Set(picture.edges.map((e) => e.node.getAttribute("class").replace("swap ", "")));
   const dot = (kind) => svg("svg", { class: "swatch", width: 20, height: 20, "aria-hidden": "true" },
     svg("g", { class: `vertex ${kind}`, transform: "translate(10,10)" }, svg("circle", { class: "disc", r: 7 })));
@@ -186,7 +185,7 @@ function pinOrder(k) {
 }
 
 function fillOrder() {
-  if (!isDrawn()) return;
+  if (!isDrawn()) return fillAnswer();
   const k = state.shownOrder ?? state.order, now = episode(), [legal, answers] = now.orders[k];
   const steps = DATA.orders[k].includes("-") ? DATA.orders[k].split("-") : [...DATA.orders[k]];
   const refusal = answers.find((a) => a < 0);

@@ -41,7 +41,8 @@ function fillSteps() {
   reachable(byId("steps"));
   replace(byId("facts"), ...described([["episode", now.id], ...now.facts]));
   replace(byId("initial"), ...described([["state", now.hashes[now.start]], ...now.initial]));
-  const legal = `${now.numLegal.toLocaleString("en")} of ${now.numOrders.toLocaleString("en")} orders are legal`;
+  const legal = now.numLegal === null ? `The legal orders of ${DATA.n} steps are too many to count`
+    : `${now.numLegal.toLocaleString("en")} of ${now.numOrders.toLocaleString("en")} orders ${now.complete ? "are legal" : "keep the certified relations"}`;
   replace(byId("lead"), el("strong", {}, `${legal}. `),
     ...[["precedes", "is refused"], ["conflicts", "ends in another state"]].flatMap(([kind, fate]) => {
       const pairs = now.relations.filter((relation) => relation[2] === kind);

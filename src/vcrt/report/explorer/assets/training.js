@@ -40,10 +40,10 @@ function fillMass() {
     return;
   }
   const first = masses()[0], update = updates()[state.stop];
-  const answer = now.greedy === null ? "no order at all" : spaced(DATA.orders[now.greedy]);
-  replace(byId("mass"), el("strong", {}, `Z+ ${percent(now.z)}`),
+  const answer = now.answer === null ? "no order at all" : spaced(now.answer);
+  replace(byId("mass"), el("strong", {}, `Z+ ${percent(now.z)}`), now.error !== null ? ` (standard error ${percent(now.error)})` : "",
     update === 0 ? " before training" : ` after ${update} updates, from ${percent(first.z)} before`,
-    `. Greedy answer ${answer}, ${now.greedy !== null && isLegal(now.greedy) ? "legal" : "not legal"}.`,
+    `. Greedy answer ${answer}, ${verdict(now.passes)}.`,
     now.lost ? ` ${percent(now.lost)} on answers that are no order.` : "");
 }
 

@@ -1,0 +1,233 @@
+"""What the replayed sequences of an episode say together: a lattice of contexts, and what follows from it.
+
+A *context* is a set of operations that has run and the canonical hash of the state that it led to: sequences that agree
+in both are merged, which is sound if equal hashes imply equal futures. Where two sequences of one context were
+continued alike, and answered differently, :attr:`Lattice.unequal` says so. Pure; sets of operations are bit masks. Not
+covered: how the sequences were chosen and replayed (see :mod:`vcrt.certification.lattice_replay`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import TypeAlias
+
+from vcrt.certification.certificates import Certificate, PathEvidence, Verdict
+from vcrt.certification.replay_tree import ReplayTree
+from vcrt.orders import Order
+from vcrt.partial_orders import PartialOrder
+
+#: Two accepted sequences of equal hash, and an operation that is answered differently after them.
+UnequalFutures: TypeAlias = tuple[Order, Order, int]
+#: What a pair shows in one context: a verdict, and the operation that stands first (see :attr:`Certificate.before`).
+Shown: TypeAlias = tuple[Verdict, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A context; ``sequence`` is the first of its sequences, by length and then lexicographically."""
+
+    sequence: Order
+    done: int
+    state_hash: str
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The contexts of an episode, the initial one first, and the transitions between them that were replayed.
+
+    ``transitions[context, operation]`` is the number of the context that it leads to, or the verifier's refusal.
+    """
+
+    num_operations: int
+    contexts: tuple[Context, ...]
+    transitions: Mapping[tuple[int, int], int | str]
+    unequal: UnequalFutures | None
+
+    @classmethod
+    def of(cls, tree: ReplayTree) -> Lattice:
+        """The lattice that these replays give."""
+        numbers: dict[tuple[int, str], int] = {}
+        contexts: list[Context] = []
+        context_of: dict[Order, int] = {}
+        transitions: dict[tuple[int, int], int | str] = {}
+        unequal: UnequalFutures | None = None
+        for sequence, reached in tree.answers.items():
+            answer: int | str
+            if reached.state_hash is not None:
+                done = sum(1 << operation for operation in sequence)
+                answer = numbers.setdefault((done, reached.state_hash), len(contexts))
+                if answer == len(contexts):
+                    contexts.append(Context(sequence, done, reached.state_hash))
+                context_of[sequence] = answer
+            else:
+                answer = reached.rejection or ""
+            if sequence:
+                before, operation = context_of[sequence[:-1]], sequence[-1]
+                known = transitions.setdefault((before, operation), answer)
+                # Only the verdict and the state count: a message may tell how the state came about.
+                alike = known == answer or (isinstance(known, str) and isinstance(answer, str))
+                if not alike and unequal is None:
+                    unequal = (contexts[before].sequence, sequence[:-1], operation)
+        made = cls(tree.num_operations, tuple(contexts), transitions, unequal)
+        return cls(made.num_operations, made.contexts, transitions, unequal or made._across_sets())
+
+    def _across_sets(self) -> UnequalFutures | None:
+        """Unequal futures of contexts with other operations done, as far as both may go on with the same one.
+
+        Only where both or neither end the sequence by it: what belongs to the end, such as the check of a finished
+        proof, belongs to the last state.
+        """
+        first: dict[tuple[str, int, bool], tuple[str | None, int]] = {}
+        for (number, operation), answer in sorted(self.transitions.items(), key=lambda i: i[0]):
+            context = self.contexts[number]
+            ends = len(context.sequence) + 1 == self.num_operations
+            reached = None if isinstance(answer, str) else self.contexts[answer].state_hash
+            known, twin = first.setdefault((context.state_hash, operation, ends), (reached, number))
+            if known != reached:
+                return self.contexts[twin].sequence, context.sequence, operation
+        return None
+
+    @property
+    def initial_hash(self) -> str:
+        """The hash of the initial state."""
+        return self.contexts[0].state_hash
+
+    @property
+    def everything(self) -> int:
+        """The set of all operations."""
+        return (1 << self.num_operations) - 1
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether every operation that remains in any context was replayed there."""
+        remaining = sum(self.num_operations - len(c.sequence) for c in self.contexts)
+        return len(self.transitions) == remaining
+
+    @cached_property
+    def terminal(self) -> int | None:
+        """The context in which the reference order ends; None if it is refused or was not replayed."""
+        return self.follow(tuple(range(self.num_operations)))
+
+    def follow(self, sequence: Order) -> int | None:
+        """The context that a sequence leads to; None if it is refused or not known."""
+        number = 0
+        for operation in sequence:
+            answer = self.transitions.get((number, operation))
+            if not isinstance(answer, int):
+                return None
+            number = answer
+        return number
+
+    @cached_property
+    def idle(self) -> tuple[Order, int] | None:
+        """A context and an operation that leaves its state as it is; None if there is none."""
+        for (number, operation), answer in self.transitions.items():
+            if not isinstance(answer, str):
+                context = self.contexts[number]
+                if self.contexts[answer].state_hash == context.state_hash:
+                    return context.sequence, operation
+        return None
+
+    def shown(self, context: int, pair: tuple[int, int]) -> Shown | None:
+        """What a pair shows in a context, as :class:`Certificate` has it; None if not both orders were replayed."""
+        one, other = pair
+        forward, reverse = self._ends(context, one, other), self._ends(context, other, one)
+        if forward is None or reverse is None:
+            return None
+        if isinstance(forward, str):
+            return ("vacuous", one) if isinstance(reverse, str) else ("precedes", other)
+        if isinstance(reverse, str):
+            return "precedes", one
+        return ("diamond" if forward == reverse else "conflicts"), one
+
+    def _ends(self, context: int, first: int, second: int) -> int | str | None:
+        answer = self.transitions.get((context, first))
+        return self.transitions.get((answer, second)) if isinstance(answer, int) else answer
+
+    def certificate(self, context: int, pair: tuple[int, int]) -> Certificate:
+        """The certificate of a pair in a context in which both orders were replayed."""
+        one, other = pair
+        return Certificate(
+            context=self.contexts[context].sequence,
+            context_hash=self.contexts[context].state_hash,
+            forward=self._path(context, one, other),
+            reverse=self._path(context, other, one),
+        )
+
+    def _path(self, context: int, first: int, second: int) -> PathEvidence:
+        hashes: list[str] = []
+        for operation in (first, second):
+            answer = self.transitions[context, operation]
+            if isinstance(answer, str):
+                return PathEvidence((first, second), tuple(hashes), answer)
+            context = answer
+            hashes.append(self.contexts[context].state_hash)
+        return PathEvidence((first, second), tuple(hashes), None)
+
+    @cached_property
+    def by_pair(self) -> Mapping[tuple[int, int], Mapping[int, Shown]]:
+        """For each pair, what it shows in each context (by number) in which both orders were replayed."""
+        found: dict[tuple[int, int], dict[int, Shown]] = {
+            pair: {} for pair in combinations(range(self.num_operations), 2)
+        }
+        for number, context in enumerate(self.contexts):
+            known = [
+                i
+                for i in range(self.num_operations)
+                if not context.done >> i & 1 and (number, i) in self.transitions
+            ]
+            for pair in combinations(known, 2):
+                shown = self.shown(number, pair)
+                if shown is not None:
+                    found[pair][number] = shown
+        return found
+
+    def certificates(self) -> tuple[Certificate, ...]:
+        """For each pair, one certificate of each thing that it shows, in the first context that shows it."""
+        found = []
+        for pair, contexts in self.by_pair.items():
+            first: dict[Shown, int] = {}
+            for number, shown in contexts.items():
+                first.setdefault(shown, number)
+            found += [self.certificate(number, pair) for number in first.values()]
+        return tuple(found)
+
+    def legal_contexts(self, order: PartialOrder) -> frozenset[int]:
+        """The contexts that sequences lead to which keep every pair of ``order``, by number."""
+        reached = {0}
+        # Contexts stand by length, so one pass suffices.
+        for (number, operation), answer in sorted(self.transitions.items(), key=lambda i: i[0]):
+            waits = order.predecessors[operation] & ~self.contexts[number].done
+            if number in reached and isinstance(answer, int) and not waits:
+                reached.add(answer)
+        return frozenset(reached)
+
+    def num_legal(self) -> int:
+        """How many orders lead from the initial context to the reference order's end."""
+        return self._ways_to_end[0]
+
+    def broken_pair(self, order: PartialOrder) -> tuple[Order, int] | None:
+        """A context, and an operation that goes on to the reference's end although ``order`` forbids it there."""
+        ways = self._ways_to_end
+        for (number, operation), answer in self.transitions.items():
+            waits = order.predecessors[operation] & ~self.contexts[number].done
+            if waits and isinstance(answer, int) and ways[answer]:
+                return self.contexts[number].sequence, operation
+        return None
+
+    @cached_property
+    def _ways_to_end(self) -> list[int]:
+        """For each context, how many continuations lead to the reference order's end."""
+        ways = [0] * len(self.contexts)
+        if self.terminal is not None:
+            ways[self.terminal] = 1
+        # From the last context to the first: every transition leads to a later one.
+        for (number, _), answer in sorted(
+            self.transitions.items(), key=lambda item: item[0], reverse=True
+        ):
+            if isinstance(answer, int):
+                ways[number] += ways[answer]
+        return ways

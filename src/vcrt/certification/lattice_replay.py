@@ -1,0 +1,328 @@
+"""Replaying an episode of many operations: every reachable context, or sampled contexts and one order of each class.
+
+Up to ``MAX_COMPLETE`` operations, every operation is run in every reachable context, after up to four of the sequences
+that lead there, and then some whole orders are walked at random: that all are answered alike is what merging contexts
+rests on. Beyond, and where it is asked for, contexts are sampled (:mod:`vcrt.certification.sampling`). Which sequences
+are replayed depends on the episode and the verifier's answers alone, so that a second replay in another succession
+gives the same tree. Not covered: what follows from the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TypeAlias
+
+from vcrt.certification.certificates import Reached, answers_by_sequence
+from vcrt.certification.lattice import Lattice
+from vcrt.certification.long_episodes import MAX_COMPLETE
+from vcrt.certification.replay import replay_all
+from vcrt.certification.replay_tree import MAX_SEQUENCES, EpisodeTree, ReplayTree
+from vcrt.certification.sampling import CONTEXTS_PER_PAIR, sampled_sequences
+from vcrt.environments.contract import (
+    Environment,
+    Episode,
+    Rejected,
+    ReplayRequest,
+    StepEnvironment,
+)
+from vcrt.errors import TooLargeError, VerifierFailure
+from vcrt.hashing import sha256_hex
+from vcrt.orders import Order
+from vcrt.partial_orders import MAX_OPERATIONS
+from vcrt.randomness import generator
+
+#: The most contexts of one episode that are replayed completely.
+MAX_CONTEXTS = 50_000
+#: Sequences of a level that are asked for at a time.
+AT_A_TIME = 1_000
+#: Whole orders that are walked at random through a complete lattice.
+WHOLE_ORDERS = 64
+#: Asks for sequences, batch after batch; what was answered so far is in the mapping that it was made with.
+Asking: TypeAlias = Iterator[list[Order]]
+
+
+@dataclass(slots=True)
+class _Work:
+    """One episode: what it asks for next, and what was answered so far."""
+
+    episode: Episode
+    complete: bool
+    answers: dict[Order, Reached] = field(default_factory=dict)
+    contradiction: str | None = None
+    wanted: list[Order] = field(default_factory=list)
+
+    def note(self, answers: Mapping[Order, Reached]) -> None:
+        for sequence, reached in answers.items():
+            known = self.answers.setdefault(sequence, reached)
+            if known != reached and self.contradiction is None:
+                self.contradiction = f"the sequence {list(sequence)} gave {known} in one replay, {reached} in another"
+        ways_out = [_SAMPLE] * self.complete + [_SHORTER]
+        _require_room(len(self.answers), MAX_SEQUENCES, "sequences", self.episode, ways_out)
+
+    def tree(self) -> ReplayTree:
+        return ReplayTree.of(self.episode.num_operations, self.answers, self.contradiction)
+
+
+def replay_lattices(
+    environment: Environment,
+    episodes: Sequence[Episode],
+    *,
+    backwards: bool = False,
+    sampled: bool = False,
+    contexts_per_pair: int = CONTEXTS_PER_PAIR,
+    max_contexts: int = MAX_CONTEXTS,
+) -> list[EpisodeTree]:
+    """Replay the episodes, all at once, batch by batch.
+
+    With ``sampled``, contexts are sampled for any number of operations. ``backwards`` asks for the same sequences in
+    another succession, each as a whole from its initial state. Raises :class:`TooLargeError` for an episode of more
+    than 64 operations or of more than ``max_contexts`` contexts, and what the environment raises.
+    """
+    works = []
+    for episode in episodes:
+        if episode.num_operations > MAX_OPERATIONS:
+            raise TooLargeError(
+                "an episode of too many operations",
+                where=episode.episode_id,
+                found=f"{episode.num_operations} operations",
+                expected=f"2 to {MAX_OPERATIONS}",
+                remedy="lift shorter windows",
+            )
+        works.append(_Work(episode, not sampled and episode.num_operations <= MAX_COMPLETE))
+    asking = [
+        (
+            work,
+            _all_contexts(work, max_contexts)
+            if work.complete
+            else _sampled_contexts(work, contexts_per_pair),
+        )
+        for work in works
+    ]
+    if isinstance(environment, StepEnvironment) and not backwards:
+        for work, more in asking:
+            _run_by_steps(environment, work, more)
+    else:
+        _run_by_batches(environment, asking, backwards=backwards)
+    _walk_whole_orders(environment, [w for w in works if w.complete], backwards=backwards)
+    return [EpisodeTree(work.episode, work.tree()) for work in works]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """The sequences after which a context goes on: the least, the greatest, and two that are drawn by a hash."""
+
+    least: Order
+    greatest: Order
+    drawn: tuple[bytes, Order]
+    other: tuple[bytes, Order]
+
+    @classmethod
+    def of(cls, sequence: Order, key: str) -> _Entries:
+        lot = (sha256(f"{key} {sequence}".encode()).digest(), sequence)
+        return cls(sequence, sequence, lot, lot)
+
+    def joined(self, more: _Entries) -> _Entries:
+        return _Entries(
+            min(self.least, more.least),
+            max(self.greatest, more.greatest),
+            min(self.drawn, more.drawn),
+            max(self.other, more.other),
+        )
+
+    @property
+    def sequences(self) -> tuple[Order, ...]:
+        return tuple(dict.fromkeys((self.least, self.greatest, self.drawn[1], self.other[1])))
+
+
+def _whole_orders(work: _Work) -> list[Order]:
+    """Orders that are walked at random through the lattice, to where nothing is accepted; none if it is flawed."""
+    lattice = Lattice.of(work.tree())
+    if work.contradiction is not None or lattice.unequal is not None:
+        return []
+    draw = generator(0, "whole orders", work.episode.content_hash())
+    found: dict[Order, None] = {}
+    for _ in range(WHOLE_ORDERS):
+        number, sequence = 0, list[int]()
+        while len(sequence) < lattice.num_operations:
+            accepted = {
+                operation: answer
+                for operation in range(lattice.num_operations)
+                if isinstance(answer := lattice.transitions.get((number, operation)), int)
+            }
+            if not accepted:
+                break
+            operation = list(accepted)[int(draw.integers(len(accepted)))]
+            number = accepted[operation]
+            sequence.append(operation)
+        found[tuple(sequence)] = None
+    return list(found)
+
+
+def _walk_whole_orders(
+    environment: Environment, works: Sequence[_Work], *, backwards: bool
+) -> None:
+    requests = [
+        (work, ReplayRequest(work.episode, sequence))
+        for work in works
+        for sequence in _whole_orders(work)
+    ]
+    if backwards:
+        requests.reverse()
+    answers = replay_all(environment, [request for _, request in requests])
+    for (work, _), answer in zip(requests, answers, strict=True):
+        work.note(answers_by_sequence([answer]))
+
+
+def _all_contexts(work: _Work, max_contexts: int) -> Asking:
+    """Every operation in every context, after the sequences of its :class:`_Entries`."""
+    num_operations, answers = work.episode.num_operations, work.answers
+    key = work.episode.content_hash()
+    yield [()]
+    num_contexts = 1
+    level = {(0, answers[()].state_hash): _Entries.of((), key)}
+    for _ in range(num_operations):
+        wanted = [
+            (*sequence, operation)
+            for (done, _), entries in level.items()
+            for sequence in entries.sequences
+            for operation in range(num_operations)
+            if not done >> operation & 1
+        ]
+        level = {}
+        # Part by part, so that what does not fit is known before all of it was replayed.
+        for start in range(0, len(wanted), AT_A_TIME):
+            part = wanted[start : start + AT_A_TIME]
+            yield part
+            for sequence in part:
+                reached = answers.get(sequence)
+                if reached is None or reached.state_hash is None:
+                    continue
+                context = sum(1 << operation for operation in sequence), reached.state_hash
+                entered = _Entries.of(sequence, key)
+                level[context] = level[context].joined(entered) if context in level else entered
+            _require_room(
+                num_contexts + len(level),
+                max_contexts,
+                "contexts",
+                work.episode,
+                (_SAMPLE, _SHORTER),
+            )
+        num_contexts += len(level)
+
+
+def _sampled_contexts(work: _Work, contexts_per_pair: int) -> Asking:
+    """Sampled contexts, and one order of each class.
+
+    Where there are too many classes, none is asked for, and the evidence says of itself that it certifies nothing.
+    """
+    draw = generator(0, "sampled contexts", work.episode.content_hash())
+    num_operations = work.episode.num_operations
+    with suppress(TooLargeError):
+        yield from sampled_sequences(work.answers, num_operations, draw, contexts_per_pair)
+
+
+def _run_by_steps(environment: StepEnvironment[object], work: _Work, asking: Asking) -> None:
+    """Step by step, each sequence from the state of its longest prefix that has run."""
+    states: dict[Order, object] = {}
+    for wanted in asking:
+        answers: dict[Order, Reached] = {}
+        if work.complete:
+            # Only the level before is gone on from, and there may be very many states.
+            length = len(wanted[0]) - 1 if wanted else 0
+            if any(len(sequence) < length for sequence in states):
+                states = {
+                    sequence: state for sequence, state in states.items() if len(sequence) >= length
+                }
+        for sequence in wanted:
+            first = (
+                next((k for k in range(len(sequence), -1, -1) if sequence[:k] in states), -1) + 1
+            )
+            for length in range(first, len(sequence) + 1):
+                prefix = sequence[:length]
+                # Whatever was accepted has its state, so this one was refused.
+                if prefix in answers or prefix in work.answers:
+                    break
+                answers[prefix] = _reached(environment, work.episode, prefix, states)
+                if answers[prefix].state_hash is None:
+                    break
+        work.note(answers)
+
+
+def _reached(
+    environment: StepEnvironment[object],
+    episode: Episode,
+    sequence: Order,
+    states: dict[Order, object],
+) -> Reached:
+    """The answer to a sequence's last step; the state that it leads to is put beside that of its prefix."""
+    if not sequence:
+        state = environment.initial_state(episode)
+    else:
+        answer = environment.step(states[sequence[:-1]], episode.operations[sequence[-1]])
+        if isinstance(answer, Rejected):
+            return Reached(None, _reason(environment, answer))
+        state = answer.state
+    states[sequence] = state
+    return Reached(sha256_hex(environment.canonical(state)), None)
+
+
+def _reason(environment: Environment, refusal: Rejected) -> str:
+    if not isinstance(refusal.reason, str) or not refusal.reason.strip():
+        raise VerifierFailure(
+            "a rejection without a reason",
+            where=f"environment {environment.name!r}",
+            found=repr(refusal)[:120],
+            expected="the verifier's own message",
+            remedy=f"`vcrt environments validate {environment.name}` says what is wrong",
+        )
+    return refusal.reason
+
+
+def _run_by_batches(
+    environment: Environment, asking: Sequence[tuple[_Work, Asking]], *, backwards: bool
+) -> None:
+    """Whole sequences, those that all episodes ask for at a time together."""
+    running = list(asking)
+    while running:
+        going_on = []
+        for work, more in running:
+            wanted = next(more, None)
+            if wanted is not None:
+                work.wanted = wanted
+                going_on.append((work, more))
+        running = going_on
+        requests = [
+            (work, ReplayRequest(work.episode, sequence))
+            for work, _ in running
+            for sequence in work.wanted
+        ]
+        places = range(len(requests))
+        succession = (
+            sorted(places, key=lambda place: (requests[place][1].sequence, place), reverse=True)
+            if backwards
+            else list(places)
+        )
+        answers = replay_all(environment, [requests[place][1] for place in succession])
+        by_place = dict(zip(succession, answers, strict=True))
+        for place, (work, _) in enumerate(requests):
+            work.note(answers_by_sequence([by_place[place]]))
+
+
+_SAMPLE = "sample the contexts (`vcrt certify --sampled`)"
+_SHORTER = "lift shorter windows"
+
+
+def _require_room(
+    found: int, most: int, what: str, episode: Episode, ways_out: Sequence[str]
+) -> None:
+    if found > most:
+        raise TooLargeError(
+            f"an episode has too many {what} to replay all of them",
+            where=episode.episode_id,
+            found=f"more than {most:,} {what} of {episode.num_operations} operations",
+            expected=f"at most {most:,}",
+            remedy=", or ".join(ways_out),
+        )

@@ -1,0 +1,291 @@
+"""What the replays of an episode of many operations certify, of which not all orders were replayed one by one.
+
+Relations come from the contexts of the lattice. If the lattice is complete, the legal orders are counted in it, all of
+them: they must be as many as the linear extensions of the certified order, and each must keep every pair. Otherwise one
+representative of every class of orders was replayed as a whole, and must fare as the relations say. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from vcrt.certification.certificates import Certificate, Verdict
+from vcrt.certification.lattice import Lattice
+from vcrt.certification.reduction import dependence, representatives
+from vcrt.certification.relations import (
+    ContextDependentError,
+    OperationRelation,
+    UncertifiedPairError,
+    directed,
+    relation_graph,
+)
+from vcrt.certification.replay_tree import ReplayTree
+from vcrt.errors import MalformedInputError, TooLargeError
+from vcrt.hashing import Json
+from vcrt.orders import Order
+from vcrt.partial_orders import (
+    MAX_COUNTED,
+    PartialOrder,
+    num_contexts_of_pairs,
+    num_linear_extensions,
+)
+
+#: The most operations of which every order is replayed by itself.
+MAX_EXHAUSTIVE = 5
+#: The most operations of which every reachable context is replayed; beyond, contexts are sampled.
+MAX_COMPLETE = 10
+
+FlawKind: TypeAlias = Literal[
+    "nondeterministic",
+    "no_effect",
+    "unequal_futures",
+    "context_dependent",
+    "outside_schema",
+    "too_large",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Why the replays of an episode certify nothing."""
+
+    kind: FlawKind
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairContexts:
+    """In how many contexts a pair was compared.
+
+    ``contexts`` counts those that legal orders reach, by the certified order; None if that is not counted, for more
+    than ``vcrt.partial_orders.MAX_COUNTED`` operations. ``replayed`` is how many of them were replayed, in both orders
+    of the pair, and ``beside`` how many that are reached by accepted orders that are not legal. ``verdicts`` counts
+    what was found in all that were replayed; ``examples`` has the first certificate of each thing that was.
+    """
+
+    pair: tuple[int, int]
+    replayed: int
+    contexts: int | None
+    beside: int
+    complete: bool
+    verdicts: Mapping[Verdict, int]
+    examples: tuple[Certificate, ...]
+
+    def to_json(self, context: Mapping[str, Json]) -> dict[str, Json]:
+        """The JSON form; ``context`` is added to each certificate."""
+        return {
+            "pair": list(self.pair),
+            "replayed": self.replayed,
+            "contexts": self.contexts,
+            "beside": self.beside,
+            "complete": self.complete,
+            "verdicts": {str(verdict): number for verdict, number in self.verdicts.items()},
+            "examples": [{**example.to_json(), **context} for example in self.examples],
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explained:
+    """What the replays certify.
+
+    ``complete`` only if every reachable context was replayed; else ``classes`` says how many classes of orders there
+    are, of each of which a representative was replayed as a whole.
+    """
+
+    relations: tuple[OperationRelation, ...]
+    order: PartialOrder
+    certificates: tuple[Certificate, ...]
+    pairs: tuple[PairContexts, ...]
+    complete: bool
+    classes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Representative:
+    """An order that stands for all equivalent ones, and how it must fare.
+
+    ``refused_at`` holds the places of the steps at one of which it must be refused: a step that comes before one that
+    precedes it, and those that then come too late; the order up to there stands for all that begin like it. None if it
+    must be accepted. ``legal`` says whether it keeps every relation, up to ``refused_at`` if that is not None.
+    """
+
+    sequence: Order
+    legal: bool
+    refused_at: range | None
+
+
+def explain(tree: ReplayTree, *, sampled: bool = False) -> Explained | Flaw:
+    """What the replays of an episode certify, or why nothing.
+
+    Evidence of ``sampled`` contexts is never complete; that of more than ``MAX_COMPLETE`` operations always is sampled.
+    """
+    if tree.contradiction is not None:
+        return Flaw("nondeterministic", tree.contradiction)
+    lattice = Lattice.of(tree)
+    if lattice.idle is not None:
+        context, step = lattice.idle
+        return Flaw("no_effect", f"step {step} after {list(context)}")
+    if lattice.unequal is not None:
+        one, other, step = lattice.unequal
+        return Flaw(
+            "unequal_futures",
+            f"{list(one)} and {list(other)} have one hash, but differ when followed by {[step]}",
+        )
+    certificates = lattice.certificates()
+    try:
+        relations = relation_graph(tree.num_operations, certificates, allow_implied=True)
+        order = PartialOrder.of(tree.num_operations, directed(relations))
+    except ContextDependentError as error:
+        return Flaw("context_dependent", str(error))
+    except UncertifiedPairError as error:
+        return Flaw("outside_schema", str(error))
+    except MalformedInputError as error:
+        return Flaw("outside_schema", f"{error.what}: {error.found}")
+    if lattice.terminal is None:
+        return Flaw("outside_schema", "the reference order itself is refused")
+    if tuple(range(tree.num_operations)) not in tree.answers:
+        return Flaw("outside_schema", "the reference order was not replayed as a whole")
+    if not order.allows(range(tree.num_operations)):
+        return Flaw("outside_schema", "the reference order breaks a certified relation")
+    complete = not sampled and tree.num_operations <= MAX_COMPLETE and lattice.complete
+    try:
+        classes = [] if complete else expected_representatives(relations, order)
+    except TooLargeError as error:
+        return Flaw("too_large", f"{error.what}: {error.found}")
+    illegal = (
+        _miscounted(lattice, order)
+        if complete
+        else _two_states(lattice, order) or contradicted(tree, classes)
+    )
+    if illegal is not None:
+        return Flaw("outside_schema", illegal)
+    return Explained(
+        relations=relations,
+        order=order,
+        certificates=certificates,
+        pairs=_pair_contexts(lattice, order, certificates, complete),
+        complete=complete,
+        classes=None if complete else len(classes),
+    )
+
+
+def expected_representatives(
+    relations: Sequence[OperationRelation], order: PartialOrder
+) -> list[Representative]:
+    """One order of each class, and how it must fare if the relations explain everything.
+
+    Steps that no context has shown to commute are dependent. Raises :class:`vcrt.errors.TooLargeError` for too many.
+    """
+    num_operations = order.num_operations
+    commuting = {(r.first, r.second) for r in relations if r.kind == "commutes"}
+    dependent = [
+        (a, b)
+        for a in range(num_operations)
+        for b in range(a + 1, num_operations)
+        if (a, b) not in commuting
+    ]
+    needs = PartialOrder.of(
+        num_operations, [(r.first, r.second) for r in relations if r.kind == "precedes"]
+    ).predecessors
+
+    def refuses(done: int, operation: int) -> bool:
+        return bool(needs[operation] & ~done)
+
+    found = []
+    for sequence in representatives(dependence(num_operations, dependent), refuses):
+        *begun, last = sequence
+        done = sum(1 << operation for operation in begun)
+        if not refuses(done, last):
+            found.append(Representative(sequence, order.allows(sequence), None))
+            continue
+        # Either the step is refused, or what precedes it is, because it comes too late.
+        late = [i for i in range(num_operations) if needs[last] & ~done & 1 << i]
+        rest = [i for i in range(num_operations) if i not in sequence and i not in late]
+        refused_at = range(len(begun), len(begun) + 1 + len(late))
+        whole = (*sequence, *late, *rest)
+        found.append(Representative(whole, order.allows(begun), refused_at))
+    return found
+
+
+def contradicted(tree: ReplayTree, classes: Sequence[Representative]) -> str | None:
+    """How a representative fares otherwise than the relations say, in words; None if all fare so."""
+    terminal = tree.answers[tuple(range(tree.num_operations))].state_hash
+    for expected in classes:
+        sequence = expected.sequence
+        try:
+            replay = tree.replay(sequence)
+        except KeyError:
+            return (
+                f"the order {list(sequence)}, which stands for a class of its own, was not replayed"
+            )
+        refused, places = not replay.accepted, expected.refused_at
+        last = len(replay.sequence) - 1
+        if refused and expected.legal and (places is None or last not in places):
+            return (
+                f"step {replay.sequence[-1]} is refused after {list(replay.sequence[:-1])}, "
+                "which the relations allow"
+            )
+        if not refused and places is not None:
+            return f"the steps {list(sequence)} are accepted, which the relations do not allow"
+        same_end = not refused and replay.terminal_hash == terminal
+        if not refused and same_end != expected.legal:
+            end = "in the reference order's state" if same_end else "in another state"
+            keeps = "keeps" if expected.legal else "does not keep"
+            return f"the order {list(sequence)} ends {end}, although it {keeps} the relations"
+    return None
+
+
+def _two_states(lattice: Lattice, order: PartialOrder) -> str | None:
+    """Two sequences of the same steps that keep every relation and end in different states, in words; None if none."""
+    first: dict[int, int] = {}
+    for number in sorted(lattice.legal_contexts(order)):
+        twin = first.setdefault(lattice.contexts[number].done, number)
+        if twin != number:
+            one, other = (list(lattice.contexts[each].sequence) for each in (twin, number))
+            return f"{one} and {other} end in two states, although both keep the relations"
+    return None
+
+
+def _miscounted(lattice: Lattice, order: PartialOrder) -> str | None:
+    """Why the legal orders of a complete lattice are not the linear extensions of ``order``; None if they are."""
+    broken = lattice.broken_pair(order)
+    if broken is not None:
+        context, step = broken
+        return (
+            f"step {step} after {list(context)} leads to the reference order's state, although "
+            "a certified relation puts another step first"
+        )
+    legal, extensions = lattice.num_legal(), num_linear_extensions(order)
+    if legal != extensions:
+        return f"{legal} legal orders, but {extensions} linear extensions of the directed relations"
+    return None
+
+
+def _pair_contexts(
+    lattice: Lattice, order: PartialOrder, certificates: Sequence[Certificate], complete: bool
+) -> tuple[PairContexts, ...]:
+    counted = num_contexts_of_pairs(order) if order.num_operations <= MAX_COUNTED else None
+    legal = lattice.legal_contexts(order)
+    examples: dict[tuple[int, int], list[Certificate]] = {pair: [] for pair in lattice.by_pair}
+    for certificate in certificates:
+        examples[certificate.pair].append(certificate)
+    found = []
+    for pair, contexts in lattice.by_pair.items():
+        verdicts: dict[Verdict, int] = {}
+        for verdict, _ in contexts.values():
+            verdicts[verdict] = verdicts.get(verdict, 0) + 1
+        replayed = len(legal.intersection(contexts))
+        found.append(
+            PairContexts(
+                pair=pair,
+                replayed=replayed,
+                contexts=None if counted is None else int(counted[pair]),
+                beside=len(contexts) - replayed,
+                complete=complete,
+                verdicts=dict(sorted(verdicts.items())),
+                examples=tuple(examples[pair]),
+            )
+        )
+    return tuple(found)

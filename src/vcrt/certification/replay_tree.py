@@ -1,0 +1,220 @@
+"""The sequences of one episode that its verifier replayed, prefixes shared, and their JSON form.
+
+It is the evidence of an episode of which not all orders were replayed: a lattice of contexts, certificates and
+relations are derived from it and nothing else. Not covered: which sequences are replayed (see
+:mod:`vcrt.certification.lattice_replay`) and what follows from the answers (see :mod:`vcrt.certification.lattice`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from vcrt.certification.certificates import Reached
+from vcrt.environments.contract import Episode, Rejected, Replay
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json, canonical_json
+from vcrt.orders import Order
+from vcrt.partial_orders import MAX_OPERATIONS
+
+#: The most sequences that one episode's evidence may have.
+MAX_SEQUENCES = 1_000_000
+
+_HASH = re.compile("[0-9a-f]{64}")
+_FORM = (
+    '{"hashes": [SHA-256], "refusals": [text], "nodes": [[parent, operation, answer]]}, each hash and text once and in '
+    "order of appearance, nodes by length and then operations"
+)
+
+
+@dataclass(frozen=True)
+class ReplayTree:
+    """What the verifier answered to each sequence; every sequence's prefixes are in it, and were accepted.
+
+    ``answers`` stands by length, then lexicographically; the empty sequence's answer is the initial state.
+    ``contradiction`` says in words where two replays disagreed about a prefix, and is None for evidence that certifies
+    anything.
+    """
+
+    num_operations: int
+    answers: Mapping[Order, Reached]
+    contradiction: str | None = None
+
+    @classmethod
+    def of(
+        cls, num_operations: int, answers: Mapping[Order, Reached], contradiction: str | None = None
+    ) -> ReplayTree:
+        """The tree of these answers, in whatever succession they come."""
+        ordered = sorted(answers.items(), key=lambda item: (len(item[0]), item[0]))
+        return cls(num_operations, dict(ordered), contradiction)
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @property
+    def initial_hash(self) -> str:
+        """The hash of the initial state."""
+        state_hash = self.answers[()].state_hash
+        assert state_hash is not None
+        return state_hash
+
+    @cached_property
+    def num_refused(self) -> int:
+        """How many sequences were refused at their last operation."""
+        return sum(reached.rejection is not None for reached in self.answers.values())
+
+    def replay(self, sequence: Order) -> Replay:
+        """The replay of a sequence, or of any that begins with a refused one; raises ``KeyError`` for others."""
+        hashes: list[str] = []
+        for length in range(len(sequence) + 1):
+            reached = self.answers[sequence[:length]]
+            if reached.state_hash is None:
+                assert reached.rejection is not None
+                if reached.end_hash is not None:
+                    hashes.append(reached.end_hash)
+                return Replay(sequence[:length], tuple(hashes), Rejected(reached.rejection))
+            hashes.append(reached.state_hash)
+        return Replay(sequence, tuple(hashes))
+
+    def whole(self) -> list[Replay]:
+        """The replays that need no more: those of complete orders and those that were refused, in the tree's order."""
+        return [
+            self.replay(sequence)
+            for sequence, reached in self.answers.items()
+            if reached.rejection is not None or len(sequence) == self.num_operations
+        ]
+
+    def to_json(self) -> dict[str, Json]:
+        """The JSON form; :func:`tree_from_json` reads it.
+
+        A node is a sequence: the number of its prefix's node (0 is the empty sequence, which has no node of its own
+        in the list), its last operation and the answer to that: the place of a state hash, or, below zero, ``-1 -
+        place`` of the message that refused it. A fourth number is the place of the hash of a state that was refused as
+        a whole.
+        """
+        hashes: dict[str, int] = {}
+        refusals: dict[str, int] = {}
+        numbers: dict[Order, int] = {}
+        nodes: list[Json] = []
+        for number, (sequence, reached) in enumerate(self.answers.items()):
+            numbers[sequence] = number
+            if reached.state_hash is not None:
+                answer = hashes.setdefault(reached.state_hash, len(hashes))
+            else:
+                assert reached.rejection is not None
+                answer = -1 - refusals.setdefault(reached.rejection, len(refusals))
+            node: list[Json] = [numbers.get(sequence[:-1], 0), *sequence[-1:], answer]
+            if reached.end_hash is not None:
+                node.append(hashes.setdefault(reached.end_hash, len(hashes)))
+            if sequence:
+                nodes.append(node)
+        value: dict[str, Json] = {
+            "num_operations": self.num_operations,
+            "hashes": list(hashes),
+            "refusals": list(refusals),
+            "nodes": nodes,
+        }
+        if self.contradiction is not None:
+            value["contradiction"] = self.contradiction
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeTree:
+    """An episode and the sequences of it that were replayed."""
+
+    episode: Episode
+    tree: ReplayTree
+
+
+def require_own_tree(evidence: EpisodeTree) -> EpisodeTree:
+    """Give back what is read; raises :class:`MalformedInputError` for a tree of another number of operations."""
+    found, expected = evidence.tree.num_operations, evidence.episode.num_operations
+    if found != expected:
+        raise MalformedInputError(
+            "a tree of replays of another episode",
+            where=evidence.episode.episode_id[:200],
+            found=f"{found} operations",
+            expected=str(expected),
+        )
+    return evidence
+
+
+def tree_from_json(value: Any) -> ReplayTree:
+    """Read a tree from anywhere; raises :class:`MalformedInputError` for anything that ``to_json`` does not write."""
+    try:
+        known = {"num_operations", "hashes", "refusals", "nodes", "contradiction"}
+        if not isinstance(value, dict) or not set(value) <= known:
+            raise ValueError(f"{type(value).__name__} with other fields")
+        num_operations = _number(value["num_operations"], "num_operations", 1, MAX_OPERATIONS)
+        hashes = _texts(value["hashes"], "hashes")
+        refusals = _texts(value["refusals"], "refusals")
+        if not hashes or not all(map(_HASH.fullmatch, hashes)):
+            raise ValueError("hashes that are not SHA-256 in lower-case hexadecimal")
+        answers = _answers(num_operations, value["nodes"], hashes, refusals)
+        contradiction = value.get("contradiction")
+        if not isinstance(contradiction, str | None):
+            raise ValueError("a contradiction that is no text")
+        tree = ReplayTree(num_operations, answers, contradiction)
+        # Numbering and succession follow from the content: whatever has others was not written by vcrt.
+        if canonical_json(tree.to_json()) != canonical_json(value):
+            raise ValueError(
+                "hashes, texts or nodes in another succession, or some that nothing names"
+            )
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedInputError(
+            "not a tree of replays",
+            found=f"{type(error).__name__}: {str(error)[:300]}",
+            expected=_FORM,
+        ) from error
+    return tree
+
+
+def _answers(
+    num_operations: int, nodes: Any, hashes: list[str], refusals: list[str]
+) -> dict[Order, Reached]:
+    if not isinstance(nodes, list) or len(nodes) >= MAX_SEQUENCES:
+        raise ValueError(f"nodes: a list of fewer than {MAX_SEQUENCES:,} nodes is expected")
+    answers: dict[Order, Reached] = {(): Reached(hashes[0], None)}
+    sequences: list[Order | None] = [()]
+    before: tuple[int, Order] = (0, ())
+    for number, node in enumerate(nodes, start=1):
+        where = f"nodes[{number - 1}]"
+        if not isinstance(node, list) or not 3 <= len(node) <= 4:
+            raise ValueError(f"{where}: a parent, an operation and an answer are expected")
+        prefix = sequences[_number(node[0], f"{where}, parent", 0, number - 1)]
+        operation = _number(node[1], f"{where}, operation", 0, num_operations - 1)
+        answer = _number(node[2], f"{where}, answer", -len(refusals), len(hashes) - 1)
+        if prefix is None or operation in prefix:
+            raise ValueError(f"{where}: operation {operation} cannot follow there")
+        sequence = (*prefix, operation)
+        place = (len(sequence), sequence)
+        if place <= before:
+            raise ValueError(f"{where}: not in its place")
+        before = place
+        sequences.append(sequence if answer >= 0 else None)
+        if answer >= 0 and len(node) == 3:
+            answers[sequence] = Reached(hashes[answer], None)
+        elif answer < 0:
+            ends = [hashes[_number(end, f"{where}, end", 0, len(hashes) - 1)] for end in node[3:]]
+            answers[sequence] = Reached(None, refusals[-1 - answer], *ends)
+        else:
+            raise ValueError(f"{where}: accepted, and refused as a whole")
+    return answers
+
+
+def _texts(value: Any, where: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
+        raise ValueError(f"{where}: a list of texts is expected")
+    if len(set(value)) != len(value):
+        raise ValueError(f"{where}: one of them stands there twice")
+    return value
+
+
+def _number(value: Any, where: str, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{where}: {value!r:.40} is not a whole number from {least} to {most}")
+    return value

@@ -1,0 +1,69 @@
+"""Which orders of an episode a second opinion is asked about: all of a few steps, a sample of many.
+
+The sample has the reference order and its reversal, and orders that are one move of one step away from a legal one,
+where the legal ones wander off from the reference order. So most are legal, and the refusals are near to what is legal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest
+from vcrt.orders import Order, all_orders
+from vcrt.randomness import generator
+
+#: All orders are looked at up to this number of steps: 120 orders.
+MAX_STEPS = 5
+#: How many legal orders wander, and how many moves each of them tries.
+_WANDERERS, _MOVES = 4, 4
+
+
+def replays_to_check(environment: Environment, episode: Episode) -> list[Replay]:
+    """The replays, by ``environment``, of all orders in lexicographic order, or of a sample, the reference first.
+
+    The sample is a function of the episode and of what the environment answers. Raises what ``replay`` raises.
+    """
+    if episode.num_operations <= MAX_STEPS:
+        orders = all_orders(episode.num_operations)
+        return environment.replay([ReplayRequest(episode, order) for order in orders])
+    rng = _generator(episode)
+    reference = tuple(range(episode.num_operations))
+    first, last = environment.replay(
+        [ReplayRequest(episode, order) for order in (reference, reference[::-1])]
+    )
+    found = {first.sequence: first, last.sequence: last}
+    legal = [first] * _WANDERERS
+    for _ in range(_MOVES):
+        moved = [_with_one_moved(replay.sequence, rng) for replay in legal]
+        answers = environment.replay([ReplayRequest(episode, order) for order in moved])
+        found |= {answer.sequence: answer for answer in answers}
+        legal = [
+            answer if answer.accepted and answer.terminal_hash == first.terminal_hash else before
+            for answer, before in zip(answers, legal, strict=True)
+        ]
+    return list(found.values())
+
+
+def some_of(episode: Episode, replays: Sequence[Replay]) -> list[Replay]:
+    """Replays that are at hand: all of them, or the first (the reference order) and a sample of the others."""
+    if episode.num_operations <= MAX_STEPS:
+        return list(replays)
+    first, *others = replays
+    number = min(len(others), 1 + _WANDERERS * _MOVES)
+    places = sorted(_generator(episode).permutation(len(others))[:number].tolist())
+    return [first, *(others[place] for place in places)]
+
+
+def _with_one_moved(order: Order, rng: np.random.Generator) -> Order:
+    rest = list(order)
+    step = rest.pop(int(rng.integers(len(rest))))
+    rest.insert(int(rng.integers(len(order))), step)
+    return tuple(rest)
+
+
+def _generator(episode: Episode) -> np.random.Generator:
+    return generator(
+        episode.provenance.seed, episode.environment, episode.schema, "second opinions"
+    )

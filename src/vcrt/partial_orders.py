@@ -1,0 +1,243 @@
+"""Strict partial orders of up to 64 operations: legal moves, legal prefixes, and numbers of linear extensions.
+
+A set of operations is a bit mask. Nothing here enumerates orders one by one unless it says so; counts are exact and by
+dynamic programming over down-sets (sets that hold every predecessor of their members). Pure NumPy. Not covered: what
+the operations are, and how their relations were certified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcrt.errors import MalformedInputError, TooLargeError
+from vcrt.orders import Order
+
+#: The most operations that an episode may have: down-sets are bits of one 64-bit word.
+MAX_OPERATIONS = 64
+#: The most operations whose linear extensions are counted: 20! is the largest factorial below 2^63.
+MAX_COUNTED = 20
+
+
+@dataclass(frozen=True)
+class PartialOrder:
+    """Which operations must stand before which, transitively closed.
+
+    ``predecessors[i]`` has bit ``j`` set if ``j`` must stand before ``i``. Made by :meth:`of`.
+    """
+
+    predecessors: tuple[int, ...]
+
+    @classmethod
+    def of(cls, num_operations: int, pairs: Iterable[tuple[int, int]]) -> PartialOrder:
+        """The closure of ``pairs`` (before, after), which need not be closed.
+
+        Raises :class:`MalformedInputError` naming a cycle or a foreign operation, and :class:`TooLargeError` for more
+        than ``MAX_OPERATIONS`` operations.
+
+        >>> PartialOrder.of(3, [(0, 1), (1, 2)]).pairs
+        ((0, 1), (0, 2), (1, 2))
+        """
+        if not 1 <= num_operations <= MAX_OPERATIONS:
+            raise TooLargeError(
+                "no partial order of that many operations",
+                found=f"{num_operations} operations",
+                expected=f"1 to {MAX_OPERATIONS}",
+                remedy="split the episode into shorter windows",
+            )
+        pairs = list(pairs)
+        before = [0] * num_operations
+        for first, second in pairs:
+            if not (0 <= first < num_operations and 0 <= second < num_operations):
+                raise MalformedInputError(
+                    "a relation names an operation that does not exist",
+                    found=f"({first}, {second})",
+                    expected=f"operations 0 to {num_operations - 1}",
+                )
+            before[second] |= 1 << first
+        # Warshall: whatever stands before an operation's predecessor stands before it.
+        for middle in range(num_operations):
+            for operation in range(num_operations):
+                if before[operation] >> middle & 1:
+                    before[operation] |= before[middle]
+        if any(before[operation] >> operation & 1 for operation in range(num_operations)):
+            raise MalformedInputError(
+                "the relations contain a cycle, so no order keeps them all",
+                found=" before ".join(map(str, _cycle(num_operations, pairs))),
+                expected="relations without a cycle",
+                remedy="leave one of these relations out",
+            )
+        return cls(tuple(before))
+
+    @property
+    def num_operations(self) -> int:
+        """``n``."""
+        return len(self.predecessors)
+
+    @property
+    def everything(self) -> int:
+        """The set of all operations."""
+        return (1 << self.num_operations) - 1
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """All pairs (before, after), implied ones included, sorted."""
+        numbers = range(self.num_operations)
+        return tuple((a, b) for a in numbers for b in numbers if self.predecessors[b] >> a & 1)
+
+    def moves(self, done: int) -> list[int]:
+        """The operations that may come next when those of ``done`` have run, ascending."""
+        return [
+            operation
+            for operation, before in enumerate(self.predecessors)
+            if not done >> operation & 1 and not before & ~done
+        ]
+
+    def legal_moves(self, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """``[..., n] -> [..., n]``: the operations that may come next after each set of ``used`` ones."""
+        waits = np.zeros((self.num_operations, self.num_operations), np.bool_)
+        for first, second in self.pairs:
+            waits[second, first] = True
+        blocked = (waits & ~used[..., None, :]).any(-1)
+        return np.asarray(~used & ~blocked)
+
+    def allows(self, order: Sequence[int]) -> bool:
+        """Whether ``order``, whole or a prefix of one, keeps every pair."""
+        done = 0
+        for operation in order:
+            if self.predecessors[operation] & ~done:
+                return False
+            done |= 1 << operation
+        return True
+
+
+def num_linear_extensions(order: PartialOrder) -> int:
+    """How many orders keep every pair: exact, up to ``MAX_COUNTED`` operations; raises :class:`TooLargeError` beyond.
+
+    The work is the number of down-sets times ``n``, at most ``n 2^n`` without any pair.
+
+    >>> num_linear_extensions(PartialOrder.of(16, [(0, 1)]))
+    10461394944000
+    """
+    if order.num_operations > MAX_COUNTED:
+        raise TooLargeError(
+            "too many operations to count their linear extensions",
+            found=f"{order.num_operations} operations",
+            expected=f"at most {MAX_COUNTED}",
+            remedy="estimate the share of legal orders from draws of a uniform policy instead",
+        )
+    *_, (_, counts) = _levels(order)
+    return int(counts[0])
+
+
+def num_down_sets(order: PartialOrder) -> int:
+    """How many down-sets there are, the empty and the whole one included; limits as :func:`num_linear_extensions`."""
+    if order.num_operations > MAX_COUNTED:
+        raise TooLargeError(
+            "too many operations to count their down-sets",
+            found=f"{order.num_operations} operations",
+            expected=f"at most {MAX_COUNTED}",
+        )
+    return 1 + sum(len(sets) for sets, _ in _levels(order))
+
+
+def num_contexts_of_pairs(order: PartialOrder) -> NDArray[np.int64]:
+    """``[n, n]``: how many down-sets hold neither of two operations; limits as :func:`num_linear_extensions`.
+
+    They are the contexts in which a pair can be compared. On the diagonal: those without that operation.
+
+    >>> num_contexts_of_pairs(PartialOrder.of(3, [(0, 1)]))[0, 2]
+    1
+    """
+    num_operations = order.num_operations
+    if num_operations > MAX_COUNTED:
+        raise TooLargeError(
+            "too many operations to count the contexts of a pair",
+            found=f"{num_operations} operations",
+            expected=f"at most {MAX_COUNTED}",
+        )
+    # The empty set first; float64 counts exactly up to 2^53.
+    counts = np.ones((num_operations, num_operations))
+    bits = np.uint64(1) << np.arange(num_operations, dtype=np.uint64)
+    for sets, _ in _levels(order):
+        missing = ((sets[:, None] & bits) == 0).astype(np.float64)
+        counts += missing.T @ missing
+    return counts.astype(np.int64)
+
+
+def _levels(order: PartialOrder) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.int64]]]:
+    """For each size from 1 to n, the down-sets of that size and how many legal prefixes end in each."""
+    sets, counts = np.zeros(1, np.uint64), np.ones(1, np.int64)
+    for _ in range(order.num_operations):
+        grown, ways = [], []
+        for operation, before in enumerate(order.predecessors):
+            bit, needed = np.uint64(1 << operation), np.uint64(before)
+            may = ((sets & bit) == 0) & ((sets & needed) == needed)
+            grown.append(sets[may] | bit)
+            ways.append(counts[may])
+        sets, places = np.unique(np.concatenate(grown), return_inverse=True)
+        counts = np.zeros(len(sets), np.int64)
+        np.add.at(counts, places, np.concatenate(ways))
+        yield sets, counts
+
+
+@lru_cache(maxsize=4096)
+def num_legal_prefixes(order: PartialOrder, depth: int, limit: int) -> int | None:
+    """How many legal prefixes have at most ``depth`` operations, the empty one included; None if more than ``limit``.
+
+    It stops at ``limit``, so it is quick for any number of operations.
+    """
+    level, total = {0: 1}, 1
+    for _ in range(depth):
+        following: dict[int, int] = {}
+        for done, ways in level.items():
+            for operation in order.moves(done):
+                grown = done | 1 << operation
+                following[grown] = following.get(grown, 0) + ways
+        total += sum(following.values())
+        if total > limit:
+            return None
+        level = following
+    return total
+
+
+def legal_prefixes(order: PartialOrder, depth: int) -> list[Order]:
+    """All legal prefixes of at most ``depth`` operations, by length and then lexicographically.
+
+    Ask :func:`num_legal_prefixes` first whether there is room for them.
+    """
+    found: list[Order] = [()]
+    level: list[tuple[Order, int]] = [((), 0)]
+    for _ in range(depth):
+        level = [
+            ((*prefix, operation), done | 1 << operation)
+            for prefix, done in level
+            for operation in order.moves(done)
+        ]
+        found += [prefix for prefix, _ in level]
+    return found
+
+
+def _cycle(num_operations: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """Operations of one cycle, the first repeated at its end."""
+    after: dict[int, list[int]] = {operation: [] for operation in range(num_operations)}
+    for first, second in pairs:
+        after[first].append(second)
+    finished: set[int] = set()
+    for start in range(num_operations):
+        path, choices = [start], [iter(after[start])]
+        while path:
+            step = next(choices[-1], None)
+            if step is None:
+                finished.add(path.pop())
+                choices.pop()
+            elif step in path:
+                return [*path[path.index(step) :], step]
+            elif step not in finished:
+                path.append(step)
+                choices.append(iter(after[step]))
+    return []

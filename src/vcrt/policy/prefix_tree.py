@@ -1,0 +1,109 @@
+"""A prefix tree of orders: which prefixes are scored, which tokens see which, and where an order makes its choices.
+
+One forward pass over the prompt followed by the tree's nodes scores every prefix exactly, because each node sees the
+prompt and its own ancestors only. Pure NumPy. :mod:`vcrt.policy.order_tree` has the tree of all orders.
+
+Legend: ``n`` operations, ``R`` rows (prefixes, the root first), ``N = R - 1`` nodes (the rows without the root).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcrt.orders import Order
+
+IndexArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PrefixTree:
+    """Prefixes of orders of ``num_operations`` slots, each with all of its own prefixes.
+
+    Rows are in breadth-first order: row 0 is the empty prefix (the prompt's end), then prefixes by length and
+    lexicographically. At each row one slot is chosen. Arrays are read-only.
+    """
+
+    num_operations: int
+    #: The length of the longest prefix.
+    depth: int
+    #: The prefix of each row.
+    prefixes: tuple[Order, ...]
+    #: The row of each prefix.
+    row_of: Mapping[Order, int]
+    #: ``[R]``: the slot that a row's prefix ends with; -1 for the root.
+    last_slot: IndexArray
+    #: ``[R]``: the row of the prefix without its last slot; -1 for the root.
+    parent: IndexArray
+    #: ``[R]``: the length of each prefix.
+    depths: IndexArray
+    #: ``[N, N]``: whether node i sees node j: row j + 1 is an ancestor of row i + 1, or that row itself.
+    ancestors: BoolArray
+    #: ``[R, n]``: whether a slot stands in a row's prefix.
+    used: BoolArray
+
+    @property
+    def num_rows(self) -> int:
+        """``R``: the number of prefixes, the root included."""
+        return len(self.prefixes)
+
+    @property
+    def num_choices(self) -> int:
+        """How many choices an order consists of."""
+        return self.depth + 1
+
+    def path(self, order: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The rows at which an order makes its choices as far as the tree goes, and the slots that it chooses there.
+
+        Raises ``KeyError`` if a prefix of the order is not in the tree.
+        """
+        steps = range(min(self.num_choices, len(order)))
+        return [self.row_of[tuple(order[:step])] for step in steps], [order[step] for step in steps]
+
+
+def prefix_tree(num_operations: int, prefixes: Iterable[Order]) -> PrefixTree:
+    """The smallest tree that holds these prefixes."""
+    return PrefixTree(**tree_arrays(num_operations, prefixes))
+
+
+def tree_arrays(num_operations: int, prefixes: Iterable[Order]) -> dict[str, Any]:
+    """The fields of a :class:`PrefixTree`."""
+    closed = {prefix[:length] for prefix in prefixes for length in range(len(prefix) + 1)} | {()}
+    rows = tuple(sorted(closed, key=lambda prefix: (len(prefix), prefix)))
+    row_of = {prefix: row for row, prefix in enumerate(rows)}
+    parent = np.array([row_of[prefix[:-1]] if prefix else -1 for prefix in rows], np.int64)
+    used = np.zeros((len(rows), num_operations), np.bool_)
+    for row, prefix in enumerate(rows):
+        used[row, list(prefix)] = True
+    return {
+        "num_operations": num_operations,
+        "depth": len(rows[-1]),
+        "prefixes": rows,
+        "row_of": MappingProxyType(row_of),
+        "last_slot": frozen(np.array([p[-1] if p else -1 for p in rows], np.int64)),
+        "parent": frozen(parent),
+        "depths": frozen(np.array([len(prefix) for prefix in rows], np.int64)),
+        "ancestors": frozen(_ancestors(parent)),
+        "used": frozen(used),
+    }
+
+
+def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
+    """The array, made read-only."""
+    array.setflags(write=False)
+    return array
+
+
+def _ancestors(parent: IndexArray) -> BoolArray:
+    # Breadth-first order puts a parent's finished line before its children's.
+    sees = np.eye(len(parent), dtype=np.bool_)
+    for row in range(1, len(parent)):
+        sees[row] |= sees[parent[row]]
+    return sees[1:, 1:].copy()

@@ -1,0 +1,113 @@
+"""What a policy says of one record of more operations than whose orders can be listed, through pointers.
+
+Its greedy order is exact, and so is that order's probability. The mass on the legal orders is exact where all legal
+prefixes fit (:mod:`vcrt.training.poset_trees`), and otherwise an unbiased estimate with a standard error. Not covered:
+answers as tokens of the whole vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import fsum
+
+import torch
+
+from vcrt.orders import Order
+from vcrt.partial_orders import PartialOrder
+from vcrt.policy.backends import Backend
+from vcrt.policy.prefix_tree import prefix_tree
+from vcrt.policy.scoring import CausalModel, Prompt, greedy_orders, score_prefixes
+from vcrt.policy.self_check import prefix_check
+from vcrt.randomness import derive_seed, generator
+from vcrt.training.poset_masses import read_masses
+from vcrt.training.poset_trees import fits
+from vcrt.training.sampled_update import EstimateConfig
+
+#: Masked paths of an estimate: it is made once, for one record. Fewer where paths are long.
+NUM_PATHS = 256
+_NUM_LONG_PATHS = 64
+_LONG = 16
+#: Choices of the paths that are drawn and scored together: a bound on memory, whatever the record.
+_AT_ONCE = 1_024
+#: Random orders whose choices are compared with naive scores.
+_CHECKED = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ManyScores:
+    """The greedy order of slots, its log-probability, and the mass of the legal orders.
+
+    ``standard_error`` is that of independent paths, which systematic ones have less of; None where the mass is exact.
+    """
+
+    greedy: Order
+    log_prob: float
+    orbit_mass: float
+    standard_error: float | None
+
+
+@torch.no_grad()
+def score_many(
+    model: CausalModel, prompt: Prompt, order: PartialOrder, *, backend: Backend, seed: int
+) -> ManyScores:
+    """Ask ``model`` about a record whose legal orders extend ``order``; ``seed`` draws the paths of an estimate.
+
+    Raises :class:`vcrt.errors.BackboneError` if ``backend`` does not agree with naive scores.
+    """
+    num_operations = prompt.num_operations
+    draw = generator(seed, "decide", "spot check")
+    some = [tuple(draw.permutation(num_operations).tolist()) for _ in range(_CHECKED)]
+    prefix_check(model, prompt, [path[:-2] for path in some], backend=backend)
+    return read_many(model, prompt, order, backend=backend, seed=seed)
+
+
+@torch.no_grad()
+def read_many(
+    model: CausalModel, prompt: Prompt, order: PartialOrder, *, backend: Backend, seed: int
+) -> ManyScores:
+    """:func:`score_many` for a model whose scores have been compared with naive ones."""
+    num_operations = prompt.num_operations
+    (greedy,) = greedy_orders(model, [prompt], interface="pointers", backend=backend)
+    if greedy is None:
+        raise AssertionError("through pointers, every answer is an order")
+    tree = prefix_tree(num_operations, [greedy[:-2]])
+    scores = score_prefixes(model, [prompt], [tree], interface="pointers", backend=backend)
+    rows, slots = tree.path(greedy)
+    mass, error = _mass(model, prompt, order, backend=backend, seed=seed)
+    return ManyScores(
+        greedy=greedy,
+        log_prob=float(scores.choice_log_probs[0, rows, slots].double().sum()),
+        orbit_mass=mass,
+        standard_error=error,
+    )
+
+
+def _mass(
+    model: CausalModel, prompt: Prompt, order: PartialOrder, *, backend: Backend, seed: int
+) -> tuple[float, float | None]:
+    """The mass of the legal orders, and its standard error if it is the mean of several estimates."""
+    config, num_operations = EstimateConfig(), order.num_operations
+    exact = fits([order], config.max_legal_prefixes)
+    wanted = NUM_PATHS if num_operations <= _LONG else _NUM_LONG_PATHS
+    num_paths = min(wanted, max(_AT_ONCE // num_operations, 2))
+    draw = torch.Generator().manual_seed(derive_seed(seed, "decide", "paths") % 2**63)
+    parts = [
+        read_masses(
+            model,
+            [prompt],
+            [order],
+            config=config,
+            num_paths=num_paths,
+            backend=backend,
+            generator=draw,
+        )
+        for _ in range(1 if exact else wanted // num_paths)
+    ]
+    masses = [float(part.log_inside[0].double().exp()) for part in parts]
+    if exact:
+        return masses[0], None
+    # Of the logarithm, by the delta method: times the mass it is the mass's.
+    errors = [
+        mass * float(part.standard_error[0]) for mass, part in zip(masses, parts, strict=True)
+    ]
+    return fsum(masses) / len(masses), fsum(e * e for e in errors) ** 0.5 / len(masses)

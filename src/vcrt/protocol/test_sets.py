@@ -1,0 +1,119 @@
+"""Further frozen datasets on whose held-out environments the runs of a plan are scored: records of other lengths, say.
+
+A run that holds out an environment is scored on that environment's items of each of them. They are opened once,
+together with the plan's own fold. Not covered: the scoring (:mod:`vcrt.protocol.evaluation`) and the ledgers beside the
+datasets (:mod:`vcrt.protocol.openings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from vcrt.documents import is_plain_name
+from vcrt.errors import BackboneError, RunError
+from vcrt.orders import MAX_ENUMERATED
+from vcrt.records.dataset import Dataset
+from vcrt.records.manifest import Manifest
+from vcrt.training.methods import method
+
+#: What reports call the plan's own dataset among them.
+OWN = "own"
+
+
+class TestSet(BaseModel):
+    """One of them: what it is called (as its folder), where it lies, and what it must be."""
+
+    __test__ = False
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    dataset: str
+    root_hash: str
+
+
+def possible_test_sets(
+    own: Dataset, others: Sequence[Dataset], methods: Sequence[str], folds: Sequence[str]
+) -> tuple[TestSet, ...]:
+    """The datasets as a plan names them, if every method can be scored on every fold of each.
+
+    Raises :class:`RunError` for two of one name, for one that is the plan's own, for a fold that one does not have, and
+    for methods that answer in tokens where there are too many operations.
+    """
+    found: list[TestSet] = []
+    known = {own.manifest.root_hash: own.path}
+    for dataset in others:
+        path, root_hash = dataset.path.resolve(), dataset.manifest.root_hash
+        if root_hash in known:
+            raise RunError(
+                "a test set that is there already",
+                where=str(dataset.path),
+                found=f"root hash {root_hash}, as {known[root_hash]}",
+                expected="other datasets than the plan's own, each one once",
+                remedy="leave it out: the plan's own held-out folds are scored in any case",
+            )
+        _require_name(path, [one.name for one in found])
+        _require_folds(dataset, folds)
+        require_pointers_interface(dataset, methods)
+        known[root_hash] = dataset.path
+        found.append(TestSet(name=path.name, dataset=str(path), root_hash=root_hash))
+    return tuple(found)
+
+
+def _require_name(path: Path, taken: Sequence[str]) -> None:
+    if path.name in taken:
+        raise RunError(
+            "two test sets of one name",
+            where=str(path),
+            found=f"a second {path.name!r}",
+            expected="folders of different names: reports call them so",
+            remedy="rename one, with the files beside it",
+        )
+    if not is_plain_name(path.name) or path.name == OWN:
+        raise RunError(
+            "a test set of an odd name",
+            where=str(path),
+            expected=f"a folder whose name is printable, does not begin with a dot, and is not {OWN!r}",
+            remedy="rename it, with the files beside it",
+        )
+
+
+def _require_folds(dataset: Dataset, folds: Sequence[str]) -> None:
+    missing = [fold for fold in folds if fold not in dataset.environments]
+    if missing:
+        raise RunError(
+            "a test set without an environment that is held out",
+            where=str(dataset.path),
+            found=f"environments {', '.join(dataset.environments)}",
+            expected=", ".join(folds),
+            remedy=f"certify {', '.join(missing)} for it too, or name the folds with --held-out",
+        )
+
+
+def require_pointers_interface(dataset: Dataset, methods: Sequence[str]) -> None:
+    """Raise :class:`RunError` for methods that answer in tokens where there are too many operations for that."""
+    count = dataset.manifest.num_operations
+    others = [name for name in methods if method(name).interface != "pointers"]
+    if count > MAX_ENUMERATED and others:
+        raise RunError(
+            "a method that answers in tokens cannot be trained or scored on so many operations",
+            where=str(dataset.path),
+            found=f"{', '.join(others)}, {count} operations",
+            expected=f"at most {MAX_ENUMERATED} operations, or methods with the interface pointers",
+            remedy=f"leave out {', '.join(others)}, or this dataset",
+        )
+
+
+def require_readable(manifest: Manifest, num_pointers: int | None, *, where: Path) -> None:
+    """Raise :class:`BackboneError` if a backbone that knows ``num_pointers`` (None: enough) cannot read the records."""
+    needed = manifest.record_form.pool_of(manifest.num_operations)
+    if num_pointers is not None and num_pointers < needed:
+        raise BackboneError(
+            "the backbone does not know the pointers of so many operations",
+            where=str(where),
+            found=f"{num_pointers} pointers",
+            expected=f"{needed}, from which records of {manifest.num_operations} operations draw here",
+            remedy="plan with --backbone embedded-long, or with a language model",
+        )

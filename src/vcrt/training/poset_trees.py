@@ -1,0 +1,104 @@
+"""Which prefixes of a record are scored when its orders are too many: drawn paths, or every legal prefix that fits.
+
+Pure, but for the draws, which come from a generator that the caller holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from vcrt.objective.masked_paths import LegalRows, Paths
+from vcrt.orders import Order
+from vcrt.partial_orders import PartialOrder, legal_prefixes, num_legal_prefixes
+from vcrt.policy.prefix_tree import PrefixTree
+
+
+def fits(orders: Sequence[PartialOrder], max_rows: int) -> bool:
+    """Whether the legal prefixes of each of these partial orders are at most ``max_rows``, so that masses are exact."""
+    return all(
+        num_legal_prefixes(order, max(order.num_operations - 2, 0), max_rows) is not None
+        for order in orders
+    )
+
+
+def legal_leaves(order: PartialOrder) -> list[Order]:
+    """The legal prefixes that leave one choice."""
+    depth = max(order.num_operations - 2, 0)
+    return [prefix for prefix in legal_prefixes(order, depth) if len(prefix) == depth]
+
+
+def paths_in(trees: Sequence[PrefixTree], orders: Sequence[Sequence[Order]]) -> Paths:
+    """Where each prompt's orders, equally many, make their choices in its tree."""
+    found = [[tree.path(order) for order in some] for tree, some in zip(trees, orders, strict=True)]
+    return Paths(
+        rows=torch.tensor([[rows for rows, _ in some] for some in found]),
+        slots=torch.tensor([[slots for _, slots in some] for some in found]),
+    )
+
+
+def legal_moves(trees: Sequence[PrefixTree], orders: Sequence[PartialOrder]) -> Tensor:
+    """``[B, R, n]`` bool: the moves after each row that keep each prompt's partial order."""
+    return stacked(
+        [torch.tensor(o.legal_moves(t.used)) for t, o in zip(trees, orders, strict=True)]
+    )
+
+
+def legal_rows(trees: Sequence[PrefixTree], orders: Sequence[PartialOrder]) -> LegalRows:
+    """The legal prefixes of each tree, which must hold all of them."""
+    parts = [_legal_rows(tree, order) for tree, order in zip(trees, orders, strict=True)]
+    names = ("legal", "last", "chain", "parent", "slot")
+    return LegalRows(**{name: stacked([part[name] for part in parts]) for name in names})
+
+
+def _legal_rows(tree: PrefixTree, order: PartialOrder) -> dict[str, Tensor]:
+    chain = torch.zeros(tree.num_rows, max(tree.depth, 1), dtype=torch.long)
+    for row, prefix in enumerate(tree.prefixes):
+        for length in range(1, len(prefix) + 1):
+            chain[row, length - 1] = tree.row_of[prefix[:length]]
+    legal = torch.tensor([order.allows(prefix) for prefix in tree.prefixes])
+    return {
+        "legal": legal,
+        "last": legal & (torch.tensor(tree.depths) == tree.num_operations - 2),
+        "chain": chain,
+        "parent": torch.tensor(tree.parent).clamp(min=0),
+        "slot": torch.tensor(tree.last_slot).clamp(min=0),
+    }
+
+
+def stacked(parts: Sequence[Tensor]) -> Tensor:
+    """``[B, R, ...]``: tensors of different numbers of rows, filled up with zeros."""
+    most = max(len(part) for part in parts)
+    return torch.stack(
+        [pad(part, (0, 0) * (part.ndim - 1) + (0, most - len(part))) for part in parts]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Two legal prefixes that differ in the order of their last two slots, after which a choice is left.
+
+    The lesser one stands first: a swap and its reverse are one.
+    """
+
+    one: Order
+    other: Order
+
+    @classmethod
+    def of(cls, one: Order, other: Order) -> Swap:
+        """The swap of these two, in either order."""
+        return cls(min(one, other), max(one, other))
+
+
+def swaps_along(order: PartialOrder, path: Order) -> list[Swap]:
+    """The certified swaps of neighbours along a legal order."""
+    found = []
+    for end in range(2, order.num_operations - 1):
+        a, b = path[end - 2], path[end - 1]
+        if not order.predecessors[b] >> a & 1:
+            found.append(Swap.of(path[:end], (*path[: end - 2], b, a)))
+    return found

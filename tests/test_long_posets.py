@@ -1,0 +1,146 @@
+"""Relations that samplers of long episodes plant, and how they find what relations steps have."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from graph_environment import Graphs
+from long_graphs import graph_episode
+from vcrt.environments.contract import Accepted
+from vcrt.environments.long_posets import (
+    SIZES,
+    components,
+    draw_extension,
+    draw_relations,
+    long_schemas,
+    num_steps_of,
+)
+from vcrt.environments.relation_search import (
+    Relations,
+    find_relations,
+    lattice_relations,
+    walked_relations,
+)
+from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction
+from vcrt.partial_orders import PartialOrder
+from vcrt.randomness import generator
+
+
+def below(seed=0):
+    rng = generator(seed, "test")
+    return lambda number: int(rng.integers(number))
+
+
+# --- relations that are planted ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_steps", SIZES)
+def test_relations_are_one_to_six_of_which_none_follows_from_others(num_steps) -> None:
+    draw = below()
+    numbers, groups = Counter(), set()
+    for _ in range(300):
+        pairs = draw_relations(num_steps, draw)
+        assert all(0 <= a < b < num_steps for a, b in pairs)
+        assert transitive_reduction(pairs) == pairs
+        assert len(transitive_closure(pairs)) < num_steps * (num_steps - 1) // 2
+        numbers[len(pairs)] += 1
+        groups |= {len(group) for group in components(num_steps, pairs)}
+    assert set(numbers) == {1, 2, 3, 4, 5, 6}
+    assert min(numbers.values()) > 25
+    assert {1, 2, 3, 4} <= groups
+
+
+def test_groups_are_what_relations_connect() -> None:
+    assert components(6, [(0, 3), (1, 4), (3, 4)]) == [[0, 1, 3, 4], [2], [5]]
+
+
+def test_extensions_keep_every_pair_and_all_are_reached() -> None:
+    order = PartialOrder.of(4, [(0, 2), (1, 2), (1, 3)])
+    draw = below()
+    assert sorted({draw_extension(order, draw) for _ in range(200)}) == linear_extensions(
+        4, order.pairs
+    )
+
+
+def test_each_size_has_a_schema_for_its_own_preset() -> None:
+    schemas = long_schemas("steps")
+    assert [num_steps_of(schema) for schema in schemas] == list(SIZES)
+    assert [(s.name, s.preset, s.default) for s in schemas] == [
+        (f"posets{n}", f"posets{n}", True) for n in SIZES
+    ]
+
+
+# --- relations that are found -----------------------------------------------------------------------
+
+
+def asked_of(made):
+    environment = Graphs()
+
+    def take(state, step):
+        answer = environment.step(state, made.operations[step])
+        return answer.state if isinstance(answer, Accepted) else None
+
+    return made.num_operations, environment.initial_state(made), take, environment.canonical
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("num_steps", [6, 7])
+def test_needs_and_conflicts_are_found_in_all_contexts_and_on_walks(num_steps, seed) -> None:
+    pairs = draw_relations(num_steps, below(seed))
+    closure = transitive_closure(pairs)
+    needs = asked_of(graph_episode(num_steps, closure))
+    reads = asked_of(graph_episode(num_steps, (), closure))
+    for found in (lattice_relations(*needs), walked_relations(*needs, below())):
+        assert found.order.pairs == tuple(sorted(closure))
+        assert found.anti_diamonds == tuple(sorted(pairs))
+        assert {found.kinds[pair] for pair in pairs} == {"precedes"}
+        assert found.few
+    for found in (lattice_relations(*reads), walked_relations(*reads, below())):
+        assert found.anti_diamonds == tuple(sorted(closure))
+        assert {found.kinds[pair] for pair in closure} == {"conflicts"}
+
+
+def test_many_steps_are_walked() -> None:
+    pairs = draw_relations(16, below(5))
+    found = find_relations(*asked_of(graph_episode(16, transitive_closure(pairs))), below())
+    assert found.anti_diamonds == tuple(sorted(pairs))
+
+
+def test_a_reference_order_that_is_refused_has_no_relations() -> None:
+    for search in (lattice_relations, lambda *asked: walked_relations(*asked, below())):
+        assert search(*asked_of(graph_episode(6, [(3, 1)]))) is None
+        assert search(*asked_of(graph_episode(6, [(6, 0)]))) is None
+
+
+def searches(num_steps, take):
+    """What both searches find from the empty tuple on."""
+    arguments = (num_steps, (), take, lambda state: state)
+    return lattice_relations(*arguments), walked_relations(*arguments, below())
+
+
+def test_a_relation_that_depends_on_the_context_is_none() -> None:
+    def take(state, step):
+        seen = (*state, step)
+        return seen if 2 in state else tuple(sorted(seen))
+
+    assert searches(5, take) == (None, None)
+
+
+def test_a_conflict_that_the_end_forgets_is_none() -> None:
+    def take(state, step):
+        if step == 4:
+            return tuple(sorted((*state, 4))) if len(state) == 4 else None
+        early = sorted(each for each in state if each > 1)
+        kept = [each for each in state if each <= 1]
+        return (*kept, step, *early) if step <= 1 else (*kept, *sorted((*early, step)))
+
+    assert searches(5, take) == (None, None)
+
+
+def test_pairs_that_nothing_shows_and_nothing_implies_are_not_explained() -> None:
+    shown = {(0, 1): "precedes", (1, 2): "precedes"}
+    assert Relations(3, shown).explain_all
+    assert not Relations(3, {(0, 1): "precedes", (0, 2): None}).explain_all
+    assert not Relations(3, dict.fromkeys([(0, 1), (0, 2), (1, 2)])).few
