@@ -131,6 +131,32 @@ def test_sampled_evidence_is_never_called_complete(datasets):
                 assert pair["replayed"] <= pair["contexts"]
 
 
+def test_a_pair_that_commutes_has_one_line_unless_it_is_asked_for(dataset):
+    row, *_ = read_audit(dataset, "posets")
+    certified = certified_from_row(row, dataset.manifest.preset)
+    related = {
+        (min(r.first, r.second), max(r.first, r.second))
+        for r in certified.relations
+        if r.kind != "commutes"
+    }
+    view = printed(show_episode, row["episode_id"], dataset=dataset.path, factories=FACTORIES)
+    whole, _, brief = view.partition("Pairs that commute")
+    lines = {line.split("  ")[1]: line for line in brief.splitlines() if line.startswith("  ")}
+    for contexts in certified.pairs:
+        one, other = contexts.pair
+        assert (f"Steps {one} and {other}: an anti-diamond" in whole) == (contexts.pair in related)
+        assert (f"{one} {other}" in lines) == (contexts.pair not in related)
+        if contexts.pair not in related:
+            line = lines[f"{one} {other}"]
+            assert f"{contexts.replayed:,} of {contexts.contexts:,}" in line
+            assert f"{contexts.verdicts['diamond']:,} diamond" in line
+            assert ("(sampled)" in line) == (not contexts.complete)
+            asked = {"dataset": dataset.path, "factories": FACTORIES, "pair": contexts.pair}
+            one_pair = printed(show_episode, row["episode_id"], **asked)
+            assert f"Steps {one} and {other}: a diamond, they commute" in one_pair
+            assert "Pairs that commute" not in one_pair
+
+
 def test_few_contexts_can_be_sampled_too(tmp_path):
     dataset = made(tmp_path / "sampled", "posets6", sampled=True)
     assert dataset.manifest.sampled

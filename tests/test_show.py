@@ -321,6 +321,12 @@ def test_what_is_not_in_the_dataset_is_said(dataset):
         shown("tyo/needs/0", dataset=dataset.path)
     with pytest.raises(DatasetError, match="not a frozen dataset"):
         shown("toy/needs/0", dataset=dataset.path / "audit")
+    with pytest.raises(UnknownNameError, match="neither an episode nor a file") as caught:
+        shown(str(dataset.path))
+    command, names = caught.value.remedy.removesuffix(" names its episodes").split("; ")
+    assert command == f"vcrt show EPISODE --dataset {dataset.path}"
+    example = json.loads(Path(names).read_text().splitlines()[0])["episode"]
+    assert example in shown(example, dataset=dataset.path)
 
 
 def test_names_that_mean_nothing_are_refused():

@@ -1,12 +1,13 @@
 """An episode and its certificates as a person reads them: steps, relations, orders, and every pair in every context.
 
-Only the rendering; what is shown comes from :mod:`vcrt.records.examination`. Nothing is cut off but hashes and the
-values of the initial state, which the JSON form holds whole. Steps are numbered from 0, as everywhere in vcrt's files.
+Only the rendering; what is shown comes from :mod:`vcrt.records.examination`. Nothing is cut off but hashes, the values
+of the initial state and, of long episodes, contexts; the JSON form holds all of it. Steps are numbered from 0, as
+everywhere in vcrt's files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -26,6 +27,7 @@ from vcrt.certification.certificates import (
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
 from vcrt.certification.evidence import initial_hash
 from vcrt.certification.lattice import Lattice
+from vcrt.certification.long_episodes import PairContexts
 from vcrt.certification.replay import EpisodeReplays
 from vcrt.certification.replay_tree import EpisodeTree, ReplayTree
 from vcrt.environments.contract import Operation
@@ -35,6 +37,8 @@ from vcrt.records.certificate import in_words
 from vcrt.records.examination import Examined
 from vcrt.report.certificate_words import (
     EXCLUSIONS,
+    commutes,
+    contexts_cells,
     contexts_text,
     evidence_lines,
     explanations,
@@ -92,8 +96,7 @@ def print_view(console: Console, view: View) -> None:
     )
     replays = examined.evidence.replays
     if isinstance(replays, EpisodeTree):
-        _heading(console, f"Pairs, each with an example of what it shows{certifies}")
-        _print_long_pairs(console, view, replays.tree)
+        _print_long_pairs(console, view, replays.tree, certifies)
     else:
         contexts = "each in every context that an accepted sequence reaches"
         _heading(console, f"Pairs, {contexts}{certifies}")
@@ -178,20 +181,54 @@ def _steps_table(view: View) -> Table:
     return grid
 
 
-def _print_long_pairs(console: Console, view: View, tree: ReplayTree) -> None:
+def _print_long_pairs(console: Console, view: View, tree: ReplayTree, certifies: str) -> None:
+    """Every pair with its example; those that commute, most of a long episode's, in a line each."""
     outcome = view.examined.outcome
-    local = (
-        outcome.certificates
-        if isinstance(outcome, CertifiedEpisode)
-        else Lattice.of(tree).certificates()
-    )
-    pairs = outcome.pairs if isinstance(outcome, CertifiedEpisode) else ()
+    if isinstance(outcome, CertifiedEpisode):
+        local, pairs = outcome.certificates, outcome.pairs
+    else:
+        local, pairs = Lattice.of(tree).certificates(), ()
     contexts = {found.pair: found for found in pairs}
-    for pair in combinations(range(tree.num_operations), 2):
-        if view.only_pair in (None, pair):
-            _print_pair(console, pair, [c for c in local if c.pair == pair])
-            if pair in contexts:
-                console.print(_indented(contexts_text(contexts[pair]), 2))
+    of_pair = {
+        pair: [c for c in local if c.pair == pair]
+        for pair in combinations(range(tree.num_operations), 2)
+        if view.only_pair in (None, pair)
+    }
+    brief = {
+        pair: next(c for c in some if c.verdict == "diamond")
+        for pair, some in of_pair.items()
+        if pair in contexts and view.only_pair is None and commutes(some)
+    }
+    if len(brief) < len(of_pair):
+        _heading(console, f"Pairs, each with an example of what it shows{certifies}")
+    for pair, some in of_pair.items():
+        if pair in brief:
+            continue
+        _print_pair(console, pair, some)
+        if pair in contexts:
+            console.print(_indented(contexts_text(contexts[pair]), 2))
+    if brief:
+        _heading(
+            console, "Pairs that commute, each with one context; --pair shows one of them whole"
+        )
+        _print_brief(console, brief, contexts)
+
+
+def _print_brief(
+    console: Console,
+    brief: Mapping[tuple[int, int], Certificate],
+    contexts: Mapping[tuple[int, int], PairContexts],
+) -> None:
+    table = _evidence_table("steps", "after", "one state", "legal contexts", "beside", "found")
+    for pair, certificate in brief.items():
+        table.add_row(
+            " ".join(map(str, pair)),
+            in_words(certificate.context),
+            short_hash(certificate.forward.state_hashes[-1]),
+            *contexts_cells(contexts[pair]),
+        )
+    console.print()
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
 def _print_pairs(console: Console, view: View, replays: EpisodeReplays) -> None:
@@ -212,10 +249,7 @@ def _print_pair(console: Console, pair: tuple[int, int], local: Sequence[Certifi
     for line in explanations(local):
         console.print(_indented(line, 2))
     messages: dict[tuple[int, str], int] = {}
-    # Narrow enough for 80 columns.
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for name in ("after", "order", "first", "second", "verdict"):
-        table.add_column(name, overflow="fold")
+    table = _evidence_table("after", "order", "first", "second", "verdict")
     for certificate in local:
         style = _STYLES[certificate.verdict]
         sides = (
@@ -234,6 +268,14 @@ def _print_pair(console: Console, pair: tuple[int, int], local: Sequence[Certifi
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
     for (step, message), number in messages.items():
         console.print(_indented(f"({number}) the verifier on step {step}: {message}", 2))
+
+
+def _evidence_table(*columns: str) -> Table:
+    # Narrow enough for 80 columns.
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
 
 
 def _answers(path: PathEvidence, messages: dict[tuple[int, str], int]) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from vcrt.records.examination import (
     from_certified,
     verify_certificate,
 )
+from vcrt.records.manifest import LEAVES
 from vcrt.report.wording import counted
 
 _EPISODE = re.compile(r"([^/]+)/([^/]+)/([0-9]{1,19})")
@@ -146,7 +147,9 @@ def _find(
         raise UnknownNameError(
             f"neither an episode nor a file: {name!r}",
             expected="environment/schema/seed, or the path of a certificate",
-            remedy="for example: vcrt show clrs/bellman_ford/7",
+            remedy=f"vcrt show EPISODE --dataset {path}; {path / LEAVES} names its episodes"
+            if (path / LEAVES).is_file()
+            else "for example: vcrt show clrs/bellman_ford/7",
         )
     factory = factory_of(matched[1], factories)
     environment = factory()

@@ -128,10 +128,20 @@ def contexts_text(pair: PairContexts) -> str:
     """In how many contexts a pair was compared, and what was found how often."""
     contexts = "an unknown number of" if pair.contexts is None else f"{pair.contexts:,}"
     beside = f", and in {pair.beside:,} beside them" if pair.beside else ""
-    found = ", ".join(f"{number:,} {verdict}" for verdict, number in pair.verdicts.items())
     compared = f"compared in {pair.replayed:,} of {contexts} contexts that legal orders reach"
     sampled = "" if pair.complete else " (sampled)"
-    return f"{compared}{sampled}{beside}: {found or 'nothing'}"
+    return f"{compared}{sampled}{beside}: {_verdicts(pair)}"
+
+
+def contexts_cells(pair: PairContexts) -> tuple[str, str, str]:
+    """The same for a table: of the contexts that legal orders reach, of those beside them, and what was found."""
+    contexts = "" if pair.contexts is None else f" of {pair.contexts:,}"
+    sampled = "" if pair.complete else " (sampled)"
+    return f"{pair.replayed:,}{contexts}{sampled}", f"{pair.beside:,}", _verdicts(pair)
+
+
+def _verdicts(pair: PairContexts) -> str:
+    return ", ".join(f"{number:,} {name}" for name, number in pair.verdicts.items()) or "nothing"
 
 
 def pair_title(pair: tuple[int, int], local: Sequence[Certificate]) -> str:
@@ -150,6 +160,11 @@ def pair_title(pair: tuple[int, int], local: Sequence[Certificate]) -> str:
     if certificate.verdict == "precedes":
         return f"{steps}: an anti-diamond, {before} precedes {after}"
     return f"{steps}: an anti-diamond, {before} conflicts with {after}"
+
+
+def commutes(local: Sequence[Certificate]) -> bool:
+    """Whether contexts of a pair certify that it commutes, and none that it does not."""
+    return {c.verdict for c in local} - {"vacuous"} == {"diamond"}
 
 
 def explanations(local: Sequence[Certificate]) -> list[str]:
