@@ -17,9 +17,11 @@ PAGE = text_of("your-environment.md")
 @pytest.fixture
 def bank(tmp_path, monkeypatch):
     """The folder with the page's files, installed as pip would: a module, and its entry point beside it."""
-    (module,) = blocks(PAGE, "{code-block} python")
-    (project,) = blocks(PAGE, "{code-block} toml")
-    (group,) = (declared := tomllib.loads(project)["project"])["entry-points"].items()
+    module = "\n".join(blocks(PAGE, "{code-block} python"))
+    project, more = blocks(PAGE, "{code-block} toml")
+    declared = tomllib.loads(project)["project"]
+    (group,) = tomllib.loads(more)["project"]["entry-points"].items()
+    assert declared["entry-points"][group[0]].items() <= group[1].items()
     points = "\n".join(f"{name} = {value}" for name, value in group[1].items())
     metadata = tmp_path / f"{declared['name']}-{declared['version']}.dist-info"
     metadata.mkdir()
@@ -56,6 +58,14 @@ def test_it_conforms(bank, capsys):
     assert_printed(shown("vcrt environments validate bank"), out)
 
 
+def test_the_longer_episodes_conform(bank, capsys):
+    code, out, _ = run(capsys, "environments", "validate", "long_bank")
+    assert code == 0
+    assert_printed(shown("vcrt environments validate long_bank"), out)
+    (sequences,) = re.findall(r"here ([0-9,]+) sequences for eight steps", PAGE)
+    assert re.search(rf"long_bank/eight\s*│ 8\s*│ {sequences} ", out)
+
+
 def test_the_failure_that_it_shows(bank, capsys):
     (line,) = re.findall(r"`(initial=\{[^`]+\})`", PAGE)
     source = (bank / "bank.py").read_text()
@@ -86,8 +96,12 @@ def test_it_goes_from_an_empty_folder_to_a_plan(bank, capsys):
         if program == "vcrt" and arguments[0] in ("certify", "verify", "plan"):
             code, outputs[line], error = run(capsys, *arguments)
             assert code == 0, f"{line}\n{error}"
-    certify = "vcrt certify --output runs/bank --schemas bank --episodes 20"
-    assert_printed(shown(certify), outputs[certify])
-    (agreed,) = shown("vcrt verify runs/bank")
-    assert agreed in outputs["vcrt verify runs/bank"]
-    assert (bank / "runs/experiment/plan.json").is_file()
+    for dataset in ("runs/bank", "runs/eight"):
+        (certify,) = (
+            line for line in outputs if line.startswith("vcrt certify") and dataset in line
+        )
+        assert_printed(shown(certify), outputs[certify])
+        (agreed,) = shown(f"vcrt verify {dataset}")
+        assert agreed in outputs[f"vcrt verify {dataset}"]
+    for experiment in ("longer", "experiment"):
+        assert (bank / f"runs/{experiment}/plan.json").is_file()

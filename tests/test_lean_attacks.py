@@ -150,7 +150,9 @@ class TestPastTheGrammar:
             assert "accepted" in dict(raw.outcomes(control)).values()
 
     def test_some_attacks_between_good_episodes(self, raw):
-        self.check(raw, of("kernel off")[:3] + of("axioms")[:2] + of("classes")[:3])
+        no_text = [attack for attack in ATTACKS if attack.name == "a lone surrogate"]
+        assert no_text
+        self.check(raw, of("kernel off")[:3] + of("axioms")[:2] + of("classes")[:3] + no_text)
 
     @pytest.mark.slow
     def test_every_attack_between_good_episodes(self, raw):

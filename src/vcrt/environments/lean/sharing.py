@@ -7,6 +7,7 @@ of each sequence run by itself.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from vcrt.environments.lean.program import Declarations, Program, Tactics
 from vcrt.environments.lean.reading import Reached, read_end, read_start, read_step
 from vcrt.environments.lean.rendering import Part, Rendered, is_complete, part_text
 from vcrt.environments.lean.toolchain import Toolchain
-from vcrt.hashing import json_digest
+from vcrt.hashing import json_digest, sha256_hex
 
 _WORD = re.compile(r"\w+")
 _Sequence = tuple[int, ...]
@@ -96,7 +97,9 @@ class Prefixes:
         # All that a request holds but its tree: what is kept for the next one must not be of another program.
         ends = [self._rendered.end(complete=complete) for complete in (True, False)]
         parts = [part_text(part) for part in (self._root.part, *steps, *ends)]
-        self._mark = json_digest([parts, sorted(self._rendered.names.items()), recheck])
+        mark = json.dumps([parts, sorted(self._rendered.names.items()), recheck])
+        # In ASCII: untrusted text may hold surrogates, which UTF-8 does not.
+        self._mark = sha256_hex(mark.encode("ascii"))
         for sequence in self._sequences:
             prefix = self._root
             for operation in sequence:
