@@ -210,13 +210,13 @@ def test_unequal_relation_types_alone_are_no_leak():
 def test_simultaneous_intervals_rarely_cry_wolf(backbone):
     """Whole probes of honest records: about one in twenty may miss 0.5 somewhere, and misses of AUCs are few."""
     alarms = misses = 0
-    for seed in range(12):
+    for seed in range(6):
         results, _, _ = probe_records(
             made_records(60, seed=seed), backbone, seed=seed, num_permutations=60
         )
         assert len(results) == 16
         alarms += any(not result.at_chance for result in results)
         misses += sum(not result.at_chance for result in results)
-    # At one in twenty, four alarms of twelve come once in five hundred times.
-    assert alarms <= 3
-    assert misses <= 5
+    # At one in twenty, three alarms of six come once in five hundred times.
+    assert alarms <= 2
+    assert misses <= 4

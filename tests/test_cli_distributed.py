@@ -42,6 +42,14 @@ def planned(folder, name):
     return experiment
 
 
+@pytest.fixture(scope="module")
+def alone(folder):
+    """What one process comes to."""
+    experiment = planned(folder, "alone")
+    main(["train", str(experiment), "--jobs", "1"])
+    return trained(experiment)
+
+
 def trained(experiment):
     last = experiment / "runs" / "vcrt" / "toy-b" / "0" / "update-000003"
     return load_file(last / "weights.safetensors"), json.loads((last / "metrics.json").read_text())
@@ -51,12 +59,10 @@ def trained(experiment):
 @pytest.mark.parametrize(
     "options", [(), ("--sharded", "--prompts-at-a-time", "1", "--gradient-checkpointing")]
 )
-def test_two_processes_take_it_through_the_whole_protocol(folder, options):
-    alone = planned(folder, f"alone{len(options)}")
-    main(["train", str(alone), "--jobs", "1"])
+def test_two_processes_take_it_through_the_whole_protocol(folder, alone, options):
     shared = planned(folder, f"shared{len(options)}")
     main(["train", str(shared), "--num-processes", "2", *options])
-    (weights, metrics), (others, lines) = trained(shared), trained(alone)
+    (weights, metrics), (others, lines) = trained(shared), alone
     for line, other in zip(metrics, lines, strict=True):
         assert line["loss"] == pytest.approx(other["loss"], rel=1e-5, abs=1e-6)
     assert weights.keys() == others.keys()

@@ -78,12 +78,12 @@ def test_episodes_certify_as_12_of_24_with_one_anti_diamond(schema: str) -> None
 
 @pytest.mark.slow
 @each_schema
-def test_four_hundred_more_seeds_keep_the_promise(schema: str) -> None:
-    seeds = range(1000, 1400)
+def test_two_hundred_more_seeds_keep_the_promise(schema: str) -> None:
+    seeds = range(1000, 1200)
     places = check_certificates(schema, seeds)
     assert set(places) == set(itertools.combinations(range(4), 2))
-    assert min(places.values()) >= 28
-    assert len({e.content_hash() for e in sampled(schema, seeds)}) == 400
+    assert min(places.values()) >= 14
+    assert len({e.content_hash() for e in sampled(schema, seeds)}) == 200
 
 
 def test_the_reversal_is_rejected_for_the_reason_of_the_schema() -> None:

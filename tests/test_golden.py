@@ -21,7 +21,7 @@ from vcrt.records.freezing import make_dataset
 
 GOLDEN = Path(__file__).parent / "golden.json"
 #: Episodes of each schema: quick enough for every test run, for every run of CI, and the paper's.
-SMALL, MIDDLE, PAPER = 4, 60, 500
+SMALL, MIDDLE, PAPER = 4, 30, 500
 
 
 def frozen(path, episodes):

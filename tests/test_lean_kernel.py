@@ -76,7 +76,7 @@ def both(toolchain, elaborators, jobs):
 
 @pytest.mark.parametrize("schema", ["cite", "defn"])
 @pytest.mark.parametrize(
-    "seeds", [range(200, 215), pytest.param(range(300, 500), marks=pytest.mark.slow)]
+    "seeds", [range(200, 215), pytest.param(range(300, 400), marks=pytest.mark.slow)]
 )
 def test_sampled_episodes(toolchain, elaborators, schema, seeds):
     env = LeanEnvironment()

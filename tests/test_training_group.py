@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -125,17 +126,21 @@ def launched(tmp_path, processes, mode, stop, name="vcrt"):
     return load_file(last / "weights.safetensors"), metrics
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What one process comes to, by the name of the method."""
+    return cache(lambda name: launched(tmp_path_factory.mktemp(name), 1, "replicas", 6, name))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vcrt", "contrastive"])
 @pytest.mark.parametrize("mode", ["replicas", "shards"])
-def test_two_processes_train_as_one(tmp_path, mode, name):
-    alone = launched(tmp_path / "one", 1, "replicas", 6, name)
-    assert_close(launched(tmp_path / "two", 2, mode, 6, name), alone)
+def test_two_processes_train_as_one(alone, tmp_path, mode, name):
+    assert_close(launched(tmp_path / "two", 2, mode, 6, name), alone(name))
 
 
 @pytest.mark.slow
-def test_a_run_resumes_with_another_number_of_processes(tmp_path):
-    alone = launched(tmp_path / "one", 1, "replicas", 6)
+def test_a_run_resumes_with_another_number_of_processes(alone, tmp_path):
     launched(tmp_path / "other", 2, "shards", 2)
     launched(tmp_path / "other", 1, "replicas", 4)
-    assert_close(launched(tmp_path / "other", 2, "replicas", 6), alone)
+    assert_close(launched(tmp_path / "other", 2, "replicas", 6), alone("vcrt"))
