@@ -142,6 +142,11 @@ def test_a_pair_that_commutes_has_one_line_unless_it_is_asked_for(dataset):
     view = printed(show_episode, row["episode_id"], dataset=dataset.path, factories=FACTORIES)
     whole, _, brief = view.partition("Pairs that commute")
     lines = {line.split("  ")[1]: line for line in brief.splitlines() if line.startswith("  ")}
+    one, other = next(c.pair for c in certified.pairs if c.pair not in related)
+    asked = {"dataset": dataset.path, "factories": FACTORIES, "pair": (one, other)}
+    one_pair = printed(show_episode, row["episode_id"], **asked)
+    assert f"Steps {one} and {other}: a diamond, they commute" in one_pair
+    assert "Pairs that commute" not in one_pair
     for contexts in certified.pairs:
         one, other = contexts.pair
         assert (f"Steps {one} and {other}: an anti-diamond" in whole) == (contexts.pair in related)
@@ -151,10 +156,6 @@ def test_a_pair_that_commutes_has_one_line_unless_it_is_asked_for(dataset):
             assert f"{contexts.replayed:,} of {contexts.contexts:,}" in line
             assert f"{contexts.verdicts['diamond']:,} diamond" in line
             assert ("(sampled)" in line) == (not contexts.complete)
-            asked = {"dataset": dataset.path, "factories": FACTORIES, "pair": contexts.pair}
-            one_pair = printed(show_episode, row["episode_id"], **asked)
-            assert f"Steps {one} and {other}: a diamond, they commute" in one_pair
-            assert "Pairs that commute" not in one_pair
 
 
 def test_few_contexts_can_be_sampled_too(tmp_path):
