@@ -11,6 +11,8 @@ from typing import Any
 from fuzz_watch import Target
 
 from readers.forms import dumped, json_value
+from vcrt.certification.config import sampled
+from vcrt.certification.episodes import preset_named
 from vcrt.certification.shard_results import FirstReplay
 from vcrt.certification.store import IDENTITY, ShardStore, read_identity
 from vcrt.errors import VcrtError
@@ -29,6 +31,7 @@ from vcrt.records.dataset import (
     require_agreement,
     rows_digest,
 )
+from vcrt.records.freezing import make_dataset
 from vcrt.records.manifest import AGREEMENT, MANIFEST, Manifest
 from vcrt.records.policy_view import record_from_json
 from vcrt.records.stated import read_stated
@@ -52,7 +55,45 @@ LIFTED = [
 ]
 
 
+#: Of as many operations that neither their orders nor their pairs fit into a line.
+MANY = {
+    "operations": [f"step {number}" for number in range(12)],
+    "relations": [[f"step {one}", f"step {one + 3}", "precedes"] for one in range(9)],
+}
+
+
 def record_readers(place: Path, dataset: Dataset) -> Iterator[Target]:
+    long = make_dataset(
+        sampled({"clrs": ("posets6",)}, 1, preset=preset_named("posets6")), place / "long", jobs=1
+    )
+    yield from _evidence_readers(place, dataset, "")
+    yield from _evidence_readers(place, long, " of a long episode")
+    yield Target(
+        name="stated record",
+        form="JSON",
+        seeds=dumped(BY_HAND, MANY, LIFTED, LIFTED[0]["theorems"][0]),
+        read=lambda data: read_stated(data, "fuzz"),
+        weight=20,
+        is_json=True,
+    )
+    records = [*read_policy_records(dataset, "clrs").values()][:1]
+    records += read_policy_records(long, "clrs").values()
+    yield Target(
+        name="policy record",
+        form="JSON",
+        seeds=dumped(
+            *[record.to_json() for record in records],
+            {"record_id": "0" * 16, "pointers": [1, 4], "relations": [[0, 1, "precedes"]],
+             "distractors": [[0, 2, "conflicts"]]},
+        ),
+        read=lambda data: record_from_json(json_value(data)),
+        weight=30,
+        is_json=True,
+    )  # fmt: skip
+    yield from _dataset_files(place, dataset)
+
+
+def _evidence_readers(place: Path, dataset: Dataset, of_what: str) -> Iterator[Target]:
     row = audit.read_rows(dataset.path / audit_name("clrs"), AUDIT_COLUMNS)[0]
     preset = dataset.manifest.preset
     certified = certified_from_row(row, preset)
@@ -67,7 +108,7 @@ def record_readers(place: Path, dataset: Dataset) -> Iterator[Target]:
         return read_certificate(file)
 
     yield Target(
-        name="certificate",
+        name=f"certificate{of_what}",
         form="JSON",
         seeds=dumped(certificate),
         read=read_sealed,
@@ -75,27 +116,6 @@ def record_readers(place: Path, dataset: Dataset) -> Iterator[Target]:
         is_json=True,
         reseal=sealed,
     )
-    yield Target(
-        name="stated record",
-        form="JSON",
-        seeds=dumped(BY_HAND, LIFTED, LIFTED[0]["theorems"][0]),
-        read=lambda data: read_stated(data, "fuzz"),
-        weight=20,
-        is_json=True,
-    )
-    records = read_policy_records(dataset, "clrs")
-    yield Target(
-        name="policy record",
-        form="JSON",
-        seeds=dumped(
-            *[record.to_json() for record in list(records.values())[:1]],
-            {"record_id": "0" * 16, "pointers": [1, 4], "relations": [[0, 1, "precedes"]],
-             "distractors": [[0, 2, "conflicts"]]},
-        ),
-        read=lambda data: record_from_json(json_value(data)),
-        weight=30,
-        is_json=True,
-    )  # fmt: skip
     columns = ("episode", "versions", "replays", "cross_checks")
 
     def audit_row(data: bytes) -> object:
@@ -107,14 +127,13 @@ def record_readers(place: Path, dataset: Dataset) -> Iterator[Target]:
 
     documents = certified_documents(certified)
     yield Target(
-        name="audit row",
+        name=f"audit row{of_what}",
         form="JSON",
         seeds=dumped({name: documents[name] for name in columns}),
         read=audit_row,
         weight=4,
         is_json=True,
     )
-    yield from _dataset_files(place, dataset)
 
 
 def _dataset_files(place: Path, dataset: Dataset) -> Iterator[Target]:
