@@ -139,7 +139,7 @@ test: $(DONE)
 	$(BIN)/python -m pytest -m "not slow and not paper_scale and not browser" -n 2
 
 test-slow: $(CLUSTERS)
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile --durations 12
+	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal --durations 12
 
 # All 7,500 episodes against their golden hash, ten minutes; CI has 450 of them.
 test-paper-scale: $(DONE)

@@ -162,7 +162,7 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(whole, tmp_path):
     command = [sys.executable, "-m", "vcrt", "reproduce", "--output", str(output), *SMALL]
     kills = 0
     # Longer and longer, so that it ends on a machine of any speed.
-    for limit in np.geomspace(6, 400, 16):
+    for limit in np.geomspace(5, 400, 11):
         with subprocess.Popen(
             command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         ) as process:
