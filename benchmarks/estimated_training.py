@@ -13,6 +13,9 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -117,16 +120,19 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--records", type=int, default=200)
     parser.add_argument("--held-back", type=int, default=60)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--learning-rate", type=float, default=3e-4)
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    every = [(way, seed) for seed in range(options.seeds) for way in WAYS]
     runs = []
-    for seed in range(options.seeds):
-        for way in WAYS:
-            runs.append(run(way, seed, options))
-            print(json.dumps({**runs[-1], "curve": runs[-1]["curve"][-1]}), flush=True)
-    settings = {name: value for name, value in vars(options).items() if name != "output"}
+    with ProcessPoolExecutor(
+        options.jobs, get_context("spawn"), torch.set_num_threads, (1,)
+    ) as pool:
+        for done in pool.map(run, *zip(*every, strict=True), repeat(options)):
+            runs.append(done)
+            print(json.dumps({**done, "curve": done["curve"][-1]}), flush=True)
+    settings = {n: value for n, value in vars(options).items() if n not in ("output", "jobs")}
     result = {"settings": settings, "torch": torch.__version__, "runs": runs}
     options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
