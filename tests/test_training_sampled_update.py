@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from tabular_policy import random_order
-from training_fixtures import ENCODE, same_tensors, tiny_model, weights
+from training_fixtures import ENCODE, same_tensors, tiny_model, update_pairs, weights
 from vcrt.errors import RunError
-from vcrt.objective.total import ObjectiveConfig
 from vcrt.partial_orders import PartialOrder, num_legal_prefixes, num_linear_extensions
 from vcrt.policy.scoring import score_orders
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
@@ -17,7 +16,7 @@ from vcrt.training.poset_items import encode_poset_items
 from vcrt.training.poset_masses import poset_log_masses
 from vcrt.training.poset_trees import swaps_along
 from vcrt.training.sampled_update import EstimateConfig
-from vcrt.training.update import UpdateConfig, new_state, update
+from vcrt.training.update import UpdateConfig, new_state
 
 EXACT = EstimateConfig(max_legal_prefixes=100_000)
 SAMPLED = EstimateConfig(max_legal_prefixes=0, num_paths=16)
@@ -56,20 +55,8 @@ def train(name, updates, *, estimate=EXACT, seed=0, rate=1e-3, some=None, **sett
     items = encode_poset_items(some or records(), chosen, seed=0, encode=ENCODE)
     frozen = poset_log_masses(model, items, config=estimate, seed=0)
     state = new_state(model, seed=seed, learning_rate=rate)
-    metrics = []
-    for index in range(updates):
-        pick = [(2 * index) % len(items), (2 * index + 1) % len(items)]
-        metrics.append(
-            update(
-                state,
-                [items[i] for i in pick],
-                frozen[pick],
-                method=chosen,
-                objective_config=ObjectiveConfig(),
-                config=UpdateConfig(estimate=estimate, **settings),
-            )
-        )
-    return state, metrics
+    config = UpdateConfig(estimate=estimate, **settings)
+    return state, update_pairs(state, items, frozen, updates, method=chosen, config=config)
 
 
 @pytest.mark.parametrize("estimate", [EXACT, SAMPLED], ids=["exact", "sampled"])

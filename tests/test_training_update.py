@@ -14,6 +14,7 @@ from training_fixtures import (
     supervised_record,
     supervised_records,
     tiny_model,
+    update_pairs,
     weights,
 )
 from vcrt.errors import MalformedInputError, RunError, UnknownNameError
@@ -42,20 +43,8 @@ def _train(name, updates, *, seed=0, rate=1e-3, records=None, model=None, chosen
     items = encode_items(records or supervised_records(6), chosen, seed=seed, encode=ENCODE)
     frozen = orbit_log_masses(model, items, interface=chosen.interface)
     state = new_state(model, seed=seed, learning_rate=rate)
-    metrics = []
-    for index in range(updates):
-        pick = [(2 * index) % len(items), (2 * index + 1) % len(items)]
-        metrics.append(
-            update(
-                state,
-                [items[i] for i in pick],
-                frozen[pick],
-                method=chosen,
-                objective_config=OBJECTIVE,
-                config=UpdateConfig(**settings),
-            )
-        )
-    return state, metrics
+    config = UpdateConfig(**settings)
+    return state, update_pairs(state, items, frozen, updates, method=chosen, config=config)
 
 
 # The table.

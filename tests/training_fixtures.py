@@ -6,11 +6,13 @@ from itertools import permutations
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from vcrt.objective.total import ObjectiveConfig
 from vcrt.orders import all_orders
 from vcrt.policy.tokenizer import embedded_tokenizer, encode_record
 from vcrt.randomness import generator
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.supervision import SupervisedRecord
+from vcrt.training.update import update
 
 # Models this small gain nothing from threads, and threads that wait for a busy core cost a factor of 30.
 torch.set_num_threads(1)
@@ -101,6 +103,24 @@ def supervised_record(index, *, n=4):
 
 def supervised_records(count, *, n=4):
     return [supervised_record(index, n=n) for index in range(count)]
+
+
+def update_pairs(state, items, frozen, updates, *, method, config):
+    """The metrics of that many updates, on two items each, in turn."""
+    metrics = []
+    for index in range(updates):
+        pick = [(2 * index) % len(items), (2 * index + 1) % len(items)]
+        metrics.append(
+            update(
+                state,
+                [items[i] for i in pick],
+                frozen[pick],
+                method=method,
+                objective_config=ObjectiveConfig(),
+                config=config,
+            )
+        )
+    return metrics
 
 
 def weights(model):
