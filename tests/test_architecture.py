@@ -20,6 +20,7 @@ FLOW = (
     "cli",
 )
 FOUNDATIONS = {
+    *("call_record", "workers"),
     *("documents", "errors", "hashing", "jobs", "memory", "orders", "partial_orders"),
     *("printable", "processes", "progress", "randomness", "storage"),
 }

@@ -100,6 +100,10 @@ class VerifierFailure(VcrtError):
     exit_code = 5
 
 
+class EnvironmentFailure(VerifierFailure):
+    """An environment whose own code raised, exited or gave what cannot be an answer; the step is named."""
+
+
 class DatasetError(VcrtError):
     """A frozen dataset that is incomplete, altered, unverified or of other versions."""
 

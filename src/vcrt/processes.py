@@ -6,28 +6,26 @@ Through joblib: its own local processes (loky), or the workers of a Ray or Dask 
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import joblib
-from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
+from vcrt.call_record import Doing, recorded_work
 from vcrt.errors import UnavailableError, VcrtError
+from vcrt.workers import Workers
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 Backend: TypeAlias = Literal["loky", "ray", "dask"]
 
-#: Seconds between two calls of ``on_wait``.
-WAIT_S = 0.25
 #: Arguments handed out for each worker before the first result is awaited: enough to keep it busy, few enough for
 #: memory not to grow with the number of arguments.
 _AHEAD = 4
@@ -41,17 +39,20 @@ def in_fresh_processes(
     error: type[VcrtError],
     backend: Backend = "loky",
     on_wait: Callable[[], None] = lambda: None,
+    narrow: Callable[[Argument, str], Argument | None] = lambda argument, episode: None,
 ) -> Iterator[Result]:
     """Apply ``function`` to each argument in ``jobs`` worker processes; results come in the order of arguments.
 
     With ``loky`` the processes are new; those of a cluster may have worked before. ``on_wait`` is called several times
-    a second while a local result is awaited. When a worker dies, the arguments whose results are not in yet are tried
-    once more in new processes; when one dies again before a further result came, raises ``error``. A
-    :class:`VcrtError` of ``function`` comes through as it is. Raises :class:`UnavailableError` if the backend is not
-    installed.
+    a second while a local result is awaited. A worker that dies, or whose call runs over the limit of its record (see
+    :mod:`vcrt.call_record`), is ended with everything that it started; its argument is tried once more, alone, and
+    before that ``narrow(argument, episode)``, the part of it in which that happened, if it gives one. When that dies or
+    overruns again, raises ``error`` with the place. A :class:`VcrtError` of ``function`` comes through as it is; what
+    would end a process (``SystemExit`` and its like) becomes ``error``. Raises :class:`UnavailableError` if the backend
+    is not installed.
     """
     if backend == "loky":
-        return _in_local_processes(function, iter(arguments), jobs, error, on_wait)
+        return _in_local_processes(function, iter(arguments), jobs, error, on_wait, narrow)
     return _on_cluster(function, iter(arguments), jobs, error, backend)
 
 
@@ -61,41 +62,98 @@ def _in_local_processes(
     jobs: int,
     error: type[VcrtError],
     on_wait: Callable[[], None],
+    narrow: Callable[[Argument, str], Argument | None],
 ) -> Iterator[Result]:
-    unfinished = deque(islice(arguments, _AHEAD * jobs))
+    pieces = enumerate(arguments)
+    unfinished = deque(islice(pieces, _AHEAD * jobs))
+    done_alone: dict[int, Result] = {}
     died_before = False
     while unfinished:
-        executor = ProcessPoolExecutor(
-            max_workers=min(jobs, len(unfinished)), initializer=end_with, initargs=(os.getpid(),)
-        )
+        with Workers(min(jobs, len(unfinished)), on_wait) as workers:
+            try:
+                do = partial(_do, function, error)
+                futures: deque[Future[Result] | None] = deque(
+                    None if piece[0] in done_alone else workers.submit(do, piece)
+                    for piece in unfinished
+                )
+                while futures:
+                    number, future = unfinished[0][0], futures[0]
+                    result = done_alone.pop(number) if future is None else workers.result(future)
+                    futures.popleft()
+                    unfinished.popleft()
+                    died_before = False
+                    for piece in islice(pieces, 1):
+                        unfinished.append(piece)
+                        futures.append(workers.submit(do, piece))
+                    yield result
+                continue
+            except BrokenProcessPool as failure:
+                broken = failure
+        # Nobody knows which of those at work died first: each is tried by itself.
+        suspects = [doing for doing in workers.ended if doing.work not in done_alone]
+        for doing in suspects:
+            argument = next(argument for number, argument in unfinished if number == doing.work)
+            part = narrow(argument, doing.episode)
+            if part is not None:
+                _alone(function, part, doing, error, on_wait)
+            assert doing.work is not None
+            done_alone[doing.work] = _alone(function, argument, doing, error, on_wait)
+        if not suspects and died_before:
+            raise _died(error, "", broken) from broken
+        died_before = not suspects
+
+
+def _alone(
+    function: Callable[[Argument], Result],
+    argument: Argument,
+    before: Doing,
+    error: type[VcrtError],
+    on_wait: Callable[[], None],
+) -> Result:
+    """The result of what died or overran ``before``, in one process with no other beside it."""
+    with Workers(1, on_wait) as workers:
         try:
-            futures: deque[Future[Result]] = deque(executor.submit(function, a) for a in unfinished)
-            while futures:
-                while not wait([futures[0]], timeout=WAIT_S).done:
-                    on_wait()
-                result = futures[0].result()
-                futures.popleft()
-                unfinished.popleft()
-                died_before = False
-                for argument in islice(arguments, 1):
-                    unfinished.append(argument)
-                    futures.append(executor.submit(function, argument))
-                yield result
+            return workers.result(workers.submit(partial(_do, function, error), (0, argument)))
         except BrokenProcessPool as failure:
-            executor.shutdown(wait=True, kill_workers=True)
-            if died_before:
-                raise error(
-                    "a worker process died twice over the same work",
-                    where=f"{len(unfinished)} pieces of work in hand",
-                    found=str(failure).splitlines()[0],
-                    remedy="look for a crash or a lack of memory; nothing half-done was kept",
-                ) from failure
-            died_before = True
-        except BaseException:
-            executor.shutdown(wait=True, kill_workers=True)
-            raise
-        else:
-            executor.shutdown(wait=True)
+            broken = failure
+    now = next(iter(workers.ended), before)
+    if now.overdue_s > 0:
+        raise error(
+            "a verifier's call ran over its time limit, and again when it was tried alone",
+            where=now.place,
+            found=f"no answer after {now.limit_s:g} s",
+            expected="an answer within the limit; the process was ended with all that it had started",
+            remedy="mend what hangs, or allow more: `--verifier-timeout SECONDS`, or `call_timeout_s` in the "
+            "environment's class",
+        )
+    raise _died(error, now.place or before.place, broken) from broken
+
+
+def _died(error: type[VcrtError], place: str, failure: BrokenProcessPool) -> VcrtError:
+    lines = [line for line in str(failure).splitlines() if line.strip()]
+    codes = [line.strip() for line in lines[1:] if "exit codes" in line]
+    return error(
+        "a worker process died twice over the same work",
+        where=place or None,
+        found=" ".join([*lines[:1], *codes]),
+        remedy="look for a crash or a lack of memory; nothing half-done was kept",
+    )
+
+
+def _do(
+    function: Callable[[Argument], Result], error: type[VcrtError], piece: tuple[int, Argument]
+) -> Result:
+    """Do one piece of work; whatever would end whoever awaits its result is an error."""
+    number, argument = piece
+    with recorded_work(number):
+        try:
+            return function(argument)
+        except (StopIteration, KeyboardInterrupt, GeneratorExit, SystemExit) as ended:
+            raise error(
+                "work in a process ended itself",
+                found=f"{type(ended).__name__}({str(ended)[:200]})",
+                remedy="let it return or raise an error",
+            ) from ended
 
 
 def _on_cluster(
@@ -160,17 +218,3 @@ def _imported(module: str, backend: Backend) -> Any:
             found=str(failure),
             remedy=f"pip install 'vcrt[{backend}]', or use --backend loky",
         ) from failure
-
-
-def end_with(parent: int) -> None:
-    """End this process soon after ``parent``, its parent's id, is gone, or at once if it is gone already.
-
-    An orphan would go on writing where others may start.
-    """
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

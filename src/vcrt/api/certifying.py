@@ -10,8 +10,9 @@ from vcrt.certification.config import sampled as sampled_series
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, preset_named
 from vcrt.certification.schema_names import select_schemas
 from vcrt.certification.shards import EnvironmentFactory
-from vcrt.environments.contract import Environment, Episode
-from vcrt.environments.registry import load_environment, make_environment
+from vcrt.environments.contract import Episode
+from vcrt.environments.guarding import required_episode
+from vcrt.environments.isolation import Description, describe
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.processes import Backend
@@ -45,8 +46,9 @@ def certify_episode(
             found=repr(episode)[:200],
             expected="what `sample` of an environment gives: load_environment(NAME).sample(SCHEMA, seed=SEED)",
         )
+    required_episode(episode, "the episode that was given")
     factory = factory_of(environment) if isinstance(environment, str) else environment
-    make_environment(episode.environment, factory)
+    describe(factory)
     return examine(factory, episode, preset_named(preset)).outcome
 
 
@@ -77,10 +79,8 @@ def certify(
     if episodes < 1:
         raise VcrtError("too few episodes", found=f"{episodes} episodes", expected="at least 1")
 
-    def load(name: str) -> Environment:
-        if environments and name in environments:
-            return make_environment(name, environments[name])
-        return load_environment(name)
+    def load(name: str) -> Description:
+        return describe(factory_of(name, environments))
 
     schemas = (schemas,) if isinstance(schemas, str) else schemas
     config = sampled_series(

@@ -17,9 +17,16 @@ from vcrt.certification.episodes import CertifiedEpisode, Exclusion, certify_epi
 from vcrt.certification.evidence import Evidence
 from vcrt.certification.selection import Piece, SecondOpinion, Selection, first_name
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
-from vcrt.certification.shards import EnvironmentFactory, replay_again, replay_first
+from vcrt.certification.shards import (
+    EnvironmentFactory,
+    only_episode,
+    only_episode_again,
+    replay_again,
+    replay_first,
+)
 from vcrt.certification.store import ShardStore, open_store
 from vcrt.environments.contract import Versions
+from vcrt.environments.isolation import describe
 from vcrt.environments.registry import Registered
 from vcrt.errors import VerifierFailure
 from vcrt.hashing import json_digest
@@ -79,7 +86,7 @@ def certify(
     raise for missing parts (before any work is done).
     """
     made = {name: (factories or {}).get(name, Registered(name)) for name in config.environments}
-    environments = {name: factory() for name, factory in made.items()}
+    environments = {name: describe(factory) for name, factory in made.items()}
     versions = {name: environment.versions() for name, environment in environments.items()}
     for series in config.series:
         environments[series.environment].schema(series.schema)
@@ -131,6 +138,7 @@ def _first_stage(
         jobs=jobs,
         backend=backend,
         error=VerifierFailure,
+        narrow=only_episode,
     )
     for piece in missing:
         name = piece.selection.series.environment
@@ -163,7 +171,12 @@ def _second_stage(
     task = progress.task(what, to_do, "candidates")
     work = ((piece.shard, FirstReplay.from_json(store.read(piece.first_name))) for piece in missing)
     results = in_fresh_processes(
-        replay_again, work, jobs=jobs, backend=backend, error=VerifierFailure
+        replay_again,
+        work,
+        jobs=jobs,
+        backend=backend,
+        error=VerifierFailure,
+        narrow=only_episode_again,
     )
     for piece, second in zip(missing, results, strict=True):
         store.write(piece.second_name, second.to_json())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from vcrt.environments.contract import Environment, Schema
-from vcrt.environments.registry import load_environment, own_environment_names
+from vcrt.environments.contract import Schema
+from vcrt.environments.isolation import Description, describe
+from vcrt.environments.registry import Registered, own_environment_names
 from vcrt.errors import VcrtError
 
 
@@ -13,7 +14,7 @@ def select_schemas(
     names: Iterable[str] = (),
     preset: str = "paper",
     *,
-    load: Callable[[str], Environment] = load_environment,
+    load: Callable[[str], Description] = lambda name: describe(Registered(name)),
 ) -> dict[str, tuple[str, ...]]:
     """Schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; vcrt's own environments for no names.
 
@@ -47,7 +48,7 @@ def _require(schema: Schema, name: str, preset: str) -> None:
         )
 
 
-def _nothing(environment: Environment, preset: str) -> VcrtError:
+def _nothing(environment: Description, preset: str) -> VcrtError:
     presets = dict.fromkeys(schema.preset for schema in environment.schemas)
     return VcrtError(
         "an environment without a schema for this preset",

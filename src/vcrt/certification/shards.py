@@ -13,7 +13,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias, TypeVar
 
@@ -30,6 +30,7 @@ from vcrt.certification.replay import EpisodeReplays, replay_exhaustively
 from vcrt.certification.replay_tree import EpisodeTree
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.environments.contract import CrossCheck, Environment, Episode, Guards, Schema, Versions
+from vcrt.environments.guarding import make_guarded
 from vcrt.errors import VcrtError, VerifierFailure
 from vcrt.hashing import json_digest
 from vcrt.processes import in_fresh_processes
@@ -54,7 +55,7 @@ class Shard:
 @cache
 def _environment(factory: EnvironmentFactory) -> Environment:
     """One environment a process: some have a verifier to start."""
-    return factory()
+    return make_guarded(factory)
 
 
 def replay_first(shard: Shard) -> FirstReplay:
@@ -87,7 +88,7 @@ def replay_again(work: tuple[Shard, FirstReplay]) -> SecondReplay:
         (second,) = in_fresh_processes(replay_again, [work], jobs=1, error=VerifierFailure)
         return second
     with _naming(shard.schema):
-        environment = shard.factory()
+        environment = make_guarded(shard.factory)
         evidence = first.evidence()
         before = environment.versions()
         episodes = [item.episode for item in evidence]
@@ -104,6 +105,26 @@ def replay_again(work: tuple[Shard, FirstReplay]) -> SecondReplay:
         )
 
 
+def only_episode(shard: Shard, episode: str) -> Shard | None:
+    """The shard of one of its candidates alone, None if it has no such candidate or no other."""
+    seeds = tuple(seed for seed in shard.seeds if episode.endswith(f"/{shard.schema}/{seed}"))
+    episodes = tuple(one for one in shard.episodes if one.episode_id == episode)
+    if len(shard.seeds) + len(shard.episodes) < 2 or not (seeds or episodes):
+        return None
+    return replace(shard, seeds=seeds, episodes=episodes)
+
+
+def only_episode_again(
+    work: tuple[Shard, FirstReplay], episode: str
+) -> tuple[Shard, FirstReplay] | None:
+    """As :func:`only_episode`, with what the first replay gave of that candidate."""
+    shard = only_episode(work[0], episode)
+    if shard is None:
+        return None
+    own = tuple(item for item in work[1].evidence() if item.episode.episode_id == episode)
+    return shard, replace(work[1], outcomes=own)
+
+
 def certify_again(
     factory: EnvironmentFactory, episodes: Sequence[Episode], preset: Preset
 ) -> tuple[list[CertifiedEpisode | Exclusion], Guards]:
@@ -112,7 +133,7 @@ def certify_again(
     Gives the guards of the environment too, as they are afterwards.
     """
     with _naming(episodes[0].schema if episodes else ""):
-        environment = factory().thorough()
+        environment = make_guarded(factory).thorough()
         before = environment.versions()
         outcomes = _judged(environment, episodes, before, preset, backwards=True)
         after = environment.versions()
@@ -131,7 +152,7 @@ def evidence_again(
     Gives the versions before and after.
     """
     factory, episodes, preset, backwards = work
-    environment = factory().thorough()
+    environment = make_guarded(factory).thorough()
     before = environment.versions()
     evidence = _evidence(environment, episodes, sampled=preset.samples, backwards=backwards)
     return (before, environment.versions()), evidence

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from vcrt import __version__
 from vcrt.environments import registry
+from vcrt.environments.isolation import describe
 from vcrt.errors import UnavailableError, VcrtError
 from vcrt.printable import printable
 
@@ -146,16 +147,11 @@ def _devices() -> Iterator[Finding]:
 
 def _environment(name: str) -> Iterator[Finding]:
     try:
-        environment = registry.load_environment(name)
-        verifier, guards = environment.versions().verifier, environment.guards()
+        environment = describe(registry.Registered(name))
+        verifier, guards = environment.versions().verifier, environment.guards
     except VcrtError as error:
         found = "; ".join(filter(None, (error.what, error.found)))
         yield Finding(subject=name, found=found, status="broken", remedy=error.remedy)
-        return
-    # Whatever a plug-in raises: the others are still to be looked at.
-    except Exception as error:
-        found, mend = f"{type(error).__name__}: {error}", f"vcrt environments validate {name}"
-        yield Finding(subject=name, found=found, status="broken", remedy=mend)
         return
     yield Finding(subject=name, found=f"{verifier}{_origin(name)}")
     if guards.absent:

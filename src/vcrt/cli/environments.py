@@ -10,7 +10,8 @@ from rich.table import Table
 
 from vcrt.cli.certifies import Cost, certifies
 from vcrt.environments.conformance import ANSWERS, Finding, validate
-from vcrt.environments.registry import environment_names, load_environment
+from vcrt.environments.isolation import describe
+from vcrt.environments.registry import Registered, environment_names, load_environment
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
 
@@ -21,14 +22,14 @@ def list_environments(console: Console) -> None:
     versions = []
     for name in environment_names():
         try:
-            environment = load_environment(name)
+            environment = describe(Registered(name))
             for schema in environment.schemas:
                 remarks = [f"--preset {schema.preset}"] * (schema.preset != "paper")
                 remarks += ["not by default"] * (not schema.default)
                 summary = f"{schema.summary} ({', '.join(remarks)})" if remarks else schema.summary
                 table.add_row(name, schema.name, schema.relation, summary)
             versions.append(f"{name}: {environment.versions().verifier}")
-            guards = environment.guards()
+            guards = environment.guards
             for what, parts in (("protected", guards.in_force), ("not protected", guards.absent)):
                 if parts:
                     listed = "; ".join(f"{part} ({means})" for part, means in parts.items())
@@ -45,8 +46,8 @@ def environments_document() -> dict[str, Json]:
     found: dict[str, Json] = {}
     for name in environment_names():
         try:
-            environment = load_environment(name)
-            versions, guards = environment.versions(), environment.guards()
+            environment = describe(Registered(name))
+            versions, guards = environment.versions(), environment.guards
         except VcrtError as error:
             found[name] = {"available": False, "error": str(error)}
             continue

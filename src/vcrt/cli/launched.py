@@ -16,7 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from vcrt.errors import VcrtError
-from vcrt.processes import end_with
+from vcrt.workers import end_with
 
 #: The environment variable that names the launcher's process and the open file for last words: ``PID:DESCRIPTOR``.
 LAUNCHER = "VCRT_LAUNCHER"

@@ -12,6 +12,7 @@ from rich.console import Console
 from vcrt.certification.episodes import CertifiedEpisode, preset_named
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.cli.certificate_view import View, print_view
+from vcrt.environments.isolation import describe, sample
 from vcrt.errors import DatasetError, UnknownNameError, VcrtError
 from vcrt.printable import printable
 from vcrt.records.audit import certified_from_row
@@ -55,12 +56,13 @@ def show_episode(
             found=f"--pair {pair[0]} {pair[1]}",
             expected=f"two different steps from 0 to {num_operations - 1}",
         )
-    environment = factory_of(examined.evidence.episode.environment, factories)()
+    episode = examined.evidence.episode
+    factory = factory_of(episode.environment, factories)
     print_view(
         console,
         View(
             examined=examined,
-            describe=description_of(environment, name),
+            describe=description_of(factory, {name: episode.operations})(name),
             origin=origin,
             only_pair=None if pair is None else (min(pair), max(pair)),
         ),
@@ -152,9 +154,8 @@ def _find(
             else "for example: vcrt show clrs/bellman_ford/7",
         )
     factory = factory_of(matched[1], factories)
-    environment = factory()
-    schema = environment.schema(matched[2])
-    episode = environment.sample(schema.name, int(matched[3]))
+    schema = describe(factory).schema(matched[2])
+    episode = sample(factory, schema.name, int(matched[3]))
     what = "sequences of steps" if preset_named(schema.preset).is_long else "every order"
     return (
         examine(factory, episode, preset_named(schema.preset)),

@@ -90,11 +90,26 @@ class Accepted(Generic[State]):
     state: State
 
 
+#: The most characters of a refusal that evidence holds whole, and how much of a longer one.
+MAX_REASON = 16_384
+_KEPT_OF_REASON = 4_096
+
+
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The verifier refuses the operation; ``reason`` is its own message."""
+    """The verifier refuses the operation; ``reason`` is its own message.
+
+    Of a message of more than ``MAX_REASON`` characters the beginning is kept, with the length and SHA-256 of all of it.
+    """
 
     reason: str
+
+    def __post_init__(self) -> None:
+        if isinstance(self.reason, str) and len(self.reason) > MAX_REASON:
+            digest = sha256_hex(self.reason.encode(errors="surrogatepass"))
+            kept = self.reason[:_KEPT_OF_REASON]
+            whole = f"[... {len(self.reason):,} characters in all, SHA-256 {digest}]"
+            object.__setattr__(self, "reason", f"{kept} {whole}")
 
 
 Transition: TypeAlias = Accepted[State] | Rejected
@@ -206,6 +221,9 @@ class Environment(ABC):
     schemas: ClassVar[tuple[Schema, ...]]
     #: How many requests ``replay`` likes to get at once.
     preferred_batch: ClassVar[int] = 4096
+    #: Seconds by the clock on the wall that one call of a method may take; ``--verifier-timeout`` replaces it. A
+    #: process that overruns is ended, with all that it has started.
+    call_timeout_s: ClassVar[float] = 60.0
 
     @abstractmethod
     def versions(self) -> Versions:
@@ -247,10 +265,15 @@ class Environment(ABC):
 
     def schema(self, name: str) -> Schema:
         """The schema of that name; raises :class:`vcrt.errors.UnknownNameError`."""
-        for schema in self.schemas:
-            if schema.name == name:
-                return schema
-        raise UnknownNameError.of(f"{self.name} schema", name, (s.name for s in self.schemas))
+        return schema_named(self.name, self.schemas, name)
+
+
+def schema_named(environment: str, schemas: Sequence[Schema], name: str) -> Schema:
+    """The schema of that name; raises :class:`vcrt.errors.UnknownNameError`."""
+    for schema in schemas:
+        if schema.name == name:
+            return schema
+    raise UnknownNameError.of(f"{environment} schema", name, (s.name for s in schemas))
 
 
 class StepEnvironment(Environment, Generic[State]):
@@ -320,6 +343,9 @@ class BatchEnvironment(Environment):
     >>> Replay(sequence=(0, 1), state_hashes=("a" * 64,), rejection=Rejected("no such name")).accepted
     False
     """
+
+    #: A call is a whole batch.
+    call_timeout_s: ClassVar[float] = 600.0
 
     def initial_state(self, episode: Episode) -> PrefixState:
         """The empty prefix."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 
+from vcrt.call_record import current_record
 from vcrt.environments.contract import Environment
 from vcrt.errors import UnavailableError, UnknownNameError, VcrtError
 
@@ -63,7 +64,10 @@ def make_environment(
         made = factory()
     except VcrtError:
         raise
-    except Exception as error:
+    # An import that exits, too: it must not end the command as if that had done its work.
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and current_record() is None:
+            raise  # whoever sits before this process
         raise UnavailableError(
             f"environment {name!r} cannot be loaded",
             where=where,

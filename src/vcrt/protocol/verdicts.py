@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from vcrt.certification.replay import replay_all
 from vcrt.environments.contract import Environment, ReplayRequest
+from vcrt.environments.guarding import make_guarded
 from vcrt.errors import DatasetError, UnavailableError, UnknownNameError
 from vcrt.orders import Order
 from vcrt.records.agreement import require_versions
@@ -50,7 +51,7 @@ def require_verifiers(dataset: Dataset, environments: Iterable[str]) -> None:
 
 def _environment(name: str) -> Environment:
     try:
-        return factory_of(name)()
+        return make_guarded(factory_of(name))
     except UnknownNameError as error:
         raise UnavailableError(
             "orders of this dataset must be replayed, and their environment is not here",

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vcrt.certification.config import SHARD_SIZE
 from vcrt.certification.episodes import Exclusion, Preset
 from vcrt.certification.evidence import num_replayed
 from vcrt.certification.shards import EnvironmentFactory, certify_again
 from vcrt.environments.contract import Episode, Guards
+from vcrt.environments.isolation import describe
 from vcrt.environments.registry import Registered
 from vcrt.errors import DatasetError, DisagreementError, VerifierFailure
 from vcrt.processes import Backend, in_fresh_processes
@@ -92,6 +93,7 @@ def verify_agreement(
             jobs=jobs,
             backend=backend,
             error=VerifierFailure,
+            narrow=_only_episode,
         )
         for part, (again, found_guards) in zip(parts, results, strict=True):
             guards[name] = _joined(guards.get(name), found_guards)
@@ -133,7 +135,7 @@ def _episode(row: Mapping[str, str]) -> Episode:
 def require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) -> None:
     """Raise :class:`DatasetError` unless the environment ``name`` has the versions that certified the dataset."""
     sealed = dataset.manifest.versions[name]
-    present = factory().versions().to_json()
+    present = describe(factory).versions().to_json()
     if present != sealed:
         keys = [key for key in sealed if sealed[key] != present.get(key)]
         raise DatasetError(
@@ -168,6 +170,11 @@ def _replay_again(shard: _Shard) -> tuple[list[_Again], Guards]:
             anonymised = anonymise(outcome, shard.seed, shard.form)
             again.append(_Again(audit_row(outcome, anonymised), policy_row(anonymised.record)))
     return again, guards
+
+
+def _only_episode(shard: _Shard, episode: str) -> _Shard | None:
+    own = tuple(one for one in shard.episodes if one.episode_id == episode)
+    return replace(shard, episodes=own) if own and len(shard.episodes) > 1 else None
 
 
 def _compare(dataset: Dataset, sealed: dict[str, str], found: _Again) -> None:

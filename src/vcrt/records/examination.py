@@ -5,21 +5,23 @@ Every replay is made in a fresh process. Not covered: whole datasets (see :mod:`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.evidence import Evidence, num_replayed, replays_to_json
 from vcrt.certification.replay_tree import EpisodeTree
 from vcrt.certification.shards import EnvironmentFactory, evidence_again
 from vcrt.environments.contract import Environment, Episode, Operation, Versions
+from vcrt.environments.isolation import Description, ask, describe
 from vcrt.environments.registry import Registered
 from vcrt.errors import (
     DatasetError,
+    EnvironmentFailure,
     MalformedInputError,
     UnavailableError,
-    VcrtError,
     VerifierFailure,
 )
 from vcrt.hashing import Json
@@ -32,6 +34,9 @@ from vcrt.records.certificate import (
     read_certificate,
 )
 from vcrt.records.differences import Difference, first_difference
+
+#: A step as its environment would have a person read it.
+Describe: TypeAlias = Callable[[Operation], str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,24 +72,35 @@ def factory_of(
     return (factories or {}).get(name, Registered(name))
 
 
-def description_of(environment: Environment, name: str) -> Callable[[Operation], str]:
-    """The environment's description of a step, for steps that may come from a file that anyone wrote.
+def description_of(
+    factory: EnvironmentFactory, episodes: Mapping[str, Sequence[Operation]]
+) -> Callable[[str], Describe]:
+    """How the steps of these episodes, by name, are described, asked of the environment once.
 
-    It raises :class:`DatasetError`, naming the episode ``name``, for a step that the environment cannot read.
+    Raises :class:`DatasetError`, naming the episode, for a step that the environment cannot read: steps may come from
+    a file that anyone wrote.
     """
 
-    def describe(operation: Operation) -> str:
-        try:
-            return environment.describe(operation)
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-            raise DatasetError(
-                "the environment cannot read a step",
-                where=f"{name}, step {operation.signature!r}",
-                found=f"{type(error).__name__}: {error}",
-                expected=f"a step of environment {environment.name!r}",
-            ) from error
+    def described(environment: Environment) -> dict[str, dict[str, str]]:
+        return {
+            name: {one.signature: _described(environment, name, one) for one in operations}
+            for name, operations in episodes.items()
+        }
 
-    return describe
+    texts = ask(factory, described)
+    return lambda name: lambda operation: texts[name][operation.signature]
+
+
+def _described(environment: Environment, name: str, operation: Operation) -> str:
+    try:
+        return environment.describe(operation)
+    except EnvironmentFailure as error:
+        raise DatasetError(
+            "the environment cannot read a step",
+            where=f"{name}, step {operation.signature!r}",
+            found=error.found,
+            expected=f"a step of environment {environment.name!r}",
+        ) from error
 
 
 def from_certified(certified: CertifiedEpisode, preset: Preset) -> Examined:
@@ -133,8 +149,9 @@ def verify_certificate(
     certificate = read_certificate(path)
     certified = certificate.certified
     factory = factory_of(certified.episode.environment, factories)
-    _require_versions(path, certified, _versions_here(factory, certified))
-    _require_schema(path, factory(), certified.episode)
+    environment = describe(factory)
+    _require_versions(path, certified, _versions_here(environment, certified))
+    _require_schema(path, environment, certified.episode)
     found, again = _replayed_untrusted(path, factory, certified.episode, certificate.preset)
     for versions in found:
         _require_versions(path, certified, versions)
@@ -164,7 +181,7 @@ def _replayed(
     return versions, evidence
 
 
-def _require_schema(path: Path, environment: Environment, episode: Episode) -> None:
+def _require_schema(path: Path, environment: Description, episode: Episode) -> None:
     known = [schema.name for schema in environment.schemas]
     if environment.name != episode.environment or episode.schema not in known:
         raise DatasetError(
@@ -187,21 +204,19 @@ def _replayed_untrusted(
             found=error.found,
             expected=error.expected,
         ) from error
-    except VcrtError:
-        raise
-    except Exception as error:
+    except EnvironmentFailure as error:
         # Whatever an environment does with an episode that it did not make, it is the file that is wrong.
         raise DatasetError(
             "the environment cannot read the certificate's episode",
             where=f"{path}, field episode",
-            found=f"{type(error).__name__}: {str(error)[:200]}",
+            found=error.found,
             expected=f"an episode of environment {episode.environment!r}",
         ) from error
 
 
-def _versions_here(factory: EnvironmentFactory, certified: CertifiedEpisode) -> Versions:
+def _versions_here(environment: Description, certified: CertifiedEpisode) -> Versions:
     try:
-        return factory().versions()
+        return environment.versions()
     except UnavailableError as error:
         raise UnavailableError(
             f"the certificate cannot be replayed here: {error.what}",

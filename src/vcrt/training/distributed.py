@@ -17,8 +17,8 @@ from torch import Tensor
 
 from vcrt.policy.prompts import unwrapped
 from vcrt.policy.scoring import CausalModel
-from vcrt.processes import end_with
 from vcrt.training.group import ALONE, Group
+from vcrt.workers import end_with
 
 
 def is_launched() -> bool:

@@ -50,6 +50,8 @@ class LeanEnvironment(BatchEnvironment):
     name: ClassVar[str] = "lean"
     schemas = (*SCHEMAS, *POSET_SCHEMAS, *LONG_SCHEMAS)
     preferred_batch: ClassVar[int] = 240
+    #: Its processes have limits of their own, which come first and name the episode.
+    call_timeout_s: ClassVar[float] = 3600.0
     #: Versions of this adapter and of its canonical states.
     adapter: ClassVar[str] = "1"
     canonicalizer: ClassVar[str] = "2"

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import factorial
-from typing import TypeAlias
 
 from vcrt.certification.shards import EnvironmentFactory
-from vcrt.environments.contract import Operation
 from vcrt.errors import DatasetError, RunError, UnavailableError, UnknownNameError, VcrtError
 from vcrt.hashing import Json
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.experiment import Experiment
 from vcrt.protocol.plan import PlannedRun
 from vcrt.records.anonymise import anonymise
-from vcrt.records.audit import certified_from_row
+from vcrt.records.audit import certified_from_row, episode_of_json
 from vcrt.records.dataset import Dataset, read_audit, require_agreement
-from vcrt.records.examination import description_of, factory_of
+from vcrt.records.examination import Describe, description_of, factory_of
 from vcrt.records.manifest import AGREEMENT
 from vcrt.report.data_words import evidence_sentences
 from vcrt.report.explorer.choice import PER_SCHEMA, in_turn, named
@@ -39,8 +37,6 @@ ROOM = 4_500_000
 _A_PROBABILITY = 8
 #: Bytes that a picture takes, at most: one of five steps.
 BYTES_OF_A_DRAWING = 5_000
-
-Describe: TypeAlias = Callable[[Operation], str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +104,7 @@ def gather_explorer(
         wanted,
         rows,
         bytes_of_scores=_bytes_of_scores(experiment, len(chosen), dataset.manifest.num_operations),
-        describe={name: _descriptions(name, factories) for name in rows},
+        describe={name: _descriptions(name, factories, some) for name, some in rows.items()},
     )
     scored: list[RunMasses] = []
     if experiment is not None and chosen:
@@ -212,14 +208,19 @@ def _bytes_of_scores(experiment: Experiment | None, num_runs: int, num_operation
 
 
 def _descriptions(
-    environment: str, factories: Mapping[str, EnvironmentFactory] | None
+    environment: str,
+    factories: Mapping[str, EnvironmentFactory] | None,
+    rows: Sequence[Mapping[str, str]],
 ) -> Callable[[str], Describe]:
     """How steps of an episode, given its name, are described: by their signature if the environment is not here."""
+    episodes = {
+        row["episode_id"]: episode_of_json(row["episode"], row["episode_id"]).operations
+        for row in rows
+    }
     try:
-        made = factory_of(environment, factories)()
+        return description_of(factory_of(environment, factories), episodes)
     except (UnknownNameError, UnavailableError):
         return lambda _: lambda operation: operation.signature
-    return lambda name: description_of(made, name)
 
 
 def _dataset_notes(dataset: Dataset, wanted: int, shown: int) -> list[str]:

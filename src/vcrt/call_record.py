@@ -1,0 +1,133 @@
+"""What a worker process is doing at this moment, kept where whoever started it can read it.
+
+A worker writes one small file, mapped into its memory: which piece of work it does, which call of foreign code it is
+in, since when, and how long that may take. So a call that does not come back, or that ends the process, can be ended
+and named from outside. Not covered: what is done about it (see :mod:`vcrt.processes`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_SIZE = 4096
+#: Piece of work (0: none), number of the call, when it began, its limit (0: no call is being made), bytes of its name.
+_HEAD = struct.Struct("<QQddH")
+#: Separates the parts of a call's name: where it was made, and what of that.
+_SEPARATOR = "\x1f"
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What a worker does: the number of its piece of work, None between two, and the call that it is in, if any.
+
+    ``episode`` and ``call`` name the call, or, between calls, the last one; ``overdue_s`` is by how many seconds it
+    has overrun its limit.
+    """
+
+    pid: int
+    work: int | None
+    number: int
+    episode: str
+    call: str
+    limit_s: float
+    overdue_s: float
+
+    @property
+    def place(self) -> str:
+        """The call in words."""
+        return ", ".join(filter(None, (self.episode, self.call)))
+
+
+class CallRecord:
+    """The record of this process; :func:`record_calls` makes the one that :func:`current_record` gives."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("w+b") as file:
+            file.truncate(_SIZE)
+            self._map = mmap.mmap(file.fileno(), _SIZE)
+        self._work = 0
+        self._number = 0
+
+    def begin_work(self, number: int) -> None:
+        """Say that the piece of work ``number`` is begun."""
+        self._work = number + 1
+        self._write(0.0, b"")
+
+    def end_work(self) -> None:
+        """Say that it is done."""
+        self._work = 0
+        self._write(0.0, b"")
+
+    def begin(self, episode: str, call: str, limit_s: float) -> None:
+        """Say that a call is begun, which may take ``limit_s`` seconds by the clock on the wall."""
+        self._number += 1
+        name = f"{episode}{_SEPARATOR}{call}".encode(errors="backslashreplace")
+        self._write(limit_s, name[: _SIZE - _HEAD.size])
+
+    def end(self) -> None:
+        """Say that it has come back."""
+        # Its name stays: it is the last that is known if the process ends now.
+        _HEAD.pack_into(self._map, 0, self._work, self._number, 0.0, 0.0, self._length)
+
+    def _write(self, limit_s: float, name: bytes) -> None:
+        self._length = len(name)
+        self._map[_HEAD.size : _HEAD.size + len(name)] = name
+        now = time.monotonic() if limit_s else 0.0
+        _HEAD.pack_into(self._map, 0, self._work, self._number, now, limit_s, len(name))
+
+
+_current: CallRecord | None = None
+
+
+def record_calls(folder: Path) -> None:
+    """Keep this process's record in ``folder`` from now on."""
+    global _current
+    _current = CallRecord(folder / str(os.getpid()))
+
+
+def current_record() -> CallRecord | None:
+    """The record of this process, None where nobody watches it."""
+    return _current
+
+
+@contextmanager
+def recorded_work(number: int) -> Iterator[None]:
+    """Do the piece of work ``number``."""
+    record = current_record()
+    if record is not None:
+        record.begin_work(number)
+    try:
+        yield
+    finally:
+        if record is not None:
+            record.end_work()
+
+
+def read_records(folder: Path) -> list[Doing]:
+    """What the processes do whose records lie in ``folder``."""
+    return [doing for path in sorted(folder.iterdir()) if (doing := _read(path)) is not None]
+
+
+def _read(path: Path) -> Doing | None:
+    data = path.read_bytes()
+    if len(data) < _SIZE:
+        return None  # not whole yet
+    work, number, began, limit, length = _HEAD.unpack_from(data)
+    name = data[_HEAD.size : _HEAD.size + length].decode(errors="replace")
+    episode, _, call = name.partition(_SEPARATOR)
+    return Doing(
+        pid=int(path.name),
+        work=work - 1 if work else None,
+        number=number,
+        episode=episode,
+        call=call,
+        limit_s=limit,
+        overdue_s=time.monotonic() - began - limit if limit else 0.0,
+    )

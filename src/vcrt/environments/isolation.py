@@ -1,0 +1,99 @@
+"""Asking an environment in a process of its own: what it does to that process, this one survives and can name.
+
+The environments that come with vcrt are asked here: starting a process for each would be wasted. Not covered:
+certification, whose workers are processes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from vcrt.environments.contract import (
+    Environment,
+    Episode,
+    Guards,
+    Schema,
+    Versions,
+    schema_named,
+)
+from vcrt.environments.guarding import make_guarded
+from vcrt.environments.registry import Registered, own_environment_names
+from vcrt.errors import VcrtError, VerifierFailure
+from vcrt.processes import in_fresh_processes
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Description:
+    """What an environment says of itself; ``unavailable`` is why it has no versions here, if so."""
+
+    name: str
+    schemas: tuple[Schema, ...]
+    guards: Guards
+    present: Versions | None
+    unavailable: VcrtError | None = None
+
+    def versions(self) -> Versions:
+        """Its versions; raises what the environment raised instead."""
+        if self.unavailable is not None:
+            raise self.unavailable
+        assert self.present is not None
+        return self.present
+
+    def schema(self, name: str) -> Schema:
+        """The schema of that name; raises :class:`vcrt.errors.UnknownNameError`."""
+        return schema_named(self.name, self.schemas, name)
+
+
+def ask(
+    factory: Callable[[], Environment],
+    question: Callable[[Environment], Result],
+    *,
+    on_wait: Callable[[], None] = lambda: None,
+) -> Result:
+    """The answer of an environment to a question that can be sent to another process, behind a guard.
+
+    Raises :class:`VcrtError`: what the environment raises, or :class:`VerifierFailure` when it ends its process or
+    runs over its time limit, twice.
+    """
+    if isinstance(factory, Registered) and factory.name in own_environment_names():
+        return question(make_guarded(factory))
+    work = [(factory, question)]
+    (answer,) = in_fresh_processes(_answer, work, jobs=1, error=VerifierFailure, on_wait=on_wait)
+    return answer
+
+
+def describe(factory: Callable[[], Environment]) -> Description:
+    """What an environment says of itself; raises :class:`VcrtError` if it cannot even be made."""
+    return ask(factory, _description)
+
+
+def sample(factory: Callable[[], Environment], schema: str, seed: int) -> Episode:
+    """A sampled episode."""
+    return ask(factory, lambda environment: environment.sample(schema, seed))
+
+
+def _answer(
+    work: tuple[Callable[[], Environment], Callable[[Environment], Result]],
+) -> Result:
+    factory, question = work
+    return question(make_guarded(factory))
+
+
+def _description(environment: Environment) -> Description:
+    present, unavailable, guards = None, None, Guards()
+    try:
+        present = environment.versions()
+        guards = environment.guards()
+    except VcrtError as error:
+        unavailable = error
+    return Description(
+        name=environment.name,
+        schemas=environment.schemas,
+        guards=guards,
+        present=present,
+        unavailable=unavailable,
+    )

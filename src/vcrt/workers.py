@@ -1,0 +1,148 @@
+"""Worker processes that are watched, and of which nothing is left: not a hanging one, nor what one has started.
+
+Each keeps a record of what it does (:mod:`vcrt.call_record`). Not covered: which work goes to which of them, and what
+is tried again (see :mod:`vcrt.processes`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+from joblib.externals.loky import ProcessPoolExecutor
+from joblib.externals.loky.process_executor import BrokenProcessPool
+
+from vcrt.call_record import Doing, read_records, record_calls
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+#: Seconds between two calls of ``on_wait``.
+WAIT_S = 0.25
+#: Names the workers that started a process, in its environment.
+_MARK = "VCRT_WORKERS"
+#: Seconds after which a worker that is gone is ended for good, and those that a worker has to leave in.
+_GONE_S = 2.0
+_LEAVE_S = 10.0
+
+
+class Workers:
+    """New worker processes, of which nothing is left when the context is left.
+
+    ``ended`` says what those were doing that died or were ended in the midst of work.
+    """
+
+    def __init__(self, jobs: int, on_wait: Callable[[], None]) -> None:
+        self.ended: list[Doing] = []
+        self._on_wait = on_wait
+        self._mark = uuid.uuid4().hex
+        self._folder = tempfile.TemporaryDirectory(prefix="vcrt-workers-")
+        self._gone_since: dict[int, float] = {}
+        self._broken = False
+        self._executor = ProcessPoolExecutor(
+            max_workers=jobs,
+            initializer=_begin_worker,
+            initargs=(os.getpid(), self._folder.name),
+            env={_MARK: self._mark},
+        )
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def submit(self, do: Callable[[Argument], Result], argument: Argument) -> Future[Result]:
+        """Hand a piece of work out."""
+        future: Future[Result] = self._executor.submit(do, argument)
+        return future
+
+    def result(self, future: Future[Result]) -> Result:
+        """The result of a piece; raises ``BrokenProcessPool`` when a worker died or was ended for being late."""
+        while not wait([future], timeout=WAIT_S).done:
+            self._on_wait()
+            self._end_stuck()
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            self._broken = True
+            self.ended = self.ended or [
+                doing for doing in read_records(Path(self._folder.name)) if doing.work is not None
+            ]
+            raise
+
+    def _end_stuck(self) -> None:
+        """End everything if a call is overdue, or if a worker is gone while what it forked keeps its pipes open."""
+        at_work = [d for d in read_records(Path(self._folder.name)) if d.work is not None]
+        late = [doing for doing in at_work if doing.overdue_s > 0]
+        now = time.monotonic()
+        for doing in at_work:
+            if is_alive(doing.pid):
+                self._gone_since.pop(doing.pid, None)
+            elif now - self._gone_since.setdefault(doing.pid, now) > _GONE_S:
+                late.append(doing)
+        if late and not self.ended:
+            self.ended = late
+            end_marked(self._mark)
+
+    def __exit__(self, kind: object, failure: object, trace: object) -> None:
+        leaving = threading.Thread(
+            target=self._executor.shutdown,
+            kwargs={"kill_workers": kind is not None or self._broken},
+        )
+        leaving.start()
+        leaving.join(_LEAVE_S)
+        # Children of a worker that live on, also those that keep it or its pipes from ending.
+        end_marked(self._mark)
+        leaving.join()
+        self._folder.cleanup()
+
+
+def _begin_worker(parent: int, folder: str) -> None:
+    end_with(parent)
+    record_calls(Path(folder))
+    # An interruption is the parent's to handle: it ends its workers.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    # What foreign code reads or prints is no part of what this command reads or prints.
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def end_marked(mark: str) -> None:
+    """Kill each process that workers of this mark are or have started, however far it has detached itself."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(_MARK) == mark and process.pid != os.getpid():
+                process.kill()
+
+
+def end_with(parent: int) -> None:
+    """End this process soon after ``parent``, its parent's id, is gone, or at once if it is gone already.
+
+    An orphan would go on writing where others may start.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        if _MARK in os.environ:
+            end_marked(os.environ[_MARK])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
