@@ -23,8 +23,10 @@ from vcrt.environments.lean.judging import Limits
 from vcrt.environments.lean.source import (
     Command,
     Flaw,
+    Original,
     Piece,
     TacticProof,
+    plain_text,
     read_commands,
     read_proof,
 )
@@ -51,7 +53,7 @@ _ALLOWED = (
     "declarations (theorem, def, inductive, instance, behind any classes) that have the file to themselves"
 )
 
-Cause: TypeAlias = Literal["grammar", "lean", "no verdict"]
+Cause: TypeAlias = Literal["grammar", "reading", "lean", "no verdict"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,14 +77,17 @@ class Lifted:
     steps: tuple[LiftedStep, ...]
     episode: Episode
     spelling: Spelling
+    originals: tuple[Original, ...]
+    """The commands that the episode was made of, as they stand in the file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
     """Something in the file that is not lifted or not judged.
 
-    ``cause`` is ``grammar`` (it may not reach Lean, or is none of the forms that are lifted), ``lean`` (Lean refuses
-    what stands before the steps) or ``no verdict`` (Lean gave none).
+    ``cause`` is ``grammar`` (it may not reach Lean, or is none of the forms that are lifted), ``reading`` (it is not
+    certain that it means in the file what would be judged), ``lean`` (Lean refuses what stands before the steps) or
+    ``no verdict`` (Lean gave none).
     """
 
     file: str
@@ -117,13 +122,14 @@ def lift_file(path: Path, *, max_chars: int | None = None) -> LiftedFile:
     """
     data = _bytes(path)
     try:
-        commands, flaw = read_commands(data.decode("utf-8"))
+        text = plain_text(data.decode("utf-8"))
+        commands, flaw = read_commands(text)
     except UnicodeDecodeError as error:
         raise MalformedInputError(
             "a Lean file that is not UTF-8 text", where=str(path), found=str(error)
         ) from error
     cap = Limits().max_step_chars if max_chars is None else max_chars
-    file = _File(name=path.name, digest=sha256_hex(data), cap=cap)
+    file = _File(name=path.name, digest=sha256_hex(data), cap=cap, text=text)
     outcomes = _outcomes(file, commands)
     if flaw is not None:
         outcomes.append(file.refusal(flaw.line, flaw.found, flaw.expected))
@@ -143,10 +149,16 @@ class _File:
     name: str
     digest: str
     cap: int
+    text: str
 
-    def refusal(self, line: int, found: str, allowed: str, theorem: str = "") -> Refusal:
+    def refusal(
+        self, line: int, found: str, allowed: str, theorem: str = "", cause: Cause = "grammar"
+    ) -> Refusal:
         shown = found if len(found) <= 120 else found[:117] + "..."
-        return Refusal(file=self.name, line=line, theorem=theorem, found=shown, allowed=allowed)
+        return Refusal(
+            **{"file": self.name, "line": line, "theorem": theorem, "found": shown},
+            **{"allowed": allowed, "cause": cause},
+        )
 
     def checked(
         self, piece: Piece, read: Callable[..., object], spelling: Spelling, theorem: str
@@ -203,25 +215,25 @@ def _bytes(path: Path) -> bytes:
 def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal]:
     """Theorems with steps one by one, and declarations together."""
     outcomes: list[Lifted | Refusal] = []
-    declarations: list[Piece] = []
+    declarations: list[tuple[Command, Piece]] = []
     for command in commands:
         word = command.text.split(" ")[0]
         proof = read_proof(command) if word == "theorem" else None
         if isinstance(proof, TacticProof):
-            outcomes += _theorem(file, proof)
+            outcomes += _theorem(file, command, proof)
         elif isinstance(proof, Flaw):
             name = _name_in(command.text)
             outcomes.append(file.refusal(proof.line, proof.found, proof.expected, name))
         elif word in _DECLARING:
-            declarations.append(Piece(line=command.line, text=command.text))
+            declarations.append((command, Piece(line=command.line, text=command.text)))
         else:
             outcomes.append(file.refusal(command.line, command.text, _ALLOWED))
     if len(declarations) == len(commands):
         return _declarations(file, declarations)
-    return outcomes + [file.refusal(d.line, d.text, _ALLOWED) for d in declarations]
+    return outcomes + [file.refusal(d.line, d.text, _ALLOWED) for _, d in declarations]
 
 
-def _theorem(file: _File, proof: TacticProof) -> list[Lifted | Refusal]:
+def _theorem(file: _File, command: Command, proof: TacticProof) -> list[Lifted | Refusal]:
     head = Piece(line=proof.statement.line, text=with_explicit_binders(proof.statement.text))
     name = _name_in(head.text)
     steps = list(proof.tactics)
@@ -259,11 +271,15 @@ def _theorem(file: _File, proof: TacticProof) -> list[Lifted | Refusal]:
             steps=_steps(labels, steps),
             episode=file.episode(head.line, name, initial, operations),
             spelling=spelling,
+            originals=(command.original(file.text, name, steps),),
         )
     ]
 
 
-def _declarations(file: _File, pieces: Sequence[Piece]) -> list[Lifted | Refusal]:
+def _declarations(
+    file: _File, commands: Sequence[tuple[Command, Piece]]
+) -> list[Lifted | Refusal]:
+    pieces = [piece for _, piece in commands]
     classes = list(takewhile(lambda piece: piece.text.startswith("class "), pieces))
     steps = pieces[len(classes) :]
     if not MIN_STEPS <= len(steps) <= MAX_STEPS:
@@ -301,6 +317,9 @@ def _declarations(file: _File, pieces: Sequence[Piece]) -> list[Lifted | Refusal
             steps=_steps([spelling.restored(name) for name in names], steps),
             episode=file.episode(line, "declarations", initial, operations),
             spelling=spelling,
+            originals=tuple(
+                command.original(file.text, _name_in(piece.text)) for command, piece in commands
+            ),
         )
     ]
 
