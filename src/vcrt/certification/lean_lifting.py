@@ -89,26 +89,31 @@ def _judged(
             cause=cause,
         )
 
+    def misread(accepted: Sequence[tuple[int, ...]]) -> Refusal | None:
+        other = _difference(lifted, accepted)
+        if other is None:
+            return None
+        return replace(refusal(other.reason, _SAME, "reading"), line=other.line)
+
     try:
-        (evidence,) = replay(environment, [lifted.episode])
-        if (other := _reading(lifted, evidence)) is not None:
-            return replace(
-                refusal(other.reason, _SAME, "reading"), line=other.line
-            )
-        return LiftedTheorem(lifted=lifted, orders=_restored(lifted, report_orders(evidence)))
-    except MalformedInputError as error:
-        return refusal(error.found or error.what, error.expected or "", "lean")
+        try:
+            (evidence,) = replay(environment, [lifted.episode])
+        except MalformedInputError as error:
+            return misread(()) or refusal(error.found or error.what, error.expected or "", "lean")
+        whole = lifted.episode.num_operations
+        accepted = [r.sequence for r in evidence.replays if r.accepted and len(r.sequence) == whole]
+        judged = LiftedTheorem(lifted=lifted, orders=_restored(lifted, report_orders(evidence)))
+        return misread(accepted) or judged
     except VerifierFailure as error:
         return refusal(error.found or error.what, error.expected or "", "no verdict")
     except InconsistentReplayError as error:
         return refusal(str(error), "one answer to one sequence", "no verdict")
 
 
-def _reading(lifted: Lifted, evidence: EpisodeReplays) -> Difference | None:
-    """What Lean reads otherwise in the file, in the order that stands there or, if that fails, in one that does not."""
-    orders = [r.sequence for r in evidence.replays if r.accepted and len(r.sequence) == lifted.episode.num_operations]
+def _difference(lifted: Lifted, accepted: Sequence[tuple[int, ...]]) -> Difference | None:
+    """What Lean reads otherwise in the file: with the steps as they stand there or, if that fails, as ``accepted``."""
     written = tuple(range(lifted.episode.num_operations))
-    order = written if written in orders or not orders else orders[0]
+    order = written if written in accepted or not accepted else accepted[0]
     limits = Limits()
     program = read_program(lifted.episode, max_chars=limits.max_step_chars)
     return difference(lifted.originals, program, order, limits)

@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 
 from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.lean import grammar
+from vcrt.environments.lean.influence import may_change_others
 from vcrt.environments.lean.judging import Limits
 from vcrt.environments.lean.source import (
     Command,
@@ -160,6 +161,12 @@ class _File:
             **{"allowed": allowed, "cause": cause},
         )
 
+    def changed(self, lifted: Lifted, command: Command) -> Refusal:
+        """The refusal of what would be lifted if ``command`` did not stand before it."""
+        found = f"line {command.line} may change what is read here: {command.text}"
+        allowed = "a theorem before that line, or in a file without it"
+        return self.refusal(lifted.line, found, allowed, lifted.theorem, "reading")
+
     def checked(
         self, piece: Piece, read: Callable[..., object], spelling: Spelling, theorem: str
     ) -> str | Refusal:
@@ -216,11 +223,17 @@ def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal
     """Theorems with steps one by one, and declarations together."""
     outcomes: list[Lifted | Refusal] = []
     declarations: list[tuple[Command, Piece]] = []
+    changing: Command | None = None
     for command in commands:
         word = command.text.split(" ")[0]
         proof = read_proof(command) if word == "theorem" else None
         if isinstance(proof, TacticProof):
-            outcomes += _theorem(file, command, proof)
+            found = _theorem(file, command, proof)
+            if changing is not None and isinstance(found[0], Lifted):
+                found = [file.changed(found[0], changing)]
+            outcomes += found
+            if isinstance(found[0], Lifted):
+                continue
         elif isinstance(proof, Flaw):
             name = _name_in(command.text)
             outcomes.append(file.refusal(proof.line, proof.found, proof.expected, name))
@@ -228,6 +241,8 @@ def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal
             declarations.append((command, Piece(line=command.line, text=command.text)))
         else:
             outcomes.append(file.refusal(command.line, command.text, _ALLOWED))
+        if changing is None and may_change_others(command.text):
+            changing = command
     if len(declarations) == len(commands):
         return _declarations(file, declarations)
     return outcomes + [file.refusal(d.line, d.text, _ALLOWED) for _, d in declarations]
@@ -276,9 +291,7 @@ def _theorem(file: _File, command: Command, proof: TacticProof) -> list[Lifted |
     ]
 
 
-def _declarations(
-    file: _File, commands: Sequence[tuple[Command, Piece]]
-) -> list[Lifted | Refusal]:
+def _declarations(file: _File, commands: Sequence[tuple[Command, Piece]]) -> list[Lifted | Refusal]:
     pieces = [piece for _, piece in commands]
     classes = list(takewhile(lambda piece: piece.text.startswith("class "), pieces))
     steps = pieces[len(classes) :]

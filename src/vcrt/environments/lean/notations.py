@@ -1,10 +1,10 @@
 """Lean's own notations on top of the prelude, so that Lean reads a user's text as it stands, not as vcrt spells it.
 
 The prelude has no notations. Here the parsers of ``∧ ∨ ¬ = ≠ ↔ ∃`` and of the ``have`` tactic are declared as in
-Lean's ``Init`` (a test compares them with Lean's own), and each is expanded by the macro that is compiled into Lean, with
-Lean's hygiene: what a symbol stands for cannot be captured by a binder. Like
-:mod:`vcrt.environments.lean.elaborator`, for one commit of Lean only. Not covered: whether a spelling says the same (see
-:mod:`vcrt.environments.lean.sameness`).
+Lean's ``Init`` (a test compares them with Lean's own), and each is expanded by the macro that is compiled into Lean.
+That has Lean's hygiene: what a symbol stands for cannot be captured by a binder. Like
+:mod:`vcrt.environments.lean.elaborator`, for one commit of Lean only. Not covered: whether a spelling says the same
+(see :mod:`vcrt.environments.lean.sameness`).
 """
 
 from __future__ import annotations

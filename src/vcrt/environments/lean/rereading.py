@@ -35,9 +35,9 @@ class Difference:
 def difference(
     originals: Sequence[Original], program: Program, sequence: Sequence[int], limits: Limits
 ) -> Difference | None:
-    """How what is judged differs from what Lean reads in the file, with the steps in the order of ``sequence``; or None.
+    """How what is judged differs from what Lean reads in the file; None if it does not.
 
-    ``originals`` are the commands of the file that ``program`` was made of. Raises
+    Both are compared with the steps in the order of ``sequence``; ``originals`` are the commands of the file that ``program`` was made of. Raises
     :class:`vcrt.errors.UnavailableError` without the in-process Lean, and :class:`vcrt.errors.VerifierFailure` if it
     gives no answer.
     """

@@ -2,9 +2,10 @@
 
 Lean itself parses and elaborates both: the first after its own notations, the second after the prelude alone. What they
 declare must then agree term by term in the kernel's language, down to every name that is not the user's own; names of
-the user's must correspond one to one. Of two things nothing is asked: names of bound variables, and whether binders are
-implicit. ``a ≠ b`` is compared with ``Not (Eq a b)``, which is its definition, and where Lean could not elaborate a part
-of both, those parts agree if their types do. Like :mod:`vcrt.environments.lean.elaborator`, for one commit of Lean only.
+the user's must correspond one to one. Of two things nothing is asked: names of bound variables, and whether binders
+are implicit. ``a ≠ b`` is compared with ``Not (Eq a b)``, which is its definition, and where Lean could not elaborate
+a part of both, those parts agree if their types do. Like :mod:`vcrt.environments.lean.elaborator`, for one commit of
+Lean only.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ def _first_command(elaborator: Elaborator, state: State, item: Mapping[str, Any]
             raise Differs(f"Lean does not read the text as it stands: {command.said[0][2]}")
         if command.syntax is None:
             break
-        if command.syntax.tag == _NODE and name_parts(command.syntax.field(_NODE_KIND)) == _MODULE_DOC:
+        if (
+            command.syntax.tag == _NODE
+            and name_parts(command.syntax.field(_NODE_KIND)) == _MODULE_DOC
+        ):
             continue
         end = command.end.field(0).number()
         if not low <= end <= high:
@@ -95,14 +99,19 @@ class _Agreement:
         self._paired: set[tuple[Parts, Parts]] = set()
 
     def declared(self, original: State, name: str, spelt: State, alias: str) -> None:
-        """Compare what two commands have declared; raises :class:`Differs`. That neither declared anything is the same."""
-        self._environments = self._elaborator.environment(original), self._elaborator.environment(spelt)
+        """Compare what two commands have declared, if anything; raises :class:`Differs`."""
+        self._environments = (
+            self._elaborator.environment(original),
+            self._elaborator.environment(spelt),
+        )
         names = self._library.name(*name.split(".")), self._library.name(*alias.split("."))
         found = [self._found(side, each) for side, each in enumerate(names)]
         if found == [None, None]:
             return
         if None in found:
-            raise Differs("Lean takes one of the text and its spelling for a declaration, and not the other")
+            raise Differs(
+                "Lean takes one of the text and its spelling for a declaration, and not the other"
+            )
         self._pending: list[tuple[Value, Value]] = []
         # Kept while addresses are compared: another object could come to stand at that of a forgotten one.
         self._seen: dict[tuple[int, int], tuple[Value, Value]] = {}
@@ -121,7 +130,9 @@ class _Agreement:
         elif name == _SORRY and len(arguments) >= _NUM_SORRY:
             other_head, others = _application(other)
             if _constant_name(other_head) != _SORRY or len(others) != len(arguments):
-                raise Differs("Lean finds an error in the text as it stands, and not in its spelling")
+                raise Differs(
+                    "Lean finds an error in the text as it stands, and not in its spelling"
+                )
             self._pending.append((arguments[0], others[0]))
             self._pending += zip(arguments[_NUM_SORRY:], others[_NUM_SORRY:], strict=True)
         elif one.tag != other.tag:
@@ -161,7 +172,9 @@ class _Agreement:
         names = name_parts(one), name_parts(other)
         if any(self._elaborator.find(self._start, each) is not None for each in (one, other)):
             if names[0] != names[1]:
-                raise Differs(f"what Lean takes for {_shown(names[0])} stands as {_shown(names[1])} in the spelling")
+                raise Differs(
+                    f"what Lean takes for {_shown(names[0])} stands as {_shown(names[1])} in the spelling"
+                )
             return
         known = self._partner.setdefault(names[0], names[1])
         known_back = self._partner_back.setdefault(names[1], names[0])
@@ -178,7 +191,9 @@ class _Agreement:
     def _pair_declarations(self, found: Value, found_other: Value, name: Parts) -> None:
         bodies = found.field(0), found_other.field(0)
         commons = [body.field(_COMMON) for body in bodies]
-        levels = [[name_parts(level) for level in elements(each.field(_LEVELS))] for each in commons]
+        levels = [
+            [name_parts(level) for level in elements(each.field(_LEVELS))] for each in commons
+        ]
         if levels[0] != levels[1]:
             raise Differs(f"{_shown(name)} has other universe levels")
         self._pending.append((commons[0].field(_TYPE), commons[1].field(_TYPE)))
