@@ -12,11 +12,12 @@ from collections.abc import Iterable
 
 from vcrt.environments.lean.grammar import GLOBAL, VOCABULARY
 
-#: Commands that leave the reading of others alone, unless they give a name of the prelude's to something; and words that
-#: begin no command at all.
-_KNOWN = frozenset(
+_NO_COMMANDS = frozenset(("have", "case", "exact", "refine"))
+#: Commands that leave the reading of others alone, unless they give a name of the prelude's to something; and words
+#: that begin no command at all.
+_KNOWN = _NO_COMMANDS | frozenset(
     (
-        *("have", "case", "exact", "refine", "set_option"),
+        "set_option",
         *("def", "abbrev", "axiom", "opaque", "inductive", "structure", "class", "instance"),
         *("theorem", "lemma", "example", "variable", "variables", "open", "namespace"),
         *("#check", "#print", "#reduce", "#synth", "import", "universe", "section", "end"),
@@ -67,6 +68,13 @@ def may_change_others(command: str) -> bool:
         or bool(_BINDING.intersection(tokens) and _names_in_brackets(command) & VOCABULARY)
         or bool("open" in tokens and _words(tokens) & VOCABULARY)
     )
+
+
+def begins_command(text: str) -> bool:
+    """Whether ``text`` surely begins a command of its own, and does not go on with what stands before it."""
+    first = next(iter(_TOKEN.findall(text)), "")
+    known = _KNOWN | _CHANGING | _MODIFIERS
+    return first in known - _NO_COMMANDS or first.startswith(("@[", "#"))
 
 
 def _is_unknown_attribute(token: str) -> bool:

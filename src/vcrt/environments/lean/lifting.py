@@ -13,13 +13,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.lean import grammar
-from vcrt.environments.lean.influence import may_change_others
+from vcrt.environments.lean.influence import begins_command, may_change_others
 from vcrt.environments.lean.judging import Limits
 from vcrt.environments.lean.source import (
     Command,
@@ -43,6 +43,7 @@ MAX_FILE_BYTES = 1_000_000
 #: The schema of lifted episodes and the generator that their provenance names.
 LIFT_SCHEMA = "lift"
 GENERATOR = "lean.lift"
+_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAMED = re.compile(r"(?:noncomputable )?\w+ ([^\s:({\[]+)")
 _DECLARING = ("theorem", "def", "inductive", "instance", "noncomputable", "class")
 _PROOF = (
@@ -134,6 +135,7 @@ def lift_file(path: Path, *, max_chars: int | None = None) -> LiftedFile:
     outcomes = _outcomes(file, commands)
     if flaw is not None:
         outcomes.append(file.refusal(flaw.line, flaw.found, flaw.expected))
+    outcomes = [_visible(file, outcome) for outcome in outcomes]
     refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
     return LiftedFile(
         name=file.name,
@@ -165,6 +167,12 @@ class _File:
         """The refusal of what would be lifted if ``command`` did not stand before it."""
         found = f"line {command.line} may change what is read here: {command.text}"
         allowed = "a theorem before that line, or in a file without it"
+        return self.refusal(lifted.line, found, allowed, lifted.theorem, "reading")
+
+    def joined(self, lifted: Lifted, command: Command) -> Refusal:
+        """The refusal of what would be lifted if ``command`` surely were one of its own."""
+        found = f"line {command.line} may go on with what is read here: {command.text}"
+        allowed = "a theorem before a command of Lean's own, or at the end of its file"
         return self.refusal(lifted.line, found, allowed, lifted.theorem, "reading")
 
     def checked(
@@ -224,13 +232,16 @@ def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal
     outcomes: list[Lifted | Refusal] = []
     declarations: list[tuple[Command, Piece]] = []
     changing: Command | None = None
-    for command in commands:
+    for command, later in zip_longest(commands, commands[1:]):
         word = command.text.split(" ")[0]
         proof = read_proof(command) if word == "theorem" else None
         if isinstance(proof, TacticProof):
             found = _theorem(file, command, proof)
-            if changing is not None and isinstance(found[0], Lifted):
-                found = [file.changed(found[0], changing)]
+            if isinstance(found[0], Lifted):
+                if later is not None and not begins_command(later.text):
+                    found = [file.joined(found[0], later)]
+                elif changing is not None:
+                    found = [file.changed(found[0], changing)]
             outcomes += found
             if isinstance(found[0], Lifted):
                 continue
@@ -246,6 +257,17 @@ def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal
     if len(declarations) == len(commands):
         return _declarations(file, declarations)
     return outcomes + [file.refusal(d.line, d.text, _ALLOWED) for _, d in declarations]
+
+
+def _visible(file: _File, outcome: Lifted | Refusal) -> Lifted | Refusal:
+    """Refuses what is not shown as it stands, even where only a comment does that."""
+    if isinstance(outcome, Lifted):
+        turning = _TURNING.search("".join(original.text for original in outcome.originals))
+        if turning is not None:
+            found = f"the character U+{ord(turning[0]):04X}, which changes the order in which text is shown"
+            allowed = "text, comments included, that is shown in the order in which Lean reads it"
+            return file.refusal(outcome.line, found, allowed, outcome.theorem)
+    return outcome
 
 
 def _theorem(file: _File, command: Command, proof: TacticProof) -> list[Lifted | Refusal]:

@@ -37,9 +37,9 @@ def difference(
 ) -> Difference | None:
     """How what is judged differs from what Lean reads in the file; None if it does not.
 
-    Both are compared with the steps in the order of ``sequence``; ``originals`` are the commands of the file that ``program`` was made of. Raises
-    :class:`vcrt.errors.UnavailableError` without the in-process Lean, and :class:`vcrt.errors.VerifierFailure` if it
-    gives no answer.
+    Both are compared with the steps in the order of ``sequence``; ``originals`` are the commands of the file that
+    ``program`` was made of. Raises :class:`vcrt.errors.UnavailableError` without the in-process Lean, and
+    :class:`vcrt.errors.VerifierFailure` if it gives no answer.
     """
     toolchain = find_toolchain()
     if toolchain.libraries is None:

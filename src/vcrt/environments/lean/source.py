@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-_OPENING = re.compile(r'--|/-|"')
+_OPENING = re.compile(r"--|/-|'\\?\"'|\"")
 _COMMENT_MARK = re.compile(r"/-|-/")
 _STRING_END = re.compile(r'(?<!\\)(?:\\\\)*"')
 _BY = re.compile(r"by(?!\w)")
@@ -230,15 +230,19 @@ def _without_comments(source: str) -> tuple[str, Flaw | None]:
     while (match := _OPENING.search(source, position)) is not None:
         parts.append(source[position : match.start()])
         end = _end(source, match)
-        if end is None:
-            what = "a quotation" if match[0] == '"' else "a comment"
+        quoted = match[0].endswith('"')
+        if end is None or (quoted and "\n" in source[match.start() : end]):
+            # What stands on lines of its own in a quotation would be taken for commands.
+            what = (
+                "quotation that does not end on its line" if quoted else "comment that never ends"
+            )
             number = source.count("\n", 0, match.start()) + 1
             flaw = Flaw(
-                line=number, found=f"{what} that never ends", expected="an end before the file's"
+                line=number, found=f"a {what}", expected="an end before the line's or file's"
             )
             return "".join(parts), flaw
         skipped = source[match.start() : end]
-        parts.append(skipped if match[0] == '"' else re.sub(r"[^\n]", " ", skipped))
+        parts.append(skipped if quoted else re.sub(r"[^\n]", " ", skipped))
         position = end
     return "".join(parts) + source[position:], None
 
@@ -248,6 +252,8 @@ def _end(source: str, opening: re.Match[str]) -> int | None:
     if opening[0] == "--":
         end = source.find("\n", opening.end())
         return len(source) if end < 0 else end
+    if opening[0].startswith("'"):
+        return opening.end()
     if opening[0] == '"':
         closing = _STRING_END.search(source, opening.end())
         return None if closing is None else closing.end()

@@ -45,7 +45,19 @@ _BEFORE_NAMES = _NAMING | _BINDERS | _BEFORE_MEMBERS | {"("}
 _RESERVED = frozenset(
     (
         *("at", "by", "calc", "do", "else", "exact", "exists", "forall", "from", "fun", "have"),
-        *("if", "in", "let", "match", "nomatch", "open", "refine", "return", "set_option", "show"),
+        *(
+            "if",
+            "in",
+            "let",
+            "match",
+            "matches",
+            "nomatch",
+            "open",
+            "refine",
+            "return",
+            "set_option",
+            "show",
+        ),
         *("sorry", "suffices", "then", "theorem", "unless", "using", "where", "with"),
     )
 )
@@ -250,10 +262,9 @@ class _Reader:
         left, looseness = self._operand(), _TIGHTEST
         while (symbol := self._peek()) in _INFIX:
             own, left_side, right_side, form = _INFIX[str(symbol)]
-            if own < strength:
+            # As for Lean, what is on the left ends here too if it is too loose; `a = b = c` then goes no further.
+            if own < strength or looseness < left_side:
                 break
-            if looseness < left_side:
-                raise _NotUnderstood
             self._take()
             right = self._term(right_side)
             if symbol != "→":
