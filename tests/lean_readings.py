@@ -1,7 +1,7 @@
 """Texts of Lean files that say one thing to Lean and could be taken to say another, and what Lean itself makes of them.
 
-What Lean makes of a text as it stands is asked of a process of its own, with Lean's own notations: nothing of a spelling
-comes between. A text whose steps vcrt accepts as they stand must be one that Lean accepts.
+What Lean makes of a text as it stands is asked of a process of its own, with Lean's own notations: nothing of a
+spelling comes between. A text whose steps vcrt accepts as they stand must be one that Lean accepts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vcrt.certification.lean_lifting import LeanLift, lift_lean
 from vcrt.certification.merged import replay_merged
 from vcrt.environments.lean.environment import LeanEnvironment
+from vcrt.environments.lean.judging import Limits
+from vcrt.environments.lean.lifting import Lifted, lift_file
+from vcrt.environments.lean.program import read_program
+from vcrt.environments.lean.rereading import Difference, difference
 from vcrt.environments.lean.toolchain import embedded_toolchain
 
 SOURCE = Path(__file__).parents[1] / "src"
@@ -359,6 +365,27 @@ READINGS = (
 )
 
 
+def wrongly_read(folder: Path) -> list[str]:
+    """The names of the :data:`READINGS` of which Lean or vcrt makes something else than is expected."""
+    errors = lean_errors([reading.text for reading in READINGS])
+    return [
+        reading.name
+        for reading, said in zip(READINGS, errors, strict=True)
+        if reading.lean == bool(said) or outcome(reading.text, folder) != reading.outcome
+    ]
+
+
+def wrongly_undisturbed(folder: Path) -> list[str]:
+    """The commands of :data:`CHANGING` behind which a theorem is lifted all the same."""
+    path = folder / "user.lean"
+    found = []
+    for command in CHANGING:
+        path.write_text(command + CHANGED, encoding="utf-8")
+        if lift_file(path).lifted:
+            found.append(command)
+    return found
+
+
 def outcome(text: str, folder: Path) -> str:
     """What vcrt makes of a text, as :class:`Reading` has it; of several refusals the first."""
     path = folder / "user.lean"
@@ -417,3 +444,88 @@ IDLE = (
     "def twice (n : N) : N := n\n#check twice\nexample : True := True.intro\n",
     "/-! # A title -/\n-- a remark\n",
 )
+
+
+#: Names for binders: those that symbols stand for, others of the prelude's, and some that get another name.
+NAMES = ("And", "Or", "Not", "Iff", "Eq", "Exists", "True", "False", "Bool", "N", "p", "q'", "x₁")
+_KINDS = {"proposition": "Prop", "function": "Prop → Prop", "value": "Nn"}
+_INFIX = {"↔": 20, "→": 25, "∨": 30, "∧": 35, "=": 50, "≠": 50}
+_LOOSE, _TIGHT = 0, 1024
+
+
+def random_statements(seed: int, count: int) -> list[str]:
+    """Theorems that are their own hypotheses, in two steps, with binders of dangerous names."""
+    rng = np.random.default_rng(seed)
+    return [_statement(rng) for _ in range(count)]
+
+
+def _statement(rng: np.random.Generator) -> str:
+    names = [str(name) for name in rng.choice(NAMES, size=rng.integers(2, 6), replace=False)]
+    kinds = [str(kind) for kind in rng.choice(list(_KINDS), size=len(names))]
+    scope = {"Pp": "proposition", **dict(zip(names, kinds, strict=True))}
+    binders = " ".join(f"({name} : {_KINDS[kind]})" for name, kind in scope.items())
+    formula, _ = _formula(rng, scope, int(rng.integers(2, 6)))
+    return (
+        f"theorem t1 (Nn : Type) {binders} (Hh : {formula}) : {formula} := by\n"
+        f"  have Aa : {formula} := Hh\n  have Bb : {formula} := Aa\n  exact Bb\n"
+    )
+
+
+def _formula(rng: np.random.Generator, scope: dict[str, str], depth: int) -> tuple[str, int]:
+    """A formula over the names in ``scope``, and how tightly it is bound; mostly without needless brackets."""
+
+    def part(least: int, names: dict[str, str] = scope) -> str:
+        text, strength = _formula(rng, names, depth - 1)
+        return f"({text})" if strength < least or rng.random() < 0.2 else text
+
+    def one_of(kind: str) -> str:
+        return str(rng.choice([name for name, known in scope.items() if known == kind]))
+
+    form = str(rng.choice(("word", "not", "two", "two", "apply", "bind", "bind")))
+    if depth <= 0 or form == "word":
+        return one_of("proposition"), _TIGHT
+    if form == "not":
+        return f"¬{part(40)}", _TIGHT
+    if form == "two":
+        symbol = str(rng.choice(list(_INFIX)))
+        own = _INFIX[symbol]
+        if symbol in "=≠" and "value" in scope.values() and rng.random() < 0.5:
+            return f"{one_of('value')} {symbol} {one_of('value')}", own
+        right = own if symbol in "→∨∧" else own + 1
+        return f"{part(own + 1)} {symbol} {part(right)}", own
+    if form == "apply" and "function" in scope.values():
+        text, strength = _formula(rng, scope, depth - 1)
+        # A ¬ that stands as an argument takes what follows it, as far as that is stronger.
+        bare = strength == _TIGHT and rng.random() < 0.7
+        return f"{one_of('function')} {text if bare else f'({text})'}", 40 if bare else 1023
+    name, kind = str(rng.choice(NAMES)), str(rng.choice(list(_KINDS)))
+    bound = f"{name} : {_KINDS[kind]}"
+    inner = part(_LOOSE, {**scope, name: kind})
+    return (
+        f"{rng.choice(('∀', '∃'))} {bound if rng.random() < 0.5 else f'({bound})'}, {inner}",
+        _LOOSE,
+    )
+
+
+def compared(lifted: Lifted) -> Difference | None:
+    """What Lean reads otherwise than it is spelt."""
+    program = read_program(lifted.episode, max_chars=Limits().max_step_chars)
+    steps = tuple(range(lifted.episode.num_operations))
+    return difference(lifted.originals, program, steps, Limits())
+
+
+def misread_statements(texts: Sequence[str], folder: Path) -> list[tuple[str, str]]:
+    """The texts that Lean refuses, that are not lifted, or of which it makes something else than of their spelling."""
+    wrong = []
+    path = folder / "user.lean"
+    for text, errors in zip(texts, lean_errors(texts), strict=True):
+        path.write_text(text, encoding="utf-8")
+        found = lift_file(path)
+        if errors or found.refused:
+            wrong.append((text, errors[0] if errors else found.refused[0].found))
+            continue
+        (lifted,) = found.lifted
+        other = compared(lifted)
+        if other is not None:
+            wrong.append((text, other.reason))
+    return wrong
