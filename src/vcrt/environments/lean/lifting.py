@@ -159,21 +159,25 @@ class _File:
     ) -> Refusal:
         shown = found if len(found) <= 120 else found[:117] + "..."
         return Refusal(
-            **{"file": self.name, "line": line, "theorem": theorem, "found": shown},
-            **{"allowed": allowed, "cause": cause},
+            file=self.name, line=line, theorem=theorem, found=shown, allowed=allowed, cause=cause
         )
 
-    def changed(self, lifted: Lifted, command: Command) -> Refusal:
-        """The refusal of what would be lifted if ``command`` did not stand before it."""
-        found = f"line {command.line} may change what is read here: {command.text}"
-        allowed = "a theorem before that line, or in a file without it"
-        return self.refusal(lifted.line, found, allowed, lifted.theorem, "reading")
-
-    def joined(self, lifted: Lifted, command: Command) -> Refusal:
-        """The refusal of what would be lifted if ``command`` surely were one of its own."""
-        found = f"line {command.line} may go on with what is read here: {command.text}"
-        allowed = "a theorem before a command of Lean's own, or at the end of its file"
-        return self.refusal(lifted.line, found, allowed, lifted.theorem, "reading")
+    def isolated(
+        self, found: list[Lifted | Refusal], changing: Command | None, later: Command | None
+    ) -> list[Lifted | Refusal]:
+        """What a theorem gives, unless ``changing`` may change its reading or ``later`` may go on with it."""
+        (first, *_) = found
+        if not isinstance(first, Lifted):
+            return found
+        if later is not None and not begins_command(later.text):
+            said = f"line {later.line} may go on with what is read here: {later.text}"
+            allowed = "a theorem before a command of Lean's own, or at the end of its file"
+        elif changing is not None:
+            said = f"line {changing.line} may change what is read here: {changing.text}"
+            allowed = "a theorem before that line, or in a file without it"
+        else:
+            return found
+        return [self.refusal(first.line, said, allowed, first.theorem, "reading")]
 
     def checked(
         self, piece: Piece, read: Callable[..., object], spelling: Spelling, theorem: str
@@ -236,12 +240,7 @@ def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal
         word = command.text.split(" ")[0]
         proof = read_proof(command) if word == "theorem" else None
         if isinstance(proof, TacticProof):
-            found = _theorem(file, command, proof)
-            if isinstance(found[0], Lifted):
-                if later is not None and not begins_command(later.text):
-                    found = [file.joined(found[0], later)]
-                elif changing is not None:
-                    found = [file.changed(found[0], changing)]
+            found = file.isolated(_theorem(file, command, proof), changing, later)
             outcomes += found
             if isinstance(found[0], Lifted):
                 continue
