@@ -261,7 +261,7 @@ READINGS = (
     Reading(name="Or q ¬p", text=_twice(_P, "Or q ¬p"), lean=True, outcome="legal"),
     Reading(name="Or ¬p q", text=_twice(_P, "Or ¬p q", "Or (¬p) q"), lean=False, outcome="lean"),
     Reading(name="f ∃ n, p", text=_twice(_F, "f ∃ n : N, p"), lean=False, outcome="grammar"),
-    Reading(name="f ∀ n, p", text=_twice(_F, "f ∀ n : N, p"), lean=False, outcome="no verdict"),
+    Reading(name="f ∀ n, p", text=_twice(_F, "f ∀ n : N, p"), lean=False, outcome="reading"),
     Reading(
         name="f ¬p = q", text=_twice(_F, "f ¬p = q", "f (¬(p = q))"), lean=True, outcome="legal"
     ),

@@ -61,7 +61,8 @@ def may_change_others(command: str) -> bool:
     tokens = _TOKEN.findall(command)
     first = next((token for token in tokens if token not in _MODIFIERS), "section")
     return (
-        first not in _KNOWN
+        # No command begins with any other mark.
+        (first not in _KNOWN and (first[0].isalpha() or first[0] in "#@"))
         or any(token in _CHANGING or _is_unknown_attribute(token) for token in tokens)
         or any(map(_changes, tokens, [*tokens[1:], ""]))
         or bool(_TYPES.intersection(tokens) and _names_of_types(command) & VOCABULARY)

@@ -2,9 +2,10 @@
 
 A theorem is lifted if its proof is a tactic block of 2 to 8 such steps, with an optional first ``refine`` and an
 optional last ``exact``; a file of nothing but 2 to 8 declarations (behind the classes that it may begin with) is lifted
-as a whole. Everything else is refused with its place, and does not stop the rest. Nothing here runs Lean, and every
-text of an episode has passed :mod:`vcrt.environments.lean.grammar`. Not covered: what the theorem means in the user's
-own Lean; it is judged in that of vcrt's prelude.
+as a whole. Everything else is refused with its place, and does not stop the rest, unless it may change what the rest
+means. Nothing here runs Lean, and every text of an episode has passed :mod:`vcrt.environments.lean.grammar`; that it
+says what the file says is for Lean to say (:mod:`vcrt.environments.lean.rereading`). Not covered: what a file's imports
+change; it is judged in vcrt's prelude.
 """
 
 from __future__ import annotations
