@@ -311,7 +311,7 @@ theorem forged : False := by
 
     def test_a_hostile_file(self, tmp_path):
         result = read(tmp_path, self.HOSTILE + GOOD + "/- never closed\ntheorem x1 : p := by\n")
-        assert [lifted.theorem for lifted in result.lifted] == ["good"]
+        assert result.lifted == ()
         lines = [refusal.line for refusal in result.refused]
         assert lines == sorted(lines)
         assert {2, 3, 4, 5, 6, 10, 12, 13, 16, 17, 18, 19, 21} <= set(lines)
@@ -321,6 +321,11 @@ theorem forged : False := by
         assert "theorem NAME ... := by" in by_line[3].allowed
         assert by_line[16].theorem == "sorry1"
         assert by_line[16].found.startswith("the word 'sorry'")
+        assert by_line[25].theorem == "good"
+        assert by_line[25].cause == "reading"
+        assert by_line[25].found.startswith("line 2 may change what is read here: set_option debug")
+        before = read(tmp_path, GOOD + self.HOSTILE)
+        assert [lifted.theorem for lifted in before.lifted] == ["good"]
         assert result.refused[-1].found == "a comment that never ends"
         assert lines[-1] == (self.HOSTILE + GOOD).count("\n") + 1
 

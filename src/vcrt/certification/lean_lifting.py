@@ -16,9 +16,16 @@ from vcrt.certification.certificates import InconsistentReplayError
 from vcrt.certification.pairs import OrdersReport, PairReport, Refused, report_orders
 from vcrt.certification.replay import EpisodeReplays
 from vcrt.environments.contract import Environment, Episode, Versions
+from vcrt.environments.lean.judging import Limits
 from vcrt.environments.lean.lifting import Cause, Lifted, Refusal, lift_file
+from vcrt.environments.lean.program import read_program
+from vcrt.environments.lean.rereading import Difference, difference
 from vcrt.errors import MalformedInputError, VerifierFailure
 
+_SAME = (
+    "a text of which Lean makes what vcrt's spelling of it says; say the same with brackets around every part, with "
+    "names that mean nothing else, and without tabs and unusual spaces"
+)
 #: Replays all orders of each episode.
 ReplayOrders: TypeAlias = Callable[[Environment, Sequence[Episode]], list[EpisodeReplays]]
 
@@ -82,15 +89,34 @@ def _judged(
             cause=cause,
         )
 
+    def misread(accepted: Sequence[tuple[int, ...]]) -> Refusal | None:
+        other = _difference(lifted, accepted)
+        if other is None:
+            return None
+        return replace(refusal(other.reason, _SAME, "reading"), line=other.line)
+
     try:
-        (evidence,) = replay(environment, [lifted.episode])
-        return LiftedTheorem(lifted=lifted, orders=_restored(lifted, report_orders(evidence)))
-    except MalformedInputError as error:
-        return refusal(error.found or error.what, error.expected or "", "lean")
+        try:
+            (evidence,) = replay(environment, [lifted.episode])
+        except MalformedInputError as error:
+            return misread(()) or refusal(error.found or error.what, error.expected or "", "lean")
+        whole = lifted.episode.num_operations
+        accepted = [r.sequence for r in evidence.replays if r.accepted and len(r.sequence) == whole]
+        judged = LiftedTheorem(lifted=lifted, orders=_restored(lifted, report_orders(evidence)))
+        return misread(accepted) or judged
     except VerifierFailure as error:
         return refusal(error.found or error.what, error.expected or "", "no verdict")
     except InconsistentReplayError as error:
         return refusal(str(error), "one answer to one sequence", "no verdict")
+
+
+def _difference(lifted: Lifted, accepted: Sequence[tuple[int, ...]]) -> Difference | None:
+    """What Lean reads otherwise in the file: with the steps as they stand there or, if that fails, as ``accepted``."""
+    written = tuple(range(lifted.episode.num_operations))
+    order = written if written in accepted or not accepted else accepted[0]
+    limits = Limits()
+    program = read_program(lifted.episode, max_chars=limits.max_step_chars)
+    return difference(lifted.originals, program, order, limits)
 
 
 def _restored(lifted: Lifted, orders: OrdersReport) -> OrdersReport:

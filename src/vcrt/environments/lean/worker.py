@@ -18,6 +18,9 @@ follow it, and a ``tree``: a list of ``[step, ended, [...]]``. A step is a line 
 goals. The answer is ``{"said": said, "tree": answers}``, where each answer is ``[said, end, [...]]`` and ``end``, where
 it was asked for, what Lean said to the start and to the rest; or it is null, if Lean's parser does not take the lines
 one by one.
+
+``{"same": items}`` asks whether a user's texts say what their spellings say, and is answered by null or by place and
+reason of the first that does not (see :mod:`vcrt.environments.lean.sameness`).
 """
 
 from __future__ import annotations
@@ -39,14 +42,17 @@ from vcrt.environments.lean.confinement import (
 from vcrt.environments.lean.declarations import Declarations, Node
 from vcrt.environments.lean.elaborator import Elaborator, Said, State
 from vcrt.environments.lean.kernel import KernelDeclarations
+from vcrt.environments.lean.notations import Notations
 from vcrt.environments.lean.proofs import HOOK_SYNTAX, Proofs
 from vcrt.environments.lean.recheck import Rechecker, Unsound
+from vcrt.environments.lean.sameness import difference
 from vcrt.environments.lean.values import Library, Parts
 
 
 def serve(elaborator: Elaborator, requests: IO[str], answers: IO[str]) -> None:
     """Answer requests until there are no more."""
     proofs = Proofs(elaborator)
+    notations = Notations(elaborator)
     prelude, options = json.loads(requests.readline())
     state, said = elaborator.run(elaborator.empty_state(), prelude + HOOK_SYNTAX + options)
     _send(answers, said)
@@ -54,6 +60,10 @@ def serve(elaborator: Elaborator, requests: IO[str], answers: IO[str]) -> None:
     kept = _Kept(proofs, state)
     for line in requests:
         request = json.loads(line)
+        if "same" in request:
+            found = difference(elaborator, notations, state, request["same"])
+            _send(answers, {"answer": found, "unsound": None, "rechecked": [0, 0]})
+            continue
         rechecker = Rechecker(elaborator, state, plain, asked=request["recheck"])
         answer, unsound = None, None
         try:
