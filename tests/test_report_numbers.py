@@ -215,7 +215,7 @@ def test_the_page_shows_passes_by_update_only_where_there_are_some(tmp_path: Pat
         encoding="utf-8"
     )
     assert "by-update" not in text
-    assert text.count("In 2,000 simulated experiments") == 1
+    assert text.count("In 500 simulated experiments") == 1
 
 
 def test_behaviour_is_told_with_the_numbers_of_the_simulation() -> None:
@@ -223,24 +223,26 @@ def test_behaviour_is_told_with_the_numbers_of_the_simulation() -> None:
     by_design = {
         (cell["level"], cell["run_effect"], cell["num_items"], cell["num_runs"]): cell
         for cell in results["cells"]
+        if (cell["num_folds"], cell["items_of_source"]) == (3, 1)
     }
     lines = behaviour_sentences()
-    assert len(lines) == 3
+    assert len(lines) == 5
 
     def share(design, interval, target):
         return f"{100 * by_design[design]['coverage'][interval][target]['share']:.1f}% ["
 
     equal, apart = ("middle", 0.0, 2500, 3), ("middle", 0.2, 2500, 3)
     assert share(equal, "paired", "new_runs") in lines[0]
-    assert share(equal, "hierarchical", "new_runs") in lines[0]
+    assert share(equal, "crossed", "new_runs") in lines[0]
+    assert share(apart, "crossed", "new_runs") in lines[1]
     assert share(apart, "paired", "these_runs") in lines[1]
     assert share(apart, "paired", "new_runs") in lines[1]
     assert share(apart, "hierarchical", "new_runs") in lines[1]
-    assert share(("both 0.99", 0.0, 100, 3), "paired", "new_runs") in lines[2]
+    assert share(("both 0.99", 0.0, 100, 3), "crossed", "new_runs") in lines[4]
 
 
 def test_what_is_said_of_the_intervals_is_so() -> None:
-    """The words beside the numbers: wider than need be, narrower than it says, no width."""
+    """The words beside the numbers: holds, wider than need be, too narrow, no width."""
     results = json.loads(files("vcrt.report").joinpath("coverage.json").read_text())
     cells = [
         cell for cell in results["cells"] if cell["num_items"] == 2500 and cell["num_runs"] == 3
@@ -254,12 +256,23 @@ def test_what_is_said_of_the_intervals_is_so() -> None:
         for effect in (0.0, 0.2)
     )
     assert ends(equal, "paired", "new_runs")[0] < 0.95 < ends(equal, "paired", "new_runs")[1]
-    assert ends(equal, "hierarchical", "new_runs")[0] > 0.95
+    assert ends(equal, "crossed", "new_runs")[0] > 0.95
+    # Everywhere the interval that decides is compatible with its level, or above it, but for one corner: runs far apart
+    # on pass rates near 100%, where it is at 92.8%.
+    for cell in results["cells"]:
+        low, high = ends(cell, "crossed", "new_runs")
+        corner = cell["level"] == "1.00 and 0.99" and cell["run_effect"] == 0.5
+        assert high >= (0.94 if corner else 0.95), cell
+        assert low > 0.88
+    shared = [cell for cell in results["cells"] if cell["items_of_source"] > 1]
+    assert len(shared) == 4
+    assert all(ends(cell, "paired", "new_runs")[1] < 0.7 for cell in shared)
     assert ends(apart, "paired", "these_runs")[0] < 0.95 < ends(apart, "paired", "these_runs")[1]
     assert ends(apart, "paired", "new_runs")[1] < 0.5
     assert ends(apart, "hierarchical", "new_runs")[1] < 0.95
     full = next(cell for cell in cells if cell["level"] == "both 1.00")
-    assert set(full["mean_width_points"].values()) == {0.0}
+    widths = full["mean_width_points"]
+    assert widths["paired"] == widths["hierarchical"] == 0.0 < widths["crossed"]
 
 
 def test_the_table_of_behaviour_has_every_design() -> None:
@@ -268,7 +281,11 @@ def test_the_table_of_behaviour_has_every_design() -> None:
     assert len(table.rows) == len(results["cells"])
     for row, cell in zip(table.rows, results["cells"], strict=True):
         assert row[0] == cell["level"]
-        assert row[2:4] == (cell["num_runs"], cell["num_items"])
-        assert str(row[4]).startswith(
-            f"{100 * cell['coverage']['paired']['these_runs']['share']:.1f} ["
-        )
+        assert row[2:5] == (cell["num_folds"], cell["num_runs"], cell["num_items"])
+        for column, interval, target in (
+            (6, "crossed", "new_runs"),
+            (7, "paired", "these_runs"),
+            (9, "hierarchical", "new_runs"),
+        ):
+            share = cell["coverage"][interval][target]["share"]
+            assert str(row[column]).startswith(f"{100 * share:.1f} [")

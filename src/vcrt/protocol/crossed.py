@@ -162,7 +162,7 @@ def _of_runs(
         half = _half_of_runs(share * np.sum(by_seed, axis=0), probability)
     else:
         half = share * sum(_half_of_runs(one.run_means, probability) for one in folds.values())
-    return half**2
+    return float(half**2)
 
 
 def _half_of_runs(means: FloatArray, probability: float) -> float:
