@@ -15,6 +15,8 @@ from vcrt.report.analysis import analyse
 from vcrt.report.contents import ReportContents
 from vcrt.report.differences import sign_table
 from vcrt.report.estimates import Estimate
+from vcrt.report.judgement import ablation_signs
+from vcrt.report.running_text import text_table
 from vcrt.report.summary import summary
 
 
@@ -150,6 +152,45 @@ def test_an_estimate_on_the_other_side_is_said_without_being_called_a_sign() -> 
     line = sentence(lines, "on the other side of zero")
     assert "VCRT minus No-Anti on Lean, -1.67 [-" in line
     assert not [text for text in lines if text.startswith("Ours disagrees")]
+
+
+def test_what_one_lucky_run_makes_is_no_sign_anywhere() -> None:
+    """As at the paper's scale here: the baseline fails on one fold in one run and a little in another."""
+    found = six_methods(outcome_grpo=(200, 200, 200))
+    counts = {("canonical-grpo", "lean"): [279, 300, 201], ("no-anti", "lean"): [200] * 3}
+    contents = with_passes(found, counts)
+    analysis = analyse(contents)
+    headline = analysis.headline
+    assert headline is not None
+    macro = headline.macro
+    assert macro is not None
+    assert [100 * one.estimate for one in headline.run_macros.values()] == pytest.approx(
+        [1.75, 0.0, 8.25]
+    )
+    assert macro.items.sign == 1
+    assert (100 * macro.runs_and_items.low, 100 * macro.runs_and_items.high) == pytest.approx(
+        (-7.5, 14.2), abs=0.3
+    )
+    lines = summary(contents)
+    assert "is not established beyond these runs" in sentence(lines, "paired difference")
+    assert "The sign of the macro difference is not determined here" in sentence(lines, "sign of")
+    assert "on Lean" not in sentence(lines, "sign of").split("is not determined here on")[0]
+    rows = {row[:3]: row[5] for row in sign_table(analysis).rows}
+    for fold in ("Lean", "Macro"):
+        assert rows["VCRT", "Canonical-GRPO", fold].startswith("same side, but our interval")
+        assert rows["VCRT", "No-Anti", fold] == "agrees"
+    assert ablation_signs(analysis) == {"no-anti": 1, "no-orbit": 0, "shuffled-orbit": 0}
+    shares = {row[0]: row[1:4] for row in text_table(analysis).rows}
+    assert shares["Share of Lean in the macro difference from Canonical-GRPO (%)"][0] == "n/a"
+
+
+def test_items_of_one_source_are_one_cluster_for_every_sign() -> None:
+    contents = six_methods(no_anti=(200, 200, 200))
+    together = dict.fromkeys(FOLDS, ("one",) * 200 + ("two",) * 200)
+    signs = ablation_signs(analyse(replace(contents, sources=together)))
+    # Two sources show as little as two runs do; the bootstrap of items sees none of it.
+    assert signs["no-anti"] == 0
+    assert ablation_signs(analyse(contents))["no-anti"] == 1
 
 
 def test_without_any_difference_no_sign_is_claimed() -> None:

@@ -162,12 +162,12 @@ def _of_runs(
         half = _half_of_runs(share * np.sum(by_seed, axis=0), probability)
     else:
         half = share * sum(_half_of_runs(one.run_means, probability) for one in folds.values())
-    return float(half**2)
+    return half**2
 
 
 def _half_of_runs(means: FloatArray, probability: float) -> float:
     quantile = float(stdtrit(means.size - 1, probability))
-    return quantile * float(means.std(ddof=1)) / means.size**0.5
+    return float(quantile * means.std(ddof=1) / np.sqrt(means.size))
 
 
 def _are_whole(scores: npt.ArrayLike) -> bool:
