@@ -232,3 +232,18 @@ def test_it_holds_where_items_share_sources() -> None:
     )
     assert found["crossed"] > 0.88
     assert found["paired"] < 0.80
+
+
+def test_a_quantile_for_each_component_holds_where_satterthwaites_for_their_sum_does_not() -> None:
+    """Two normal components, of two runs and of 300 items: 87% where items add a twentieth."""
+    rng, size = generator(0, "components"), 100_000
+    for ratio in (0.0, 0.05, 0.5, 4.0):
+        runs = rng.chisquare(1, size)
+        items = ratio * rng.chisquare(299, size) / 299
+        error = np.abs(rng.standard_normal(size)) * (1 + ratio) ** 0.5
+        freedom = (runs + items) ** 2 / (runs**2 + items**2 / 299)
+        satterthwaite = T(0.975, freedom) * (runs + items) ** 0.5
+        banerjee = (T(0.975, 1) ** 2 * runs + T(0.975, 299) ** 2 * items) ** 0.5
+        assert (error < banerjee).mean() > 0.948
+        if ratio == 0.05:
+            assert (error < satterthwaite).mean() == pytest.approx(0.872, abs=0.005)
