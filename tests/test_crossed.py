@@ -197,6 +197,17 @@ def test_other_seeds_on_other_folds_are_taken_to_go_together() -> None:
     assert apart.high - apart.low <= sum(one.high - one.low for one in halves) / 2 + 1e-12
 
 
+def test_items_that_folds_share_tell_no_more_for_being_on_several() -> None:
+    scores = generator(2, "shared").normal(0.1, 0.2, (1, 30))
+    alone = crossed_interval({"a": scores})
+    twice = crossed_interval({"a": scores, "b": scores}, shared_items=True)
+    assert (twice.low, twice.high) == pytest.approx((alone.low, alone.high))
+    assert crossed_interval({"a": scores, "b": scores}).high < twice.high
+    zero = {"a": np.zeros((2, 30))}
+    both = crossed_interval({**zero, "b": zero["a"]}, shared_items=True)
+    assert both.high == pytest.approx(crossed_interval(zero).high)
+
+
 @pytest.mark.parametrize("scores", [np.empty((2, 0)), np.zeros(3), [[np.nan, 1.0]]])
 def test_degenerate_scores_are_refused_by_name(scores) -> None:
     with pytest.raises(ValueError, match="where: lean"):

@@ -100,6 +100,7 @@ def crossed_interval(
     level: float = 0.95,
     within: tuple[float, float] = (-1.0, 1.0),
     same_runs: bool = False,
+    shared_items: bool = False,
 ) -> Interval:
     """The macro mean of ``scores_by_fold`` (``[runs, items]`` each) with its interval over runs and items.
 
@@ -107,7 +108,8 @@ def crossed_interval(
     all folds have the same seeds, a seed's runs are taken together, otherwise the folds' deviations are added as if
     they always went together. ``within`` are the least and the greatest possible mean. With a single run on a fold, the
     interval is over items, for exactly these runs, and says so (``over_runs``); ``same_runs`` says that runs cannot
-    differ, as those of a frozen model.
+    differ, as those of a frozen model; ``shared_items`` that folds may have items in common, as the source items of
+    several folds have: what items add is then taken to go together.
 
     Scores that are whole numbers (passes, and their differences) never give less than the exact bound on the share of
     items of a kind that none of the items was: 1 - (tail)^(1/items).
@@ -123,9 +125,14 @@ def crossed_interval(
     share = 1.0 / len(folds)
     num_runs = min(one.run_means.size for one in folds.values())
     quantile = {fold: float(stdtrit(one.items_df, 1.0 - tail)) for fold, one in folds.items()}
-    new_items = sum((share * quantile[f]) ** 2 * one.items for f, one in folds.items())
-    these_runs = new_items + sum(
-        (share * quantile[f]) ** 2 * one.error / one.run_means.size for f, one in folds.items()
+
+    def of_items(variances: Mapping[str, float]) -> float:
+        parts = np.array([share * quantile[f] * one**0.5 for f, one in variances.items()])
+        return float(parts.sum() ** 2 if shared_items else (parts**2).sum())
+
+    new_items = of_items({fold: one.items for fold, one in folds.items()})
+    these_runs = of_items(
+        {fold: one.items + one.error / one.run_means.size for fold, one in folds.items()}
     )
     # Two runs are alike now and then: their answers to the items alone vary as much as for exactly these runs.
     squared = these_runs
@@ -134,7 +141,8 @@ def crossed_interval(
     half = float(np.sqrt(squared))
     if all(_are_whole(scores_by_fold[fold]) for fold in names):
         fewest = min(one.num_clusters for one in folds.values())
-        half = max(half, 1.0 - tail ** (share / fewest))
+        seen = fewest if shared_items else fewest / share
+        half = max(half, 1.0 - tail ** (1.0 / seen))
     estimate = macro({fold: float(one.run_means.mean()) for fold, one in folds.items()})
     return Interval(
         estimate=estimate,

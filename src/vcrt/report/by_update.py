@@ -48,6 +48,8 @@ def points_of(
         seeds={fold: list(runs) for fold, runs in passes.items()},
         sources=contents.sources if kind == HELD_OUT else contents.retention_sources,
         within=RATES,
+        # Each source environment is a source of all folds but one.
+        shared_items=kind == SOURCE,
     )
     groups: dict[str | None, list[str]] = {fold: [fold] for fold in passes}
     if set(passes) == set(contents.folds):

@@ -52,7 +52,8 @@ class Estimate:
 class Scores:
     """Scores ``[runs, items]`` by fold, with the seeds of the rows and the source of each item where it is known.
 
-    ``within`` are the least and the greatest possible score; ``same_runs`` is for a model that runs cannot change.
+    ``within`` are the least and the greatest possible score; ``same_runs`` is for a model that runs cannot change,
+    ``shared_items`` for folds that have items in common.
     """
 
     by_fold: Mapping[str, FloatArray]
@@ -60,6 +61,7 @@ class Scores:
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     within: tuple[float, float] = CHANGES
     same_runs: bool = False
+    shared_items: bool = False
 
     def interval(self, folds: Iterable[str]) -> Interval:
         """The mean over some folds with its interval over runs and items."""
@@ -75,6 +77,7 @@ class Scores:
             seeds=self.seeds,
             within=within,
             same_runs=self.same_runs,
+            shared_items=self.shared_items,
         )
 
 
