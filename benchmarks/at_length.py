@@ -36,6 +36,7 @@ from vcrt.jobs import num_jobs
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED_LONG_NAME, BackboneReference
 from vcrt.processes import in_fresh_processes
+from vcrt.protocol.crossed import crossed_interval
 from vcrt.protocol.evaluation import encoded, evaluate
 from vcrt.protocol.experiment import (
     Experiment,
@@ -48,7 +49,7 @@ from vcrt.protocol.plan import Plan, PlannedRun, versions_of_training
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.scores import SCORES_FILE, read_scores
-from vcrt.protocol.statistics import Interval, hierarchical_bootstrap, paired_bootstrap
+from vcrt.protocol.statistics import Interval, paired_bootstrap
 from vcrt.protocol.trained_models import trained_models
 from vcrt.randomness import derive_seed, generator
 from vcrt.records.dataset import load_items, open_dataset, require_agreement
@@ -242,18 +243,17 @@ def measures(experiment: Experiment, part: Part, jobs: int) -> dict[str, Any]:
     return result
 
 
-def by_run(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """What each run got on each held-out item: whether it passes, and the measures. For pooling with other plans."""
-    measured = {name: values for name, *values in json.loads(_kept(experiment).read_text())}
+def by_run(experiment: Experiment, part: Part) -> dict[str, dict[str, Any]]:
+    """What each run got on each held-out item: whether it passes, and the measures where there are some."""
+    measured = {}
+    if part.measured:
+        measured = {name: values for name, *values in json.loads(_kept(experiment).read_text())}
     passes = read_scores(experiment).runs
     found = {}
     for run in experiment.plan.runs:
-        mass, entropy = ([round(one, 4) for one in values] for values in measured[run.name])
-        found[run.name] = {
-            "passes": passes[run.name].held_out,
-            "mass": mass,
-            "entropy": entropy,
-        }
+        found[run.name] = {"passes": passes[run.name].held_out}
+        for what, values in zip(("mass", "entropy"), measured.get(run.name, ()), strict=False):
+            found[run.name][what] = [round(one, 4) for one in values]
     return found
 
 
@@ -262,12 +262,10 @@ def _kept(experiment: Experiment) -> Path:
 
 
 def both(scores: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """The macro mean with its intervals over items, and over runs and items."""
+    """The macro mean with its interval over runs and items, and the paper's bootstrap over items."""
     arrays = {fold: np.array(values, dtype=np.float64) for fold, values in scores.items()}
-    items, runs = (
-        draw(arrays, generator(0, "at length", *names, str(number)))
-        for number, draw in enumerate((paired_bootstrap, hierarchical_bootstrap))
-    )
+    items = paired_bootstrap(arrays, generator(0, "at length", *names))
+    runs = crossed_interval(arrays, same_runs="frozen" in names)
     return as_json(Estimate(items=items, runs_and_items=runs))
 
 
@@ -281,8 +279,9 @@ def as_json(estimate: Estimate | None) -> dict[str, Any] | None:
 
     return {
         "value": round(estimate.value, 5),
-        "items": ends(estimate.items),
         "runs_and_items": ends(estimate.runs_and_items),
+        "over_runs": estimate.runs_and_items.over_runs,
+        "bootstrap_over_items": ends(estimate.items),
     }
 
 
@@ -366,7 +365,7 @@ def done(name: str, options: argparse.Namespace) -> dict[str, Any]:
             other: scores.opened_by_others for other, scores in contents.also_test.items()
         },
         "measures": measured,
-        "runs": by_run(experiment) if part.planned else None,
+        "runs": by_run(experiment, part),
         "training_cpu_seconds": round(cpu),
         "seconds": round(made.seconds),
         "commits": made.commits,

@@ -3,7 +3,9 @@
     python benchmarks/at_length_page.py            # write what stands between the markers
     python benchmarks/at_length_page.py --check    # fail if something else stands there
 
-A difference is called shown if its 95% interval over runs and items leaves out zero.
+A difference is called shown if its 95% interval over runs and items (:mod:`vcrt.protocol.crossed`) leaves out zero.
+Where a result kept the answers to single items, the interval is computed from them here; where it kept a percentile
+bootstrap over runs and items alone, which is too narrow, that is printed under this name and decides nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vcrt.protocol.statistics import hierarchical_bootstrap
-from vcrt.randomness import generator
+from vcrt.protocol.crossed import crossed_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "at_length.json"
@@ -37,24 +38,43 @@ QUANTITIES = {
 }
 
 
+#: What may be said of a difference, in the order in which it is said.
+FINDINGS = (
+    "Shown",
+    "Not shown",
+    "Not decided, bootstrap beside zero",
+    "Not decided, bootstrap with zero in it",
+)
+
+
 def rate(one: Part | None) -> str:
-    """A rate in percent with its interval over runs and items."""
+    """A rate in percent with its interval over runs and items, or the bootstrap that was kept instead."""
     if one is None:
         return ""
-    low, high = one["runs_and_items"]
+    low, high = ends(one)
     return f"{100 * one['value']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def change(one: Part) -> str:
-    """A difference in points with its interval over runs and items."""
-    low, high = one["runs_and_items"]
+    """A difference in points with its interval as of a rate."""
+    low, high = ends(one)
     return f"{100 * one['value']:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def is_shown(one: Part) -> bool:
-    """Whether the interval over runs and items leaves out zero."""
-    low, high = one["runs_and_items"]
+    """Whether the interval over runs and items leaves out zero; a bootstrap shows nothing."""
+    return bool(one.get("over_runs")) and leaves_out_zero(one)
+
+
+def leaves_out_zero(one: Part) -> bool:
+    """Whether the interval does, whichever it is."""
+    low, high = ends(one)
     return bool(low > 0 or high < 0)
+
+
+def ends(one: Part) -> list[float]:
+    """The ends of the interval that there is."""
+    return one.get("runs_and_items") or one["bootstrap_over_runs_and_items"]
 
 
 def steps(name: str) -> str:
@@ -99,6 +119,8 @@ def differences(result: Part) -> str:
                 macro = found["macro"]
                 if macro is not None:
                     shown = "yes" if is_shown(macro) else "no"
+                    if "over_runs" not in macro:
+                        shown = "not decided"
                     name = name.replace("Frozen backbone", "before training")
                     table.append([own, steps(test_set), name, change(macro), shown])
     return rows(*table)
@@ -117,10 +139,14 @@ def measures(result: Part) -> str:
         cells = part["test_sets"][part["settings"]["suite"]]
         passes = {"frozen": cells["frozen"], **cells["methods"]}
         for method, row in found.items():
-            if method != "difference":
-                shown = "before training" if method == "frozen" else f"`{method}`"
-                both = [rate(row["mass"]), rate(row["entropy"])]
-                table.append([name, shown, rate(passes[method]["macro"]), *both])
+            if method == "difference":
+                continue
+            if part["runs"] and method != "frozen":
+                told = [rate(pooled([part], quantity, (method,))) for quantity in QUANTITIES]
+            else:
+                told = [rate(passes[method]["macro"]), rate(row["mass"]), rate(row["entropy"])]
+            shown = "before training" if method == "frozen" else f"`{method}`"
+            table.append([name, shown, *told])
     return rows(*table)
 
 
@@ -131,20 +157,25 @@ def findings(result: Part) -> str:
         own = steps(part["settings"]["suite"])
         for test_set, cells in part["test_sets"].items():
             there = f"Trained on {own} steps and tested on {steps(test_set)}"
-            told = {True: [], False: []}
+            told: dict[str, list[str]] = {}
             for name, found in cells["differences"].items():
                 first, _, other = name.partition(" minus ")
                 if found["macro"] is not None and other != "Frozen backbone":
                     words = f"`{first}` minus `{other}` {change(found['macro'])} points"
-                    told[is_shown(found["macro"])].append(words)
+                    told.setdefault(_finding(found["macro"]), []).append(words)
             before = cells["frozen"]["macro"]
             best = max(cells["methods"], key=lambda name: cells["methods"][name]["macro"]["value"])
             lines.append(
                 f"{there}: {rate(before)} before training, at best {rate(cells['methods'][best]['macro'])} (`{best}`)."
-                + (f" Shown: {'; '.join(told[True])}." if told[True] else "")
-                + (f" Not shown: {'; '.join(told[False])}." if told[False] else "")
+                + "".join(f" {what}: {'; '.join(told[what])}." for what in FINDINGS if what in told)
             )
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _finding(macro: Part) -> str:
+    if "over_runs" in macro:
+        return FINDINGS[0] if is_shown(macro) else FINDINGS[1]
+    return FINDINGS[2] if leaves_out_zero(macro) else FINDINGS[3]
 
 
 def orbit(result: Part) -> str:
@@ -154,15 +185,12 @@ def orbit(result: Part) -> str:
     parts.sort(key=lambda part: str(part["opening"]["opened_at"]))
     table = [["time", "runs a fold", "commit", *QUANTITIES.values()]]
     for number, part in enumerate(parts, start=1):
-        pair = " minus ".join(part["settings"]["planned"])
-        (cells,) = [c for name, c in part["test_sets"].items() if name == part["settings"]["suite"]]
-        found = {"passes": cells["differences"][pair]["macro"], **part["measures"]["difference"]}
         commits = ", ".join(map(_short, part["commits"]))
-        row = [told(found[quantity]) for quantity in QUANTITIES]
+        row = [told(_planned([part], quantity)) for quantity in QUANTITIES]
         table.append([str(number), str(part["settings"]["runs"]), commits, *row])
     if len(parts) > 1:
         runs = sum(part["settings"]["runs"] for part in parts)
-        row = [told(pooled(parts, quantity)) for quantity in QUANTITIES]
+        row = [told(_planned(parts, quantity)) for quantity in QUANTITIES]
         table.append(["all", str(runs), "", *row])
     return rows(*table)
 
@@ -172,21 +200,31 @@ def told(one: Part) -> str:
     return f"**{change(one)}**" if is_shown(one) else change(one)
 
 
-def pooled(parts: Sequence[Part], quantity: str) -> Part:
-    """The planned difference over the runs of several parts, with its interval over runs and items."""
+def _planned(parts: Sequence[Part], quantity: str) -> Part:
+    return pooled(parts, quantity, parts[0]["settings"]["planned"])
+
+
+def pooled(parts: Sequence[Part], quantity: str, methods: Sequence[str]) -> Part:
+    """One method, or the first minus the second, over the runs of several parts: the mean and its interval."""
     folds: dict[str, list[NDArray[np.float64]]] = {}
     for part in parts:
-        first, second = part["settings"]["planned"]
-        for name, run in part["runs"].items():
+        for name in part["runs"]:
             method, fold, seed = name.split("/")
-            if method == first:
-                other = part["runs"][f"{second}/{fold}/{seed}"]
-                one, two = (np.array([float(x) for x in r[quantity]]) for r in (run, other))
-                folds.setdefault(fold, []).append(one - two)
-    scores = {fold: np.array(some) for fold, some in folds.items()}
-    interval = hierarchical_bootstrap(scores, generator(0, "at length", "pooled", quantity))
-    value = float(np.mean([one.mean() for one in scores.values()]))
-    return {"value": value, "runs_and_items": [interval.low, interval.high]}
+            if method == methods[0]:
+                values = [
+                    np.array([float(x) for x in part["runs"][f"{one}/{fold}/{seed}"][quantity]])
+                    for one in methods
+                ]
+                folds.setdefault(fold, []).append(
+                    values[0] if len(values) == 1 else values[0] - values[1]
+                )
+    within = (-1.0 if len(methods) > 1 else 0.0, 1.0)
+    interval = crossed_interval({f: np.array(v) for f, v in folds.items()}, within=within)
+    return {
+        "value": interval.estimate,
+        "runs_and_items": [interval.low, interval.high],
+        "over_runs": interval.over_runs,
+    }
 
 
 def _short(commit: str | None) -> str:

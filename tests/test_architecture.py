@@ -30,6 +30,7 @@ PURE = (
     "objective",
     "integrations/orbit_credit.py",
     "integrations/text.py",
+    "protocol/crossed.py",
     "protocol/statistics.py",
     "certification/certificates.py",
     "certification/futures.py",

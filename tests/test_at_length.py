@@ -82,8 +82,17 @@ def test_mass_and_entropy_are_those_of_all_legal_orders(monkeypatch):
         assert entropy == pytest.approx(expected[1], abs=0.02)
 
 
-def an_estimate(value, low, high):
-    return {"value": value, "items": [low, high], "runs_and_items": [low, high]}
+def an_estimate(value, low, high, over_runs=True):
+    return {
+        "value": value,
+        "runs_and_items": [low, high],
+        "over_runs": over_runs,
+        "bootstrap_over_items": [low, high],
+    }
+
+
+def an_old_estimate(value, low, high):
+    return {"value": value, "bootstrap_over_runs_and_items": [low, high]}
 
 
 def a_result():
@@ -107,8 +116,12 @@ def a_result():
             "settings": {"suite": suite, "planned": planned, "runs": 5},
             "opening": {"opened_at": "2000-01-01"},
             "runs": {
-                f"{method}/{fold}/{seed}": {"passes": bits, "mass": [0.5, 0.5], "entropy": [1, 0]}
-                for method, bits in zip(planned or (), ("11", "00"), strict=False)
+                f"{method}/{fold}/{seed}": {
+                    "passes": bits,
+                    "mass": [0.5, 0.4],
+                    "entropy": [0.4 + gain * (seed + 9) / 100, 0.4 + gain * (seed + 9) / 100],
+                }
+                for method, bits, gain in zip(planned or (), ("11", "00"), (1, 0), strict=False)
                 for fold in ("clrs", "lean")
                 for seed in range(5)
             },
@@ -148,6 +161,19 @@ def test_the_page_says_what_intervals_show_and_what_not():
     shown, not_shown = said.split("Not shown:")
     assert "Shown: `vcrt` minus `canonical-grpo` +20.0 [+10.0, +30.0] points" in shown
     assert "`vcrt` minus `no-orbit` +2.0 [-1.0, +5.0]" in not_shown
+    # A bootstrap that was kept instead of single items is printed, and decides nothing.
+    cells = result["parts"]["train-4"]["test_sets"]["posets4"]["differences"]
+    cells["vcrt minus canonical-grpo"]["macro"] = an_old_estimate(0.2, 0.1, 0.3)
+    cells["vcrt minus no-orbit"]["macro"] = an_old_estimate(0.02, -0.01, 0.05)
+    old = at_length_page.findings(result)
+    assert "Shown" not in old
+    assert "shown" not in old
+    assert "bootstrap beside zero: `vcrt` minus `canonical-grpo` +20.0 [+10.0, +30.0]" in old
+    assert "bootstrap with zero in it: `vcrt` minus `no-orbit` +2.0 [-1.0, +5.0]" in old
+    assert at_length_page.differences(result).count("| not decided |") == 2
+    # Nor does a single run.
+    cells["vcrt minus no-orbit"]["macro"] = an_estimate(0.2, 0.1, 0.3, over_runs=False)
+    assert "Not shown: `vcrt` minus `no-orbit` +20.0" in at_length_page.findings(result)
     for made in (at_length_page.rates, at_length_page.differences, at_length_page.measures):
         table = made(result).splitlines()
         assert len(table) > 2
@@ -158,11 +184,12 @@ def test_the_planned_comparison_is_told_each_time_and_over_all_runs(tmp_path, mo
     result = a_result()
     monkeypatch.setattr(at_length_page, "RESULT", tmp_path / "at_length.json")
     (alone,) = at_length_page.orbit(result).splitlines()[2:]
-    assert alone.split(" | ")[3:] == [
-        "+0.0 [-10.0, +10.0]",
-        "+1.0 [-2.0, +4.0]",
-        "**+10.0 [+5.0, +20.0]** |",
-    ]
+    passes, mass, entropy = alone.split(" | ")[3:]
+    # Two items of each fold, all alike: as much as the exact bound on four leaves open.
+    assert passes == "**+100.0 [+39.8, +100.0]**"
+    assert mass == "+0.0 [-60.2, +60.2]"
+    # Runs alone differ: 9 to 13 points, standard deviation 1.58, and t with 4 degrees of freedom is 2.776.
+    assert entropy == "**+11.0 [+9.0, +13.0]** |"
     later = a_result()
     later["parts"]["orbit"]["opening"]["opened_at"] = "2001-01-01"
     (tmp_path / "at_length_orbit_more.json").write_text(json.dumps(later))
@@ -170,8 +197,7 @@ def test_the_planned_comparison_is_told_each_time_and_over_all_runs(tmp_path, mo
     assert first.startswith("| 1 | 5 |")
     assert second.startswith("| 2 | 5 |")
     # Every item in every run and fold.
-    assert both.startswith("| all | 10 |  | **+100.0 [+100.0, +100.0]** |")
-    assert "+0.0 [+0.0, +0.0]" in both
+    assert both.startswith("| all | 10 |  | **+100.0 [+39.8, +100.0]** |")
 
 
 def test_filling_the_page_again_changes_nothing(tmp_path, monkeypatch):

@@ -20,11 +20,11 @@ from rich.console import Console
 from vcrt.cli import main
 from vcrt.cli.main import after_interruption
 from vcrt.cli.progress import showing_progress
-from vcrt.protocol.experiment import open_experiment
+from vcrt.protocol.experiment import load_sources, open_experiment, planned_dataset
 from vcrt.protocol.openings import openings_of_dataset
 from vcrt.protocol.planned_training import _train_job, _TrainJob
 from vcrt.protocol.scores import read_scores
-from vcrt.records.dataset import open_dataset
+from vcrt.records.dataset import load_items, open_dataset
 from vcrt.report.gather import gather
 from vcrt.report.wording import counted
 
@@ -104,6 +104,21 @@ def test_each_method_is_compared_with_the_frozen_backbone_in_its_own_view(evalua
         found = "".join("1" if p else "0" for p in contents.frozen_retention(run_report))
         assert found == expected
     assert scores.frozen["pointers, sorted"] != scores.frozen["tokens, shuffled"]
+
+
+def test_a_report_knows_the_source_of_every_item_that_was_scored(evaluated):
+    experiment = open_experiment(evaluated / "experiment")
+    contents, plan = gather(experiment), experiment.plan
+    dataset = planned_dataset(plan)
+    for fold in plan.held_out:
+        held_out = [item.source for item in load_items(dataset, fold)]
+        assert list(contents.sources[fold]) == held_out
+        retention = load_sources(plan, dataset, fold).retention
+        assert list(contents.retention_sources[fold]) == [
+            f"{item.environment}/{item.source}" for item in retention
+        ]
+        assert len(held_out) == contents.frozen[fold].held_out_passes.size
+        assert len(retention) == contents.frozen[fold].retention_passes.size
 
 
 def test_a_finished_experiment_is_not_trained_or_opened_again(evaluated, capsys):
@@ -507,7 +522,7 @@ def lookup(name):
     return version(name)
 importlib.metadata.version = lookup
 from vcrt.cli import main
-from vcrt.protocol.experiment import open_experiment
+from vcrt.protocol.experiment import load_sources, open_experiment, planned_dataset
 from vcrt.protocol.planned_training import _train_job, _TrainJob
 main(sys.argv[1:])
 """

@@ -43,9 +43,15 @@ def share(row, interval, target):
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.5])
-@pytest.mark.parametrize("level", ["middle", "1.00 and 0.99"])
-def test_the_simulated_truth_is_the_mean_of_what_is_drawn(level: str, effect: float) -> None:
-    design = cell(level=level, run_effect=effect, num_items=400, num_runs=20)
+@pytest.mark.parametrize(
+    ("level", "folds"), [("middle", {}), ("1.00 and 0.99", {}), ("middle", {"num_folds": 1})]
+)
+@pytest.mark.parametrize("shared", [{}, {"items_of_source": 4, "source_effect": 0.7}])
+def test_the_simulated_truth_is_the_mean_of_what_is_drawn(
+    level: str, effect: float, folds, shared
+) -> None:
+    changes = {**folds, **shared}
+    design = cell(level=level, run_effect=effect, num_items=400, num_runs=20, **changes)
     rng = generator(1, "truth")
     drawn, given = [], []
     for _ in range(150):
@@ -59,7 +65,7 @@ def test_the_simulated_truth_is_the_mean_of_what_is_drawn(level: str, effect: fl
     # Given the runs, what is drawn scatters about their own truth less than about that of new runs.
     apart = np.array(drawn) - np.array(given)
     assert abs(apart.mean()) < 5 * apart.std(ddof=1) / np.sqrt(len(apart))
-    if effect and level == "middle":
+    if effect and level == "middle" and not shared:
         assert apart.std() < 0.5 * np.std(drawn)
 
 
@@ -67,11 +73,14 @@ def test_the_spread_of_runs_is_that_of_drawn_runs() -> None:
     design = cell(run_effect=0.5)
     effects = 0.5 * generator(1, "effects").standard_normal(200_000)
     drawn = [
-        100 * bench.rates_of_runs(at, effects).std() for at in bench.thresholds(design).ravel()
+        100 * bench.rates_of_runs(design, at, effects).std()
+        for at in bench.thresholds(design).ravel()
     ]
     assert bench.run_sd(design) == pytest.approx(np.mean(drawn), rel=0.01)
     assert bench.run_sd(cell()) == pytest.approx(0.0, abs=1e-9)
-    rates = [bench.rates_of_runs(at, effects).mean() for at in bench.thresholds(design).ravel()]
+    rates = [
+        bench.rates_of_runs(design, at, effects).mean() for at in bench.thresholds(design).ravel()
+    ]
     assert rates == pytest.approx(np.ravel(bench.LEVELS["middle"]), abs=0.002)
 
 
@@ -103,7 +112,10 @@ def test_more_runs_bring_the_hierarchical_interval_to_its_level() -> None:
 
 def test_at_the_ceiling_nothing_is_resampled() -> None:
     row = bench.simulate(cell(level="both 1.00"), 20, NUM_RESAMPLES)
-    assert row["mean_width_points"] == {"paired": 0.0, "hierarchical": 0.0}
+    widths = row["mean_width_points"]
+    assert widths["paired"] == widths["hierarchical"] == 0.0
+    # The exact bound on 300 items of which none failed.
+    assert widths["crossed"] == pytest.approx(200 * (1 - 0.025 ** (1 / 300)), abs=0.001)
     assert share(row, "paired", "new_runs") == 1.0
 
 
@@ -120,7 +132,7 @@ def test_the_results_are_of_these_designs_and_are_those_in_the_package() -> None
     assert designs == [
         {name: getattr(c, name) for name in bench.Cell.__slots__} for c in bench.cells()
     ]
-    assert RESULTS["repetitions"] >= 1000
+    assert RESULTS["repetitions"] >= 500
     packaged = ROOT / "src" / "vcrt" / "report" / "coverage.json"
     assert json.loads(packaged.read_text()) == RESULTS
 
@@ -141,3 +153,27 @@ def test_a_part_of_the_results_can_be_had_again() -> None:
         assert again["mean_width_points"][interval] == pytest.approx(
             recorded["mean_width_points"][interval], rel=0.1
         )
+
+
+def test_the_page_on_reports_has_the_shares_of_the_results() -> None:
+    text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    rows = [
+        row
+        for row in RESULTS["cells"]
+        if row["level"] == "middle" and (row["run_effect"] or row["items_of_source"] > 1)
+    ]
+    names = {
+        "over runs and items": "crossed",
+        "bootstrap over items": "paired",
+        "bootstrap over runs and items": "hierarchical",
+    }
+    for name, interval in names.items():
+        cells = []
+        for shared in (False, True):
+            found = [
+                100 * share(row, interval, "new_runs")
+                for row in rows
+                if (row["items_of_source"] > 1) is shared
+            ]
+            cells.append(f"{min(found):.0f} to {max(found):.0f}%")
+        assert f"| {name} | {' | '.join(cells)} |" in text

@@ -1,15 +1,18 @@
-"""The README's Python example runs as it stands and is as short as it says."""
+"""The README's Python example runs as it stands and is as short as it says; its differences are those of the runs."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from scipy.special import stdtrit
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -32,6 +35,36 @@ def test_the_links_of_the_readme_lead_somewhere():
     assert links
     for link in links:
         assert (README.parent / link).exists(), link
+
+
+def differences_by_run(name, minus):
+    """VCRT minus a method in points: by run, and the macro and its ends over items, as a kept report prints them."""
+    text = (README.parent / "benchmarks" / "results" / name / "tables.txt").read_text("utf-8")
+    by_run = text.split("Macro differences by run")[1].split("How runs differ")[0]
+    runs = re.findall(rf"^VCRT +{minus} +\d+ +([+-]?[\d.]+) ", by_run, re.MULTILINE)
+    macros = text.split("VCRT minus each other method")[1].split("Intervals belong")[0]
+    (found,) = re.findall(rf"^{minus} .*? ([+-][\d.]+) +\[(.+?), (.+?)\]", macros, re.MULTILINE)
+    macro, low, high = found
+    return [float(run) for run in runs], macro.lstrip("+"), float(high) - float(low)
+
+
+@pytest.mark.parametrize(
+    ("name", "minus"),
+    [
+        ("reproduce", "Canonical-GRPO"),
+        ("hard", "Canonical-GRPO"),
+        ("hard", "No-Anti"),
+        ("hard", "No-Orbit"),
+    ],
+)
+def test_the_differences_of_the_readme_are_those_of_the_runs(name, minus):
+    """A t interval over the macro differences by run, with what the items add."""
+    runs, macro, width = differences_by_run(name, minus)
+    mean, spread = statistics.fmean(runs), statistics.stdev(runs) / len(runs) ** 0.5
+    half = math.hypot(float(stdtrit(len(runs) - 1, 0.975)) * spread, width / 2)
+    text = " ".join(README.read_text(encoding="utf-8").split())
+    (found,) = re.findall(rf"{macro}(?: points)? (\[[^]]+\])", text)
+    assert found == f"[{mean - half:+.1f}, {mean + half:+.1f}]"
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def test_counts_and_the_largest_decline_stand_beside_the_papers() -> None:
     assert rows["Canonical-GRPO minus Outcome-GRPO on Lean (points)"][-1] == "+9.16"
     lowest = next(row for name, row in rows.items() if str(name).startswith("Lowest source"))
     assert (lowest[0], lowest[-1]) == ("-1.67", "-0.96")
-    assert re.fullmatch(r"\[.+, .+\]", str(lowest[1]))
+    assert re.fullmatch(r"\[.+, .+\]", str(lowest[2]))
 
 
 def test_compute_is_summed_where_every_run_has_it_and_never_guessed() -> None:
@@ -149,7 +149,7 @@ def test_points_are_the_means_and_intervals_of_plain_arrays() -> None:
     contents = invented()
     rng = generator(1, "points")
     arrays = {fold: (rng.random((2, 40)) < 0.7).astype(float) for fold in FOLDS}
-    points = points_of(contents, "vcrt", 50, HELD_OUT, arrays)
+    points = points_of(contents, "vcrt", 50, HELD_OUT, by_seed(arrays))
     assert [point.fold for point in points] == [*FOLDS, None]
     for point, fold in zip(points, FOLDS, strict=False):
         assert point.interval.estimate == pytest.approx(pass_rate(arrays[fold]))
@@ -158,14 +158,18 @@ def test_points_are_the_means_and_intervals_of_plain_arrays() -> None:
     assert macro.estimate == pytest.approx(np.mean([pass_rate(a) for a in arrays.values()]))
     # One run shows nothing of how runs differ: the interval is then over items.
     single = {fold: values[:1] for fold, values in arrays.items()}
-    (*_, one) = points_of(contents, "vcrt", 50, HELD_OUT, single)
+    (*_, one) = points_of(contents, "vcrt", 50, HELD_OUT, by_seed(single))
+    assert not one.interval.over_runs
     over_items = paired_bootstrap(single, generator(2, "items"), 20_000)
     width = over_items.high - over_items.low
     assert one.interval.low == pytest.approx(over_items.low, abs=0.25 * width)
     assert one.interval.high == pytest.approx(over_items.high, abs=0.25 * width)
-    assert [p.fold for p in points_of(contents, "vcrt", 50, SOURCE, {"lean": arrays["lean"]})] == [
-        "lean"
-    ]
+    alone = by_seed({"lean": arrays["lean"]})
+    assert [p.fold for p in points_of(contents, "vcrt", 50, SOURCE, alone)] == ["lean"]
+
+
+def by_seed(arrays):
+    return {fold: dict(enumerate(values)) for fold, values in arrays.items()}
 
 
 def test_updates_go_from_the_frozen_backbone_to_the_last() -> None:
@@ -211,7 +215,7 @@ def test_the_page_shows_passes_by_update_only_where_there_are_some(tmp_path: Pat
         encoding="utf-8"
     )
     assert "by-update" not in text
-    assert text.count("In 2,000 simulated experiments") == 1
+    assert text.count("In 500 simulated experiments") == 1
 
 
 def test_behaviour_is_told_with_the_numbers_of_the_simulation() -> None:
@@ -219,24 +223,26 @@ def test_behaviour_is_told_with_the_numbers_of_the_simulation() -> None:
     by_design = {
         (cell["level"], cell["run_effect"], cell["num_items"], cell["num_runs"]): cell
         for cell in results["cells"]
+        if (cell["num_folds"], cell["items_of_source"]) == (3, 1)
     }
     lines = behaviour_sentences()
-    assert len(lines) == 3
+    assert len(lines) == 5
 
     def share(design, interval, target):
         return f"{100 * by_design[design]['coverage'][interval][target]['share']:.1f}% ["
 
     equal, apart = ("middle", 0.0, 2500, 3), ("middle", 0.2, 2500, 3)
     assert share(equal, "paired", "new_runs") in lines[0]
-    assert share(equal, "hierarchical", "new_runs") in lines[0]
+    assert share(equal, "crossed", "new_runs") in lines[0]
+    assert share(apart, "crossed", "new_runs") in lines[1]
     assert share(apart, "paired", "these_runs") in lines[1]
     assert share(apart, "paired", "new_runs") in lines[1]
     assert share(apart, "hierarchical", "new_runs") in lines[1]
-    assert share(("both 0.99", 0.0, 100, 3), "paired", "new_runs") in lines[2]
+    assert share(("both 0.99", 0.0, 100, 3), "crossed", "new_runs") in lines[4]
 
 
 def test_what_is_said_of_the_intervals_is_so() -> None:
-    """The words beside the numbers: wider than need be, narrower than it says, no width."""
+    """The words beside the numbers: holds, wider than need be, too narrow, no width."""
     results = json.loads(files("vcrt.report").joinpath("coverage.json").read_text())
     cells = [
         cell for cell in results["cells"] if cell["num_items"] == 2500 and cell["num_runs"] == 3
@@ -250,12 +256,23 @@ def test_what_is_said_of_the_intervals_is_so() -> None:
         for effect in (0.0, 0.2)
     )
     assert ends(equal, "paired", "new_runs")[0] < 0.95 < ends(equal, "paired", "new_runs")[1]
-    assert ends(equal, "hierarchical", "new_runs")[0] > 0.95
+    assert ends(equal, "crossed", "new_runs")[0] > 0.95
+    # Everywhere the interval that decides is compatible with its level, or above it, but for one corner: runs far apart
+    # on pass rates near 100%, where it is at 92.8%.
+    for cell in results["cells"]:
+        low, high = ends(cell, "crossed", "new_runs")
+        corner = cell["level"] == "1.00 and 0.99" and cell["run_effect"] == 0.5
+        assert high >= (0.94 if corner else 0.95), cell
+        assert low > 0.88
+    shared = [cell for cell in results["cells"] if cell["items_of_source"] > 1]
+    assert len(shared) == 4
+    assert all(ends(cell, "paired", "new_runs")[1] < 0.7 for cell in shared)
     assert ends(apart, "paired", "these_runs")[0] < 0.95 < ends(apart, "paired", "these_runs")[1]
     assert ends(apart, "paired", "new_runs")[1] < 0.5
     assert ends(apart, "hierarchical", "new_runs")[1] < 0.95
     full = next(cell for cell in cells if cell["level"] == "both 1.00")
-    assert set(full["mean_width_points"].values()) == {0.0}
+    widths = full["mean_width_points"]
+    assert widths["paired"] == widths["hierarchical"] == 0.0 < widths["crossed"]
 
 
 def test_the_table_of_behaviour_has_every_design() -> None:
@@ -264,7 +281,11 @@ def test_the_table_of_behaviour_has_every_design() -> None:
     assert len(table.rows) == len(results["cells"])
     for row, cell in zip(table.rows, results["cells"], strict=True):
         assert row[0] == cell["level"]
-        assert row[2:4] == (cell["num_runs"], cell["num_items"])
-        assert str(row[4]).startswith(
-            f"{100 * cell['coverage']['paired']['these_runs']['share']:.1f} ["
-        )
+        assert row[2:5] == (cell["num_folds"], cell["num_runs"], cell["num_items"])
+        for column, interval, target in (
+            (6, "crossed", "new_runs"),
+            (7, "paired", "these_runs"),
+            (9, "hierarchical", "new_runs"),
+        ):
+            share = cell["coverage"][interval][target]["share"]
+            assert str(row[column]).startswith(f"{100 * share:.1f} [")

@@ -21,7 +21,7 @@ def contents() -> ReportContents:
 
 def test_summary_of_a_clear_gain(contents: ReportContents) -> None:
     lines = summary(contents)
-    assert "both intervals lie above zero" in sentence(lines, "paired difference")
+    assert "over runs and items lies above zero" in sentence(lines, "paired difference")
     assert "The sign of the macro difference is the paper's" in sentence(lines, "sign of")
     assert "is held" in sentence(lines, "guardrail")
     assert "0 of 14,400 replays" in sentence(lines, "replayed again")
@@ -45,7 +45,7 @@ def test_summary_of_a_loss_and_a_broken_guardrail() -> None:
     )
     contents = replace(contents, runs=(*contents.runs[:-1], forgetful))
     lines = summary(contents)
-    assert "both intervals lie below zero" in sentence(lines, "paired difference")
+    assert "over runs and items lies below zero" in sentence(lines, "paired difference")
     assert "is not the paper's" in sentence(lines, "sign of")
     assert "it is not the paper's on Lean, ProofWriter and CLRS." in sentence(lines, "sign of")
     assert "is broken" in sentence(lines, "guardrail")
@@ -65,7 +65,7 @@ def test_summary_when_runs_disagree() -> None:
         for run in contents.runs
     )
     line = sentence(summary(replace(contents, runs=runs)), "paired difference")
-    assert "over items lies above zero" in line
+    assert "the bootstrap over items lies above zero but the interval over runs and" in line
     assert "not established beyond these runs" in line
 
 
@@ -75,11 +75,11 @@ def test_summary_at_the_ceiling() -> None:
     line = sentence(lines, "ceiling")
     assert line.startswith(
         "All methods are at the ceiling: the 95% interval of each macro includes or exceeds 99.5% "
-        "(the lowest is Canonical-GRPO with 100.00% [100.00, 100.00])."
+        "(the lowest is Canonical-GRPO with 100.00% [99.39, 100.00])."
     )
     assert "The next step is a harder frozen set made by the same certifiers: several anti" in line
     assert sentence(lines, "paired difference").endswith(": every item scored the same.")
-    assert "0.00 on Lean [0.00, 0.00] as every item scored the same" in sentence(lines, "By fold")
+    assert "0.00 on Lean [-1.83, +1.83] as every item scored the same" in sentence(lines, "By fold")
     assert "macro difference is not determined here" in sentence(lines, "sign of")
     assert "is not the paper's" not in sentence(lines, "sign of")
 
@@ -94,7 +94,7 @@ def test_a_difference_that_cancels_out_is_not_called_the_same() -> None:
         for r in contents.runs
     )
     line = sentence(summary(replace(contents, runs=runs)), "paired difference")
-    assert "0.00 points (95% interval over items [0.00, 0.00]" in line
+    assert "0.00 points (95% interval over runs and items [-100.00, +100.00], perc" in line
     assert "the same" not in line
 
 
@@ -213,12 +213,15 @@ def test_the_methods_that_break_the_guardrail_are_named() -> None:
 
 def test_items_that_share_sources_are_said() -> None:
     contents = synthetic_contents(folds=("lean", "clrs"))
-    sizes = {fold: score.held_out_passes.size for fold, score in contents.frozen.items()}
-    apart = summary(replace(contents, num_sources=sizes))
-    assert apart == summary(contents)
-    line = sentence(summary(replace(contents, num_sources={**sizes, "clrs": 7})), "share sources")
-    assert line.startswith(f"Held-out items share sources: {sizes['clrs']} items of CLRS from 7 ")
+    apart = {fold: tuple(map(str, range(200))) for fold in contents.frozen}
+    assert summary(replace(contents, sources=apart)) == summary(contents)
+    seven = {**apart, "clrs": tuple(str(item % 7) for item in range(200))}
+    line = sentence(summary(replace(contents, sources=seven)), "share sources")
+    assert line.startswith("Held-out items share sources: 200 items of CLRS from 7 ")
     assert "Lean" not in line
+    one = summary(replace(contents, sources={**apart, "clrs": ("the same",) * 200}))
+    line = sentence(one, "from one source")
+    assert line.startswith("All held-out items of CLRS come from one source: ")
 
 
 def test_the_criterion_on_ablations() -> None:

@@ -216,6 +216,11 @@ def cost() -> str:
     )
 
 
+def _ends(one: dict[str, list[float]]) -> list[float]:
+    """The bootstrap interval of a result whose single items were not kept."""
+    return one["bootstrap_over_runs_and_items"]
+
+
 def at_length() -> str:
     """Held-out pass rates by the length of the tests, trained on four steps and on the tests' own length."""
     parts = _read("at_length")["parts"]
@@ -244,14 +249,14 @@ def at_length() -> str:
             Line(
                 name=name,
                 points=[(n, 100 * found[n]["value"]) for n in at],
-                spread=[tuple(100 * end for end in found[n]["runs_and_items"]) for n in at],
+                spread=[tuple(100 * end for end in _ends(found[n])) for n in at],
             )
         )
     lengths = sorted({int(x) for line in lines for x, _ in line.points})
     return plot(
         "at-length",
         lines,
-        title="Held-out pass rate by steps, 95% over runs and items",
+        title="Held-out pass rate by steps, bootstrap over runs and items",
         across="steps of the test items",
         up="pass rate (%)",
         ticks=(lengths, (0, 25, 50, 75, 100)),

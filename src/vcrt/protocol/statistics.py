@@ -30,13 +30,19 @@ MAX_BLOCK_ELEMENTS = 4 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interval:
-    """An estimate and its percentile bootstrap interval at ``level``, from ``num_resamples`` resamples."""
+    """An estimate and its interval at ``level``.
+
+    ``num_resamples`` is that of a percentile bootstrap, 0 for an interval in closed form
+    (:mod:`vcrt.protocol.crossed`). ``over_runs`` says whether it was made to hold for new runs too: only then does its
+    sign decide anything about methods.
+    """
 
     estimate: float
     low: float
     high: float
     level: float
-    num_resamples: int
+    num_resamples: int = 0
+    over_runs: bool = False
 
     @property
     def sign(self) -> int:
@@ -48,7 +54,7 @@ class Interval:
 
 def proportion_interval(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
     """The exact (Clopper-Pearson) interval of a proportion: ``count`` of ``total`` independent comparisons."""
-    _check_level(level)
+    checked_level(level)
     if not 0 <= count <= total or total < 1:
         raise VcrtError(
             "not a proportion",
@@ -63,12 +69,12 @@ def proportion_interval(count: int, total: int, level: float = 0.95) -> tuple[fl
 
 def pass_rate(passes: npt.ArrayLike) -> float:
     """Mean over runs and items of ``passes [runs, items]`` (every run has the same items, so the order is moot)."""
-    return float(_scores(passes, "passes").mean())
+    return float(checked_scores(passes, "passes").mean())
 
 
 def run_means(scores: npt.ArrayLike) -> FloatArray:
     """The mean over items of each run: ``[runs, items] -> [runs]``."""
-    means: FloatArray = _scores(scores, "scores").mean(axis=1)
+    means: FloatArray = checked_scores(scores, "scores").mean(axis=1)
     return means
 
 
@@ -81,7 +87,7 @@ def macro(rates_by_fold: Mapping[str, float]) -> float:
 
 def paired_differences(passes: npt.ArrayLike, baseline: npt.ArrayLike) -> FloatArray:
     """Item-level differences ``[runs, items]`` of two methods on the same items, run by run."""
-    first, second = _scores(passes, "passes"), _scores(baseline, "baseline")
+    first, second = checked_scores(passes, "passes"), checked_scores(baseline, "baseline")
     if first.shape != second.shape:
         raise VcrtError(
             "paired scores need equal runs and items",
@@ -214,8 +220,7 @@ def _resampled_run_means(
 
 
 def _percentile_interval(estimate: float, replicates: FloatArray, level: float) -> Interval:
-    _check_level(level)
-    tail = (1.0 - level) / 2.0
+    tail = (1.0 - checked_level(level)) / 2.0
     low, high = np.quantile(replicates, [tail, 1.0 - tail])
     return Interval(
         estimate=estimate,
@@ -234,10 +239,14 @@ def _folds(
     if num_resamples < 1:
         raise VcrtError("too few resamples", found=str(num_resamples), expected="at least 1")
     # Sorted, so that the draws do not depend on the order in which folds were put into the mapping.
-    return {fold: _scores(differences_by_fold[fold], fold) for fold in sorted(differences_by_fold)}
+    return {
+        fold: checked_scores(differences_by_fold[fold], fold)
+        for fold in sorted(differences_by_fold)
+    }
 
 
-def _scores(values: npt.ArrayLike, name: str) -> FloatArray:
+def checked_scores(values: npt.ArrayLike, name: str) -> FloatArray:
+    """``values`` as finite floats ``[runs, items]``; raises :class:`VcrtError` if they are something else."""
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 2 or 0 in scores.shape:
         raise VcrtError(
@@ -255,6 +264,8 @@ def _uniform(size: int) -> FloatArray:
     return np.full(size, 1.0 / size)
 
 
-def _check_level(level: float) -> None:
+def checked_level(level: float) -> float:
+    """The level itself; raises :class:`VcrtError` if it is not between 0 and 1."""
     if not 0.0 < level < 1.0:
         raise VcrtError("not a level", found=str(level), expected="a number between 0 and 1")
+    return level

@@ -1,7 +1,7 @@
 """Where the signs of our differences agree with the paper's, and in words where they do not.
 
-Signs only, since sizes are not comparable between backbones. Ours counts as a sign only if the deciding interval
-excludes zero, the paper's only if its printed interval does; where the paper prints no interval its value's sign
+Signs only, since sizes are not comparable between backbones. Ours counts as a sign only if the interval over runs and
+items excludes zero, the paper's only if its printed interval does; where the paper prints no interval its value's sign
 counts. Not covered: our own verdicts (:mod:`vcrt.report.summary`).
 """
 
@@ -15,9 +15,8 @@ from vcrt.protocol.statistics import ZERO as NOTHING
 from vcrt.report import paper
 from vcrt.report.analysis import Analysis
 from vcrt.report.comparisons import Comparison
-from vcrt.report.estimates import Estimate, deciding_interval
-from vcrt.report.judgement import determined_sign
-from vcrt.report.wording import bracketed, counted, interval_text, label, listed, points, signed
+from vcrt.report.estimates import Estimate
+from vcrt.report.wording import bracketed, counted, decisive_text, label, listed, points, signed
 
 
 class Agreement(StrEnum):
@@ -28,6 +27,7 @@ class Agreement(StrEnum):
     WITH = "same side, but our interval includes zero"
     AGAINST = "opposite side, but our interval includes zero"
     ZERO = "our estimate is zero"
+    ONE_RUN = "a single run determines no sign"
     OPEN = "the paper's is not determined"
 
 
@@ -38,6 +38,7 @@ _CLAUSES = {
     Agreement.WITH: "is not determined here",
     Agreement.AGAINST: "is not determined here, with an estimate on the other side,",
     Agreement.ZERO: "is not determined here, with an estimate of zero,",
+    Agreement.ONE_RUN: "is not determined here, by a single run,",
     Agreement.OPEN: "is not determined in the paper",
 }
 
@@ -50,7 +51,6 @@ class SignRow:
     minus: str
     fold: str | None
     estimate: Estimate
-    num_runs: int
     published: float
     published_interval: tuple[float, float] | None
 
@@ -59,11 +59,13 @@ class SignRow:
         """How the signs stand to each other."""
         low, high = self.published_interval or (self.published, self.published)
         theirs = (low > 0) - (high < 0)
-        ours = determined_sign(self.estimate, self.num_runs)
+        ours = self.estimate.sign
         if theirs == 0:
             return Agreement.OPEN
         if ours:
             return Agreement.AGREES if ours == theirs else Agreement.DISAGREES
+        if not self.estimate.runs_and_items.over_runs:
+            return Agreement.ONE_RUN
         if abs(self.estimate.value) <= NOTHING:
             return Agreement.ZERO
         return Agreement.WITH if self.estimate.value * theirs > 0 else Agreement.AGAINST
@@ -71,8 +73,7 @@ class SignRow:
     @property
     def ours_text(self) -> str:
         """Our difference with its deciding interval."""
-        interval = deciding_interval(self.estimate, self.num_runs)
-        return f"{points(self.estimate.value)} {interval_text(interval)}"
+        return f"{points(self.estimate.value)} {decisive_text(self.estimate.runs_and_items)}"
 
     @property
     def published_text(self) -> str:
@@ -108,7 +109,6 @@ def rows_of(comparison: Comparison) -> Iterator[SignRow]:
                 minus=comparison.minus,
                 fold=fold,
                 estimate=estimate,
-                num_runs=comparison.num_runs[fold],
                 published=value,
                 published_interval=None,
             )
@@ -118,7 +118,6 @@ def rows_of(comparison: Comparison) -> Iterator[SignRow]:
             minus=comparison.minus,
             fold=None,
             estimate=comparison.macro,
-            num_runs=max(comparison.num_runs.values()),
             published=published.macro,
             published_interval=published.interval,
         )
@@ -168,12 +167,16 @@ def sign_sentences(analysis: Analysis) -> list[str]:
     kinds = {kind: [row for row in rows if row.agreement is kind] for kind in Agreement}
     disagree, against = kinds[Agreement.DISAGREES], kinds[Agreement.AGAINST]
     undetermined = sum(
-        len(kinds[kind]) for kind in (Agreement.WITH, Agreement.AGAINST, Agreement.ZERO)
+        len(kinds[kind])
+        for kind in (Agreement.WITH, Agreement.AGAINST, Agreement.ZERO, Agreement.ONE_RUN)
     )
+    why = "the interval includes zero or there is a single run"
+    if not kinds[Agreement.ONE_RUN]:
+        why = "the interval includes zero"
     lines = [
         f"Of {counted(len(rows), 'difference')} that the paper has too, by fold and macro, the sign is the paper's in "
         f"{len(kinds[Agreement.AGREES])}, the opposite in {len(disagree)}, not determined here in {undetermined}, "
-        f"where the interval includes zero, and not determined in the paper in {len(kinds[Agreement.OPEN])}."
+        f"where {why}, and not determined in the paper in {len(kinds[Agreement.OPEN])}."
     ]
     if disagree:
         lines.append(f"Ours disagrees in sign with the paper: {_named(disagree)}.")

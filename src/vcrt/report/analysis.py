@@ -15,7 +15,7 @@ from vcrt.report import paper
 from vcrt.report.by_update import UpdatePoint, update_points
 from vcrt.report.comparisons import FROZEN, Comparison, compare
 from vcrt.report.contents import ReportContents
-from vcrt.report.estimates import Estimate, by_run, resample
+from vcrt.report.estimates import RATES, Estimate, Scores, by_run, resample
 from vcrt.report.task import is_papers_task
 
 
@@ -81,10 +81,16 @@ class Analysis:
 def analyse(contents: ReportContents) -> Analysis:
     """All estimates of a report."""
     results = tuple(_method_result(contents, method) for method in contents.methods)
-    frozen = {
-        fold: contents.frozen[fold].held_out_passes[np.newaxis].astype(np.float64)
-        for fold in contents.folds
-    }
+    frozen = Scores(
+        by_fold={
+            fold: contents.frozen[fold].held_out_passes[np.newaxis].astype(np.float64)
+            for fold in contents.folds
+        },
+        seeds={fold: [0] for fold in contents.folds},
+        sources=contents.sources,
+        within=RATES,
+        same_runs=True,
+    )
     before = resample(contents, frozen, "pass rate", FROZEN)
     method = _named(contents, paper.METHOD)
     comparisons = {}
@@ -143,12 +149,14 @@ def _method_result(contents: ReportContents, method: str) -> MethodResult:
             [run.retention_passes for run in runs.values()],
             [contents.frozen_retention(run) for run in runs.values()],
         )
-    rates = resample(contents, passes, "pass rate", method)
+    scores = Scores(by_fold=passes, seeds=seeds, sources=contents.sources, within=RATES)
+    kept = Scores(by_fold=changes, seeds=seeds, sources=contents.retention_sources)
+    rates = resample(contents, scores, "pass rate", method)
     return MethodResult(
         method=method,
         folds=rates.by_fold(),
         macro=rates.macro(contents.folds),
-        run_rates=by_run(contents, passes, seeds, "pass rate", method),
-        retention=resample(contents, changes, "retention", method).by_fold(),
-        run_retention=by_run(contents, changes, seeds, "retention", method),
+        run_rates=by_run(scores),
+        retention=resample(contents, kept, "retention", method).by_fold(),
+        run_retention=by_run(kept),
     )

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcrt.protocol.statistics import FloatArray, Interval
+from vcrt.protocol.statistics import Interval
 from vcrt.report.contents import BoolArray, FoldScore, ReportContents, RunReport
-from vcrt.report.estimates import deciding_interval, resample
+from vcrt.report.estimates import RATES, Scores
 
 HELD_OUT, SOURCE = "held-out", "source"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdatePoint:
-    """The pass rate of a method's runs after ``update`` updates, with the deciding interval.
+    """The pass rate of a method's runs after ``update`` updates, with its interval over runs and items.
 
     ``kind`` is ``held-out`` or ``source``; ``fold`` is None for the macro mean.
     """
@@ -37,13 +37,20 @@ def points_of(
     method: str,
     update: int,
     kind: str,
-    passes: Mapping[str, FloatArray],
+    passes: Mapping[str, Mapping[int, BoolArray]],
 ) -> list[UpdatePoint]:
-    """The points of one method, update and kind from plain arrays: passes ``[runs, items]`` by fold.
+    """The points of one method, update and kind from plain arrays: passes ``[items]`` by fold and seed.
 
     The macro point stands last, if no fold of the report is missing.
     """
-    resampled = resample(contents, passes, "by update", kind, method, str(update))
+    scores = Scores(
+        by_fold={f: np.array([*runs.values()], dtype=np.float64) for f, runs in passes.items()},
+        seeds={fold: list(runs) for fold, runs in passes.items()},
+        sources=contents.sources if kind == HELD_OUT else contents.retention_sources,
+        within=RATES,
+        # Each source environment is a source of all folds but one.
+        shared_items=kind == SOURCE,
+    )
     groups: dict[str | None, list[str]] = {fold: [fold] for fold in passes}
     if set(passes) == set(contents.folds):
         groups[None] = list(passes)
@@ -53,9 +60,7 @@ def points_of(
             fold=fold,
             update=update,
             kind=kind,
-            interval=deciding_interval(
-                resampled.mean(folds), max(len(passes[name]) for name in folds)
-            ),
+            interval=scores.interval(folds),
         )
         for fold, folds in groups.items()
     ]
@@ -65,7 +70,7 @@ def update_points(contents: ReportContents) -> tuple[UpdatePoint, ...]:
     """Every method at every update; empty if no checkpoint was scored."""
     if not any(run.checkpoints for run in contents.runs):
         return ()
-    passes: dict[tuple[str, int, str], dict[str, list[BoolArray]]] = {}
+    passes: dict[tuple[str, int, str], dict[str, dict[int, BoolArray]]] = {}
     for run in contents.runs:
         for update, score in _scores(contents, run).items():
             for kind, values in (
@@ -73,19 +78,13 @@ def update_points(contents: ReportContents) -> tuple[UpdatePoint, ...]:
                 (SOURCE, score.retention_passes),
             ):
                 by_fold = passes.setdefault((run.method, update, kind), {})
-                by_fold.setdefault(run.held_out, []).append(values)
+                by_fold.setdefault(run.held_out, {})[run.seed] = values
     return tuple(
         point
         for method in contents.methods
         for (name, update, kind), by_fold in sorted(passes.items())
         if name == method
-        for point in points_of(
-            contents,
-            method,
-            update,
-            kind,
-            {fold: np.array(rows, dtype=np.float64) for fold, rows in by_fold.items()},
-        )
+        for point in points_of(contents, method, update, kind, by_fold)
     )
 
 

@@ -37,7 +37,7 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """An estimate with its intervals over items and over runs and items, and every single run."""
+    """An estimate with the paper's interval over items and that over runs and items, and every single run."""
 
     label: str
     style: Style

@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vcrt.protocol.statistics import (
-    FloatArray,
     Interval,
     negative_comparisons,
     paired_differences,
 )
 from vcrt.report import paper
 from vcrt.report.contents import ReportContents
-from vcrt.report.estimates import Estimate, over_items, resample
+from vcrt.report.estimates import Estimate, Scores, over_items, resample
 
 #: The name under which rows show the backbone before training.
 FROZEN = "Frozen backbone"
@@ -30,8 +29,6 @@ class Comparison:
     minus: str
     folds: Mapping[str, Estimate]
     macro: Estimate | None
-    #: How many pairs of runs each fold has.
-    num_runs: Mapping[str, int]
     num_negative: int
     num_comparisons: int
     #: The macro difference of each seed that has every fold, with the interval over items.
@@ -42,9 +39,9 @@ class Comparison:
     mean_of_others: Estimate | None
 
 
-def differences(contents: ReportContents, method: str, other: str) -> dict[str, FloatArray]:
+def differences(contents: ReportContents, method: str, other: str) -> Scores:
     """The differences ``[runs, items]`` of each fold that both have; ``other`` may be the frozen backbone."""
-    found = {}
+    found, rows = {}, {}
     for fold in contents.folds:
         first = contents.runs_of(method, fold)
         seeds = paired_seeds(contents, method, other, fold)
@@ -59,7 +56,8 @@ def differences(contents: ReportContents, method: str, other: str) -> dict[str, 
             found[fold] = paired_differences(
                 [first[seed].held_out_passes for seed in seeds], baseline
             )
-    return found
+            rows[fold] = seeds
+    return Scores(by_fold=found, seeds=rows, sources=contents.sources)
 
 
 def paired_seeds(contents: ReportContents, method: str, other: str, fold: str) -> list[int]:
@@ -74,36 +72,26 @@ def compare(contents: ReportContents, method: str, other: str) -> Comparison:
     name = f"{method}-{other}"
     resampled = resample(contents, scores, "difference", name)
     macro = resampled.macro(contents.folds)
-    num_negative, num_comparisons = negative_comparisons(scores)
-    others = [fold for fold in scores if not paper.same_name(fold, paper.LARGEST_SHARE[0])]
+    num_negative, num_comparisons = negative_comparisons(scores.by_fold)
+    others = [fold for fold in scores.by_fold if not paper.same_name(fold, paper.LARGEST_SHARE[0])]
     return Comparison(
         method=method,
         minus=other,
         folds=resampled.by_fold(),
         macro=macro,
-        num_runs={fold: len(values) for fold, values in scores.items()},
         num_negative=num_negative,
         num_comparisons=num_comparisons,
-        run_macros=_run_macros(contents, scores, method, other) if macro is not None else {},
-        shares=resampled.shares() if macro is not None and len(scores) > 1 else {},
-        mean_of_others=resampled.mean(others) if paper.same_folds(tuple(scores)) else None,
+        run_macros=_run_macros(scores) if macro is not None else {},
+        shares=resampled.shares() if macro is not None and len(scores.by_fold) > 1 else {},
+        mean_of_others=resampled.mean(others) if paper.same_folds(tuple(scores.by_fold)) else None,
     )
 
 
-def _run_macros(
-    contents: ReportContents, scores: Mapping[str, FloatArray], method: str, other: str
-) -> dict[int, Interval]:
-    rows = {
-        fold: {seed: k for k, seed in enumerate(paired_seeds(contents, method, other, fold))}
-        for fold in scores
-    }
+def _run_macros(scores: Scores) -> dict[int, Interval]:
+    rows = {fold: {seed: k for k, seed in enumerate(of)} for fold, of in scores.seeds.items()}
     first, *rest = rows.values()
     return {
-        seed: over_items(
-            contents,
-            {fold: scores[fold][k[seed] : k[seed] + 1] for fold, k in rows.items()},
-            *("difference", f"{method}-{other}", "macro", str(seed)),
-        )
+        seed: over_items(scores, {fold: k[seed] for fold, k in rows.items()})
         for seed in first
         if all(seed in seeds for seeds in rest)
     }

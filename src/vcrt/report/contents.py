@@ -33,7 +33,7 @@ class TestSetScores:
     """Greedy passes ``[items]`` on the held-out items of one further test set.
 
     ``frozen`` by fold, as the first baseline sees the records; ``runs`` by method, fold and seed. ``dataset`` is its
-    manifest as JSON; ``opened_by_others`` is how often other plans had opened it.
+    manifest as JSON; ``opened_by_others`` is how often other plans had opened it; ``sources`` as for a report.
     """
 
     __test__ = False
@@ -42,6 +42,7 @@ class TestSetScores:
     frozen: Mapping[str, BoolArray]
     runs: Mapping[tuple[str, str, int], BoolArray]
     opened_by_others: int = 0
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,8 +99,10 @@ class ReportContents:
     search: Search | None = None
     #: What a probe could guess of the policy records; None where none was run.
     anonymity: AnonymityReport | None = None
-    #: From how many sources (a theory, a run, a draw) each fold's held-out items were made; empty where not known.
-    num_sources: Mapping[str, int] = field(default_factory=dict)
+    #: The source (a theory, a run, a draw) of each held-out item by fold, and of each retention item by held-out fold;
+    #: empty where not known: then items count as independent.
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    retention_sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: The scores on further test sets, by their names.
     also_test: Mapping[str, TestSetScores] = field(default_factory=dict)
     seed: int = 0

@@ -13,6 +13,7 @@ from vcrt.report.analysis import Analysis
 from vcrt.report.cells import (
     INTERVALS,
     MISSING,
+    OVER_ITEMS,
     TWO_INTERVALS,
     difference_cells,
     paper_note,
@@ -110,7 +111,7 @@ def by_run_table(analysis: Analysis) -> Table:
     return Table(
         name="differences-by-run",
         title="Macro differences by run (points)",
-        columns=("Method", "Minus", "Seed", "Macro", INTERVALS[0]),
+        columns=("Method", "Minus", "Seed", "Macro", OVER_ITEMS),
         rows=rows,
         note="How runs differ. Intervals are over items, for exactly this pair of runs.",
     )
@@ -137,7 +138,7 @@ def backbone_table(contents: ReportContents, analysis: Analysis) -> Table:
         if paper.same_folds(folds) and row.interval is not None:
             macro, interval = signed(row.macro), bracketed(row.interval)
         values = published_differences(row, folds)
-        rows.append((f"{row.backbone} (paper)", row.minus, *values, macro, interval, MISSING))
+        rows.append((f"{row.backbone} (paper)", row.minus, *values, macro, MISSING, interval))
     return Table(
         name="backbones",
         title=f"Held-out gains of {paper.METHOD} over the matched canonical baseline (points)",
@@ -169,8 +170,8 @@ def sign_table(analysis: Analysis) -> Table:
         columns=("Method", "Minus", "Held out", "Difference", "Difference (paper)", "Sign"),
         rows=rows,
         note=(
-            "In points, with the interval over runs and items (over items where there is a single run), which decides "
-            f"our sign. The paper prints intervals only where shown; differences from {paper.INTERFACE.minus} are "
+            "In points, with the interval over runs and items, which decides our sign; a single run determines none. "
+            f"The paper prints intervals only where shown; differences from {paper.INTERFACE.minus} are "
             f"those of its means. Verdicts: {listed([str(kind) for kind in Agreement])}."
         ),
         aside=frozenset({"Difference (paper)"}),

@@ -18,11 +18,14 @@ from vcrt.report.comparisons import Comparison
 from vcrt.report.contents import ReportContents
 from vcrt.report.estimates import Estimate
 from vcrt.report.task import chance, chance_text
-from vcrt.report.wording import interval_text, label, listed, percent, points
+from vcrt.report.wording import decisive_text, label, listed, percent, points
 
 #: The frozen backbone is dashed and chance dotted.
 DASHED, DOTTED = (6.0, 3.0), (1.0, 3.0)
-_INTERVALS = "Broad line: 95% interval over items. Thin line: over runs and items."
+_INTERVALS = (
+    "Broad line: the paper's 95% bootstrap over items. Thin line: 95% over runs and items (over items for a single "
+    "run)."
+)
 
 
 def difference_figure(analysis: Analysis) -> Figure | None:
@@ -47,7 +50,7 @@ def difference_figure(analysis: Analysis) -> Figure | None:
     )
     title = f"{label(headline.method)} minus {label(headline.minus)} (points)"
     described = [
-        f"{row.label}: {row.text}, {interval_text(e.runs_and_items)}"
+        f"{row.label}: {row.text}, {decisive_text(e.runs_and_items)}"
         for row, e in zip(rows, estimates.values(), strict=True)
     ]
     panel = Panel(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from vcrt.policy.reference import EMBEDDED_NAME, BackboneReference
 from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search, planned_test_sets
 from vcrt.protocol.openings import openings, other_openings, unshared_openings
 from vcrt.protocol.scores import FROZEN_AS, passes_array, read_metrics, read_scores, view_of
-from vcrt.records.dataset import load_items, require_agreement
+from vcrt.protocol.splits import set_aside
+from vcrt.records.dataset import Dataset, read_audit, require_agreement
 from vcrt.report.anonymity import read_anonymity
 from vcrt.report.contents import FoldScore, ReportContents, RunReport, TestSetScores
 from vcrt.training.methods import method
@@ -36,6 +39,7 @@ def gather(experiment: Experiment) -> ReportContents:
     test_sets = planned_test_sets(plan)
     unshared = [unshared_openings(experiment, one) for one in (dataset, *test_sets.values())]
     finished = experiment.finished_runs()
+    sources = _sources(dataset, dataset.environments)
     return ReportContents(
         title=TITLE,
         backbone=f"{plan.backbone.name} ({plan.backbone_digest[:12]})",
@@ -87,8 +91,10 @@ def gather(experiment: Experiment) -> ReportContents:
         tried=(plan.how_chosen,),
         search=planned_search(experiment),
         anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),
-        num_sources={
-            fold: len({item.source for item in load_items(dataset, fold)}) for fold in plan.held_out
+        sources={fold: sources[fold] for fold in plan.held_out},
+        retention_sources={
+            fold: _retention_sources(sources, fold, plan.retention_share, plan.seed)
+            for fold in plan.held_out
         },
         also_test={
             name: TestSetScores(
@@ -106,8 +112,28 @@ def gather(experiment: Experiment) -> ReportContents:
                     for run in plan.runs
                 },
                 opened_by_others=len(other_openings(experiment, other)),
+                sources=_sources(other, plan.held_out),
             )
             for name, other in test_sets.items()
         },
         seed=plan.seed,
     )
+
+
+def _sources(dataset: Dataset, environments: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The source of each item by environment, in the order in which items are scored."""
+    return {
+        name: tuple(row["source"] for row in read_audit(dataset, name)) for name in environments
+    }
+
+
+def _retention_sources(
+    sources: Mapping[str, tuple[str, ...]], held_out: str, share: float, seed: int
+) -> tuple[str, ...]:
+    """The source of each retention item of a fold, with its environment, in the order in which they are scored."""
+    found = []
+    for name, of_item in sources.items():
+        if name != held_out:
+            aside = set_aside(of_item, share, seed)
+            found += [f"{name}/{source}" for source in of_item if source in aside]
+    return tuple(found)

@@ -12,7 +12,6 @@ from vcrt.protocol.statistics import Interval
 from vcrt.report import paper
 from vcrt.report.analysis import Analysis, MethodResult
 from vcrt.report.comparisons import Comparison
-from vcrt.report.estimates import Estimate, deciding_interval
 
 #: A pass rate is at the ceiling if its interval includes or exceeds this and the rate itself is not below ``NEAR``,
 #: at the floor if the same holds of its shortfall. A wide interval alone says that little is known.
@@ -21,27 +20,11 @@ NEAR = 0.98
 Bound: TypeAlias = Literal["ceiling", "floor"]
 
 
-def determined_sign(estimate: Estimate, num_runs: int) -> int:
-    """1 or -1 where the deciding interval excludes zero, else 0."""
-    return deciding_interval(estimate, num_runs).sign
-
-
 def macro_sign(comparison: Comparison) -> int:
     """The determined sign of the macro difference; 0 if there is no macro difference."""
     if comparison.macro is None:
         return 0
-    return determined_sign(comparison.macro, max(comparison.num_runs.values()))
-
-
-def fold_sign(comparison: Comparison, fold: str) -> int:
-    """The determined sign of the difference on a fold."""
-    return determined_sign(comparison.folds[fold], comparison.num_runs[fold])
-
-
-def same_everywhere(difference: Estimate) -> bool:
-    """Whether no resample of runs and items differs from zero: every item scored the same."""
-    intervals = (difference.items, difference.runs_and_items)
-    return all(i.estimate == i.low == i.high == 0 for i in intervals)
+    return comparison.macro.sign
 
 
 def bound_of(interval: Interval) -> Bound | None:
@@ -53,13 +36,7 @@ def bound_of(interval: Interval) -> Bound | None:
 
 def fold_bound(analysis: Analysis, fold: str) -> Bound | None:
     """The bound at which every trained method is on a fold, if there is one."""
-    return _common(
-        [
-            deciding_interval(r.folds[fold], len(r.run_rates[fold]))
-            for r in analysis.results
-            if fold in r.folds
-        ]
-    )
+    return _common([r.folds[fold].runs_and_items for r in analysis.results if fold in r.folds])
 
 
 def macro_bound(analysis: Analysis) -> Bound | None:
@@ -69,10 +46,8 @@ def macro_bound(analysis: Analysis) -> Bound | None:
 
 
 def macro_interval(result: MethodResult) -> Interval | None:
-    """The deciding interval of a method's macro pass rate."""
-    if result.macro is None:
-        return None
-    return deciding_interval(result.macro, max(len(runs) for runs in result.run_rates.values()))
+    """The interval of a method's macro pass rate: over runs and items, or over items for a single run."""
+    return None if result.macro is None else result.macro.runs_and_items
 
 
 def _common(intervals: Sequence[Interval]) -> Bound | None:

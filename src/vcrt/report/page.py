@@ -34,7 +34,14 @@ from vcrt.report.summary import sentences, verdict
 from vcrt.report.svg import element, group, line, marker
 from vcrt.report.table import Table, cell_text, to_csv, to_html, to_text
 from vcrt.report.task import task_text
-from vcrt.report.wording import counted, counted_range, interval_text, label, points
+from vcrt.report.wording import (
+    counted,
+    counted_range,
+    decisive_text,
+    interval_text,
+    label,
+    points,
+)
 from vcrt.storage import make_directory, write_file
 
 #: The folder of the figures, beside the page.
@@ -169,7 +176,7 @@ def _headline(analysis: Analysis) -> dict[str, str] | None:
         "of": f"{label(headline.method)} minus {label(headline.minus)}",
         "what": f"points, the macro mean of {counted(len(headline.folds), 'held-out fold')}",
         "items": interval_text(headline.macro.items),
-        "both": interval_text(headline.macro.runs_and_items),
+        "both": decisive_text(headline.macro.runs_and_items),
         "caveat": " ".join([*_caveat(headline.macro), *bound_sentences(analysis)]),
     }
 

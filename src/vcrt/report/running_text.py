@@ -41,8 +41,9 @@ def text_table(analysis: Analysis) -> Table:
         rows=tuple(row for row in rows if row is not None),
         note=(
             f"The paper's are for {paper.BACKBONE} unless another backbone is named: not comparable in size. A share "
-            "is a fold's difference over the sum of all folds', where no resample of that sum is zero. Counts have no "
-            f"interval. {TWO_INTERVALS}"
+            "is a fold's difference over the sum of all folds', where "
+            "that sum is determined to differ from zero. Counts have no "
+            f"interval; that of the lowest run is over items, and no bootstrap. {TWO_INTERVALS}"
         ),
         aside=frozenset({"Paper"}),
     )
@@ -138,4 +139,10 @@ def _decline(analysis: Analysis) -> Row:
     change, result, fold, seed = analysis.largest_decline(analysis.folds)
     what = f"Lowest source retention of a run (points): {label(result.method)}, {label(fold)} held out, seed {seed}"
     theirs = signed(-paper.LARGEST_SOURCE_DECLINE)
-    return (what, points(change.estimate), interval_text(change), MISSING, theirs)
+    return (
+        what,
+        points(change.estimate),
+        MISSING,
+        interval_text(change),
+        theirs,
+    )

@@ -1,7 +1,7 @@
 """What the numbers say, in sentences: no claim without its interval, and unfavourable results first-class.
 
-The sentences are functions of the analysis alone. Two intervals decide the wording: a difference counts as established
-only if the interval that resamples runs too lies on one side of zero.
+The sentences are functions of the analysis alone. A difference counts as established only if the interval over runs and
+items lies on one side of zero; a single run establishes none.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from vcrt.report.judgement import (
     ablation_signs,
     macro_sign,
     resolves_guardrail,
-    same_everywhere,
     within_guardrail,
 )
 from vcrt.report.wording import (
     counted,
     counted_range,
+    decisive_text,
     interval_text,
     label,
     listed,
@@ -57,23 +57,20 @@ def sentences(contents: ReportContents, analysis: Analysis) -> list[str]:
 
 
 def verdict(estimate: Estimate) -> str:
-    """What both intervals of a difference say together."""
-    if same_everywhere(estimate):
+    """What the interval over runs and items says of a difference, and the paper's where that says more."""
+    if estimate.is_nothing:
         return SAME
-    items, both = estimate.items.sign, estimate.runs_and_items.sign
-    if items == both == 1:
-        return "both intervals lie above zero"
-    if items == both == -1:
-        return "both intervals lie below zero"
-    if items == both == 0:
+    if not estimate.runs_and_items.over_runs:
+        return "a single run does not show how runs differ, so the difference is not established beyond it"
+    if estimate.sign:
+        side = "above" if estimate.sign > 0 else "below"
+        return f"the interval over runs and items lies {side} zero"
+    if not estimate.items.sign:
         return "both intervals include zero, so these runs do not tell the two apart"
-    side = "above" if items + both > 0 else "below"
-    narrow = "over items" if items else "that also resamples runs"
-    wide = "that also resamples runs" if items else "over items"
-    limit = " beyond these runs" if items else ""
+    side = "above" if estimate.items.sign > 0 else "below"
     return (
-        f"the interval {narrow} lies {side} zero but the one {wide} includes it, "
-        f"so the difference is not established{limit}"
+        f"the bootstrap over items lies {side} zero but the interval over runs and items includes it, "
+        "so the difference is not established beyond these runs"
     )
 
 
@@ -91,14 +88,13 @@ def _headline(analysis: Analysis) -> list[str]:
     if first is not None and second is not None:
         lines.append(
             f"{method} passes {percent(first.value):.2f}% of held-out items "
-            f"(95% interval over runs and items {interval_text(first.runs_and_items, signed=False)}) "
+            f"(95% interval over runs and items {decisive_text(first.runs_and_items, signed=False)}) "
             f"and {minus}, the strongest baseline, {percent(second.value):.2f}% "
-            f"({interval_text(second.runs_and_items, signed=False)}), each the macro mean of {folds}."
+            f"{decisive_text(second.runs_and_items, signed=False)}, each the macro mean of {folds}."
         )
     lines.append(
         f"The paired difference is {points(headline.macro.value)} points "
-        f"(95% interval over items {interval_text(headline.macro.items)}, "
-        f"over runs and items {interval_text(headline.macro.runs_and_items)}): {verdict(headline.macro)}."
+        f"({_both(headline.macro)}): {verdict(headline.macro)}."
     )
     lines.append(_by_fold(headline))
     lines += against_paper(headline) if analysis.same_task else [OTHER_TASK]
@@ -127,9 +123,16 @@ def _by_fold(comparison: Comparison) -> str:
 
 
 def _interval(difference: Estimate) -> str:
-    """The interval over runs and items of a difference, with a word where there is nothing to resample."""
-    words = f" as {SAME}" if same_everywhere(difference) else ""
-    return f"{interval_text(difference.runs_and_items)}{words}"
+    """The interval over runs and items of a difference, with a word where nothing differs."""
+    words = f" as {SAME}" if difference.is_nothing else ""
+    return f"{decisive_text(difference.runs_and_items)}{words}"
+
+
+def _both(difference: Estimate) -> str:
+    return (
+        f"95% interval over runs and items {decisive_text(difference.runs_and_items)}, percentile bootstrap over "
+        f"items, as in the paper, {interval_text(difference.items)}"
+    )
 
 
 def _be(number: int) -> str:
@@ -142,7 +145,7 @@ def _against_frozen(analysis: Analysis) -> list[str]:
         return []
     return [
         f"The frozen backbone passes {percent(analysis.frozen_macro.value):.2f}% (95% interval over items "
-        f"{interval_text(analysis.frozen_macro.items, signed=False)}); training with "
+        f"{interval_text(analysis.frozen_macro.runs_and_items, signed=False)}); training with "
         f"{label(comparison.method)} changes that by {points(comparison.macro.value)} points "
         f"(95% interval over runs and items {_interval(comparison.macro)})."
     ]
@@ -152,8 +155,7 @@ def _ablations(analysis: Analysis) -> list[str]:
     skipped = (FROZEN, *paper.BASELINES)
     lines = [
         f"{label(c.method)} minus {label(name)}: {points(c.macro.value)} points "
-        f"(95% interval over items {interval_text(c.macro.items)}, over runs and items "
-        f"{interval_text(c.macro.runs_and_items)}); {verdict(c.macro)}; "
+        f"({_both(c.macro)}); {verdict(c.macro)}; "
         f"{c.num_negative} of {counted(c.num_comparisons, 'fold-by-run comparison')} {_be(c.num_negative)} negative."
         for name, c in analysis.comparisons.items()
         if c.macro is not None and not any(paper.same_name(name, other) for other in skipped)
@@ -241,20 +243,25 @@ def _scope(contents: ReportContents, analysis: Analysis) -> list[str]:
     lines = []
     if any(len(runs) == 1 for r in analysis.results for runs in r.run_rates.values()):
         lines.append(
-            "Some methods have a single run on a fold: no interval here shows how runs differ there."
+            "Some methods have a single run on a fold: there is no interval over runs there, and no sign is determined."
         )
     partial = [label(r.method) for r in analysis.results if r.macro is None]
     if partial:
         lines.append(f"Not every fold was run for {listed(partial)}: no macro is given for them.")
     shared = [
-        f"{counted(items, 'item')} of {label(fold)} from {counted(sources, 'source')}"
-        for fold, sources in contents.num_sources.items()
-        if sources < (items := contents.frozen[fold].held_out_passes.size)
+        f"{counted(len(of), 'item')} of {label(fold)} from {counted(len(set(of)), 'source')}"
+        for fold, of in contents.sources.items()
+        if 1 < len(set(of)) < len(of)
     ]
     if shared:
         lines.append(
-            f"Held-out items share sources: {listed(shared)}. Intervals treat items as independent, so they are too "
-            "narrow to the degree that items of one source are alike."
+            f"Held-out items share sources: {listed(shared)}. Intervals count the items of one source as one cluster; "
+            "the paper's bootstrap treats items as independent and is too narrow to the degree that they are alike."
+        )
+    alone = [label(fold) for fold, of in contents.sources.items() if len(set(of)) == 1]
+    if alone:
+        lines.append(
+            f"All held-out items of {listed(alone)} come from one source: the intervals there are about it alone."
         )
     disagreed = contents.agreement["replays"] - contents.agreement["agreed"]
     lines.append(

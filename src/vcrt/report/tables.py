@@ -11,7 +11,9 @@ from vcrt.report.analysis import Analysis, MethodResult
 from vcrt.report.cells import (
     INTERVALS,
     MISSING,
+    OVER_ITEMS,
     TWO_INTERVALS,
+    decisive_cell,
     difference_cells,
     paper_note,
     published_folds,
@@ -42,7 +44,7 @@ def main_table(contents: ReportContents, analysis: Analysis) -> Table:
             FROZEN,
             *frozen,
             percent(analysis.frozen_macro.value),
-            interval_text(analysis.frozen_macro.runs_and_items, signed=False),
+            decisive_cell(analysis.frozen_macro, signed=False),
             *_published_rates(FROZEN, analysis),
         )
     ]
@@ -52,7 +54,7 @@ def main_table(contents: ReportContents, analysis: Analysis) -> Table:
     return Table(
         name="main",
         title="Held-out pass rate (%), one greedy answer per item",
-        columns=("Method", *folds, "Macro", f"Macro, {INTERVALS[1]}", *published),
+        columns=("Method", *folds, "Macro", f"Macro, {INTERVALS[0]}", *published),
         rows=tuple(rows),
         note=(
             f"{task_note(contents)} Mean over {counted_range(num_runs, 'run')} and {_items(analysis)}; macro is the "
@@ -68,8 +70,7 @@ def _main_row(result: MethodResult, analysis: Analysis) -> tuple[Cell, ...]:
     ]
     macro: list[Cell] = [MISSING, MISSING]
     if result.macro is not None:
-        interval = result.macro.runs_and_items
-        macro = [percent(result.macro.value), interval_text(interval, signed=False)]
+        macro = [percent(result.macro.value), decisive_cell(result.macro, signed=False)]
     name = label(result.method)
     return (name, *rates, *macro, *_published_rates(result.method, analysis))
 
@@ -126,9 +127,9 @@ def run_table(analysis: Analysis) -> Table:
             "Held out",
             "Seed",
             "Pass rate (%)",
-            INTERVALS[0],
+            OVER_ITEMS,
             "Source retention (points)",
-            f"Retention, {INTERVALS[0]}",
+            f"Retention, {OVER_ITEMS}",
         ),
         rows=rows,
         note="Intervals are over items, for exactly this run.",

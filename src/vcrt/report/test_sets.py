@@ -44,7 +44,7 @@ def seen_on(contents: ReportContents, name: str) -> ReportContents:
             for run in contents.runs
         ),
         also_test={},
-        num_sources={},
+        sources=scores.sources,
         seed=derive_seed(contents.seed, "test set", name),
     )
 

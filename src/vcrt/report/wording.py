@@ -40,6 +40,11 @@ def interval_text(interval: Interval, *, signed: bool = True) -> str:
     return "[{}, {}]".format(*(points(e) if signed else f"{percent(e):.2f}" for e in ends))
 
 
+def decisive_text(interval: Interval, *, signed: bool = True) -> str:
+    """The interval over runs and items, or in words that a single run has none."""
+    return interval_text(interval, signed=signed) if interval.over_runs else "(a single run)"
+
+
 def listed(items: Sequence[str]) -> str:
     """``a``, ``a and b`` or ``a, b and c``."""
     if len(items) < 2:
