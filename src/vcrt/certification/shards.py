@@ -2,7 +2,7 @@
 
 First the candidates are sampled, replayed (in every order, or, where there are too many, in every context or a sample
 of them), certified and shown to the second opinions; then, in another process, everything that was certified is
-sampled and replayed again, in another succession. Both give JSON. A verifier that breaks raises after one retry of the
+sampled and replayed again, in another succession, each sequence from a fresh initial state. Both give JSON. A verifier that breaks raises after one retry of the
 shard; nothing of it becomes a verdict. Not repeated before freezing: second opinions (`vcrt verify` repeats them).
 """
 
@@ -29,6 +29,7 @@ from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
 from vcrt.certification.replay import EpisodeReplays, replay_exhaustively
 from vcrt.certification.replay_tree import EpisodeTree
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
+from vcrt.environments.calls import counted
 from vcrt.environments.contract import CrossCheck, Environment, Episode, Guards, Schema, Versions
 from vcrt.errors import VcrtError, VerifierFailure
 from vcrt.hashing import json_digest
@@ -54,7 +55,7 @@ class Shard:
 @cache
 def _environment(factory: EnvironmentFactory) -> Environment:
     """One environment a process: some have a verifier to start."""
-    return factory()
+    return counted(factory())
 
 
 def replay_first(shard: Shard) -> FirstReplay:
@@ -87,7 +88,7 @@ def replay_again(work: tuple[Shard, FirstReplay]) -> SecondReplay:
         (second,) = in_fresh_processes(replay_again, [work], jobs=1, error=VerifierFailure)
         return second
     with _naming(shard.schema):
-        environment = shard.factory()
+        environment = counted(shard.factory())
         evidence = first.evidence()
         before = environment.versions()
         episodes = [item.episode for item in evidence]
@@ -112,7 +113,7 @@ def certify_again(
     Gives the guards of the environment too, as they are afterwards.
     """
     with _naming(episodes[0].schema if episodes else ""):
-        environment = factory().thorough()
+        environment = counted(factory().thorough())
         before = environment.versions()
         outcomes = _judged(environment, episodes, before, preset, backwards=True)
         after = environment.versions()
@@ -131,7 +132,7 @@ def evidence_again(
     Gives the versions before and after.
     """
     factory, episodes, preset, backwards = work
-    environment = factory().thorough()
+    environment = counted(factory().thorough())
     before = environment.versions()
     evidence = _evidence(environment, episodes, sampled=preset.samples, backwards=backwards)
     return (before, environment.versions()), evidence
@@ -254,13 +255,17 @@ def _replayed(
 def _replays(
     environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
 ) -> list[EpisodeReplays | EpisodeTree]:
-    """Every order of an episode by itself, or, where there are too many, its lattice."""
+    """Every order of an episode, or, where there are too many, its lattice; backwards, each sequence starts afresh."""
     long = [episode for episode in episodes if episode.num_operations > MAX_EXHAUSTIVE]
     short = [episode for episode in episodes if episode.num_operations <= MAX_EXHAUSTIVE]
     lattices = iter(
         replay_lattices(environment, long, sampled=sampled, backwards=backwards) if long else ()
     )
-    orders = iter(replay_exhaustively(environment, short, backwards=backwards) if short else ())
+    orders = iter(
+        replay_exhaustively(environment, short, backwards=backwards, sharing=not backwards)
+        if short
+        else ()
+    )
     return [
         next(lattices) if episode.num_operations > MAX_EXHAUSTIVE else next(orders)
         for episode in episodes

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vcrt.certification.config import SHARD_SIZE
+from vcrt.certification.config import shard_size
 from vcrt.certification.episodes import Exclusion, Preset
 from vcrt.certification.evidence import num_replayed
 from vcrt.certification.shards import EnvironmentFactory, certify_again
+from vcrt.certification.watching import calls_for_all_orders, watching
 from vcrt.environments.contract import Episode, Guards
 from vcrt.environments.registry import Registered
 from vcrt.errors import DatasetError, DisagreementError, VerifierFailure
@@ -76,36 +77,47 @@ def verify_agreement(
     num_episodes = num_records = num_replays = 0
     disagreeing: dict[str, DatasetError] = {}
     guards: dict[str, GuardsOf] = {}
-    # One environment after the other, so that only its rows are in memory.
-    for name, factory in made.items():
-        records = read_policy_records(dataset, name)
-        rows = read_audit(dataset, name)
-        parts = [rows[start : start + SHARD_SIZE] for start in range(0, len(rows), SHARD_SIZE)]
-        results = in_fresh_processes(
-            _replay_again,
-            (
-                _Shard(
-                    factory, tuple(map(_episode, part)), preset, manifest.seed, manifest.record_form
-                )
-                for part in parts
-            ),
-            jobs=jobs,
-            backend=backend,
-            error=VerifierFailure,
-        )
-        for part, (again, found_guards) in zip(parts, results, strict=True):
-            guards[name] = _joined(guards.get(name), found_guards)
-            for row, found in zip(part, again, strict=True):
-                try:
-                    _compare(dataset, row, found)
-                    _compare_record(dataset, name, row, records, found)
-                except DatasetError as error:
-                    disagreeing[row["episode_id"]] = error
-                    continue
-                num_replays += num_replayed(json.loads(row["replays"]))
-            task.advance(len(part))
-        num_episodes += len(rows)
-        num_records += len(records)
+    with watching() as watch:
+        for name, factory in made.items():
+            number = sum(c.episodes for c in manifest.counts[name].values())
+            expected = calls_for_all_orders(factory(), preset.num_operations, sharing=False)
+            watch.of(name, task, number, expected)
+        # One environment after the other, so that only its rows are in memory.
+        for name, factory in made.items():
+            records = read_policy_records(dataset, name)
+            rows = read_audit(dataset, name)
+            size = shard_size(len(rows))
+            parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+            results = in_fresh_processes(
+                watch.telling(_replay_again),
+                (
+                    _Shard(
+                        factory,
+                        tuple(map(_episode, part)),
+                        preset,
+                        manifest.seed,
+                        manifest.record_form,
+                    )
+                    for part in parts
+                ),
+                jobs=jobs,
+                backend=backend,
+                error=VerifierFailure,
+                on_wait=watch.show,
+            )
+            for part, told in zip(parts, results, strict=True):
+                again, found_guards = watch.done(name, len(part), told)
+                guards[name] = _joined(guards.get(name), found_guards)
+                for row, found in zip(part, again, strict=True):
+                    try:
+                        _compare(dataset, row, found)
+                        _compare_record(dataset, name, row, records, found)
+                    except DatasetError as error:
+                        disagreeing[row["episode_id"]] = error
+                        continue
+                    num_replays += num_replayed(json.loads(row["replays"]))
+            num_episodes += len(rows)
+            num_records += len(records)
     if disagreeing:
         raise DisagreementError.of(disagreeing)
     if num_episodes != num_records:
