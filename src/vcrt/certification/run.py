@@ -155,7 +155,9 @@ def _first_stage(
                     )
                     for sharing in (True, False)
                 )
-                more = f"; then about {to_do[name] * again:,} again" if again else "; then all again"
+                more = (
+                    f"; then about {to_do[name] * again:,} again" if again else "; then all again"
+                )
                 watch.of(name, task, to_do[name], once, f"{more}, in fresh processes")
             first = watch.done(name, piece.num_candidates, next(results))
             store.write(piece.first_name, first.to_json())

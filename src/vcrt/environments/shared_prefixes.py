@@ -56,9 +56,7 @@ def shares_prefixes(environment: Environment) -> bool:
     )
 
 
-def replay_sharing(
-    environment: Environment, requests: Sequence[ReplayRequest]
-) -> list[Replay]:
+def replay_sharing(environment: Environment, requests: Sequence[ReplayRequest]) -> list[Replay]:
     """The answers to ``requests``, in their order; prefixes of one episode are run once where they may be shared."""
     if not isinstance(environment, StepEnvironment) or not shares_prefixes(environment):
         return environment.replay(requests)
