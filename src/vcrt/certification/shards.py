@@ -2,8 +2,9 @@
 
 First the candidates are sampled, replayed (in every order, or, where there are too many, in every context or a sample
 of them), certified and shown to the second opinions; then, in another process, everything that was certified is
-sampled and replayed again, in another succession, each sequence from a fresh initial state. Both give JSON. A verifier that breaks raises after one retry of the
-shard; nothing of it becomes a verdict. Not repeated before freezing: second opinions (`vcrt verify` repeats them).
+sampled and replayed again, in another succession and each sequence from a fresh initial state. Both give JSON. A
+verifier that breaks raises after one retry of the shard; nothing of it becomes a verdict. Not repeated before freezing:
+second opinions (`vcrt verify` repeats them).
 """
 
 from __future__ import annotations

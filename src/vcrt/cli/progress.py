@@ -19,6 +19,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 from vcrt import progress as contract
@@ -28,7 +29,7 @@ LINE_INTERVAL = 10.0
 #: Seconds of silence that need no explanation: what ends sooner shows no progress where a command usually ends at once.
 PATIENCE = 3.0
 #: Seconds and calls of a verifier that are measured before it is said what all of them will cost.
-MEASURED_S, MEASURED_CALLS = 2.0, 10
+MEASURED_S, MEASURED_CALLS = 1.0, 10
 
 
 class UnitsColumn(ProgressColumn):
@@ -258,13 +259,14 @@ def showing_progress(console: Console, *, after: float = 0.0) -> Iterator[contra
     if not console.is_terminal:
         yield _Lines(console, after)
         return
+    whole = Column(no_wrap=True)
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", table_column=Column(ratio=1)),
         BarColumn(bar_width=24),
-        UnitsColumn(),
-        RateColumn(),
-        LeftColumn(),
+        UnitsColumn(table_column=whole),
+        RateColumn(table_column=whole.copy()),
+        LeftColumn(table_column=whole.copy()),
     )
     bars = Progress(*columns, console=console)
     shown = _Bars(bars, after)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from vcrt.certification.episodes import preset_named
 from vcrt.cli.certifies import Cost, certifies
 from vcrt.cli.progress import MEASURED_S, in_words
-from vcrt.environments.calls import Calls, counted, hearing
+from vcrt.environments.calls import Calls, Noting, counted, hearing
 from vcrt.environments.conformance import ANSWERS, Finding, validate
 from vcrt.environments.conformance_checks import CHECKS
 from vcrt.environments.contract import (
@@ -32,10 +32,8 @@ from vcrt.environments.contract import (
 )
 from vcrt.environments.shared_prefixes import offers_snapshots, shares_prefixes
 from vcrt.hashing import sha256_hex
-from vcrt.progress import Progress, Task
+from vcrt.progress import Progress
 
-#: Seconds between two looks at the calls that were made.
-INTERVAL_S = 0.1
 Done: TypeAlias = frozenset[str]
 
 
@@ -74,7 +72,12 @@ def look_with_progress(
     """The same, with calls, rate and time left shown, and an estimate after the first calls."""
     num_checks = 1 + len(environment.schemas) * (3 + len(CHECKS))
     what = f"validate {environment.name}{', quick' * quick}"
-    watched = _Watched(environment, seeds, quick, progress.task(what, num_checks, "checks"))
+    watched = _Watched(
+        task=progress.task(what, num_checks, "checks"),
+        environment=environment,
+        seeds=seeds,
+        quick=quick,
+    )
 
     def checked(finding: Finding) -> None:
         watched.task.advance()
@@ -90,7 +93,7 @@ def not_looked_at(environment: Environment, num_episodes: int) -> str:
         f"A quick look: 1 of {num_episodes} episodes of each schema, and three orders of its steps with few prefixes; "
         "all others are known only as far as equal states are continued alike"
         + (f"; no episode of {long} was certified" if long else "")
-        + ". Without --quick all of it is looked at, and `vcrt certify` replays everything twice whatever was found here."
+        + ". Without --quick all of it is looked at; `vcrt certify` replays everything twice whatever was found here."
     )
 
 
@@ -98,26 +101,21 @@ def _is_long(schema: Schema) -> bool:
     return preset_named(schema.preset).is_long
 
 
-@dataclass(slots=True)
-class _Watched:
-    """Hears of the environment's calls, and tells the task of them now and then."""
+@dataclass(slots=True, kw_only=True)
+class _Watched(Noting):
+    """The same, with how many are expected, once the checks have lasted a while."""
 
     environment: Environment
     seeds: Sequence[int]
     quick: bool
-    task: Task
-    calls: Calls = field(default_factory=Calls)
     began: float = field(default_factory=time.monotonic)
-    told: float = 0.0
     expected: int | None = None
     expected_quick: int = 0
 
     def __call__(self, environment: str, number: int, seconds: float) -> None:
         self.calls.add(number, seconds)
-        now = time.monotonic()
-        if now - self.told < INTERVAL_S or now - self.began < MEASURED_S / 2:
+        if not self.is_due() or time.monotonic() - self.began < MEASURED_S / 2:
             return
-        self.told = now
         if self.expected is None:
             # Only of what takes its time: the rehearsal takes some too.
             self.expected = rehearsed_calls(self.environment, self.seeds, quick=self.quick)
@@ -136,8 +134,7 @@ class _Watched:
 
 
 def rehearsed_calls(environment: Environment, seeds: Sequence[int], *, quick: bool) -> int:
-    """The calls that the checks take of an environment that accepts everything; those of long episodes' certification
-    are not among them."""
+    """The calls that the checks take of an environment that accepts everything, but for certifying long episodes."""
     calls = Calls()
     rehearsal = counted(_rehearsal(environment))
     with hearing(lambda name, number, seconds: calls.add(number, seconds)):

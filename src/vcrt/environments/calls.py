@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from vcrt.environments.contract import Environment, StepEnvironment
+from vcrt.progress import Task
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 AnyEnvironment = TypeVar("AnyEnvironment", bound=Environment)
 
-#: Seconds between two writings of a worker's counts.
+#: Seconds between two notes of calls, and between two writings of a worker's counts.
 INTERVAL_S = 0.2
 _STEPS = ("initial_state", "step", "canonical", "snapshot", "restore")
 _MARK = "_calls_are_counted"
@@ -48,7 +49,8 @@ class Calls:
 class Hearer(Protocol):
     """What is told of calls: of which environment, how many, and how many seconds they took."""
 
-    def __call__(self, environment: str, number: int, seconds: float) -> None: ...
+    def __call__(self, environment: str, number: int, seconds: float) -> None:
+        """Hear of them."""
 
 
 _hearer: ContextVar[Hearer | None] = ContextVar("calls of environments", default=None)
@@ -95,6 +97,28 @@ def _told(environment: str, method: Callable[..., Any], *, whole: bool) -> Calla
                 hearer(environment, number, time.perf_counter() - began)
 
     return told
+
+
+@dataclass(slots=True)
+class Noting:
+    """Hears of calls in this process, and notes them at a task now and then; how many there will be is not known."""
+
+    task: Task
+    calls: Calls = field(default_factory=Calls)
+    noted: float = field(default_factory=time.monotonic)
+
+    def __call__(self, environment: str, number: int, seconds: float) -> None:
+        """Hear of them."""
+        self.calls.add(number, seconds)
+        if self.is_due():
+            self.task.calls(self.calls.number, self.calls.seconds, None)
+
+    def is_due(self) -> bool:
+        """Whether it is time to note again."""
+        now = time.monotonic()
+        due = now - self.noted >= INTERVAL_S
+        self.noted = now if due else self.noted
+        return due
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ _Order: TypeAlias = tuple[int, ...]
 
 
 def offers_snapshots(environment: StepEnvironment[object]) -> bool:
-    """Whether its states are kept by snapshots; raises :class:`MalformedInputError` for one method without the other."""
+    """Whether snapshots keep its states; raises :class:`MalformedInputError` for one method without the other."""
     kind = type(environment)
     given = [
         kind.snapshot is not StepEnvironment.snapshot,
