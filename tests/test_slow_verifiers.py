@@ -190,9 +190,9 @@ def test_workers_tell_of_calls_inside_a_shard(tmp_path):
     noted = Noted()
     config = sampled({"toy": ("needs",)}, 1)
     certify(config, tmp_path / "store", jobs=1, factories={"toy": SlowToy}, progress=noted)
-    inside = noted.said[: noted.said.index(1)]
+    inside = noted.said[: noted.said.index(2)]
     assert len({done for done, _ in inside}) >= 3
-    assert {expected for _, expected in inside} == {130}
+    assert {expected for _, expected in inside} == {260}
 
 
 # --- how many candidates ----------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_the_number_of_candidates_has_an_end_whatever_the_size_of_shards(monkeyp
 
 
 def test_few_episodes_are_cut_into_small_shards():
-    assert [shard_size(n) for n in (1, 2, 4, 5, 12, 37, 500)] == [1, 1, 1, 2, 3, 10, 10]
+    assert [shard_size(n) for n in (1, 2, 4, 5, 12, 37, 500)] == [2, 2, 2, 2, 3, 10, 10]
 
 
 # --- prefixes and snapshots -------------------------------------------------------------------------
