@@ -3,9 +3,9 @@
     python benchmarks/slow_verifiers.py --output benchmarks/results/slow_verifiers.json
 
 The environment is `examples/git_commands.py`, in three forms: its state is the list of commands so far, all of which
-run again for each step and each canonical form; its state is a repository that each order makes afresh; and its repository
-is copied where orders part. Each replays every order of one episode once. Besides, the calls of `vcrt environments
-validate`, in full and with `--quick`, by rehearsal.
+run again for each step and each canonical form; its state is a repository that each order makes afresh; and its
+repository is copied where orders part. Each replays every order of one episode once. Besides, the calls of `vcrt
+environments validate`, in full and with `--quick`, by rehearsal.
 """
 
 from __future__ import annotations
