@@ -34,26 +34,28 @@ class Folders(vcrt.StepEnvironment):
         )
 
     def initial_state(self, episode):
-        return ()  # the commands so far: states are immutable values
+        return ()  # what stands in the folder: states are immutable values
 
     def step(self, state, operation):
         try:
-            run([*state, operation.payload])
+            return Accepted(run(state, operation.payload))
         except OSError as error:
             return Rejected(error.strerror)
-        return Accepted((*state, operation.payload))
 
     def canonical(self, state):
-        return "\n".join(run(state)).encode()
+        return "\n".join(state).encode()
 
 
-def run(commands):
-    """What stands in an empty folder after these commands."""
+def run(state, command):
+    """What stands in a folder after a command, and before it: ``mkdir NAME`` or ``touch NAME``, sorted."""
     with tempfile.TemporaryDirectory() as root:
-        for command in commands:
-            verb, name = command.split()
+        for line in (*state, command):
+            verb, name = line.split()
             Path(root, name).mkdir() if verb == "mkdir" else Path(root, name).touch()
-        return sorted(f"{path.relative_to(root)} {path.is_dir()}" for path in Path(root).rglob("*"))
+        return tuple(
+            f"{'mkdir' if path.is_dir() else 'touch'} {path.relative_to(root)}"
+            for path in sorted(Path(root).rglob("*"))
+        )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ FLOW = (
     "cli",
 )
 FOUNDATIONS = {
-    *("call_record", "workers"),
+    *("call_record", "relayed_progress", "workers"),
     *("documents", "errors", "hashing", "jobs", "memory", "orders", "partial_orders"),
     *("printable", "processes", "progress", "randomness", "storage"),
 }

@@ -213,9 +213,10 @@ def test_each_mutant_is_named(mutant, check):
     assert check in problems(mutant())
 
 
-def test_a_step_in_place_is_found_by_nothing_else():
-    """Why the check is there: replays alone, which start afresh each time, cannot tell."""
-    assert problems(ChangesInPlace()) == {"a step leaves its state as it was"}
+def test_a_step_in_place_is_found_by_single_steps_alone():
+    """Why the checks are there: replays alone, which start afresh each time, cannot tell."""
+    found = {"a step leaves its state as it was", "single steps agree with replays"}
+    assert problems(ChangesInPlace()) == found
 
 
 def test_an_environment_that_skips_answers_is_an_error():
@@ -237,7 +238,7 @@ def test_what_is_found_is_said_in_steps_and_answers():
 
 def printed(monkeypatch, environment, name="toy"):
     """What the command prints about an environment, and the error it ends with."""
-    monkeypatch.setattr(vcrt.cli.environments, "load_environment", lambda _: environment)
+    monkeypatch.setattr(vcrt.cli.environments, "Registered", lambda _: type(environment))
     text = io.StringIO()
     error = None
     try:
@@ -329,7 +330,8 @@ class _NoSecondOpinion(toy.ToyEnvironment):
 
 def test_what_breaks_in_certification_is_a_finding_too(monkeypatch):
     text, error = printed(monkeypatch, _NoSecondOpinion())
-    assert "KeyError: 'no engine' (test_conformance.py:" in text
+    assert "KeyError: 'no engine' (environment 'toy', toy/needs/0, second opinion; " in text
+    assert "test_conformance.py:" in text
     assert "does not conform" in error
 
 

@@ -121,10 +121,11 @@ def test_a_verifier_that_is_needed_is_asked_for_before_anything_is_opened(
         require_verifiers(dataset, ["posets"])
     monkeypatch.setattr(examination, "Registered", lambda name: {"posets": posets.Posets}[name])
     require_verifiers(dataset, ["posets"])
-    monkeypatch.setattr(
-        posets.Posets,
-        "versions",
-        lambda self: replace(ITS_VERSIONS, verifier="posets 2"),
-    )
+
+    class Newer(posets.Posets):
+        def versions(self):
+            return replace(ITS_VERSIONS, verifier="posets 2")
+
+    monkeypatch.setattr(examination, "Registered", lambda name: {"posets": Newer}[name])
     with pytest.raises(DatasetError, match="other versions of 'posets'"):
         require_verifiers(dataset, ["posets"])

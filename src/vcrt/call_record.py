@@ -54,6 +54,7 @@ class CallRecord:
             self._map = mmap.mmap(file.fileno(), _SIZE)
         self._work = 0
         self._number = 0
+        self._length = 0
 
     def begin_work(self, number: int) -> None:
         """Say that the piece of work ``number`` is begun."""
@@ -65,14 +66,23 @@ class CallRecord:
         self._work = 0
         self._write(0.0, b"")
 
-    def begin(self, episode: str, call: str, limit_s: float) -> None:
-        """Say that a call is begun, which may take ``limit_s`` seconds by the clock on the wall."""
+    def begin(self, episode: str, call: str, limit_s: float) -> bytes:
+        """Say that a call is begun, which may take ``limit_s`` seconds by the clock on the wall.
+
+        Gives what was said before, of the call that it is made in, if any: for :meth:`end`.
+        """
+        outer = self._map[: _HEAD.size + self._length]
         self._number += 1
         name = f"{episode}{_SEPARATOR}{call}".encode(errors="backslashreplace")
         self._write(limit_s, name[: _SIZE - _HEAD.size])
+        return outer
 
-    def end(self) -> None:
-        """Say that it has come back."""
+    def end(self, outer: bytes | None = None) -> None:
+        """Say that it has come back, to the call that it was made in, if any."""
+        if outer is not None and _HEAD.unpack_from(outer)[3]:
+            self._length = len(outer) - _HEAD.size
+            self._map[: len(outer)] = outer
+            return
         # Its name stays: it is the last that is known if the process ends now.
         _HEAD.pack_into(self._map, 0, self._work, self._number, 0.0, 0.0, self._length)
 

@@ -11,6 +11,12 @@ class Task(Protocol):
     def advance(self, units: int = 1) -> None:
         """Note that ``units`` more are done."""
 
+    def calls(self, done: int, seconds: float, expected: int | None, note: str = "") -> None:
+        """Note that ``done`` calls of a verifier were made, which took ``seconds`` together, of ``expected`` if known.
+
+        ``note`` belongs to the estimate that is shown once, such as a way to have less.
+        """
+
 
 class Progress(Protocol):
     """Where long work reports to."""
@@ -21,6 +27,9 @@ class Progress(Protocol):
 
 class _SilentTask:
     def advance(self, units: int = 1) -> None:
+        """Do nothing."""
+
+    def calls(self, done: int, seconds: float, expected: int | None, note: str = "") -> None:
         """Do nothing."""
 
 

@@ -48,7 +48,6 @@ def certify_episode(
         )
     required_episode(episode, "the episode that was given")
     factory = factory_of(environment) if isinstance(environment, str) else environment
-    describe(factory)
     return examine(factory, episode, preset_named(preset)).outcome
 
 

@@ -14,8 +14,17 @@ from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
 from vcrt.randomness import derive_seed
 
-#: Candidates in one shard. It belongs to the result (refills come in whole shards), so it is not tunable.
+#: The most candidates in one shard.
 SHARD_SIZE = 10
+
+
+def shard_size(num_episodes: int) -> int:
+    """Candidates in one shard where so many episodes are asked for: few at a time for few, so that none is in vain.
+
+    Two at least: what one episode leaves behind for the next shows when they are replayed in another succession. It
+    depends on nothing else: an interrupted certification finds its shards again.
+    """
+    return min(SHARD_SIZE, max(2, -(-num_episodes // 4)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

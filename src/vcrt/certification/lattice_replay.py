@@ -28,6 +28,7 @@ from vcrt.environments.contract import (
     ReplayRequest,
     StepEnvironment,
 )
+from vcrt.environments.shared_prefixes import as_values
 from vcrt.errors import TooLargeError, VerifierFailure
 from vcrt.hashing import sha256_hex
 from vcrt.orders import Order
@@ -103,7 +104,7 @@ def replay_lattices(
     ]
     if isinstance(environment, StepEnvironment) and not backwards:
         for work, more in asking:
-            _run_by_steps(environment, work, more)
+            _run_by_steps(as_values(environment), work, more)
     else:
         _run_by_batches(environment, asking, backwards=backwards)
     _walk_whole_orders(environment, [w for w in works if w.complete], backwards=backwards)

@@ -21,6 +21,7 @@ from vcrt.environments.contract import (
     ReplayRequest,
     StepEnvironment,
 )
+from vcrt.environments.shared_prefixes import as_values
 from vcrt.errors import VerifierFailure
 from vcrt.hashing import sha256_hex
 from vcrt.orders import Order, all_orders
@@ -75,7 +76,8 @@ class _Lattice:
 def replay_merged(environment: Environment, episodes: Sequence[Episode]) -> list[MergedReplays]:
     """Replay the episodes context by context; raises what the environment raises."""
     if isinstance(environment, StepEnvironment):
-        return [_by_steps(environment, episode).to_merged() for episode in episodes]
+        values = as_values(environment)
+        return [_by_steps(values, episode).to_merged() for episode in episodes]
     return [lattice.to_merged() for lattice in _by_batches(environment, episodes)]
 
 

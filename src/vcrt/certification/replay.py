@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vcrt.environments.contract import Environment, Episode, Rejected, Replay, ReplayRequest
+from vcrt.environments.shared_prefixes import replay_sharing
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.hashing import Json
 from vcrt.orders import all_orders
@@ -27,9 +28,16 @@ class EpisodeReplays:
 
 
 def replay_exhaustively(
-    environment: Environment, episodes: Sequence[Episode], *, backwards: bool = False
+    environment: Environment,
+    episodes: Sequence[Episode],
+    *,
+    backwards: bool = False,
+    sharing: bool = False,
 ) -> list[EpisodeReplays]:
     """Replay all orders of each episode, in batches of the size that the environment prefers.
+
+    Each order starts afresh; with ``sharing``, orders that begin alike are run once as far as they do, where the
+    environment allows it (:mod:`vcrt.environments.shared_prefixes`): enough for one of two replays, not for both.
 
     ``backwards`` asks for the same replays in another succession: last order first, and the episodes in turn. A
     verifier whose answers depend on what it was asked before answers differently then. Raises
@@ -43,7 +51,7 @@ def replay_exhaustively(
     places = list(range(len(requests)))
     if backwards:
         places.sort(key=lambda place: (requests[place].sequence, place), reverse=True)
-    answers = replay_all(environment, [requests[place] for place in places])
+    answers = replay_all(environment, [requests[place] for place in places], sharing=sharing)
     by_place = dict(zip(places, answers, strict=True))
     grouped = []
     start = 0
@@ -55,7 +63,9 @@ def replay_exhaustively(
     return grouped
 
 
-def replay_all(environment: Environment, requests: Sequence[ReplayRequest]) -> list[Replay]:
+def replay_all(
+    environment: Environment, requests: Sequence[ReplayRequest], *, sharing: bool = False
+) -> list[Replay]:
     """The environment's answers, asked for in batches, each checked for its form."""
     size = environment.preferred_batch
     if not isinstance(size, int) or size < 1:
@@ -63,7 +73,7 @@ def replay_all(environment: Environment, requests: Sequence[ReplayRequest]) -> l
     replays: list[Replay] = []
     for start in range(0, len(requests), size):
         batch = requests[start : start + size]
-        answers = environment.replay(batch)
+        answers = replay_sharing(environment, batch) if sharing else environment.replay(batch)
         if not isinstance(answers, list) or len(answers) != len(batch):
             found = f"{len(answers)} answers" if isinstance(answers, list) else repr(answers)[:80]
             raise _malformed(environment, found, f"a list of {len(batch)} answers")

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vcrt.certification.config import CertificationConfig, Series
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, certify_episode
@@ -25,13 +26,14 @@ from vcrt.certification.shards import (
     replay_first,
 )
 from vcrt.certification.store import ShardStore, open_store
+from vcrt.certification.watching import calls_for_all_orders, watching
 from vcrt.environments.contract import Versions
-from vcrt.environments.isolation import describe
+from vcrt.environments.isolation import Description, describe
 from vcrt.environments.registry import Registered
 from vcrt.errors import VerifierFailure
 from vcrt.hashing import json_digest
 from vcrt.processes import Backend, in_fresh_processes
-from vcrt.progress import SILENT, Progress, Task
+from vcrt.progress import SILENT, Progress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,13 +100,14 @@ def certify(
     while pending := [selection for selection in selections if not selection.complete]:
         for selection in pending:
             selection.refuse_if_hopeless()
-        _wave(pending, made, store, jobs, backend, progress)
+        _wave(pending, made, environments, store, jobs, backend, progress)
     return [_result(selection, store) for selection in selections], store
 
 
 def _wave(
     pending: Sequence[Selection],
     factories: Mapping[str, EnvironmentFactory],
+    environments: Mapping[str, Description],
     store: ShardStore,
     jobs: int,
     backend: Backend,
@@ -116,8 +119,8 @@ def _wave(
         for selection in pending
         for piece in selection.next_pieces(factories[selection.series.environment])
     ]
-    _first_stage(pieces, store, jobs, backend, progress)
-    _second_stage(pieces, store, jobs, backend, progress)
+    _first_stage(pieces, environments, store, jobs, backend, progress)
+    _second_stage(pieces, environments, store, jobs, backend, progress)
     for piece in pieces:
         second = _second(store, piece)
         assert second is not None
@@ -127,27 +130,45 @@ def _wave(
 
 
 def _first_stage(
-    pieces: Sequence[Piece], store: ShardStore, jobs: int, backend: Backend, progress: Progress
+    pieces: Sequence[Piece],
+    environments: Mapping[str, Description],
+    store: ShardStore,
+    jobs: int,
+    backend: Backend,
+    progress: Progress,
 ) -> None:
-    missing = [piece for piece in pieces if store.read(piece.first_name) is None]
+    missing = [piece for piece in pieces if _first(store, piece) is None]
     sizes, to_do = _sizes(pieces), _sizes(missing)
-    tasks: dict[str, Task] = {}
-    results = in_fresh_processes(
-        replay_first,
-        [piece.shard for piece in missing],
-        jobs=jobs,
-        backend=backend,
-        error=VerifierFailure,
-        narrow=only_episode,
-    )
-    for piece in missing:
-        name = piece.selection.series.environment
-        if name not in tasks:
-            orders = "sequences" if piece.shard.preset.is_long else "every order"
-            what = f"certify {name}: {orders} of each{_before(sizes[name] - to_do[name])}"
-            tasks[name] = progress.task(what, to_do[name], "candidates")
-        store.write(piece.first_name, next(results).to_json())
-        tasks[name].advance(piece.num_candidates)
+    known: set[str] = set()
+    with watching() as watch:
+        results = in_fresh_processes(
+            watch.telling(replay_first),
+            [piece.shard for piece in missing],
+            jobs=jobs,
+            backend=backend,
+            error=VerifierFailure,
+            on_wait=watch.show,
+            narrow=only_episode,
+        )
+        for piece in missing:
+            name = piece.selection.series.environment
+            if name not in known:
+                known.add(name)
+                orders = "sequences" if piece.shard.preset.is_long else "every order"
+                what = f"certify {name}: {orders} of each{_before(sizes[name] - to_do[name])}"
+                task = progress.task(what, to_do[name], "candidates")
+                once, again = (
+                    calls_for_all_orders(
+                        environments[name], piece.shard.preset.num_operations, sharing=sharing
+                    )
+                    for sharing in (True, False)
+                )
+                more = (
+                    f"; then about {to_do[name] * again:,} again" if again else "; then all again"
+                )
+                watch.of(name, task, to_do[name], once, f"{more}, in fresh processes")
+            first = watch.done(name, piece.num_candidates, next(results))
+            store.write(piece.first_name, first.to_json())
 
 
 def _before(num_done: int) -> str:
@@ -163,24 +184,43 @@ def _sizes(pieces: Sequence[Piece]) -> Counter[str]:
 
 
 def _second_stage(
-    pieces: Sequence[Piece], store: ShardStore, jobs: int, backend: Backend, progress: Progress
+    pieces: Sequence[Piece],
+    environments: Mapping[str, Description],
+    store: ShardStore,
+    jobs: int,
+    backend: Backend,
+    progress: Progress,
 ) -> None:
     missing = [piece for piece in pieces if _second(store, piece) is None]
     total, to_do = _sizes(pieces).total(), _sizes(missing).total()
     what = f"replay again in fresh processes{_before(total - to_do)}"
     task = progress.task(what, to_do, "candidates")
     work = ((piece.shard, FirstReplay.from_json(store.read(piece.first_name))) for piece in missing)
-    results = in_fresh_processes(
-        replay_again,
-        work,
-        jobs=jobs,
-        backend=backend,
-        error=VerifierFailure,
-        narrow=only_episode_again,
-    )
-    for piece, second in zip(missing, results, strict=True):
-        store.write(piece.second_name, second.to_json())
-        task.advance(piece.num_candidates)
+    with watching() as watch:
+        for name, number in _sizes(missing).items():
+            n = missing[0].shard.preset.num_operations
+            expected = calls_for_all_orders(environments[name], n, sharing=False)
+            watch.of(name, task, number, expected)
+        results = in_fresh_processes(
+            watch.telling(replay_again),
+            work,
+            jobs=jobs,
+            backend=backend,
+            error=VerifierFailure,
+            on_wait=watch.show,
+            narrow=only_episode_again,
+        )
+        for piece, told in zip(missing, results, strict=True):
+            second = watch.done(piece.selection.series.environment, piece.num_candidates, told)
+            store.write(piece.second_name, second.to_json())
+
+
+def _first(store: ShardStore, piece: Piece) -> Any:
+    """The finished first replay of a piece, if it is of as many candidates."""
+    content = store.read(piece.first_name)
+    outcomes = content.get("outcomes") if isinstance(content, dict) else None
+    other = isinstance(outcomes, list) and len(outcomes) != piece.num_candidates
+    return None if other else content
 
 
 def _second(store: ShardStore, piece: Piece) -> SecondReplay | None:

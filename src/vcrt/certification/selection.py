@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vcrt.certification.config import SHARD_SIZE, CertificationConfig, Series
+from vcrt.certification.config import SHARD_SIZE, CertificationConfig, Series, shard_size
 from vcrt.certification.episodes import Exclusion
 from vcrt.certification.evidence import Evidence, replays_to_json
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
@@ -80,9 +80,7 @@ class Selection:
     def refuse_if_hopeless(self) -> None:
         """Raise :class:`UncertifiableError` if too few of the candidates so far were certified."""
         wanted = self.series.wanted
-        if wanted is None or self.num_candidates < max(
-            SHARD_SIZE, MAX_CANDIDATES_PER_EPISODE * wanted
-        ):
+        if wanted is None or self.num_candidates < self._most:
             return
         raise UncertifiableError(
             "a schema gives too few episodes that can be certified",
@@ -94,20 +92,27 @@ class Selection:
             "if only some candidates fail, ask for fewer episodes",
         )
 
+    @property
+    def _most(self) -> int:
+        """How many candidates are looked at, whatever the size of shards."""
+        return max(SHARD_SIZE, MAX_CANDIDATES_PER_EPISODE * (self.series.wanted or 0))
+
     def next_pieces(self, factory: EnvironmentFactory) -> list[Piece]:
-        """Whole shards, for at least as many candidates as there are episodes missing."""
+        """Whole shards, for at least as many candidates as there are episodes missing, as far as any are looked at."""
         if self.series.wanted is None:
+            size = shard_size(len(self.series.episodes))
             numbers = range(len(self.series.episodes))
         else:
-            num_shards = -(-(self.series.wanted - self.num_episodes) // SHARD_SIZE)
-            numbers = range(self.num_seen, self.num_seen + SHARD_SIZE * num_shards)
+            size = shard_size(self.series.wanted)
+            num_shards = -(-(self.series.wanted - self.num_episodes) // size)
+            numbers = range(self.num_seen, min(self.num_seen + size * num_shards, self._most))
         return [
             Piece(
                 selection=self,
                 start=numbers[start],
-                shard=self._shard(factory, numbers[start : start + SHARD_SIZE]),
+                shard=self._shard(factory, numbers[start : start + size]),
             )
-            for start in range(0, len(numbers), SHARD_SIZE)
+            for start in range(0, len(numbers), size)
         ]
 
     def _shard(self, factory: EnvironmentFactory, numbers: Sequence[int]) -> Shard:

@@ -2,8 +2,9 @@
 
 First the candidates are sampled, replayed (in every order, or, where there are too many, in every context or a sample
 of them), certified and shown to the second opinions; then, in another process, everything that was certified is
-sampled and replayed again, in another succession. Both give JSON. A verifier that breaks raises after one retry of the
-shard; nothing of it becomes a verdict. Not repeated before freezing: second opinions (`vcrt verify` repeats them).
+sampled and replayed again, in another succession and each sequence from a fresh initial state. Both give JSON. A
+verifier that breaks raises after one retry of the shard; nothing of it becomes a verdict. Not repeated before freezing:
+second opinions (`vcrt verify` repeats them).
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def certify_again(
     Gives the guards of the environment too, as they are afterwards.
     """
     with _naming(episodes[0].schema if episodes else ""):
-        environment = make_guarded(factory).thorough()
+        environment = make_guarded(factory, thorough=True)
         before = environment.versions()
         outcomes = _judged(environment, episodes, before, preset, backwards=True)
         after = environment.versions()
@@ -152,7 +153,7 @@ def evidence_again(
     Gives the versions before and after.
     """
     factory, episodes, preset, backwards = work
-    environment = make_guarded(factory).thorough()
+    environment = make_guarded(factory, thorough=True)
     before = environment.versions()
     evidence = _evidence(environment, episodes, sampled=preset.samples, backwards=backwards)
     return (before, environment.versions()), evidence
@@ -275,13 +276,17 @@ def _replayed(
 def _replays(
     environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
 ) -> list[EpisodeReplays | EpisodeTree]:
-    """Every order of an episode by itself, or, where there are too many, its lattice."""
+    """Every order of an episode, or, where there are too many, its lattice; backwards, each sequence starts afresh."""
     long = [episode for episode in episodes if episode.num_operations > MAX_EXHAUSTIVE]
     short = [episode for episode in episodes if episode.num_operations <= MAX_EXHAUSTIVE]
     lattices = iter(
         replay_lattices(environment, long, sampled=sampled, backwards=backwards) if long else ()
     )
-    orders = iter(replay_exhaustively(environment, short, backwards=backwards) if short else ())
+    orders = iter(
+        replay_exhaustively(environment, short, backwards=backwards, sharing=not backwards)
+        if short
+        else ()
+    )
     return [
         next(lattices) if episode.num_operations > MAX_EXHAUSTIVE else next(orders)
         for episode in episodes

@@ -20,6 +20,7 @@ from vcrt.certification.episodes import (
     preset_named,
 )
 from vcrt.certification.lattice_replay import replay_lattices
+from vcrt.certification.merged import replay_merged
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.conformance import Finding, attempted
 from vcrt.environments.contract import Environment, Schema
@@ -39,9 +40,12 @@ class Cost:
 
 
 def certifies(
-    environment: Environment, schema: Schema, seeds: Iterable[int]
+    environment: Environment, schema: Schema, seeds: Iterable[int], *, quick: bool = False
 ) -> tuple[Finding, Cost | None]:
-    """Whether a schema's episodes are certified with the anti-diamonds that it declares, and what a long one costs."""
+    """Whether a schema's episodes are certified with the anti-diamonds that it declares, and what a long one costs.
+
+    With ``quick``, the orders of short episodes are put together by merged replay.
+    """
     preset = preset_named(schema.preset)
     subject = f"{environment.name}/{schema.name}"
     check = (
@@ -49,7 +53,7 @@ def certifies(
         if preset.is_long
         else f"certifies {preset.orbit_size or 'several'} legal orders"
     )
-    look = _one_long if preset.is_long else _every_order
+    look = _one_long if preset.is_long else partial(_every_order, quick=quick)
     problem, found = attempted(partial(look, environment, schema.name, preset, tuple(seeds)))
     if found is None:
         return Finding(check, subject, problem, "mend what its message says"), None
@@ -64,12 +68,17 @@ def certifies(
 
 
 def _every_order(
-    environment: Environment, schema: str, preset: Preset, seeds: Sequence[int]
+    environment: Environment, schema: str, preset: Preset, seeds: Sequence[int], *, quick: bool
 ) -> Exclusion | tuple[set[str], None]:
     """The kinds of anti-diamond in a schema's episodes, or why the first that is not certified is not."""
     episodes = [environment.sample(schema, seed) for seed in seeds]
     kinds: set[str] = set()
-    for evidence in replay_exhaustively(environment, episodes):
+    found = (
+        [merged.evidence for merged in replay_merged(environment, episodes)]
+        if quick
+        else replay_exhaustively(environment, episodes, sharing=True)
+    )
+    for evidence in found:
         checks = environment.cross_check(evidence.episode)
         outcome = certify_episode(evidence, environment.versions(), preset, checks)
         if isinstance(outcome, Exclusion):

@@ -230,6 +230,7 @@ def show(
 def environments(
     action: Annotated[Literal["list", "validate"], tyro.conf.Positional] = "list",
     name: Annotated[str | None, tyro.conf.Positional] = None,
+    quick: bool = False,
     json: bool = False,
 ) -> None:
     """List the registered environments, or run the conformance kit on one.
@@ -239,6 +240,7 @@ def environments(
     Args:
         action: What to do.
         name: The environment to validate.
+        quick: Look at one episode of each schema and a few of its orders: for slow verifiers, and at first.
         json: Print the list for machines.
     """
     from vcrt.cli.environments import (
@@ -247,6 +249,8 @@ def environments(
         validate_environment,
     )
 
+    if quick and action == "list":
+        raise VcrtError("only validation has a quick form", found="--quick with list")
     if json and action != "list":
         raise VcrtError("only the list has a form for machines", found=f"--json with {action}")
     console = plain_console()
@@ -259,7 +263,7 @@ def environments(
             "which environment?", expected="a name", remedy="vcrt environments validate NAME"
         )
     else:
-        validate_environment(console, name)
+        validate_environment(console, name, quick=quick)
 
 
 def theories(files: Annotated[tuple[Path, ...], tyro.conf.Positional]) -> None:

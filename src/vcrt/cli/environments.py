@@ -8,10 +8,12 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from vcrt.cli.certifies import Cost, certifies
-from vcrt.environments.conformance import ANSWERS, Finding, validate
+from vcrt.cli.certifies import Cost
+from vcrt.cli.progress import PATIENCE, showing_progress
+from vcrt.cli.validating import look_in_a_process, not_looked_at
+from vcrt.environments.conformance import Finding
 from vcrt.environments.isolation import describe
-from vcrt.environments.registry import Registered, environment_names, load_environment
+from vcrt.environments.registry import Registered, environment_names
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
 
@@ -61,29 +63,27 @@ def environments_document() -> dict[str, Json]:
     return found
 
 
-def validate_environment(console: Console, name: str, num_episodes: int = 3) -> None:
+def validate_environment(
+    console: Console, name: str, num_episodes: int = 3, *, quick: bool = False
+) -> None:
     """Run the conformance kit, then certify a few episodes of each schema; raises if anything failed.
 
     The table says what passed, a second one what a long episode cost and whether its evidence is complete; below them,
-    each failure says what was found and how to mend it.
+    each failure says what was found and how to mend it. ``quick`` looks at a part of it, and says at which.
     """
-    environment = load_environment(name)
+    factory = Registered(name)
+    environment = describe(factory)
     named = None if environment.name == name else f"its class says {environment.name!r}"
-    findings = [
-        Finding("registered under its own name", name, named, "give both the same name"),
-        *validate(environment, range(num_episodes)),
-    ]
-    # What does not answer cannot be certified.
-    silent = {found.subject for found in findings if found.check == ANSWERS and not found.passed}
-    costs = []
-    for schema in environment.schemas:
-        if f"{environment.name}/{schema.name}" not in silent:
-            finding, cost = certifies(environment, schema, range(num_episodes))
-            findings.append(finding)
-            costs += [] if cost is None else [cost]
+    findings = [Finding("registered under its own name", name, named, "give both the same name")]
+    with showing_progress(console, after=PATIENCE) as progress:
+        more, costs = look_in_a_process(factory, range(num_episodes), progress, quick=quick)
+    findings += more
     console.print(_table_of(findings))
     if costs:
         console.print(_table_of_costs(costs))
+    if quick:
+        left_out = not_looked_at(environment, num_episodes)
+        console.print(left_out, highlight=False, markup=False, soft_wrap=True)
     failed = [finding for finding in findings if not finding.passed]
     for finding in failed:
         console.print(

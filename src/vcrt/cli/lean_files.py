@@ -15,20 +15,35 @@ from vcrt.certification.lean_lifting import LeanLift, LiftedTheorem, lift_lean
 from vcrt.certification.merged import replay_merged
 from vcrt.certification.pairs import PairReport
 from vcrt.certification.replay import EpisodeReplays
+from vcrt.cli.options import plain_console
 from vcrt.cli.orders_view import MERGED, PLAIN, print_orders
+from vcrt.cli.progress import PATIENCE, showing_progress
+from vcrt.environments.calls import Noting, counted, hearing
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.registry import load_environment
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json
+from vcrt.progress import Task
 
 
 def lift_lean_files(console: Console, files: Sequence[Path], *, as_json: bool) -> None:
     """Report on the theorems of Lean files; raises if one cannot be read, or if nothing in them could be judged."""
-    environment = load_environment("lean").thorough()
+    environment = counted(load_environment("lean").thorough())
+    with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
+        task = progress.task("lift", len(files), "files")
+        with hearing(Noting(task)):
+            _lift(console, files, environment, task, as_json=as_json)
+
+
+def _lift(
+    console: Console, files: Sequence[Path], environment: Environment, task: Task, *, as_json: bool
+) -> None:
     judged = refused = 0
     unread: list[MalformedInputError] = []
     documents: list[Json] = []
-    for file in files:
+    for place, file in enumerate(files):
+        if place:
+            task.advance()
         try:
             lifted = lift_lean(file, environment, _merged)
         except MalformedInputError as error:

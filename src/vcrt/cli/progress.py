@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     SpinnerColumn,
@@ -19,43 +19,171 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 from vcrt import progress as contract
 
 #: Seconds between two lines about one task; its last line comes at once.
 LINE_INTERVAL = 10.0
+#: Seconds of silence that need no explanation: what ends sooner shows no progress where a command usually ends at once.
+PATIENCE = 3.0
+#: Seconds and calls of a verifier that are measured before it is said what all of them will cost.
+MEASURED_S, MEASURED_CALLS = 1.0, 10
+
+
+class UnitsColumn(ProgressColumn):
+    """Units that are done, of all; a bar may stand between two."""
+
+    def render(self, task: Task) -> Text:
+        """The two numbers, with their unit."""
+        return Text(f"{task.fields['units']}/{task.total or 0:.0f} {task.fields['unit']}")
 
 
 class RateColumn(ProgressColumn):
-    """Units a second since the task began."""
+    """Units a second since the task began; verifier calls, how many are expected and their rate, once there are any."""
 
     def render(self, task: Task) -> Text:
         """The rate, with its unit."""
         elapsed = task.finished_time if task.finished else task.elapsed
-        rate = task.completed / elapsed if elapsed else 0.0
+        pace: Pace | None = task.fields["pace"]
+        if pace is not None and not task.finished:
+            return Text(pace.text(), style="cyan")
+        rate = task.fields["units"] / elapsed if elapsed else 0.0
         return Text(f"{rate:.1f} {task.fields['unit']}/s", style="cyan")
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """Calls of a verifier: how many were made, how many are expected, if known, and how many a second.
+
+    The rate is that of ``measured`` calls in ``elapsed`` seconds by the clock on the wall, since the first were noted.
+    """
+
+    done: int
+    expected: int | None
+    measured: int = 0
+    elapsed: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Calls a second."""
+        return self.measured / self.elapsed if self.elapsed else 0.0
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are left."""
+        if self.expected is None or not self.measured:
+            return None
+        return max(0, self.expected - self.done) / self.rate
+
+    def text(self) -> str:
+        """Calls and their rate."""
+        of = f" of about {self.expected:,}" if self.expected is not None else ""
+        return f"{self.done:,}{of} calls, {self.rate:.1f}/s"
+
+
+def in_words(seconds: float) -> str:
+    """A duration to two digits or so.
+
+    >>> in_words(44.2), in_words(150), in_words(9000)
+    ('44 s', '3 minutes', '2.5 hours')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+
+
+def estimate(pace: Pace, seconds: float, note: str) -> str:
+    """What all calls will cost, from the first ones, which took ``seconds`` together."""
+    each = f"at {seconds / pace.done:.2g} s each"
+    if pace.expected is None or pace.left_s is None:
+        return f"verifier calls {each}; how many there will be is not known yet{note}"
+    lasts = in_words(pace.expected / pace.rate)
+    return f"about {pace.expected:,} verifier calls {each}: {lasts}{note}"
+
+
+def is_worth_an_estimate(pace: Pace) -> bool:
+    """Whether enough was measured, and enough is left, to say what the work costs."""
+    if pace.elapsed < MEASURED_S or pace.measured < MEASURED_CALLS:
+        return False
+    return pace.left_s is None or pace.left_s > PATIENCE
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Starts with the first calls that are noted: until then, workers start."""
+
+    first: tuple[float, int] | None = None
+
+    def pace(self, done: int, expected: int | None) -> Pace:
+        """The pace when ``done`` calls were made."""
+        now = time.monotonic()
+        if self.first is None and done:
+            self.first = now, done
+        began, before = self.first or (now, done)
+        return Pace(done, expected, done - before, now - began)
+
+
+@dataclass(slots=True)
 class _BarTask:
-    bars: Progress
+    bars: _Bars
     identity: TaskID
+    description: str
+    clock: _Clock = field(default_factory=_Clock)
+    estimated: bool = False
 
     def advance(self, units: int = 1) -> None:
         """Note that more units are done."""
-        self.bars.start_task(self.identity)
-        self.bars.advance(self.identity, units)
+        self.bars.appear()
+        bars = self.bars.bars
+        bars.start_task(self.identity)
+        done = self._task.fields["units"] + units
+        bars.update(self.identity, completed=done, units=done)
+
+    def calls(self, done: int, seconds: float, expected: int | None, note: str = "") -> None:
+        """Move the bar between two units, and print an estimate once."""
+        pace = self.clock.pace(done, expected)
+        if not done or self._task.finished:
+            return
+        self.bars.appear()
+        bars, task = self.bars.bars, self._task
+        bars.start_task(self.identity)
+        completed = task.fields["units"]
+        if expected:
+            # Never whole: what is left of a unit is not only calls.
+            completed = max(completed, (task.total or 0) * min(done / expected, 0.99))
+        bars.update(self.identity, completed=max(completed, task.completed), pace=pace)
+        if not self.estimated and is_worth_an_estimate(pace):
+            self.estimated = True
+            bars.console.print(
+                f"{self.description}: {estimate(pace, seconds, note)}",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    @property
+    def _task(self) -> Task:
+        return next(task for task in self.bars.bars.tasks if task.id == self.identity)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Bars:
     bars: Progress
+    after: float
+    began: float = field(default_factory=time.monotonic)
+    shown: bool = False
 
     def task(self, description: str, total: int, unit: str) -> contract.Task:
         """A new bar, whose clock starts with its first unit."""
-        identity = self.bars.add_task(description, total=total, unit=unit)
-        return _BarTask(self.bars, identity)
+        identity = self.bars.add_task(description, total=total, unit=unit, units=0, pace=None)
+        return _BarTask(self, identity, description)
+
+    def appear(self) -> None:
+        """Show the bars, unless it is too early."""
+        if not self.shown and time.monotonic() - self.began >= self.after:
+            self.shown = True
+            self.bars.start()
 
 
 @dataclass(slots=True)
@@ -64,10 +192,13 @@ class _LineTask:
     description: str
     total: int
     unit: str
+    after: float
     began: float = field(default_factory=time.monotonic)
     done: int = 0
     tenths: int = 0
     printed: float = field(default_factory=time.monotonic)
+    clock: _Clock = field(default_factory=_Clock)
+    estimated: bool = False
 
     def advance(self, units: int = 1) -> None:
         """Note that more units are done; prints a line at a tenth, not too soon after the last, and at the end."""
@@ -75,40 +206,73 @@ class _LineTask:
         tenths = 10 * self.done // max(self.total, 1)
         now = time.monotonic()
         ended = self.done >= self.total
+        if now - self.began < self.after:
+            return
         if tenths > self.tenths and (ended or now - self.printed >= LINE_INTERVAL):
-            self.tenths, self.printed = tenths, now
+            self.tenths = tenths
             elapsed = now - self.began
             rate = self.done / elapsed if elapsed else 0.0
             left = (self.total - self.done) / rate if rate else 0.0
-            self.console.print(
-                f"{self.description}: {self.done}/{self.total} {self.unit}, "
-                f"{rate:.1f}/s, {left:.0f} s left",
-                highlight=False,
-            )
+            self._print(f"{self.done}/{self.total} {self.unit}, {rate:.1f}/s, {left:.0f} s left")
+
+    def calls(self, done: int, seconds: float, expected: int | None, note: str = "") -> None:
+        """Print an estimate once, and a line now and then: ever more seldom in long work."""
+        pace = self.clock.pace(done, expected)
+        if self.done >= self.total:
+            return
+        if not self.estimated and is_worth_an_estimate(pace):
+            self.estimated = True
+            self._print(estimate(pace, seconds, note))
+        elif done and time.monotonic() - self.printed >= max(LINE_INTERVAL, pace.elapsed / 20):
+            left = "" if pace.left_s is None else f", {in_words(pace.left_s)} left"
+            self._print(f"{self.done}/{self.total} {self.unit}, {pace.text()}{left}")
+
+    def _print(self, text: str) -> None:
+        self.printed = time.monotonic()
+        self.console.print(f"{self.description}: {text}", highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
     console: Console
+    after: float
 
     def task(self, description: str, total: int, unit: str) -> contract.Task:
         """A new task that prints lines."""
-        return _LineTask(self.console, description, total, unit)
+        return _LineTask(self.console, description, total, unit, self.after)
+
+
+class LeftColumn(TimeRemainingColumn):
+    """What is left, by the verifier's calls where they are counted."""
+
+    def render(self, task: Task) -> Text:
+        """Hours, minutes and seconds."""
+        pace: Pace | None = task.fields["pace"]
+        if pace is None or pace.left_s is None or task.finished:
+            return super().render(task)
+        return Text(str(timedelta(seconds=round(pace.left_s))), style="progress.remaining")
 
 
 @contextmanager
-def showing_progress(console: Console) -> Iterator[contract.Progress]:
-    """Bars while the context lasts if the console is a terminal, lines otherwise."""
+def showing_progress(console: Console, *, after: float = 0.0) -> Iterator[contract.Progress]:
+    """Bars while the context lasts if the console is a terminal, lines otherwise; none before ``after`` seconds."""
     if not console.is_terminal:
-        yield _Lines(console)
+        yield _Lines(console, after)
         return
+    whole = Column(no_wrap=True)
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", table_column=Column(ratio=1)),
         BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        RateColumn(),
-        TimeRemainingColumn(),
+        UnitsColumn(table_column=whole),
+        RateColumn(table_column=whole.copy()),
+        LeftColumn(table_column=whole.copy()),
     )
-    with Progress(*columns, console=console) as bars:
-        yield _Bars(bars)
+    bars = Progress(*columns, console=console)
+    shown = _Bars(bars, after)
+    try:
+        if not after:
+            shown.appear()
+        yield shown
+    finally:
+        bars.stop()

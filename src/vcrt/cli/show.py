@@ -12,9 +12,12 @@ from rich.console import Console
 from vcrt.certification.episodes import CertifiedEpisode, preset_named
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.cli.certificate_view import View, print_view
+from vcrt.cli.options import plain_console
+from vcrt.cli.progress import PATIENCE, showing_progress
 from vcrt.environments.isolation import describe, sample
 from vcrt.errors import DatasetError, UnknownNameError, VcrtError
 from vcrt.printable import printable
+from vcrt.progress import Progress
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import document_text, read_certificate
 from vcrt.records.dataset import Dataset, open_dataset, read_audit
@@ -45,7 +48,8 @@ def show_episode(
     """Print an episode or a certificate file; raises :class:`vcrt.errors.VcrtError` if there is no such thing."""
     if as_json and pair is not None:
         raise VcrtError("the JSON form is always whole", found="--json and --pair")
-    examined, origin = _find(name, dataset, factories)
+    with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
+        examined, origin = _find(name, dataset, factories, progress)
     if as_json:
         print(document_text(examined.document()))
         return
@@ -83,7 +87,8 @@ def check_certificate(
             expected="a file made by `vcrt show EPISODE --json`",
             remedy="check the name, or make one: vcrt show EPISODE --json > FILE",
         )
-    check = verify_certificate(path, factories=factories)
+    with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
+        check = verify_certificate(path, factories=factories, progress=progress)
     for line in check_lines(check):
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
@@ -132,7 +137,10 @@ def _replayed(certified: CertifiedEpisode) -> str:
 
 
 def _find(
-    name: str, dataset: Path | None, factories: Mapping[str, EnvironmentFactory] | None
+    name: str,
+    dataset: Path | None,
+    factories: Mapping[str, EnvironmentFactory] | None,
+    progress: Progress,
 ) -> tuple[Examined, str]:
     """What is to be shown, and where its evidence comes from."""
     path = Path(name)
@@ -158,7 +166,7 @@ def _find(
     episode = sample(factory, schema.name, int(matched[3]))
     what = "sequences of steps" if preset_named(schema.preset).is_long else "every order"
     return (
-        examine(factory, episode, preset_named(schema.preset)),
+        examine(factory, episode, preset_named(schema.preset), progress),
         f"sampled now; {what} replayed in two fresh processes",
     )
 

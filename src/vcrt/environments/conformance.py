@@ -8,11 +8,9 @@ certification finds by replaying in fresh ones.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from vcrt.environments.conformance_checks import (
@@ -24,13 +22,12 @@ from vcrt.environments.conformance_checks import (
 )
 from vcrt.environments.conformance_sequences import sequences
 from vcrt.environments.contract import Environment, Replay, ReplayRequest
-from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
+from vcrt.environments.guarding import place_of
+from vcrt.errors import EnvironmentFailure, UnavailableError, VcrtError, VerifierFailure
 
 Result = TypeVar("Result")
 #: The first check of a schema: nothing else can be looked at without answers.
 ANSWERS = "its methods answer"
-#: Where vcrt's own code lies: what breaks there was handed over by the environment.
-PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +48,41 @@ class Finding:
         return self.problem is None
 
 
-def validate(environment: Environment, seeds: Iterable[int] = range(3)) -> list[Finding]:
-    """Run every check on every schema; raises what the environment raises if a part of it is missing or breaks."""
+def validate(
+    environment: Environment,
+    seeds: Iterable[int] = range(3),
+    *,
+    quick: bool = False,
+    checked: Callable[[Finding], None] = lambda finding: None,
+) -> list[Finding]:
+    """Run every check on every schema; raises what the environment raises if a part of it is missing or breaks.
+
+    With ``quick``, sampling alone is looked at for all ``seeds``, and a few sequences of the first one's episode.
+    ``checked`` is told of each finding as it is made.
+    """
     seeds = tuple(seeds)
-    problem = _problem(partial(_stable, environment))
-    findings = [Finding(STABLE, environment.name, problem, REMEDIES[STABLE])]
+    findings: list[Finding] = []
+
+    def found(check: str, subject: str, problem: str | None, remedy: str) -> None:
+        findings.append(Finding(check, subject, problem, remedy))
+        checked(findings[-1])
+
+    found(STABLE, environment.name, _problem(partial(_stable, environment)), REMEDIES[STABLE])
     for schema in environment.schemas:
         subject = f"{environment.name}/{schema.name}"
         problem = _problem(partial(_sampling, environment, schema.name, seeds))
-        findings.append(Finding(SAMPLING, subject, problem, REMEDIES[SAMPLING]))
-        problem, sample = attempted(partial(take_sample, environment, schema.name, seeds))
-        findings.append(Finding(ANSWERS, subject, problem, "mend what its message says"))
+        found(SAMPLING, subject, problem, REMEDIES[SAMPLING])
+        problem, sample = attempted(
+            partial(
+                take_sample, environment, schema.name, seeds[:1] if quick else seeds, quick=quick
+            )
+        )
+        found(ANSWERS, subject, problem, "mend what its message says")
         if sample is None:
             continue
         for name, check in CHECKS.items():
             problem = _problem(partial(check, environment, sample))
-            findings.append(Finding(name, subject, problem, REMEDIES[name]))
+            found(name, subject, problem, REMEDIES[name])
     return findings
 
 
@@ -83,21 +99,23 @@ def attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
     """
     try:
         return None, work()
+    except EnvironmentFailure as error:
+        return f"{error.found} ({error.where})", None
     except (UnavailableError, VerifierFailure):
         raise
     except VcrtError as error:
         return f"{error.what}: found {error.found}, expected {error.expected}", None
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        theirs = [f for f in frames if not Path(f.filename).is_relative_to(PACKAGE)] or frames
-        place = f"{Path(theirs[-1].filename).name}:{theirs[-1].lineno}, in {theirs[-1].name}"
-        return f"{type(error).__name__}: {error} ({place})", None
+    except (Exception, SystemExit, GeneratorExit) as error:
+        return f"{type(error).__name__}: {error} ({place_of(error)})", None
 
 
-def take_sample(environment: Environment, schema: str, seeds: Sequence[int]) -> Sample:
+def take_sample(
+    environment: Environment, schema: str, seeds: Sequence[int], *, quick: bool = False
+) -> Sample:
     """Sample episodes and replay their sequences in one go."""
     episodes = tuple(environment.sample(schema, seed) for seed in seeds)
-    requests = [ReplayRequest(e, s) for e in episodes for s in sequences(e.num_operations)]
+    asked = [sequences(e.num_operations, quick=quick) for e in episodes]
+    requests = [ReplayRequest(e, s) for e, some in zip(episodes, asked, strict=True) for s in some]
     answers: list[Replay] = []
     for start in range(0, len(requests), environment.preferred_batch):
         answers += environment.replay(requests[start : start + environment.preferred_batch])
@@ -109,10 +127,8 @@ def take_sample(environment: Environment, schema: str, seeds: Sequence[int]) -> 
             expected=f"{len(requests)} answers, one for each request and in its order",
         )
     remaining = iter(answers)
-    replays = tuple(
-        {sequence: next(remaining) for sequence in sequences(e.num_operations)} for e in episodes
-    )
-    return Sample(schema, episodes, replays)
+    replays = tuple({sequence: next(remaining) for sequence in some} for some in asked)
+    return Sample(schema, episodes, replays, quick)
 
 
 def _stable(environment: Environment) -> str | None:

@@ -21,8 +21,18 @@ _RANDOM, _MOVE_ALL = 4, 7
 
 
 @cache
-def sequences(num_operations: int) -> tuple[Order, ...]:
-    """Sequences of distinct operations, from none to all of them, by length and then lexicographically."""
+def sequences(num_operations: int, *, quick: bool = False) -> tuple[Order, ...]:
+    """Sequences of distinct operations, from none to all of them, by length and then lexicographically.
+
+    ``quick`` are the fewest that every check still has something to look at in: the reference order, its reversal, and
+    the swap of its first two operations, with a prefix of each, and one that goes on otherwise after one operation.
+    """
+    if quick:
+        reference = tuple(range(num_operations))
+        swapped = (1, 0, *reference[2:])
+        found = {(), reference[:2], swapped[:2], reference, reference[::-1], swapped}
+        found.add((0, *reference[-1:]) if num_operations > 1 else reference)
+        return tuple(sorted(found, key=lambda sequence: (len(sequence), sequence)))
     if num_operations <= MAX_EVERY:
         lengths = range(num_operations + 1)
         return tuple(s for n in lengths for s in permutations(range(num_operations), n))

@@ -277,7 +277,7 @@ def schema_named(environment: str, schemas: Sequence[Schema], name: str) -> Sche
 
 
 class StepEnvironment(Environment, Generic[State]):
-    """The simple form: one transition at a time, over immutable native states."""
+    """The simple form: one transition at a time, over immutable native states (or such as :meth:`snapshot` keeps)."""
 
     @abstractmethod
     def initial_state(self, episode: Episode) -> State:
@@ -285,7 +285,7 @@ class StepEnvironment(Environment, Generic[State]):
 
     @abstractmethod
     def step(self, state: State, operation: Operation) -> Transition[State]:
-        """Run one operation; never changes ``state`` in place."""
+        """Run one operation; never changes ``state`` in place, but where :meth:`snapshot` is offered."""
 
     @abstractmethod
     def canonical(self, state: State) -> bytes:
@@ -294,22 +294,40 @@ class StepEnvironment(Environment, Generic[State]):
         The last state of an episode may hold more, such as the check of what is then finished.
         """
 
+    def snapshot(self, state: State) -> object:
+        """Keep ``state`` as it is now, for :meth:`restore`. Default: not offered; override both or neither.
+
+        For states that live outside of the process: a folder, a database, a repository. Where it is offered,
+        :meth:`step` may change in place the state that it is given (one that it refuses in, too); vcrt goes on from
+        such a state once, and otherwise from what :meth:`restore` makes of a snapshot that it took before. A snapshot
+        leaves the state as it is, and no later step changes what the snapshot holds.
+        """
+        raise NotImplementedError
+
+    def restore(self, snapshot: object) -> State:
+        """A new state, equal to the one that ``snapshot`` was taken of; any number of times from one snapshot."""
+        raise NotImplementedError
+
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
-        """Each request by itself, step by step, from its own fresh initial state."""
+        """Each request by itself, step by step, from its own fresh initial state: no snapshot is restored."""
         return [self._replay_one(request) for request in requests]
 
     def _replay_one(self, request: ReplayRequest) -> Replay:
         state = self.initial_state(request.episode)
         hashes = [self._hash(state)]
         for index in request.sequence:
-            transition = self.step(state, request.episode.operations[index])
+            transition = self._answer(state, request.episode.operations[index])
             if isinstance(transition, Rejected):
                 return Replay(request.sequence, tuple(hashes), transition)
-            if not isinstance(transition, Accepted):
-                raise self._wrong("step", transition, "Accepted(state) or Rejected(reason)")
             state = transition.state
             hashes.append(self._hash(state))
         return Replay(request.sequence, tuple(hashes))
+
+    def _answer(self, state: State, operation: Operation) -> Transition[State]:
+        transition = self.step(state, operation)
+        if not isinstance(transition, (Accepted, Rejected)):
+            raise self._wrong("step", transition, "Accepted(state) or Rejected(reason)")
+        return transition
 
     def _hash(self, state: State) -> str:
         form = self.canonical(state)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vcrt.call_record import current_record
+from vcrt.environments.calls import counted
 from vcrt.environments.contract import (
     BatchEnvironment,
     CrossCheck,
@@ -22,11 +23,9 @@ from vcrt.environments.contract import (
     Episode,
     Guards,
     Operation,
-    PrefixState,
     Rejected,
     Replay,
     ReplayRequest,
-    Schema,
     StepEnvironment,
     Transition,
     Versions,
@@ -39,30 +38,51 @@ from vcrt.hashing import canonical_json
 Result = TypeVar("Result")
 #: The environment variable that replaces the limit of every environment, in seconds.
 TIMEOUT = "VCRT_VERIFIER_TIMEOUT"
+_MARK = "_is_guarded"
 #: Where vcrt's own code lies: what breaks there was handed over by the environment.
 PACKAGE = Path(__file__).parents[1]
 
 
 def guarded(environment: Environment) -> Environment:
-    """The same environment behind a guard, in the same form (steps, batches or neither)."""
-    if isinstance(environment, _Guard):
-        return environment
+    """The same object, each of whose methods is guarded from now on; its kind and all that it overrides stay."""
+    if not hasattr(environment, _MARK):
+        guard = _Guard(environment)
+        object.__setattr__(environment, _MARK, True)
+        for name in _guarded_methods(environment):
+            object.__setattr__(environment, name, getattr(guard, name))
+    return environment
+
+
+def _guarded_methods(environment: Environment) -> list[str]:
+    names = ["versions", "sample", "cross_check", "guards", "describe"]
+    kind = type(environment)
+    # What the contract derives from other methods is guarded through these.
+    derived = [("replay", StepEnvironment), ("cross_check_all", Environment)]
     if isinstance(environment, StepEnvironment):
-        return _GuardedSteps(environment)
-    if isinstance(environment, BatchEnvironment):
-        return _GuardedBatches(environment)
-    return _Guard(environment)
+        derived += [(name, StepEnvironment) for name in ("snapshot", "restore")]
+        names += ["initial_state", "step", "canonical"]
+    names += [
+        name for name, base in derived if getattr(kind, name) is not getattr(base, name, None)
+    ]
+    return names
 
 
-def make_guarded(factory: Callable[[], object]) -> Environment:
-    """Make an environment and guard it; raises what :func:`vcrt.environments.registry.make_environment` raises."""
+def make_guarded(factory: Callable[[], object], *, thorough: bool = False) -> Environment:
+    """Make an environment, with every check that it can make if it is to be ``thorough``, guarded and counted.
+
+    Raises what :func:`vcrt.environments.registry.make_environment` raises, and :class:`EnvironmentFailure`.
+    """
     name = getattr(factory, "name", None)
     named = name if isinstance(name, str) else getattr(factory, "__name__", repr(factory))
     record = current_record()
     if record is not None:
         record.begin(f"environment {named!r}", "when it is made", call_timeout())
     try:
-        return guarded(make_environment(named, factory))
+        environment = make_environment(named, factory)
+        if thorough:
+            guard = _Guard(environment)
+            environment = guard.call("", "thorough", environment.thorough)
+        return guarded(counted(environment))
     finally:
         if record is not None:
             record.end()
@@ -93,7 +113,7 @@ def place_of(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [f for f in frames if not Path(f.filename).is_relative_to(PACKAGE)] or frames
     last = theirs[-1]
-    return f"{last.filename}:{last.lineno}, in {last.name}"
+    return f"{Path(last.filename).name}:{last.lineno}, in {last.name}"
 
 
 def required_episode(episode: object, where: str) -> Episode:
@@ -136,35 +156,43 @@ def _unfit(what: str, where: str, found: str, expected: str) -> EnvironmentFailu
     )
 
 
-class _Guard(Environment):
-    """Guards an environment that is neither of steps nor of batches, and is the base for those that are."""
+class _Guard:
+    """What stands in the place of an environment's methods; ``call`` is how each of them is called."""
 
-    def __init__(self, inner: Environment) -> None:
-        self._inner: Any = inner
-        self._timeout_s = call_timeout(inner)
-        self._episode = ""
-        # The class's own attributes: certification and the kit read them.
-        for name in ("name", "schemas", "preferred_batch", "call_timeout_s"):
+    def __init__(self, environment: Environment) -> None:
+        where = f"{type(environment).__module__}.{type(environment).__qualname__}"
+        for name in ("name", "schemas", "preferred_batch"):
             try:
-                setattr(self, name, getattr(inner, name))
+                getattr(environment, name)
             except Exception as error:
-                where = f"{type(inner).__module__}.{type(inner).__qualname__}"
                 found = f"{type(error).__name__}: {error}"
                 raise _unfit(f"no {name!r}", where, found, f"{name} = ... in the class") from error
-        self._where = f"environment {inner.name!r}"
+        self._environment: Any = environment
+        self._own = {
+            name: getattr(environment, name)
+            for name in dir(Environment) + dir(StepEnvironment)
+            if not name.startswith("_") and hasattr(environment, name)
+        }
+        self._timeout_s = call_timeout(environment)
+        self._episode = ""
+        self._where = f"environment {environment.name!r}"
 
-    def _call(
+    def call(
         self,
         episode: str,
         call: str,
-        function: Callable[..., Result],
+        function: Callable[..., Any],
         *arguments: Any,
         times: int = 1,
-    ) -> Result:
+    ) -> Any:
+        """Make one call; ``times`` the limit, for one that stands for so many."""
         record = current_record()
         process = os.getpid()
-        if record is not None:
-            record.begin(episode or self._where, call, self._timeout_s * times)
+        outer = (
+            None
+            if record is None
+            else record.begin(episode or self._where, call, self._timeout_s * times)
+        )
         try:
             return function(*arguments)
         except VcrtError as error:
@@ -177,13 +205,13 @@ class _Guard(Environment):
                 where=f"{self._place(episode, call)}; {place_of(error)}",
                 found=f"{type(error).__name__}: {str(error)[:300]}",
                 expected="Accepted, Rejected, or what else the method is to give",
-                remedy=f"mend it; `vcrt environments validate {self._inner.name}` runs the environment's checks",
+                remedy=f"`vcrt environments validate {self._environment.name}` runs the environment's checks",
             ) from error
         finally:
             if os.getpid() != process:
                 os._exit(1)  # a child that the environment forked has come back
             if record is not None:
-                record.end()
+                record.end(outer)
 
     def _place(self, episode: str, call: str) -> str:
         return ", ".join(filter(None, (self._where, episode, call)))
@@ -192,144 +220,102 @@ class _Guard(Environment):
         """A failure that says where it happened, if it does not yet."""
         if not isinstance(error, VerifierFailure) or (error.where and episode in error.where):
             return error
-        place = "; ".join(filter(None, (self._place(episode, call), error.where)))
         return type(error)(
             error.what,
-            where=place,
+            where="; ".join(filter(None, (self._place(episode, call), error.where))),
             found=error.found,
             expected=error.expected,
             remedy=error.remedy,
         )
 
     def versions(self) -> Versions:
-        versions: Versions = self._call("", "versions", self._inner.versions)
+        versions = self.call("", "versions", self._own["versions"])
+        where = f"{self._where}, versions"
         if not isinstance(versions, Versions):
-            raise _unfit(
-                "no versions", f"{self._where}, versions", repr(versions)[:120], "Versions(...)"
-            )
-        _require_json(versions.to_json(), f"{self._where}, versions")
+            raise _unfit("no versions", where, repr(versions)[:120], "Versions(...)")
+        _require_json(versions.to_json(), where)
         return versions
 
     def sample(self, schema: str, seed: int) -> Episode:
-        name = f"{self._inner.name}/{schema}/{seed}"
-        episode = self._call(name, "sample", self._inner.sample, schema, seed)
+        name = f"{self._environment.name}/{schema}/{seed}"
+        episode = self.call(name, "sample", self._own["sample"], schema, seed)
         return required_episode(episode, f"{self._where}, {name}, sample")
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
         if not requests:
             return []
-        first = requests[0].episode.episode_id
+        times = 1 if isinstance(self._environment, BatchEnvironment) else len(requests)
+        first, own = requests[0].episode.episode_id, self._own["replay"]
         call = f"replay of {len(requests)} sequences"
+        if len(requests) == 1:
+            call = f"replay of steps {list(requests[0].sequence)}"
         try:
-            answers: list[Replay] = self._call(first, call, self._inner.replay, requests)
+            answers: list[Replay] = self.call(first, call, own, requests, times=times)
         except EnvironmentFailure:
             # The one that breaks it is named if it breaks alone, too.
             for request in requests if len(requests) > 1 else ():
-                call = f"replay of steps {list(request.sequence)}"
-                self._call(request.episode.episode_id, call, self._inner.replay, [request])
+                self.replay([request])
             raise
         for answer in answers if isinstance(answers, list) else ():
-            rejection = answer.rejection if isinstance(answer, Replay) else None
-            self._require_reason(rejection, f"replay of {answer!r:.80}" if rejection else "")
+            if isinstance(answer, Replay):
+                self._require_reason(answer.rejection, f"replay of steps {answer.sequence!r:.80}")
         return answers
 
     def _require_reason(self, rejection: object, call: str) -> None:
         if isinstance(rejection, Rejected) and isinstance(rejection.reason, str):
-            try:
-                rejection.reason.encode()
-            except UnicodeEncodeError:
-                _require_json(rejection.reason, self._place(self._episode, call))
+            _require_json(rejection.reason, self._place(self._episode, call))
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        return self._call(episode.episode_id, "second opinion", self._inner.cross_check, episode)
+        checks: tuple[CrossCheck, ...] = self.call(
+            episode.episode_id, "second opinion", self._own["cross_check"], episode
+        )
+        return checks
 
     def cross_check_all(
         self, episodes: Sequence[Episode], replays: Sequence[Sequence[Replay]] | None = None
     ) -> list[tuple[CrossCheck, ...]]:
         if not episodes:
             return []
-        if type(self._inner).cross_check_all is Environment.cross_check_all:
-            return [self.cross_check(episode) for episode in episodes]
-        call = f"second opinions on {len(episodes)} episodes"
-        return self._call(
+        checks: list[tuple[CrossCheck, ...]] = self.call(
             episodes[0].episode_id,
-            call,
-            self._inner.cross_check_all,
+            f"second opinions on {len(episodes)} episodes",
+            self._own["cross_check_all"],
             episodes,
             replays,
             times=len(episodes),
         )
-
-    def thorough(self) -> Environment:
-        return guarded(self._call("", "thorough", self._inner.thorough))
+        return checks
 
     def guards(self) -> Guards:
-        guards: Guards = self._call("", "guards", self._inner.guards)
+        guards: Guards = self.call("", "guards", self._own["guards"])
         return guards
 
     def describe(self, operation: Operation) -> str:
         call = f"description of step {operation.signature!r:.80}"
-        text = self._call(self._episode, call, self._inner.describe, operation)
+        text = self.call(self._episode, call, self._own["describe"], operation)
         if not isinstance(text, str):
             raise _unfit("no text", self._place("", call), repr(text)[:120], "text")
         _require_json(text, self._place("", call))
         return text
 
-    def schema(self, name: str) -> Schema:
-        schema: Schema = self._inner.schema(name)
-        return schema
-
-
-class _GuardedSteps(_Guard, StepEnvironment[Any]):
-    """Guards each step by itself, unless the environment replays sequences in a way of its own."""
-
-    def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
-        if type(self._inner).replay is StepEnvironment.replay:
-            return super(_Guard, self).replay(requests)
-        return _Guard.replay(self, requests)
-
     def initial_state(self, episode: Episode) -> Any:
         self._episode = episode.episode_id
-        return self._call(self._episode, "initial state", self._inner.initial_state, episode)
+        return self.call(self._episode, "initial state", self._own["initial_state"], episode)
 
     def step(self, state: Any, operation: Operation) -> Transition[Any]:
         call = f"step {operation.signature!r:.80}"
-        answer: Transition[Any] = self._call(
-            self._episode, call, self._inner.step, state, operation
+        answer: Transition[Any] = self.call(
+            self._episode, call, self._own["step"], state, operation
         )
         self._require_reason(answer, call)
         return answer
 
     def canonical(self, state: Any) -> bytes:
-        form: bytes = self._call(
-            self._episode, "canonical form of a state", self._inner.canonical, state
-        )
+        form: bytes = self.call(self._episode, "canonical form", self._own["canonical"], state)
         return form
 
-    def _wrong(self, method: str, given: object, expected: str) -> MalformedInputError:
-        wrong: MalformedInputError = self._inner._wrong(method, given, expected)
-        return wrong
+    def snapshot(self, state: Any) -> Any:
+        return self.call(self._episode, "snapshot", self._own["snapshot"], state)
 
-
-class _GuardedBatches(_Guard, BatchEnvironment):
-    """Guards each batch; single steps are what the environment derives from batches."""
-
-    def initial_state(self, episode: Episode) -> PrefixState:
-        self._episode = episode.episode_id
-        state: PrefixState = self._call(
-            self._episode, "initial state", self._inner.initial_state, episode
-        )
-        return state
-
-    def step(self, state: PrefixState, operation: Operation) -> Transition[PrefixState]:
-        call = f"step {operation.signature!r:.80}"
-        answer: Transition[PrefixState] = self._call(
-            self._episode, call, self._inner.step, state, operation
-        )
-        return answer
-
-    def canonical(self, state: PrefixState) -> bytes:
-        form: bytes = self._call(
-            self._episode, "canonical form of a state", self._inner.canonical, state
-        )
-        return form
+    def restore(self, snapshot: Any) -> Any:
+        return self.call(self._episode, "restoration", self._own["restore"], snapshot)

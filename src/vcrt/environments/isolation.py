@@ -15,11 +15,13 @@ from vcrt.environments.contract import (
     Episode,
     Guards,
     Schema,
+    StepEnvironment,
     Versions,
     schema_named,
 )
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.registry import Registered, own_environment_names
+from vcrt.environments.shared_prefixes import offers_snapshots, shares_prefixes
 from vcrt.errors import VcrtError, VerifierFailure
 from vcrt.processes import in_fresh_processes
 
@@ -28,13 +30,18 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Description:
-    """What an environment says of itself; ``unavailable`` is why it has no versions here, if so."""
+    """What an environment says of itself; ``unavailable`` is why it has no versions here, if so.
+
+    ``shares_prefixes`` and ``offers_snapshots`` are what :mod:`vcrt.environments.shared_prefixes` makes of it.
+    """
 
     name: str
     schemas: tuple[Schema, ...]
     guards: Guards
     present: Versions | None
     unavailable: VcrtError | None = None
+    shares_prefixes: bool = False
+    offers_snapshots: bool = False
 
     def versions(self) -> Versions:
         """Its versions; raises what the environment raised instead."""
@@ -90,7 +97,10 @@ def _description(environment: Environment) -> Description:
         guards = environment.guards()
     except VcrtError as error:
         unavailable = error
+    steps = environment if isinstance(environment, StepEnvironment) else None
     return Description(
+        shares_prefixes=shares_prefixes(environment),
+        offers_snapshots=steps is not None and offers_snapshots(steps),
         name=environment.name,
         schemas=environment.schemas,
         guards=guards,

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from vcrt.certification.config import SHARD_SIZE
+from vcrt.certification.config import shard_size
 from vcrt.certification.episodes import Exclusion, Preset
 from vcrt.certification.evidence import num_replayed
 from vcrt.certification.shards import EnvironmentFactory, certify_again
+from vcrt.certification.watching import calls_for_all_orders, watching
 from vcrt.environments.contract import Episode, Guards
-from vcrt.environments.isolation import describe
+from vcrt.environments.isolation import Description, describe
 from vcrt.environments.registry import Registered
 from vcrt.errors import DatasetError, DisagreementError, VerifierFailure
 from vcrt.processes import Backend, in_fresh_processes
@@ -68,8 +69,7 @@ def verify_agreement(
     :class:`DatasetError` for versions that differ from those that certified the dataset.
     """
     made = {name: (factories or {}).get(name, Registered(name)) for name in dataset.environments}
-    for name, factory in made.items():
-        require_versions(dataset, name, factory)
+    present = {name: require_versions(dataset, name, made[name]) for name in made}
     manifest = dataset.manifest
     preset = manifest.preset
     total = sum(c.episodes for some in manifest.counts.values() for c in some.values())
@@ -77,37 +77,48 @@ def verify_agreement(
     num_episodes = num_records = num_replays = 0
     disagreeing: dict[str, DatasetError] = {}
     guards: dict[str, GuardsOf] = {}
-    # One environment after the other, so that only its rows are in memory.
-    for name, factory in made.items():
-        records = read_policy_records(dataset, name)
-        rows = read_audit(dataset, name)
-        parts = [rows[start : start + SHARD_SIZE] for start in range(0, len(rows), SHARD_SIZE)]
-        results = in_fresh_processes(
-            _replay_again,
-            (
-                _Shard(
-                    factory, tuple(map(_episode, part)), preset, manifest.seed, manifest.record_form
-                )
-                for part in parts
-            ),
-            jobs=jobs,
-            backend=backend,
-            error=VerifierFailure,
-            narrow=_only_episode,
-        )
-        for part, (again, found_guards) in zip(parts, results, strict=True):
-            guards[name] = _joined(guards.get(name), found_guards)
-            for row, found in zip(part, again, strict=True):
-                try:
-                    _compare(dataset, row, found)
-                    _compare_record(dataset, name, row, records, found)
-                except DatasetError as error:
-                    disagreeing[row["episode_id"]] = error
-                    continue
-                num_replays += num_replayed(json.loads(row["replays"]))
-            task.advance(len(part))
-        num_episodes += len(rows)
-        num_records += len(records)
+    with watching() as watch:
+        for name in made:
+            number = sum(c.episodes for c in manifest.counts[name].values())
+            expected = calls_for_all_orders(present[name], preset.num_operations, sharing=False)
+            watch.of(name, task, number, expected)
+        # One environment after the other, so that only its rows are in memory.
+        for name, factory in made.items():
+            records = read_policy_records(dataset, name)
+            rows = read_audit(dataset, name)
+            size = shard_size(len(rows))
+            parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+            results = in_fresh_processes(
+                watch.telling(_replay_again),
+                (
+                    _Shard(
+                        factory,
+                        tuple(map(_episode, part)),
+                        preset,
+                        manifest.seed,
+                        manifest.record_form,
+                    )
+                    for part in parts
+                ),
+                jobs=jobs,
+                backend=backend,
+                error=VerifierFailure,
+                on_wait=watch.show,
+                narrow=_only_episode,
+            )
+            for part, told in zip(parts, results, strict=True):
+                again, found_guards = watch.done(name, len(part), told)
+                guards[name] = _joined(guards.get(name), found_guards)
+                for row, found in zip(part, again, strict=True):
+                    try:
+                        _compare(dataset, row, found)
+                        _compare_record(dataset, name, row, records, found)
+                    except DatasetError as error:
+                        disagreeing[row["episode_id"]] = error
+                        continue
+                    num_replays += num_replayed(json.loads(row["replays"]))
+            num_episodes += len(rows)
+            num_records += len(records)
     if disagreeing:
         raise DisagreementError.of(disagreeing)
     if num_episodes != num_records:
@@ -132,10 +143,11 @@ def _episode(row: Mapping[str, str]) -> Episode:
     return episode_of_json(row["episode"], f"episode {row['episode_id'][:200]}")
 
 
-def require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) -> None:
-    """Raise :class:`DatasetError` unless the environment ``name`` has the versions that certified the dataset."""
+def require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) -> Description:
+    """The environment ``name``; raises :class:`DatasetError` unless it has the versions that certified the dataset."""
     sealed = dataset.manifest.versions[name]
-    present = describe(factory).versions().to_json()
+    description = describe(factory)
+    present = description.versions().to_json()
     if present != sealed:
         keys = [key for key in sealed if sealed[key] != present.get(key)]
         raise DatasetError(
@@ -145,6 +157,7 @@ def require_versions(dataset: Dataset, name: str, factory: EnvironmentFactory) -
             expected="; ".join(f"{key} {sealed[key]}" for key in keys),
             remedy="install the versions that certified it, or make a new dataset with `vcrt certify`",
         )
+    return description
 
 
 def _joined(so_far: GuardsOf | None, more: Guards) -> GuardsOf:

@@ -14,6 +14,7 @@ from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, cer
 from vcrt.certification.evidence import Evidence, num_replayed, replays_to_json
 from vcrt.certification.replay_tree import EpisodeTree
 from vcrt.certification.shards import EnvironmentFactory, evidence_again
+from vcrt.certification.watching import calls_for_all_orders, watching
 from vcrt.environments.contract import Environment, Episode, Operation, Versions
 from vcrt.environments.isolation import Description, ask, describe
 from vcrt.environments.registry import Registered
@@ -26,6 +27,7 @@ from vcrt.errors import (
 )
 from vcrt.hashing import Json
 from vcrt.processes import in_fresh_processes
+from vcrt.progress import SILENT, Progress
 from vcrt.records.certificate import (
     SealedCertificate,
     certificate_document,
@@ -113,13 +115,16 @@ def from_certified(certified: CertifiedEpisode, preset: Preset) -> Examined:
     )
 
 
-def examine(factory: EnvironmentFactory, episode: Episode, preset: Preset) -> Examined:
+def examine(
+    factory: EnvironmentFactory, episode: Episode, preset: Preset, progress: Progress = SILENT
+) -> Examined:
     """Replay every order (or what stands for all) twice, each time in a fresh process, and certify or say why not.
 
     Raises :class:`VerifierFailure` if the verifier breaks twice.
     """
-    (versions, *others), evidence = _replayed(factory, episode, preset)
-    more, again = _replayed(factory, episode, preset, backwards=True)
+    environment = describe(factory)
+    (versions, *others), evidence = _replayed(factory, environment, episode, preset, progress)
+    more, again = _replayed(factory, environment, episode, preset, progress, backwards=True)
     foreign = next((found for found in (*others, *more) if found != versions), None)
     outcome = certify_episode(evidence.replays, versions, preset, evidence.cross_checks)
     if isinstance(outcome, CertifiedEpisode) and foreign is not None:
@@ -138,7 +143,10 @@ def examine(factory: EnvironmentFactory, episode: Episode, preset: Preset) -> Ex
 
 
 def verify_certificate(
-    path: Path, *, factories: Mapping[str, EnvironmentFactory] | None = None
+    path: Path,
+    *,
+    factories: Mapping[str, EnvironmentFactory] | None = None,
+    progress: Progress = SILENT,
 ) -> CertificateCheck:
     """Check a certificate from its own bytes: digest, derivation, versions, and every replay again.
 
@@ -152,7 +160,9 @@ def verify_certificate(
     environment = describe(factory)
     _require_versions(path, certified, _versions_here(environment, certified))
     _require_schema(path, environment, certified.episode)
-    found, again = _replayed_untrusted(path, factory, certified.episode, certificate.preset)
+    found, again = _replayed_untrusted(
+        path, factory, environment, certified.episode, certificate.preset, progress
+    )
     for versions in found:
         _require_versions(path, certified, versions)
     _require_equal(path, certified, again)
@@ -173,11 +183,27 @@ def verify_certificate(
 
 
 def _replayed(
-    factory: EnvironmentFactory, episode: Episode, preset: Preset, *, backwards: bool = False
+    factory: EnvironmentFactory,
+    environment: Description,
+    episode: Episode,
+    preset: Preset,
+    progress: Progress,
+    *,
+    backwards: bool = False,
 ) -> tuple[tuple[Versions, Versions], Evidence]:
-    ((versions, (evidence,)),) = in_fresh_processes(
-        evidence_again, [(factory, (episode,), preset, backwards)], jobs=1, error=VerifierFailure
-    )
+    """Replayed in a fresh process; backwards, each sequence from a fresh initial state."""
+    what = f"replay {episode.episode_id}{' again, each sequence afresh' * backwards}"
+    expected = calls_for_all_orders(environment, episode.num_operations, sharing=not backwards)
+    with watching() as watch:
+        watch.of(episode.environment, progress.task(what, 1, "episodes"), 1, expected)
+        (told,) = in_fresh_processes(
+            watch.telling(evidence_again),
+            [(factory, (episode,), preset, backwards)],
+            jobs=1,
+            error=VerifierFailure,
+            on_wait=watch.show,
+        )
+        versions, (evidence,) = watch.done(episode.environment, 1, told)
     return versions, evidence
 
 
@@ -193,10 +219,15 @@ def _require_schema(path: Path, environment: Description, episode: Episode) -> N
 
 
 def _replayed_untrusted(
-    path: Path, factory: EnvironmentFactory, episode: Episode, preset: Preset
+    path: Path,
+    factory: EnvironmentFactory,
+    environment: Description,
+    episode: Episode,
+    preset: Preset,
+    progress: Progress,
 ) -> tuple[tuple[Versions, Versions], Evidence]:
     try:
-        return _replayed(factory, episode, preset)
+        return _replayed(factory, environment, episode, preset, progress, backwards=True)
     except MalformedInputError as error:
         raise DatasetError(
             f"the environment refuses the certificate's episode: {error.what}",

@@ -1,0 +1,170 @@
+"""Replaying many sequences of an episode with each prefix run once: from immutable states, or from snapshots.
+
+It gives what :meth:`StepEnvironment.replay` gives, for fewer calls, if a step leaves its state as it was and a restored
+state has the future of the one that was kept. That is never taken on trust: certification repeats every replay in
+another process from fresh initial states, as ``vcrt verify`` does, and the conformance kit compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from vcrt.environments.contract import (
+    Accepted,
+    Environment,
+    Episode,
+    Operation,
+    Rejected,
+    Replay,
+    ReplayRequest,
+    StepEnvironment,
+    Transition,
+    Versions,
+)
+from vcrt.errors import MalformedInputError
+
+#: The answer after a sequence: the hash of the state, or the refusal of its last operation.
+_Answer: TypeAlias = str | Rejected
+_Order: TypeAlias = tuple[int, ...]
+
+
+def offers_snapshots(environment: StepEnvironment[object]) -> bool:
+    """Whether snapshots keep its states; raises :class:`MalformedInputError` for one method without the other."""
+    kind = type(environment)
+    given = [
+        kind.snapshot is not StepEnvironment.snapshot,
+        kind.restore is not StepEnvironment.restore,
+    ]
+    if any(given) and not all(given):
+        raise MalformedInputError(
+            "an environment with one of snapshot and restore",
+            where=f"{kind.__module__}.{kind.__qualname__}",
+            found="snapshot" if given[0] else "restore",
+            expected="both, or neither",
+        )
+    return all(given)
+
+
+def shares_prefixes(environment: Environment) -> bool:
+    """Whether its replays are nothing but its steps, so that prefixes may be shared."""
+    return (
+        isinstance(environment, StepEnvironment)
+        and type(environment).replay is StepEnvironment.replay
+        and type(environment)._replay_one is StepEnvironment._replay_one
+    )
+
+
+def replay_sharing(environment: Environment, requests: Sequence[ReplayRequest]) -> list[Replay]:
+    """The answers to ``requests``, in their order; prefixes of one episode are run once where they may be shared."""
+    if not isinstance(environment, StepEnvironment) or not shares_prefixes(environment):
+        return environment.replay(requests)
+    wanted: dict[int, tuple[Episode, list[_Order]]] = {}
+    for request in requests:
+        wanted.setdefault(id(request.episode), (request.episode, []))[1].append(request.sequence)
+    answers = {
+        key: run_sharing(environment, episode, sequences)
+        for key, (episode, sequences) in wanted.items()
+    }
+    return [_replay(request.sequence, answers[id(request.episode)]) for request in requests]
+
+
+def run_sharing(
+    environment: StepEnvironment[object], episode: Episode, sequences: Sequence[_Order]
+) -> dict[_Order, _Answer]:
+    """The answer after each of these sequences of operations and their prefixes, up to the first that is refused."""
+    root = _Node()
+    for sequence in sequences:
+        node = root
+        for index in sequence:
+            node = node.after.setdefault(index, _Node())
+    answers: dict[_Order, _Answer] = {}
+    state = environment.initial_state(episode)
+    answers[()] = environment._hash(state)
+    _walk(environment, episode, (), state, root, answers)
+    return answers
+
+
+@dataclass(slots=True)
+class _Node:
+    """What follows a sequence in others."""
+
+    after: dict[int, _Node] = field(default_factory=dict)
+
+
+def _walk(
+    environment: StepEnvironment[object],
+    episode: Episode,
+    prefix: _Order,
+    state: object,
+    node: _Node,
+    answers: dict[_Order, _Answer],
+) -> None:
+    # A state that steps may change is gone on from once; what else follows it starts from its snapshot.
+    keeps = len(node.after) > 1 and offers_snapshots(environment)
+    kept = environment.snapshot(state) if keeps else None
+    for place, (index, following) in enumerate(node.after.items()):
+        if keeps and place:
+            state = environment.restore(kept)
+        answer = environment._answer(state, episode.operations[index])
+        sequence = (*prefix, index)
+        if isinstance(answer, Rejected):
+            answers[sequence] = answer
+        else:
+            answers[sequence] = environment._hash(answer.state)
+            _walk(environment, episode, sequence, answer.state, following, answers)
+
+
+def _replay(sequence: _Order, answers: dict[_Order, _Answer]) -> Replay:
+    hashes: list[str] = []
+    for length in range(len(sequence) + 1):
+        answer = answers[sequence[:length]]
+        if isinstance(answer, Rejected):
+            return Replay(sequence, tuple(hashes), answer)
+        hashes.append(answer)
+    return Replay(sequence, tuple(hashes))
+
+
+def as_values(environment: StepEnvironment[object]) -> StepEnvironment[object]:
+    """The environment with states that are values: itself, or, if it offers snapshots, one whose states they are."""
+    return _Restoring(environment) if offers_snapshots(environment) else environment
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A snapshot and the canonical form of what it was taken of."""
+
+    snapshot: object
+    form: bytes
+
+
+class _Restoring(StepEnvironment[object]):
+    """Each step starts from a restored snapshot and ends with another."""
+
+    def __init__(self, environment: StepEnvironment[object]) -> None:
+        self._of = environment
+        self.name = environment.name  # type: ignore[misc]
+        self.schemas = environment.schemas  # type: ignore[misc]
+
+    def versions(self) -> Versions:
+        return self._of.versions()
+
+    def sample(self, schema: str, seed: int) -> Episode:
+        return self._of.sample(schema, seed)
+
+    def initial_state(self, episode: Episode) -> object:
+        return self._kept(self._of.initial_state(episode))
+
+    def step(self, state: object, operation: Operation) -> Transition[object]:
+        assert isinstance(state, _Kept)
+        answer = self._of._answer(self._of.restore(state.snapshot), operation)
+        return answer if isinstance(answer, Rejected) else Accepted(self._kept(answer.state))
+
+    def canonical(self, state: object) -> bytes:
+        """The form that the state had when it was kept."""
+        assert isinstance(state, _Kept)
+        return state.form
+
+    def _kept(self, state: object) -> _Kept:
+        return _Kept(self._of.snapshot(state), self._of.canonical(state))
