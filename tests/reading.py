@@ -1,4 +1,4 @@
-"""Reads pages as their reader does: commands, files and Python in one folder, in order, in an environment of their own."""
+"""Reads pages as their reader does: commands, files and Python in order, in one folder and a fresh environment."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 import subprocess
 import sysconfig
 import venv
+from itertools import pairwise
 from pathlib import Path
 
-from documentation import Block, all_blocks
-
 import vcrt
+from documentation import Block, all_blocks
 
 _MARK = "@@ block {} @@"
 #: What needs no network and no administrator: pip takes what `make setup` has installed.
@@ -45,7 +45,7 @@ def fresh_environment(folder: Path) -> Path:
 
 
 def read(pages: dict[str, str], folder: Path, environment: Path) -> None:
-    """Do what the pages (texts by name) say, one after the other in a folder; fails where a page and its output part."""
+    """Do what the pages (texts by name) say, one after the other in a folder; fails where what they show is not so."""
     for name, text in pages.items():
         blocks = list(all_blocks(text))
         printed = _run(name, blocks, folder, environment)
@@ -58,7 +58,7 @@ def shown(blocks: list[Block]) -> list[tuple[int, list[str]]]:
     """What each block that runs prints, by the block's number, where a block of text follows it."""
     return [
         (number, [line.rstrip() for line in after.body.splitlines() if line.strip()])
-        for number, (block, after) in enumerate(zip(blocks, blocks[1:], strict=False))
+        for number, (block, after) in enumerate(pairwise(blocks))
         if after.language == "text" and block.language in ("bash", "python") and not block.not_run
     ]
 

@@ -1,4 +1,4 @@
-"""Pages do what they say: all commands, files and Python of a page, in one folder and in order, as its reader has them."""
+"""Pages do what they say: commands, files and Python of each, in one folder and in order, as its reader has them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from documentation import text_of
 from reading import fresh_environment, read
 
 #: Pages that one reader has in one folder, one after the other.
-READINGS = (("your-environment.md",),)
+READINGS = (
+    ("your-environment.md",),
+    (
+        "start.md",
+        "certify.md",
+        "train.md",
+        "trl.md",
+        "report.md",
+        "protocol.md",
+        "estimator.md",
+        "errors.md",
+    ),
+)
 
 
 @pytest.mark.slow

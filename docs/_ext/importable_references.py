@@ -3,20 +3,48 @@
 A name is looked up as the module of the docstring sees it, so ``:class:`RunError``` leads to ``vcrt.errors.RunError``.
 What can be imported but has no entry here (Python, NumPy, PyTorch, internals of vcrt) is shown without a link; what
 cannot be imported fails the build. No inventory of another site is fetched.
+
+In a page, which a code host shows too, a reference is a dotted name in code: ```vcrt.errors.RunError```.
 """
 
 from __future__ import annotations
 
 import builtins
+import re
 from importlib import import_module
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 import vcrt
+
+_NAME = re.compile(r"vcrt(\.\w+)+")
+
+
+class NamesInCode(SphinxTransform):
+    """Make a reference of each dotted name of vcrt that stands in code on a page."""
+
+    default_priority = 400
+
+    def apply(self, **_: object) -> None:
+        """Look at the code of one page; what autodoc wrote has its references already."""
+        for code in list(self.document.findall(nodes.literal)):
+            if code["classes"] or not _NAME.fullmatch(code.astext()):
+                continue
+            reference = pending_xref(
+                "",
+                refdomain="py",
+                reftype="obj",
+                reftarget=code.astext(),
+                refdoc=self.env.docname,
+                refwarn=True,
+            )
+            code.replace_self(reference)
+            reference += code
 
 
 class AsItsModuleSeesIt(SphinxPostTransform):
@@ -85,7 +113,8 @@ def _imported(place: str) -> tuple[bool, object]:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the transform, and what happens to references that nothing else resolves."""
+    """Register the transforms, and what happens to references that nothing else resolves."""
+    app.add_transform(NamesInCode)
     app.add_post_transform(AsItsModuleSeesIt)
     app.connect("missing-reference", resolve)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
