@@ -35,6 +35,8 @@ nitpick_ignore = [
 ]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+# As a code host writes them.
+myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
 myst_links_external_new_tab = False
 
@@ -78,7 +80,7 @@ html_theme_options = {
         "font-stack--monospace": "ui-monospace, 'SFMono-Regular', Menlo, 'DejaVu Sans Mono', monospace",
     },
 }
-copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_text = r">>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 copybutton_only_copy_prompt_lines = True
 copybutton_remove_prompts = True

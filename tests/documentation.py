@@ -4,15 +4,51 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md"))
-_FENCE = re.compile(r"^(`{3,}|:{3,})([^\n]*)\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^(`{3,})([^\n]*)\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
 _ROLE = re.compile(r"\{py:\w+\}`~?([\w.]+)`")
+#: In plain pages a dotted name in code; ``docs/_ext/importable_references.py`` makes it a link.
+_NAME = re.compile(r"(?<!`)`(vcrt(?:\.\w+)+)`(?!`)")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_NOT_RUN = re.compile(r"<!-- not run: (.+) -->$")
+_FILE = re.compile(r"`([\w./-]+\.\w+)`:$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A fenced block of a page, and the line of prose before it."""
+
+    language: str
+    body: str
+    before: str
+
+    @property
+    def not_run(self) -> str | None:
+        """Why a reader's machine may not run it: ``<!-- not run: REASON -->`` on the line before."""
+        found = _NOT_RUN.search(self.before)
+        return found and found[1]
+
+    @property
+    def file(self) -> str | None:
+        """The file that it is to be put into, if the prose ends in its name and a colon; a second time, at its end."""
+        found = _FILE.search(self.before)
+        return found and found[1]
+
+
+def all_blocks(text: str) -> Iterator[Block]:
+    """Every fenced block in its order."""
+    end = 0
+    for found in _FENCE.finditer(text):
+        before = text[end : found.start()].rstrip().rpartition("\n")[2]
+        yield Block(language=found[2].strip(), body=found[3], before=before)
+        end = found.end()
 
 
 def text_of(page: str) -> str:
@@ -24,19 +60,16 @@ def name_of(path: Path) -> str:
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """The contents of the fenced blocks of a language, without their options."""
-    return [
-        re.sub(r"\A(:[\w-]+:[^\n]*\n)+\n?", "", body)
-        for _, info, body in _FENCE.findall(text)
-        if info.strip() == language
-    ]
+    """The contents of the fenced blocks of a language."""
+    return [block.body for block in all_blocks(text) if block.language == language]
 
 
 def commands(text: str) -> list[str]:
-    """Every command of the console blocks, without its comment; a line that ends in a backslash goes on."""
-    joined = [block.replace("\\\n", " ") for block in blocks(text, "console")]
-    lines = [line for block in joined for line in block.splitlines() if line.startswith("$ ")]
-    return [re.sub(r"\s+#.*", "", line.removeprefix("$ ")).strip() for line in lines]
+    """Every command of the bash blocks, without comment and redirection; a line that ends in a backslash goes on."""
+    joined = [block.replace("\\\n", " ") for block in blocks(text, "bash")]
+    lines = [re.sub(r"(^|\s+)#.*", "", line) for block in joined for line in block.splitlines()]
+    single = [part for line in lines for part in re.split(r"\s(?:&&|\|\|)\s", line)]
+    return [re.sub(r"\s>\s.*", "", part).strip() for part in single if part.strip()]
 
 
 def prose_links(text: str) -> list[str]:
@@ -46,8 +79,8 @@ def prose_links(text: str) -> list[str]:
 
 
 def references(text: str) -> list[str]:
-    """Every Python name that a role refers to."""
-    return _ROLE.findall(text)
+    """Every Python name that a role, or a dotted name in code, refers to."""
+    return _ROLE.findall(text) + _NAME.findall(_FENCE.sub("", text))
 
 
 def first_cells(text: str, heading: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The example script and the README's snippet run as they stand, on the own model and on a chat model from a folder."""
+"""The example script and the page's snippet run as they stand, on the own model and on a chat model from a folder."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def test_the_example_takes_a_chat_model(chat_model, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_snippet_of_the_readme_runs(chat_model, tmp_path):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_snippet_of_the_page_runs(chat_model, tmp_path):
+    text = (ROOT / "docs" / "trl.md").read_text(encoding="utf-8")
     name = "Qwen/Qwen3.5-2B"
     (snippet,) = (s for s in re.findall(r"```py\n(.*?)```", text, re.DOTALL) if name in s)
     # What differs from what a reader runs: a model that is here, three steps, and a toy in the place of Lean.

@@ -61,9 +61,7 @@ def test_every_public_name_is_documented(name):
 
 
 #: What runs in CI as it stands: examples, the code cells of the documentation, and Python that is tested in pages.
-BLOCKS = re.compile(
-    r"^```+\{?(?:code-cell|python|code-block\} python)\b.*?\n(.*?)^```", re.DOTALL | re.MULTILINE
-)
+BLOCKS = re.compile(r"^```+\{?(?:code-cell|python)\b.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
 EXECUTED = [path.read_text(encoding="utf-8") for path in ROOT.glob("examples/**/*.py")]
 EXECUTED += [block for path in PAGES for block in BLOCKS.findall(path.read_text(encoding="utf-8"))]

@@ -1,4 +1,4 @@
-"""The README's Python example runs as it stands and is as short as it says; its differences are those of the runs."""
+"""The README's Python example runs, so does the environment that it names; its differences are those of the runs."""
 
 from __future__ import annotations
 
@@ -9,37 +9,30 @@ import re
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from scipy.special import stdtrit
 
-README = Path(__file__).parents[1] / "README.md"
+from documentation import ROOT, blocks
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_python_example_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (example,) = blocks(README, "python")
     assert len(example.splitlines()) <= 12
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(example, str(README), "exec"), {})
+        exec(compile(example, "README.md", "exec"), {})
     lines = printed.getvalue().splitlines()
     assert len(lines) == 6
     assert sum("precedes" in line for line in lines) == 1
     assert sum("commutes" in line for line in lines) == 5
 
 
-def test_the_links_of_the_readme_lead_somewhere():
-    text = README.read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
-    assert links
-    for link in links:
-        assert (README.parent / link).exists(), link
-
-
 def differences_by_run(name, minus):
     """VCRT minus a method in points: by run, and the macro and its ends over items, as a kept report prints them."""
-    text = (README.parent / "benchmarks" / "results" / name / "tables.txt").read_text("utf-8")
+    text = (ROOT / "benchmarks" / "results" / name / "tables.txt").read_text("utf-8")
     by_run = text.split("Macro differences by run")[1].split("How runs differ")[0]
     runs = re.findall(rf"^VCRT +{minus} +\d+ +([+-]?[\d.]+) ", by_run, re.MULTILINE)
     macros = text.split("VCRT minus each other method")[1].split("Intervals belong")[0]
@@ -62,16 +55,15 @@ def test_the_differences_of_the_readme_are_those_of_the_runs(name, minus):
     runs, macro, width = differences_by_run(name, minus)
     mean, spread = statistics.fmean(runs), statistics.stdev(runs) / len(runs) ** 0.5
     half = math.hypot(float(stdtrit(len(runs) - 1, 0.975)) * spread, width / 2)
-    text = " ".join(README.read_text(encoding="utf-8").split())
+    text = " ".join(README.split())
     (found,) = re.findall(rf"{macro}(?: points)? (\[[^]]+\])", text)
     assert found == f"[{mean - half:+.1f}, {mean + half:+.1f}]"
 
 
 @pytest.mark.slow
-def test_the_environment_of_the_readme_is_the_example_and_runs(tmp_path):
-    example = README.parent / "examples" / "folders.py"
-    whole = example.read_text(encoding="utf-8")
-    assert whole.split('"""\n\n', 1)[1] in README.read_text(encoding="utf-8")
+def test_the_environment_of_the_readme_runs(tmp_path):
+    example = ROOT / "examples" / "folders.py"
+    assert "(examples/folders.py)" in README
     done = subprocess.run(
         [sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=True
     )

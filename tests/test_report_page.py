@@ -33,6 +33,7 @@ from vcrt.report.summary import summary
 from vcrt.report.table import to_rich
 from vcrt.report.task import task_text
 from vcrt.report.wording import interval_text, points
+from vcrt.training.methods import METHODS
 
 
 @pytest.fixture(scope="module")
@@ -392,3 +393,22 @@ def test_the_headline_stands_once_and_first(contents: ReportContents, html: str)
         ceiling, analysis, (*report_tables(ceiling),), all_figures(ceiling, analysis)
     )
     assert text.count("All methods are at the ceiling") == 1
+
+
+def test_pass_rates_and_what_the_methods_are_come_before_anything_that_needs_them(
+    contents: ReportContents, html: str
+) -> None:
+    """The page says the two rates before their difference, and each method in the words of the method table."""
+    body = html.partition("<main")[2]
+    headline = analyse(contents).headline
+    assert headline is not None
+    rates = {result.method: result.macro for result in analyse(contents).results}
+    places = [
+        body.index(f"{100 * rates[name].value:.2f}%") for name in (headline.method, headline.minus)
+    ]
+    assert max(places) < body.index('class="value"')
+    note = report_tables(contents)[0].note
+    for name in contents.methods:
+        what = METHODS[name].summary.replace("vcrt", "VCRT")
+        assert what in body.partition('id="findings"')[0].replace("&#39;", "'")
+        assert what in note

@@ -3,11 +3,15 @@
 A name is looked up as the module of the docstring sees it, so ``:class:`RunError``` leads to ``vcrt.errors.RunError``.
 What can be imported but has no entry here (Python, NumPy, PyTorch, internals of vcrt) is shown without a link; what
 cannot be imported fails the build. No inventory of another site is fetched.
+
+In a page, which a code host shows too, a reference is a dotted name in code;
+tests/test_docs.py finds those that do not exist.
 """
 
 from __future__ import annotations
 
 import builtins
+import re
 from importlib import import_module
 
 from docutils import nodes
@@ -17,6 +21,37 @@ from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 import vcrt
+
+_NAME = re.compile(r"vcrt(\.\w+)+")
+
+
+class NamesInCode(SphinxPostTransform):
+    """Make a link of each dotted name of vcrt that stands in code on a page and is documented; imports nothing."""
+
+    default_priority = 4
+
+    def run(self, **_: object) -> None:
+        """Look at the code of one page; what autodoc wrote has its references already."""
+        documented = self.env.get_domain("py").objects
+        for code in list(self.document.findall(nodes.literal)):
+            name = code.astext()
+            if code["classes"] or not _NAME.fullmatch(name):
+                continue
+            # What vcrt exports has its entry under the module in which it was written.
+            places = [name, *(f"{home}.{name.removeprefix('vcrt.')}" for home in vcrt._PLACES)]
+            target = next((place for place in places if place in documented), None)
+            if target is not None:
+                reference = pending_xref(
+                    "",
+                    refdomain="py",
+                    reftype="obj",
+                    reftarget=target,
+                    refspecific=False,
+                    refdoc=self.env.docname,
+                    refwarn=True,
+                )
+                code.replace_self(reference)
+                reference += code
 
 
 class AsItsModuleSeesIt(SphinxPostTransform):
@@ -85,7 +120,8 @@ def _imported(place: str) -> tuple[bool, object]:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the transform, and what happens to references that nothing else resolves."""
+    """Register the transforms, and what happens to references that nothing else resolves."""
+    app.add_post_transform(NamesInCode)
     app.add_post_transform(AsItsModuleSeesIt)
     app.connect("missing-reference", resolve)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

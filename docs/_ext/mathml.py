@@ -15,11 +15,9 @@ def visit_math(translator: HTML5Translator, node: nodes.math) -> None:
 
 
 def visit_math_block(translator: HTML5Translator, node: nodes.math_block) -> None:
-    """A formula on a line of its own, with its number if it has a label."""
+    """A formula on a line of its own."""
     translator.body.append(translator.starttag(node, "div", CLASS="formula-block"))
     translator.body.append(convert(node.astext(), display="block"))
-    if node["number"]:
-        translator.body.append(f'<span class="eqno">({node["number"]})</span>')
     translator.body.append("</div>\n")
     raise nodes.SkipNode
 

@@ -51,8 +51,8 @@ def test_the_failure_that_it_shows(monkeypatch):
         vcrt.cli.environments.validate_environment(Console(file=text, width=120), "sqlite_changes")
     except ValueError as raised:
         error = str(raised)
-    (shown,) = (block for block in blocks("console") if "does not conform" in block)
-    paragraphs = shown.partition("\n")[2].split("error: ")[0].strip().split("\n\n")
+    (shown,) = (block for block in blocks("text") if "does not conform" in block)
+    paragraphs = shown.split("error: ")[0].strip().split("\n\n")
     assert len(paragraphs) == 3
     assert all(paragraph in text.getvalue() for paragraph in paragraphs)
     assert error == shown.split("error: ")[1].strip()

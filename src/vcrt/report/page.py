@@ -27,6 +27,7 @@ from vcrt.report.drawing import to_svg
 from vcrt.report.estimates import Estimate
 from vcrt.report.figures import difference_figure, pass_rate_figure, retention_figure
 from vcrt.report.latex import to_document, to_latex
+from vcrt.report.method_words import explained
 from vcrt.report.neighbours import REPORT_FILE
 from vcrt.report.paper_figures import to_files
 from vcrt.report.provenance import CLOCKS
@@ -40,6 +41,7 @@ from vcrt.report.wording import (
     decisive_text,
     interval_text,
     label,
+    percent,
     points,
 )
 from vcrt.storage import make_directory, write_file
@@ -130,6 +132,7 @@ def render_page(
         sentences=_findings(contents, analysis, said=headline is not None),
         headline=headline,
         figures=figures,
+        explained=explained(contents.methods),
         behaviour=behaviour_sentences(),
         data=data_sentences(contents),
         curves=[figure for figure in figures.curves if is_core(figure)],
@@ -167,11 +170,17 @@ def _caveat(difference: Estimate) -> list[str]:
 
 
 def _headline(analysis: Analysis) -> dict[str, str] | None:
-    """The headline number, what it is, and its interval."""
+    """The two pass rates, the headline number, what it is, and its interval."""
     headline = analysis.headline
     if headline is None or headline.macro is None:
         return None
+    rates = {result.method: result.macro for result in analysis.results}
     return {
+        "rates": ", ".join(
+            f"{label(name)} {percent(rate.value):.2f}%"
+            for name in (headline.method, headline.minus)
+            if (rate := rates[name]) is not None
+        ),
         "value": points(headline.macro.value),
         "of": f"{label(headline.method)} minus {label(headline.minus)}",
         "what": f"points, the macro mean of {counted(len(headline.folds), 'held-out fold')}",

@@ -22,6 +22,7 @@ from vcrt.report.cells import (
 from vcrt.report.comparisons import FROZEN
 from vcrt.report.contents import ReportContents
 from vcrt.report.judgement import resolves_guardrail, within_guardrail
+from vcrt.report.method_words import methods_note
 from vcrt.report.table import Cell, Table
 from vcrt.report.task import task_note
 from vcrt.report.wording import (
@@ -58,8 +59,8 @@ def main_table(contents: ReportContents, analysis: Analysis) -> Table:
         rows=tuple(rows),
         note=(
             f"{task_note(contents)} Mean over {counted_range(num_runs, 'run')} and {_items(analysis)}; macro is the "
-            f"mean over folds with equal weight. {paper_note(analysis.folds)}"
-        ),
+            f"mean over folds with equal weight. {paper_note(analysis.folds)} {methods_note(contents.methods)}"
+        ).rstrip(),
         aside=frozenset(published),
     )
 
