@@ -77,7 +77,7 @@ def _reproduce(console: Console, asked: Reproduction) -> Path:
     search = _search(console, asked, dataset) if asked.trials else None
     experiment = _experiment(asked, dataset, search)
     with _stage(console, "train"), showing_progress(console) as progress:
-        train(experiment, jobs=asked.jobs, resume=True, progress=progress)
+        train(experiment, jobs=asked.jobs, progress=progress)
     if (experiment.path / SCORES_FILE).exists() and experiment.ledger.entries("scores"):
         read_scores(experiment)
     else:
