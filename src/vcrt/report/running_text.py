@@ -34,15 +34,17 @@ def text_table(analysis: Analysis) -> Table:
         _frozen(analysis),
         _decline(analysis),
     ]
+    theirs = ""
+    if paper.has_any(analysis.folds):
+        theirs = f"The paper's are for {paper.BACKBONE} unless another backbone is named: not comparable in size. "
     return Table(
         name="running-text",
         title="Numbers of the running text",
         columns=("Quantity", "Here", *INTERVALS, "Paper"),
         rows=tuple(row for row in rows if row is not None),
         note=(
-            f"The paper's are for {paper.BACKBONE} unless another backbone is named: not comparable in size. A share "
-            "is a fold's difference over the sum of all folds', where no resample of that sum is zero. Counts have no "
-            f"interval. {TWO_INTERVALS}"
+            f"{theirs}A share is a fold's difference over the sum of all folds', where no resample of that sum is "
+            f"zero. Counts have no interval. {TWO_INTERVALS}"
         ),
         aside=frozenset({"Paper"}),
     )
