@@ -211,6 +211,8 @@ def show(
     dataset: Path | None = None,
     json: bool = False,
     pair: tuple[int, int] | None = None,
+    brief: bool = False,
+    full: bool = False,
 ) -> None:
     """Show one episode: its steps, which of them commute and which do not, and the verifier's own evidence for it.
 
@@ -221,10 +223,19 @@ def show(
         dataset: Take the sealed evidence of this dataset; without it, the episode is replayed on the spot.
         json: Print one self-contained document, which `vcrt verify --certificate` checks.
         pair: Show only these two steps, by their numbers.
+        brief: Leave out the initial state, the single orders and the evidence of each pair; so it is in a terminal.
+        full: Show all of it, in a terminal too; so it is where the output is piped.
     """
     from vcrt.cli.show import show_episode
 
-    show_episode(plain_console(), episode, dataset=dataset, as_json=json, pair=pair)
+    if sum((brief, full, json, pair is not None)) > 1 and not (json and pair is not None):
+        raise VcrtError(
+            "options that do not go together",
+            expected="one of --brief, --full, --json and --pair",
+        )
+    console = plain_console()
+    brief = brief or (console.is_terminal and not (full or json or pair is not None))
+    show_episode(console, episode, dataset=dataset, as_json=json, pair=pair, brief=brief)
 
 
 def environments(

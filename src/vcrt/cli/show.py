@@ -39,6 +39,7 @@ def show_episode(
     dataset: Path | None = None,
     as_json: bool = False,
     pair: tuple[int, int] | None = None,
+    brief: bool = False,
     factories: Mapping[str, EnvironmentFactory] | None = None,
 ) -> None:
     """Print an episode or a certificate file; raises :class:`vcrt.errors.VcrtError` if there is no such thing."""
@@ -63,8 +64,16 @@ def show_episode(
             describe=description_of(environment, name),
             origin=origin,
             only_pair=None if pair is None else (min(pair), max(pair)),
+            brief=brief,
         ),
     )
+    if brief:
+        console.print(
+            "\n--full: the initial state, every order, and every pair in every context; --pair A B: one pair",
+            style="dim",
+            highlight=False,
+            markup=False,
+        )
 
 
 def check_certificate(
