@@ -117,6 +117,12 @@ def decision_lines(policy: Policy, stated: StatedRecord, decision: Decision) -> 
     lines.append(
         f"orbit mass  {_chance(decision.orbit_mass)}{estimate} on {legal} that keep every required pair"
     )
+    if decision.num_legal is not None:
+        chance = decision.num_legal / decision.num_orders
+        if decision.orbit_mass - 2 * (error or 0.0) <= chance < 1:
+            lines.append(
+                f"warning     that is no better than chance: of random orders, {_chance(chance)} keep them"
+            )
     if decision.malformed is not None:
         lines.append(f"malformed   {decision.malformed:.4f} on answers that are no order")
     for place, answer in enumerate(decision.alternatives):
