@@ -23,6 +23,7 @@ from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.scoring import Backend, CausalModel, Prompt, greedy_orders, score_orders
 from vcrt.policy.self_check import self_check, spot_check
+from vcrt.progress import stage
 from vcrt.protocol.experiment import Experiment, device_of, planned_backbone, recorded_checkpoints
 from vcrt.protocol.many_operations import score_many
 from vcrt.protocol.plan import Plan, PlannedRun
@@ -37,6 +38,7 @@ from vcrt.training.methods import Method, method
 DEFAULT_METHOD = "vcrt"
 #: Operations of the record on which the backend is checked: as many as training's records have.
 _CHECKED = 4
+_CHECKING = "self-check of the model's scores against naive ones"
 #: Orders of a larger record that are compared with naive scores.
 _SPOTS = 8
 #: The most operations whose orders are all scored: 720 orders of six, and seven times as many of one more.
@@ -187,7 +189,8 @@ def decide(
         return _decide_many(policy, shown, prompt, backend, seed)
     with one_thread(policy.model):
         small = _prompt(policy, _first_slots(shown.record, _CHECKED), seed)
-        self_check(policy.model, [small], interface=interface, backend=backend, gradients=False)
+        with stage(_CHECKING):
+            self_check(policy.model, [small], interface=interface, backend=backend, gradients=False)
         if prompt.num_operations > _CHECKED:
             columns = all_orders(prompt.num_operations)
             drawn = generator(seed, "decide", "spot check").choice(
@@ -236,7 +239,10 @@ def _decide_many(
         )
     with one_thread(policy.model):
         small = _prompt(policy, _first_slots(shown.record, _CHECKED), seed)
-        self_check(policy.model, [small], interface="pointers", backend=backend, gradients=False)
+        with stage(_CHECKING):
+            self_check(
+                policy.model, [small], interface="pointers", backend=backend, gradients=False
+            )
         scores = score_many(policy.model, prompt, shown.order, backend=backend, seed=seed)
     countable = num_operations <= MAX_COUNTED
     return Decision(
