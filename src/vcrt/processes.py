@@ -21,6 +21,7 @@ from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from vcrt.errors import UnavailableError, VcrtError
+from vcrt.printable import counted
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -86,7 +87,7 @@ def _in_local_processes(
             if died_before:
                 raise error(
                     "a worker process died twice over the same work",
-                    where=f"{len(unfinished)} pieces of work in hand",
+                    where=f"{counted(len(unfinished), 'piece')} of work in hand",
                     found=str(failure).splitlines()[0],
                     remedy="look for a crash or a lack of memory; nothing half-done was kept",
                 ) from failure
@@ -120,7 +121,7 @@ def _on_cluster(
                 if failed_before:
                     raise error(
                         f"work on the {backend} backend failed twice",
-                        where=f"{len(unfinished)} pieces of work in hand",
+                        where=f"{counted(len(unfinished), 'piece')} of work in hand",
                         found=f"{type(failure).__name__}: {str(failure)[:300]}",
                         remedy="look at the cluster's own logs; nothing half-done was kept",
                     ) from failure

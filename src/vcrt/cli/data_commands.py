@@ -15,6 +15,7 @@ from vcrt.cli.options import DatasetPath, plain_console, print_document
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import VcrtError
 from vcrt.jobs import num_jobs
+from vcrt.printable import counted
 
 if TYPE_CHECKING:
     from vcrt.records.manifest import Agreement
@@ -188,7 +189,7 @@ def _verify_dataset(console: Console, dataset: Path, jobs: int) -> Agreement:
         agreement = verify_agreement(opened, jobs=jobs, progress=progress)
     console.print(
         f"{agreement.agreed} of {agreement.replays} replays agree "
-        f"({agreement.episodes} episodes), root hash {agreement.root_hash}",
+        f"({counted(agreement.episodes, 'episode')}), root hash {agreement.root_hash}",
         highlight=False,
         soft_wrap=True,
     )

@@ -13,6 +13,7 @@ from vcrt.environments.conformance import ANSWERS, Finding, validate
 from vcrt.environments.registry import environment_names, load_environment
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
+from vcrt.printable import counted
 
 
 def list_environments(console: Console) -> None:
@@ -95,7 +96,7 @@ def validate_environment(console: Console, name: str, num_episodes: int = 3) -> 
     if failed:
         raise VcrtError(
             f"environment {name!r} does not conform",
-            found=f"{len(failed)} of {len(findings)} checks failed",
+            found=f"{len(failed)} of {counted(len(findings), 'check')} failed",
             remedy="start with the first failure above; it often explains the others",
         )
 

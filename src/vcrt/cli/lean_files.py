@@ -20,6 +20,7 @@ from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.registry import load_environment
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json
+from vcrt.printable import counted
 
 
 def lift_lean_files(console: Console, files: Sequence[Path], *, as_json: bool) -> None:
@@ -52,7 +53,7 @@ def lift_lean_files(console: Console, files: Sequence[Path], *, as_json: bool) -
         raise unread[0]
     if unread:
         raise MalformedInputError(
-            f"{len(unread)} of {len(files)} files could not be read",
+            f"{len(unread)} of {counted(len(files), 'file')} could not be read",
             where=", ".join(str(error.where) for error in unread),
             remedy="check their names and what is in them; the other files are reported above",
         )

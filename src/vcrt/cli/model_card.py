@@ -31,8 +31,8 @@ tags: [vcrt]
 # {run.method}: {what} {base}
 
 It reads a record of anonymous pointers with the certified relations between the steps that they stand for, and writes
-an order of them. It was trained by vcrt {__version__} to put its probability on the orders that a verifier accepts. It is
-of no use for text of another form.
+an order of them. It was trained by vcrt {__version__} to put its probability on the orders that a verifier accepts. It
+is of no use for text of another form.
 
 ## Base model
 

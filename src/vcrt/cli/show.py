@@ -181,7 +181,7 @@ def _find_sealed(name: str, dataset: Dataset) -> tuple[Examined, str]:
         raise DatasetError(
             f"no episode {name!r} in the dataset",
             where=str(dataset.path),
-            expected=f"one of its {len(rows)} episodes of {environment}, such as {', '.join(near)}",
+            expected=f"one of its {counted(len(rows), 'episode')} of {environment}, such as {', '.join(near)}",
             remedy="without --dataset it is sampled and certified on the spot, or excluded with the reason",
         )
     preset = dataset.manifest.preset

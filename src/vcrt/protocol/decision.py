@@ -23,6 +23,7 @@ from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.scoring import Backend, CausalModel, Prompt, greedy_orders, score_orders
 from vcrt.policy.self_check import self_check, spot_check
+from vcrt.printable import counted
 from vcrt.progress import stage
 from vcrt.protocol.experiment import Experiment, device_of, planned_backbone, recorded_checkpoints
 from vcrt.protocol.many_operations import score_many
@@ -104,7 +105,7 @@ def chosen_run(plan: Plan, name: str | None) -> PlannedRun:
     if len(candidates) != 1:
         raise RunError(
             "which run?",
-            found=f"{len(candidates)} runs of {DEFAULT_METHOD} among {len(runs)} runs",
+            found=f"{counted(len(candidates), 'run')} of {DEFAULT_METHOD} among {counted(len(runs), 'run')}",
             expected=f"one of {', '.join(runs)}",
             remedy=f"for example: --run {(candidates or list(plan.runs))[0].name}",
         )
@@ -233,7 +234,7 @@ def _decide_many(
     if policy.method.interface != "pointers":
         raise TooLargeError(
             "answers as tokens are scored for few operations only",
-            found=f"{num_operations} operations",
+            found=f"{counted(num_operations, 'operation')}",
             expected=f"at most {MAX_LISTED}",
             remedy="ask a run of a method that answers through pointers",
         )
