@@ -175,7 +175,7 @@ def finished(part: Part, plan: Plan, path: Path, jobs: int) -> Experiment:
     experiment = open_experiment(path) if path.exists() else create_experiment(plan, path)
     if experiment.plan.plan_hash != plan.plan_hash:
         raise SystemExit(f"{path}: made with other settings or suites; choose another --output")
-    train(experiment, jobs=jobs, resume=True)
+    train(experiment, jobs=jobs)
     if not ((path / SCORES_FILE).exists() and experiment.ledger.entries("scores")):
         evaluate(experiment, jobs=jobs)
     return experiment

@@ -44,7 +44,7 @@ def test_the_gate_finds_every_canary_and_no_other(dataset, planting, tmp_path):
     with pytest.raises(DisagreementError) as caught:
         verify_agreement(forged, jobs=1, factories=TOY)
     assert set(caught.value.episodes) == set(kinds)
-    assert "9 more episodes do not agree" in caught.value.found
+    assert "9 more episodes without agreement" in caught.value.found
     with pytest.raises(DatasetError, match="not verified"):
         require_agreement(forged)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -125,7 +126,7 @@ def test_a_finished_experiment_is_not_trained_or_opened_again(evaluated, capsys)
     experiment = evaluated / "experiment"
     before = (experiment / "scores.json").read_bytes()
     code, out, _ = run(capsys, "train", experiment)
-    assert (code, "6 runs at their last update" in out) == (0, True)
+    assert (code, "6 runs at the last update (6 already were)" in out) == (0, True)
     assert "opened before" in refused(capsys, "evaluate", experiment)
     assert "both --reopen and --reason" in refused(capsys, "evaluate", experiment, "--reopen")
     assert (experiment / "scores.json").read_bytes() == before
@@ -256,18 +257,16 @@ def test_nothing_is_overwritten(evaluated, capsys):
     assert after == before
 
 
-def test_an_interrupted_run_is_refused_and_resumes_to_the_same_bits(evaluated, capsys, tmp_path):
+def test_an_interrupted_run_goes_on_by_itself_to_the_same_bits(evaluated, capsys, tmp_path):
     whole, cut = evaluated / "experiment", tmp_path / "cut"
     code, *_ = run(capsys, "plan", evaluated / "data", "--output", cut, *SMALL_PLAN)
     assert code == 0
     begun = cut / "runs" / "vcrt" / "clrs" / "0"
     begun.mkdir(parents=True)
-    message = refused(capsys, "train", cut)
-    assert "interrupted" in message
-    assert "--resume" in message
-    assert list(begun.iterdir()) == []
-    code, *_ = run(capsys, "train", cut, "--resume", "--jobs", 1)
-    assert code == 0
+    code, out, _ = run(capsys, "train", cut, "--jobs", 1)
+    assert (code, "6 runs at the last update\n" in out) == (0, True)
+    # The option of earlier versions changes nothing.
+    assert run(capsys, "train", cut, "--resume")[0] == 0
     for weights in sorted(whole.glob("runs/*/*/*/update-*/*")):
         assert (cut / weights.relative_to(whole)).read_bytes() == weights.read_bytes()
 
@@ -321,7 +320,7 @@ def test_the_checkpoint_of_another_run_is_not_taken(evaluated, capsys, tmp_path)
     connection.execute("DELETE FROM entries WHERE kind != 'plan'")
     connection.commit()
     connection.close()
-    assert "belongs to another run" in refused(capsys, "train", experiment, "--resume", "--jobs", 1)
+    assert "belongs to another run" in refused(capsys, "train", experiment, "--jobs", 1)
 
 
 def test_curves_are_read_from_checked_checkpoints_only(evaluated, capsys, tmp_path):
@@ -443,7 +442,7 @@ def test_killed_training_leaves_no_worker_and_resumes_to_the_same_bits(
     if sent != signal.SIGKILL:
         assert process.returncode == 130
         assert "Traceback" not in process.stderr.read()
-    main(["train", str(cut), "--resume", "--jobs", "1"])
+    main(["train", str(cut), "--jobs", "1"])
     paths = sorted(whole.glob("runs/*/*/*/update-*/*"))
     assert len(paths) == 3 * 4
     for path in paths:
@@ -607,7 +606,8 @@ def test_an_interrupted_certification_says_what_is_kept_and_goes_on(tmp_path):
         process.send_signal(signal.SIGINT)
         _, message = process.communicate(timeout=60)
     assert process.returncode == 130, message
-    assert "kept in OUTPUT.shards; the same command goes on" in message
+    again = f"vcrt certify --output {data} --jobs 1 --schemas clrs/bellman_ford --episodes 60"
+    assert f"kept in {shards}; go on from there with `{again}`" in message
     assert not data.exists()
     assert any(file.is_file() for file in shards.glob("clrs/**/[!.]*"))
     main([str(a) for a in command[3:]])
@@ -618,17 +618,27 @@ def test_an_interrupted_certification_says_what_is_kept_and_goes_on(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["lift", "clrs", "heapsort", "--output", "runs/new"], "OUTPUT.shards"),
-        (["lift", "clrs", "heapsort", "--output=runs/new"], "OUTPUT.shards"),
+        (["certify", "--output", "new"], "kept in new.shards; go on from there with `vcrt certify"),
+        (["certify", "--output", "none"], "nothing was written"),
+        (["lift", "clrs", "heapsort", "--output", "new"], "kept in new.shards; go on from there"),
+        (["lift", "clrs", "heapsort", "--output=new"], "kept in new.shards; go on from there"),
         (["lift", "lean", "Proofs.lean"], "nothing was written"),
+        (["search", "data", "--output", "new"], "kept in new.trials; go on from there with `vcrt"),
+        (["reproduce", "--output", "of it all"], "kept in of it all; go on from there"),
+        (["reproduce", "--output", "of it all"], "`vcrt reproduce --output 'of it all'`"),
         (["verify", "runs/data"], "nothing was written"),
-        (["train", "runs/experiment"], "`vcrt train runs/experiment --resume`"),
-        (["train", "--resume"], "`vcrt train EXPERIMENT --resume`"),
+        (["train", "runs/experiment", "--jobs", "1"], "`vcrt train runs/experiment --jobs 1`"),
+        (["evaluate", "runs/experiment"], "same opening with `vcrt evaluate runs/experiment`"),
         ([], "nothing was written"),
     ],
 )
-def test_an_interruption_says_what_is_left(arguments, words):
-    assert words in after_interruption(arguments)
+def test_an_interruption_says_what_is_left(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("new.shards", "new.trials", "of it all"):
+        Path(name).mkdir()
+    left = after_interruption(arguments)
+    assert words in left
+    assert not re.search(r"\b(OUTPUT|EXPERIMENT)\b", left)
 
 
 def test_a_certificate_that_is_not_there_is_one_named_error(capsys, tmp_path):

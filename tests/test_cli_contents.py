@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
+import vcrt
 from test_cli import refused, run
 from vcrt.cli.contents import CHAPTERS
 from vcrt.cli.main import COMMANDS
@@ -41,3 +44,24 @@ def test_every_command_shows_an_example_of_itself(capsys, name):
     code, out, _ = run(capsys, name, "--help")
     assert code == 0
     assert f"vcrt {name}" in out
+
+
+def test_the_page_says_which_commands_are_functions():
+    """One table, in the contents, says it; the page and what `vcrt` exports agree with it."""
+    functions = {
+        name: command.function
+        for chapter in CHAPTERS.values()
+        for name, command in chapter.items()
+        if command.function is not None
+    }
+    assert set(functions.values()) <= set(vcrt.__all__)
+    # A command with a function of its name is in the table under that name.
+    assert set(COMMANDS) & set(vcrt.__all__) <= set(functions)
+    page = (Path(__file__).parents[1] / "docs" / "start.md").read_text(encoding="utf-8")
+    said = " ".join(page.split()).partition("These commands are functions too: ")[2]
+    said = said.partition(" The others are commands alone.")[0]
+    found = {
+        command: function or command
+        for command, function in re.findall(r"`([\w-]+)`(?: \(`(\w+)`\))?", said)
+    }
+    assert found == functions

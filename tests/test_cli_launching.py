@@ -319,9 +319,6 @@ def test_what_each_process_would_refuse_is_refused_once(folder, experiment, caps
         assert (code, "not where it was" in message) == (2, True)
     finally:
         (folder / "elsewhere").rename(folder / "data")
-    log_of(experiment).parent.mkdir(parents=True)
-    code, message = refusal()
-    assert (code, "add --resume" in message) == (2, True)
 
 
 @pytest.mark.slow
@@ -345,22 +342,22 @@ def test_a_training_ends_as_a_whole_and_goes_on(experiment):
     assert process.returncode == 2
     assert_ended(ranks)
     assert err.startswith("error: process 1 of 2 was ended by SIGKILL\n")
-    assert err.endswith(f"`vcrt train {experiment} --num-processes 2 --resume`\n")
+    assert err.endswith(f"`vcrt train {experiment} --num-processes 2`\n")
     assert err.count("\n") == 4
 
-    process, ranks = training(experiment, "--resume")
+    process, ranks = training(experiment)
     process.kill()
     process.communicate(timeout=60)
     assert_ended(ranks)
 
-    process, ranks = training(experiment, "--resume")
+    process, ranks = training(experiment)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert_ended(ranks)
     assert process.returncode == 130
-    goes_on = f"`vcrt train {experiment} --resume`"
+    goes_on = f"`vcrt train {experiment} --num-processes 2`"
     assert said(err) == f"interrupted; go on from the last checkpoints with {goes_on}\n"
-    assert "at their last update" not in out
+    assert "at the last update" not in out
 
 
 #: Found by Python itself before a program begins: after an update, some ranks fail.

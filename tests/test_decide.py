@@ -6,6 +6,8 @@ import io
 import json
 import shutil
 import sys
+import tempfile
+from dataclasses import replace
 from itertools import pairwise, permutations
 from types import SimpleNamespace
 
@@ -16,13 +18,15 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import toy_environment as toy
+import vcrt
 from language_models import byte_level_tokenizer, save_model
 from test_cli import refused, run
 from vcrt.certification.config import sampled
 from vcrt.cli import main
+from vcrt.cli.deciding import decision_lines
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.scoring import score_orders
-from vcrt.protocol.decision import chosen_run, load_policy
+from vcrt.protocol.decision import chosen_run, decide, load_policy
 from vcrt.protocol.experiment import open_experiment
 from vcrt.protocol.planned_training import _train_job, _TrainJob
 from vcrt.randomness import generator
@@ -184,6 +188,41 @@ def test_a_language_model_answers_with_its_adapters(folder, capsys):
     assert trained["orbit_mass"] != pytest.approx(frozen["orbit_mass"], abs=1e-6)
 
 
+def require_a_card(output, experiment, policy, *, is_adapter):
+    """A model card that names the base model by name and hash, and no place of this machine but PEFT's own link."""
+    card = (output / "README.md").read_text()
+    plan, name = experiment.plan, policy.backbone.name
+    title = next(line for line in card.splitlines() if line.startswith("# "))
+    method = policy.method.name
+    kind = "a PEFT adapter for" if is_adapter else "a model trained from"
+    assert title == f"# {method}: {kind} {name}"
+    for known in (policy.backbone.digest, plan.root_hash, plan.plan_hash, policy.checkpoint):
+        assert f"`{known}`" in card
+    assert "PeftModel.from_pretrained" in card if is_adapter else "PeftModel" not in card
+    assert "## Licence" in card
+    assert "[More Information Needed]" not in card
+    for path in output.rglob("*.json"):
+        text = path.read_text()
+        if path.name == "adapter_config.json":
+            text = text.replace(str(experiment.path.parent / "granite"), "")
+        assert str(experiment.path.parent) not in text, path
+        assert tempfile.gettempdir() not in text, path
+    assert str(experiment.path.parent) not in card
+    assert tempfile.gettempdir() not in card
+
+
+def test_an_answer_no_better_than_chance_has_a_warning(folder):
+    """Said of the frozen backbone, whose mass is set to what random orders have."""
+    policy = vcrt.trained_policy(folder / "embedded", frozen=True)
+    stated = read_stated(json.dumps(RECORD).encode(), "here")
+    found = decide(policy, stated)
+    chance = found.num_legal / found.num_orders
+    warned = decision_lines(policy, stated, replace(found, orbit_mass=chance))
+    assert sum("warning     that is no better than chance" in line for line in warned) == 1
+    sure = decision_lines(policy, stated, replace(found, orbit_mass=0.9))
+    assert not any("warning" in line for line in sure)
+
+
 def test_what_was_trained_is_loaded_by_the_libraries(folder, capsys, tmp_path):
     prompt = torch.tensor([[5, 9, 11, 3]])
     for name, chosen, is_adapter in (("tuned", VCRT, True), ("embedded", OUTCOME, False)):
@@ -203,6 +242,7 @@ def test_what_was_trained_is_loaded_by_the_libraries(folder, capsys, tmp_path):
             found = model.eval()(input_ids=prompt).logits
             torch.testing.assert_close(found, policy.model(input_ids=prompt).logits)
         assert len(AutoTokenizer.from_pretrained(output)) == len(policy.backbone.tokenizer)
+        require_a_card(output, experiment, policy, is_adapter=is_adapter)
         with pytest.raises(SystemExit):
             main(["export-model", str(folder / name), "--run", chosen, "--output", str(output)])
         assert "not overwritten" in capsys.readouterr().err

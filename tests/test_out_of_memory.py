@@ -96,7 +96,7 @@ def test_a_run_out_of_memory_goes_on_from_its_last_checkpoint(folder):
 
     with (
         patch.object(vcrt.training.run, "update", hungry),
-        pytest.raises(OutOfMemory, match=r"--resume` and one or more of") as raised,
+        pytest.raises(OutOfMemory, match=r"` and one or more of") as raised,
     ):
         _train_job(_TrainJob(cut.path, run))
     assert "vcrt/toy-b/0" in raised.value.where

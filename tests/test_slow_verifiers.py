@@ -35,7 +35,7 @@ from vcrt.certification.shard_results import SecondReplay
 from vcrt.certification.shards import replay_first
 from vcrt.certification.watching import calls_for_all_orders
 from vcrt.cli.validating import look_at, rehearsed_calls
-from vcrt.environments.calls import Calls, counted, hearing
+from vcrt.environments.calls import Calls, counting, hearing
 from vcrt.environments.conformance import validate
 from vcrt.environments.conformance_checks import CHECKS
 from vcrt.environments.contract import Accepted, Rejected
@@ -320,8 +320,8 @@ def calls_of(work):
 @pytest.mark.parametrize("schema", ["needs", "overwrite"])
 def test_sharing_prefixes_gives_what_fresh_starts_give_in_the_calls_that_are_foretold(kind, schema):
     episodes = [kind().sample(schema, seed) for seed in range(3)]
-    fresh_calls, fresh = calls_of(lambda: replay_exhaustively(counted(kind()), episodes))
-    calls, shared = calls_of(lambda: replay_exhaustively(counted(kind()), episodes, sharing=True))
+    fresh_calls, fresh = calls_of(lambda: replay_exhaustively(counting(kind()), episodes))
+    calls, shared = calls_of(lambda: replay_exhaustively(counting(kind()), episodes, sharing=True))
     assert shared == fresh
     assert [m.evidence for m in replay_merged(kind(), episodes)] == fresh
     expected = [3 * calls_for_all_orders(describe(kind), 4, sharing=s) for s in (False, True)]
@@ -380,7 +380,7 @@ def test_the_rehearsal_foretells_the_calls_of_what_accepts_everything():
             return ()
 
     for quick in (False, True):
-        look = partial(look_at, counted(Accepts()), range(3), quick=quick)
+        look = partial(look_at, counting(Accepts()), range(3), quick=quick)
         calls, _ = calls_of(look)
         assert rehearsed_calls(Accepts(), range(3), quick=quick) == calls
 
@@ -400,10 +400,10 @@ def test_the_example_with_git_conforms_and_agrees_with_fresh_starts():
     for schema, kind in (("rename", "precedes"), ("commit", "conflicts")):
         episode = git.sample(schema, 7)
         shared_calls, shared = calls_of(
-            lambda e=episode: replay_exhaustively(counted(example.Git()), [e], sharing=True)
+            lambda e=episode: replay_exhaustively(counting(example.Git()), [e], sharing=True)
         )
         fresh_calls, fresh = calls_of(
-            lambda e=episode: replay_exhaustively(counted(example.Git()), [e])
+            lambda e=episode: replay_exhaustively(counting(example.Git()), [e])
         )
         assert shared == fresh
         assert shared_calls < 0.8 * fresh_calls

@@ -1,7 +1,7 @@
 """What must hold of vcrt's files whenever a command is killed or refused, and one trial that looks whether it does.
 
 A *stage* is a command on a folder that holds what the commands before it wrote. A trial restores that folder, runs the
-command with a fault, looks at what is there, gives the same command again (``train`` with ``--resume``) and compares
+command with a fault, looks at what is there, gives the same command again and compares
 with the folder of an undisturbed run, file by file.
 """
 
@@ -33,11 +33,10 @@ Tree = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """A command below one folder; ``again`` goes on after an interruption."""
+    """A command below one folder; given again, it goes on after an interruption."""
 
     name: str
     command: tuple[str, ...]
-    again: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +79,6 @@ def stages(root: Path) -> tuple[Stage, ...]:
         Stage(
             name=name,
             command=command,
-            again=(*command, "--resume") if name == "train" else command,
         )
         for name, command in commands.items()
     )
@@ -134,7 +132,7 @@ def attempt(
         defects.append(f"no named error: {struck.said[-1500:]}")
     if ended == "done":
         defects += [f"done, but {line}" for line in differences(known.tree, tree_of(root))]
-    following = server.trial(known.stage.again, root, workers=workers)
+    following = server.trial(known.stage.command, root, workers=workers)
     then, more = _continued(following, known, tree_of(root))
     return Outcome(
         stage=known.stage.name, fault=fault, ended=ended, then=then, defects=(*defects, *more)

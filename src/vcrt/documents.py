@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from vcrt.hashing import canonical_json
+from vcrt.printable import counted
 
 #: The largest document that is read, in bytes.
 MAX_BYTES = 16 * 2**20
@@ -66,7 +67,7 @@ def first_error(error: ValidationError) -> FieldError:
     """
     count = error.error_count()
     if count > _MAX_FAULTS:
-        return FieldError("(root)", f"{count:,} faults")
+        return FieldError("(root)", f"{counted(count, 'fault')}")
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     name = ".".join(str(part) for part in first["loc"]) or "(root)"
     # pydantic names its own classes here.

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from vcrt.printable import counted
+
 
 class VcrtError(ValueError):
     """Base of all errors that are the user's to mend."""
@@ -128,7 +130,9 @@ class DisagreementError(DatasetError):
         """The error of the first episode, with the names of all."""
         first, *others = disagreeing
         error = disagreeing[first]
-        more = f"; {len(others)} more episodes do not agree: {', '.join(others[:5])}"
+        more = (
+            f"; {counted(len(others), 'more episode')} without agreement: {', '.join(others[:5])}"
+        )
         found = f"{error.found or 'another record'}{more if others else ''}"
         found += ", ..." if others[5:] else ""
         made = cls(

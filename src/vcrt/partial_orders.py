@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.orders import Order
+from vcrt.printable import counted
 
 #: The most operations that an episode may have: down-sets are bits of one 64-bit word.
 MAX_OPERATIONS = 64
@@ -45,7 +46,7 @@ class PartialOrder:
         if not 1 <= num_operations <= MAX_OPERATIONS:
             raise TooLargeError(
                 "no partial order of that many operations",
-                found=f"{num_operations} operations",
+                found=f"{counted(num_operations, 'operation')}",
                 expected=f"1 to {MAX_OPERATIONS}",
                 remedy="split the episode into shorter windows",
             )
@@ -126,7 +127,7 @@ def num_linear_extensions(order: PartialOrder) -> int:
     if order.num_operations > MAX_COUNTED:
         raise TooLargeError(
             "too many operations to count their linear extensions",
-            found=f"{order.num_operations} operations",
+            found=f"{counted(order.num_operations, 'operation')}",
             expected=f"at most {MAX_COUNTED}",
             remedy="estimate the share of legal orders from draws of a uniform policy instead",
         )
@@ -139,7 +140,7 @@ def num_down_sets(order: PartialOrder) -> int:
     if order.num_operations > MAX_COUNTED:
         raise TooLargeError(
             "too many operations to count their down-sets",
-            found=f"{order.num_operations} operations",
+            found=f"{counted(order.num_operations, 'operation')}",
             expected=f"at most {MAX_COUNTED}",
         )
     return 1 + sum(len(sets) for sets, _ in _levels(order))
@@ -157,7 +158,7 @@ def num_contexts_of_pairs(order: PartialOrder) -> NDArray[np.int64]:
     if num_operations > MAX_COUNTED:
         raise TooLargeError(
             "too many operations to count the contexts of a pair",
-            found=f"{num_operations} operations",
+            found=f"{counted(num_operations, 'operation')}",
             expected=f"at most {MAX_COUNTED}",
         )
     # The empty set first; float64 counts exactly up to 2^53.

@@ -1,4 +1,7 @@
-"""Text from anywhere made harmless to whatever shows it; it imports nothing, so it also serves where much is broken."""
+"""Text as it is shown: made harmless wherever it comes from, and numbers with their nouns.
+
+It imports nothing of vcrt, so it also serves where much is broken.
+"""
 
 from __future__ import annotations
 
@@ -8,3 +11,8 @@ def printable(text: str) -> str:
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )
+
+
+def counted(number: int, singular: str, plural: str | None = None) -> str:
+    """``1 run``, ``3 runs``."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

@@ -20,6 +20,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from vcrt.call_record import Doing, recorded_work
 from vcrt.errors import UnavailableError, VcrtError
+from vcrt.printable import counted
 from vcrt.workers import Workers
 
 Argument = TypeVar("Argument")
@@ -90,13 +91,14 @@ def _in_local_processes(
             except BrokenProcessPool as failure:
                 broken = failure
         # Nobody knows which of those at work died first: each is tried by itself.
-        suspects = [doing for doing in workers.ended if doing.work not in done_alone]
+        in_hand = dict(unfinished)
+        suspects = [d for d in workers.ended if d.work in in_hand and d.work not in done_alone]
         for doing in suspects:
-            argument = next(argument for number, argument in unfinished if number == doing.work)
+            assert doing.work is not None
+            argument = in_hand[doing.work]
             part = narrow(argument, doing.episode)
             if part is not None:
                 _alone(function, part, doing, error, on_wait)
-            assert doing.work is not None
             done_alone[doing.work] = _alone(function, argument, doing, error, on_wait)
         if not suspects and died_before:
             raise _died(error, "", broken) from broken
@@ -178,7 +180,7 @@ def _on_cluster(
                 if failed_before:
                     raise error(
                         f"work on the {backend} backend failed twice",
-                        where=f"{len(unfinished)} pieces of work in hand",
+                        where=f"{counted(len(unfinished), 'piece')} of work in hand",
                         found=f"{type(failure).__name__}: {str(failure)[:300]}",
                         remedy="look at the cluster's own logs; nothing half-done was kept",
                     ) from failure

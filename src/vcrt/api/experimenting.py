@@ -87,8 +87,9 @@ def train(
 ) -> dict[str, str]:
     """Train every planned run that is not finished: ``vcrt train``; returns the last checkpoints' digests by run.
 
+    A run that was interrupted goes on from its last checkpoint; ``resume`` says so too and changes nothing.
     ``jobs`` runs at a time, each in a process of its own: by default as many as there are cores, or one on a GPU.
-    Raises :class:`vcrt.errors.RunError` if a run was interrupted and ``resume`` is not set, and
+    Raises :class:`vcrt.errors.RunError` if dataset, backbone or code is not the planned one, and
     :class:`vcrt.errors.OutOfMemory`, with what would need less. To share each update among processes, use the
     command with ``--num-processes``.
     """
@@ -96,7 +97,6 @@ def train(
     return planned_training.train(
         opened,
         jobs=jobs_on_device(opened, jobs),
-        resume=resume,
         progress=progress,
         trackers=tuple(trackers),
         frugality=frugality,

@@ -42,6 +42,7 @@ from vcrt.partial_orders import (
     PartialOrder,
     num_linear_extensions,
 )
+from vcrt.printable import counted
 
 ExclusionKind: TypeAlias = Literal[
     "nondeterministic",
@@ -104,10 +105,10 @@ class Preset:
     def text(self) -> str:
         """What is asked for, in words."""
         if self.orbit_size is not None:
-            return f"{self.orbit_size} legal orders of {self.num_operations} operations"
+            return f"{self.orbit_size} legal orders of {counted(self.num_operations, 'operation')}"
         relations = "two directed relations" if self.least_relations == 2 else "a directed relation"
         return (
-            f"{self.num_operations} operations with {relations} or more, whose linear extensions are the "
+            f"{counted(self.num_operations, 'operation')} with {relations} or more, whose linear extensions are the "
             "legal orders, two at least"
         )
 
@@ -273,11 +274,14 @@ def _certify_tree(
         return explained
     num_directed = len(directed(explained.relations))
     if num_directed < preset.least_relations:
-        found = f"{num_directed} directed relations, not {preset.least_relations} or more"
+        found = (
+            f"{counted(num_directed, 'directed relation')}, not {preset.least_relations} or more"
+        )
         return Flaw("outside_schema", found)
     num_legal = counted_extensions(explained.order)
     if preset.orbit_size is not None and num_legal != preset.orbit_size:
-        return Flaw("outside_schema", f"{num_legal} legal orders, not {preset.orbit_size}")
+        found = "uncounted legal orders" if num_legal is None else counted(num_legal, "legal order")
+        return Flaw("outside_schema", f"{found}, not {preset.orbit_size}")
     n = evidence.episode.num_operations
     if len(explained.order.pairs) == n * (n - 1) // 2:
         return Flaw("outside_schema", "1 legal order, not two or more")
@@ -310,7 +314,7 @@ def _misfit(
     orbit: Sequence[Order],
 ) -> str | None:
     """Why an episode with these directed pairs, legal orders and orbit is not of the preset, if it is not."""
-    counts = f"{len(legal)} legal orders, {len(orbit)} in the orbit"
+    counts = f"{counted(len(legal), 'legal order')}, {len(orbit)} in the orbit"
     listed = preset.num_operations <= MAX_ENUMERATED
     if preset.orbit_size is not None:
         whole = len(orbit) == len(legal) == preset.orbit_size
@@ -318,7 +322,7 @@ def _misfit(
             return None if whole else f"{counts}, not {preset.orbit_size}"
     elif len(pairs) < preset.least_relations:
         least = "two" if preset.least_relations == 2 else "one"
-        return f"{len(pairs)} directed relations, not {least} or more"
+        return f"{counted(len(pairs), 'directed relation')}, not {least} or more"
     if len(orbit) != len(legal) or len(orbit) < 2:
         return f"{counts}, not one orbit of two or more"
     try:
@@ -326,7 +330,7 @@ def _misfit(
     except ValueError:
         return "the directed relations contain a cycle"
     if extensions != sorted(legal):
-        return f"{counts}, but {len(extensions)} linear extensions of the directed relations, or others"
+        return f"{counts}, but {counted(len(extensions), 'linear extension')} of the directed relations, or others"
     return None
 
 
@@ -339,7 +343,7 @@ def _flaw_of_episode(episode: Episode, preset: Preset) -> tuple[ExclusionKind, s
     if episode.num_operations != preset.num_operations:
         return (
             "outside_schema",
-            f"{episode.num_operations} operations, not {preset.num_operations}",
+            f"{counted(episode.num_operations, 'operation')}, not {preset.num_operations}",
         )
     return None
 

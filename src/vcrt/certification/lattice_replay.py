@@ -33,6 +33,7 @@ from vcrt.errors import TooLargeError, VerifierFailure
 from vcrt.hashing import sha256_hex
 from vcrt.orders import Order
 from vcrt.partial_orders import MAX_OPERATIONS
+from vcrt.printable import counted
 from vcrt.randomness import generator
 
 #: The most contexts of one episode that are replayed completely.
@@ -88,7 +89,7 @@ def replay_lattices(
             raise TooLargeError(
                 "an episode of too many operations",
                 where=episode.episode_id,
-                found=f"{episode.num_operations} operations",
+                found=f"{counted(episode.num_operations, 'operation')}",
                 expected=f"2 to {MAX_OPERATIONS}",
                 remedy="lift shorter windows",
             )
@@ -323,7 +324,7 @@ def _require_room(
         raise TooLargeError(
             f"an episode has too many {what} to replay all of them",
             where=episode.episode_id,
-            found=f"more than {most:,} {what} of {episode.num_operations} operations",
+            found=f"more than {most:,} {what} of {counted(episode.num_operations, 'operation')}",
             expected=f"at most {most:,}",
             remedy=", or ".join(ways_out),
         )

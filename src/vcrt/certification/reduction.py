@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vcrt.errors import TooLargeError
 from vcrt.orders import Order
+from vcrt.printable import counted
 
 #: The most representatives that an episode's certification replays.
 MAX_REPRESENTATIVES = 20_000
@@ -60,7 +61,7 @@ def representatives(
         if len(found) == limit:
             raise TooLargeError(
                 "too many classes of orders to replay one of each",
-                found=f"more than {limit:,} among {len(dependent)} operations",
+                found=f"more than {limit:,} among {counted(len(dependent), 'operation')}",
                 expected=f"at most {limit:,}, as steps that commute give",
                 remedy="lift shorter windows, or episodes in which more steps commute",
             )

@@ -15,6 +15,7 @@ from vcrt.environments.shared_prefixes import replay_sharing
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.hashing import Json
 from vcrt.orders import all_orders
+from vcrt.printable import counted
 
 _HASH = re.compile("[0-9a-f]{64}")
 
@@ -75,8 +76,12 @@ def replay_all(
         batch = requests[start : start + size]
         answers = replay_sharing(environment, batch) if sharing else environment.replay(batch)
         if not isinstance(answers, list) or len(answers) != len(batch):
-            found = f"{len(answers)} answers" if isinstance(answers, list) else repr(answers)[:80]
-            raise _malformed(environment, found, f"a list of {len(batch)} answers")
+            found = (
+                f"{counted(len(answers), 'answer')}"
+                if isinstance(answers, list)
+                else repr(answers)[:80]
+            )
+            raise _malformed(environment, found, f"a list of {counted(len(batch), 'answer')}")
         are_hashes = _are_hashes(answers)
         for request, answer in zip(batch, answers, strict=True):
             flaw = _flaw(request, answer, are_hashes)
@@ -105,12 +110,20 @@ def _flaw(request: ReplayRequest, answer: Replay, are_hashes: bool) -> str | Non
         return f"the state hashes {hashes!r:.120} (SHA-256 in lower-case hexadecimal)"
     rejection = answer.rejection
     if rejection is None:
-        return None if len(hashes) == length + 1 else f"accepted, with {len(hashes)} state hashes"
+        return (
+            None
+            if len(hashes) == length + 1
+            else f"accepted, with {counted(len(hashes), 'state hash', 'state hashes')}"
+        )
     if not isinstance(rejection, Rejected) or not isinstance(rejection.reason, str):
         return f"the rejection {rejection!r:.120}"
     if not rejection.reason.strip():
         return "a rejection without a reason"
-    return None if 1 <= len(hashes) <= length + 1 else f"rejected, with {len(hashes)} state hashes"
+    return (
+        None
+        if 1 <= len(hashes) <= length + 1
+        else f"rejected, with {counted(len(hashes), 'state hash', 'state hashes')}"
+    )
 
 
 def _malformed(environment: Environment, found: str, expected: str) -> VerifierFailure:

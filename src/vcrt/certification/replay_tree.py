@@ -19,6 +19,7 @@ from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
 from vcrt.orders import Order
 from vcrt.partial_orders import MAX_OPERATIONS
+from vcrt.printable import counted
 
 #: The most sequences that one episode's evidence may have.
 MAX_SEQUENCES = 1_000_000
@@ -137,7 +138,7 @@ def require_own_tree(evidence: EpisodeTree) -> EpisodeTree:
         raise MalformedInputError(
             "a tree of replays of another episode",
             where=evidence.episode.episode_id[:200],
-            found=f"{found} operations",
+            found=f"{counted(found, 'operation')}",
             expected=str(expected),
         )
     return evidence

@@ -16,6 +16,7 @@ from vcrt.certification.shards import EnvironmentFactory, Shard
 from vcrt.environments.contract import CrossCheck, Versions
 from vcrt.errors import UncertifiableError
 from vcrt.hashing import Json, json_digest
+from vcrt.printable import counted
 
 #: Certification of a schema gives up when fewer than one candidate in this many is certified.
 MAX_CANDIDATES_PER_EPISODE = 10
@@ -85,7 +86,7 @@ class Selection:
         raise UncertifiableError(
             "a schema gives too few episodes that can be certified",
             where=self.series.name,
-            found=f"{self.num_episodes} of {self.num_candidates} candidates; "
+            found=f"{self.num_episodes} of {counted(self.num_candidates, 'candidate')}; "
             f"the last was left out as {self.exclusions[-1].kind}: {self.exclusions[-1].detail}",
             expected=f"{wanted} certified episodes",
             remedy=f"`vcrt environments validate {self.series.environment}` says what is wrong with the schema; "

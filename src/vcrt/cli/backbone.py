@@ -14,6 +14,7 @@ from vcrt.policy.reference import (
     BackboneReference,
     backbone_reference,
 )
+from vcrt.printable import counted
 from vcrt.storage import require_new
 
 
@@ -57,7 +58,9 @@ def check_backbone(console: Console, name: str | None, *, lock: Path | None) -> 
 
 def _print_summary(console: Console, count: int, revision: str | None, digest: str) -> None:
     of = "" if revision is None else f" of revision {revision}"
-    console.print(f"{count} files{of} as locked, digest {digest}", highlight=False, soft_wrap=True)
+    console.print(
+        f"{counted(count, 'file')}{of} as locked, digest {digest}", highlight=False, soft_wrap=True
+    )
 
 
 def pretrain_backbone(

@@ -77,6 +77,8 @@ class View:
     describe: Callable[[Operation], str]
     origin: str
     only_pair: tuple[int, int] | None = None
+    #: Steps, relations and counts of orders alone.
+    brief: bool = False
 
 
 def print_view(console: Console, view: View) -> None:
@@ -91,6 +93,8 @@ def print_view(console: Console, view: View) -> None:
             for line in relation_lines(examined.outcome):
                 console.print(_text(f"  {line}"))
         _print_orders(console, view)
+    if view.brief:
+        return
     certifies = (
         "" if isinstance(examined.outcome, CertifiedEpisode) else "; all this certifies nothing"
     )
@@ -113,7 +117,8 @@ def _print_orders(console: Console, view: View) -> None:
     _heading(console, f"Orders, {len(evidence.replays)} replayed")
     for title, orders in order_groups(evidence.replays):
         console.print(_indented(title, 2))
-        console.print(_indented(" ".join(map(order_text, orders)), 4))
+        if not view.brief:
+            console.print(_indented(" ".join(map(order_text, orders)), 4))
 
 
 def _print_head(console: Console, view: View) -> None:
@@ -134,12 +139,23 @@ def _print_head(console: Console, view: View) -> None:
         ("versions", f"adapter {versions.adapter}, canonicalizer {versions.canonicalizer}"),
         ("libraries", ", ".join(libraries) or "none"),
     ]
+    if view.brief:
+        opinions = examined.evidence.cross_checks
+        agreed = f"{sum(c.agreed for c in opinions)} of {sum(c.checked for c in opinions)} agree"
+        rows = [row for row in rows if row[0] in ("outcome", "found", "evidence", "verifier")]
+        rows += [("2nd opinion", agreed)] * bool(opinions)
+        _print_rows(console, rows)
+        return
     rows += [
         ("2nd opinion", f"{check.checker}: {check.agreed} of {check.checked} agree")
         for check in examined.evidence.cross_checks
     ] or [("2nd opinion", "none: this environment has no second engine")]
     rows.append(("start", f"state {short_hash(initial_hash(examined.evidence.replays))}"))
     rows += [("", line) for line in _value_lines(episode.initial)]
+    _print_rows(console, rows)
+
+
+def _print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
     grid = _grid()
     for name, value in rows:
         style = "bold" if name in ("outcome", "found") else ""

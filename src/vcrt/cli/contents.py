@@ -18,10 +18,14 @@ from vcrt.cli import (
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A function whose options are the command's, and what it does in at most 62 characters."""
+    """A function whose options are the command's, and what it does in at most 62 characters.
+
+    ``function`` is the name in ``vcrt.__all__`` that does the same in Python; None where there is none.
+    """
 
     run: Callable[..., None]
     summary: str
+    function: str | None = None
 
 
 CHAPTERS: dict[str, dict[str, Command]] = {
@@ -35,13 +39,17 @@ CHAPTERS: dict[str, dict[str, Command]] = {
         ),
     },
     "certify": {
-        "environments": Command(data_commands.environments, "what can be certified here"),
+        "environments": Command(
+            data_commands.environments, "what can be certified here", "environment_names"
+        ),
         "certify": Command(
-            data_commands.certify, "replay all orders of episodes, freeze a dataset"
+            data_commands.certify, "replay all orders of episodes, freeze a dataset", "certify"
         ),
         "lift": Command(data_commands.lift, "episodes from your theories, Lean files or runs"),
         "theories": Command(data_commands.theories, "check ProofWriter files by their answers"),
-        "verify": Command(data_commands.verify, "replay a dataset or one certificate again"),
+        "verify": Command(
+            data_commands.verify, "replay a dataset or one certificate again", "verify"
+        ),
         "show": Command(data_commands.show, "one episode: its steps, relations and evidence"),
         "probe": Command(data_commands.probe, "how anonymous the policy's records are"),
     },
@@ -54,14 +62,24 @@ CHAPTERS: dict[str, dict[str, Command]] = {
         "methods": Command(planning_commands.methods, "what each method trains on"),
         "backbone": Command(backbone_commands.backbone, "lock a language model, or check it"),
         "search": Command(planning_commands.search, "choose settings on source items alone"),
-        "plan": Command(planning_commands.plan, "freeze what will be trained and measured"),
-        "train": Command(running_commands.train, "every run of a plan"),
+        "plan": Command(planning_commands.plan, "freeze what will be trained and measured", "plan"),
+        "train": Command(running_commands.train, "every run of a plan", "train"),
     },
     "results": {
-        "evaluate": Command(running_commands.evaluate, "open the held-out environments, once"),
-        "report": Command(result_commands.report, "tables, figures and one HTML page"),
-        "explore": Command(result_commands.explore, "a page of episodes, orders and probabilities"),
-        "decide": Command(result_commands.decide, "ask a trained run for the order of your steps"),
+        "evaluate": Command(
+            running_commands.evaluate, "open the held-out environments, once", "evaluate"
+        ),
+        "report": Command(
+            result_commands.report, "tables, figures and one HTML page", "write_report"
+        ),
+        "explore": Command(
+            result_commands.explore,
+            "a page of episodes, orders and probabilities",
+            "write_explorer",
+        ),
+        "decide": Command(
+            result_commands.decide, "ask a trained run for the order of your steps", "decide"
+        ),
         "export-model": Command(
             result_commands.export_model, "a trained run as PEFT or model folder"
         ),

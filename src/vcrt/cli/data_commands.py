@@ -15,6 +15,7 @@ from vcrt.cli.options import DatasetPath, plain_console, print_document
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import VcrtError
 from vcrt.jobs import num_jobs
+from vcrt.printable import counted
 
 if TYPE_CHECKING:
     from vcrt.records.manifest import Agreement
@@ -188,7 +189,7 @@ def _verify_dataset(console: Console, dataset: Path, jobs: int) -> Agreement:
         agreement = verify_agreement(opened, jobs=jobs, progress=progress)
     console.print(
         f"{agreement.agreed} of {agreement.replays} replays agree "
-        f"({agreement.episodes} episodes), root hash {agreement.root_hash}",
+        f"({counted(agreement.episodes, 'episode')}), root hash {agreement.root_hash}",
         highlight=False,
         soft_wrap=True,
     )
@@ -211,6 +212,8 @@ def show(
     dataset: Path | None = None,
     json: bool = False,
     pair: tuple[int, int] | None = None,
+    brief: bool = False,
+    full: bool = False,
 ) -> None:
     """Show one episode: its steps, which of them commute and which do not, and the verifier's own evidence for it.
 
@@ -221,10 +224,19 @@ def show(
         dataset: Take the sealed evidence of this dataset; without it, the episode is replayed on the spot.
         json: Print one self-contained document, which `vcrt verify --certificate` checks.
         pair: Show only these two steps, by their numbers.
+        brief: Leave out the initial state, the single orders and the evidence of each pair; so it is in a terminal.
+        full: Show all of it, in a terminal too; so it is where the output is piped.
     """
     from vcrt.cli.show import show_episode
 
-    show_episode(plain_console(), episode, dataset=dataset, as_json=json, pair=pair)
+    if sum((brief, full, json, pair is not None)) > 1 and not (json and pair is not None):
+        raise VcrtError(
+            "options that do not go together",
+            expected="one of --brief, --full, --json and --pair",
+        )
+    console = plain_console()
+    brief = brief or (console.is_terminal and not (full or json or pair is not None))
+    show_episode(console, episode, dataset=dataset, as_json=json, pair=pair, brief=brief)
 
 
 def environments(

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from vcrt.cli.options import plain_console
 from vcrt.cli.orders_view import PLAIN
+from vcrt.cli.progress import telling
 from vcrt.documents import MAX_BYTES
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json
@@ -54,12 +56,13 @@ def decide_record(
     chosen = None if frozen and run is None else chosen_run(opened.plan, run)
     # What costs least is refused first.
     stated = read_stated(_read(record), _where(record), theorem=theorem)
-    policy = (
-        frozen_policy(opened, chosen)
-        if frozen or chosen is None
-        else load_policy(opened, chosen, update=update)
-    )
-    decision = decide(policy, stated, seed=seed)
+    with telling(plain_console(aside=True)):
+        policy = (
+            frozen_policy(opened, chosen)
+            if frozen or chosen is None
+            else load_policy(opened, chosen, update=update)
+        )
+        decision = decide(policy, stated, seed=seed)
     if as_json:
         document = decision_document(policy, stated, decision, opened.plan.plan_hash, seed)
         print(json.dumps(document, indent=2))
@@ -117,6 +120,12 @@ def decision_lines(policy: Policy, stated: StatedRecord, decision: Decision) -> 
     lines.append(
         f"orbit mass  {_chance(decision.orbit_mass)}{estimate} on {legal} that keep every required pair"
     )
+    if decision.num_legal is not None:
+        chance = decision.num_legal / decision.num_orders
+        if decision.orbit_mass - 2 * (error or 0.0) <= chance < 1:
+            lines.append(
+                f"warning     that is no better than chance: of random orders, {_chance(chance)} keep them"
+            )
     if decision.malformed is not None:
         lines.append(f"malformed   {decision.malformed:.4f} on answers that are no order")
     for place, answer in enumerate(decision.alternatives):

@@ -16,6 +16,7 @@ from vcrt.environments.isolation import describe
 from vcrt.environments.registry import Registered, environment_names
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json
+from vcrt.printable import counted
 
 
 def list_environments(console: Console) -> None:
@@ -96,7 +97,7 @@ def validate_environment(
     if failed:
         raise VcrtError(
             f"environment {name!r} does not conform",
-            found=f"{len(failed)} of {len(findings)} checks failed",
+            found=f"{len(failed)} of {counted(len(findings), 'check')} failed",
             remedy="start with the first failure above; it often explains the others",
         )
 

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from vcrt.errors import VcrtError
 from vcrt.integrations.text import Rendering
+from vcrt.printable import counted
 from vcrt.records.dataset import open_dataset, require_agreement
 from vcrt.storage import make_directory, require_new, write_file
 
@@ -48,7 +49,7 @@ def export_dataset(
     make_directory(output.parent)
     write_file(output, table.getvalue())
     console.print(
-        f"{len(exported)} records  {output}\nroot hash {dataset.manifest.root_hash}\n"
+        f"{counted(len(exported), 'record')}  {output}\nroot hash {dataset.manifest.root_hash}\n"
         f'next: datasets.Dataset.from_parquet("{output}")',
         highlight=False,
         soft_wrap=True,

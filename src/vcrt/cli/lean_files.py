@@ -18,17 +18,18 @@ from vcrt.certification.replay import EpisodeReplays
 from vcrt.cli.options import plain_console
 from vcrt.cli.orders_view import MERGED, PLAIN, print_orders
 from vcrt.cli.progress import PATIENCE, showing_progress
-from vcrt.environments.calls import Noting, counted, hearing
+from vcrt.environments.calls import Noting, counting, hearing
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.registry import load_environment
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json
+from vcrt.printable import counted
 from vcrt.progress import Task
 
 
 def lift_lean_files(console: Console, files: Sequence[Path], *, as_json: bool) -> None:
     """Report on the theorems of Lean files; raises if one cannot be read, or if nothing in them could be judged."""
-    environment = counted(load_environment("lean").thorough())
+    environment = counting(load_environment("lean").thorough())
     with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
         task = progress.task("lift", len(files), "files")
         with hearing(Noting(task)):
@@ -67,7 +68,7 @@ def _lift(
         raise unread[0]
     if unread:
         raise MalformedInputError(
-            f"{len(unread)} of {len(files)} files could not be read",
+            f"{len(unread)} of {counted(len(files), 'file')} could not be read",
             where=", ".join(str(error.where) for error in unread),
             remedy="check their names and what is in them; the other files are reported above",
         )

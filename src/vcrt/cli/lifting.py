@@ -33,6 +33,7 @@ from vcrt.environments.proofwriter.files import Refused
 from vcrt.environments.proofwriter.lifting import lift_theories
 from vcrt.environments.registry import load_environment
 from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.printable import counted
 from vcrt.processes import Backend
 from vcrt.records.freezing import make_dataset
 from vcrt.storage import require_new
@@ -74,7 +75,8 @@ def lift_proofwriter(
         detail = f": {refusal.error.found}" if refusal.error.found else ""
         console.print(f"refused: {refusal.where}: {refusal.error.what}{detail}", **PLAIN)
     console.print(
-        f"{num_theories} theories read, {len(refusals)} refused, {len(episodes)} candidates",
+        f"{counted(num_theories, 'theory', 'theories')} read, {len(refusals)} refused, "
+        f"{counted(len(episodes), 'candidate')}",
         highlight=False,
     )
     if not num_theories:
@@ -148,14 +150,15 @@ def lift_clrs(
     for name in names:
         windows = lift_windows(name, seeds, length, num_operations=num_steps)
         console.print(
-            f"{len(windows)} windows of {num_steps} steps in {num_runs} runs of {name} on inputs of {length}",
+            f"{counted(len(windows), 'window')} of {counted(num_steps, 'step')} in {counted(num_runs, 'run')} of "
+            f"{name} on inputs of {length}",
             highlight=False,
         )
         episodes += windows
     if not episodes:
         raise VcrtError(
             "nothing was lifted",
-            found=f"no run of {num_steps} steps or more",
+            found=f"no run of {counted(num_steps, 'step')} or more",
             remedy="give a longer input with --length, more runs with --runs, or fewer --steps",
         )
     if num_steps == PAPER_PRESET.num_operations:

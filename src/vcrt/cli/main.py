@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
 
 import tyro
 from rich.console import Console
@@ -27,16 +30,19 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 NOTHING = "nothing was written"
-KEPT = "what was certified is kept in OUTPUT.shards; the same command goes on from there"
-#: What to do after a command was interrupted.
+#: What an interrupted command leaves beside its output, if it has come so far: the folder's ending, and what is in it.
+KEPT_BESIDE = {
+    "certify": (".shards", "what was certified is kept"),
+    "lift": (".shards", "what was certified is kept"),
+    "search": (".trials", "finished trials are kept"),
+    "reproduce": ("", "what was finished is kept"),
+}
+#: What the others leave, and what the same command does then.
 AFTER_INTERRUPTION = {
-    "certify": KEPT,
-    "search": "finished trials are kept in OUTPUT.trials; the same command goes on from there",
-    "reproduce": "what was finished is kept; the same command goes on from there",
-    "train": "go on from the last checkpoints with `vcrt train EXPERIMENT --resume`",
-    "evaluate": "nothing was scored; the same command goes on under the same opening",
-    "report": "the report may be incomplete; the same command writes all of it again",
-    "demo": "what the demo had published stays in its folder; the next demo makes a new one",
+    "train": "go on from the last checkpoints with",
+    "evaluate": "no score was recorded; go on under the same opening with",
+    "report": "the report may be incomplete; write all of it again with",
+    "demo": "what the demo had published stays in its folder; a new one is made by",
 }
 
 
@@ -75,9 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(named.exit_code)
     except KeyboardInterrupt:
         if launcher is None:
-            errors.print(
-                f"interrupted; {after_interruption(given)}", highlight=False, soft_wrap=True
-            )
+            left = _escape(after_interruption(given))
+            errors.print(f"interrupted; {left}", highlight=False, soft_wrap=True)
         sys.exit(130)
 
 
@@ -107,12 +112,24 @@ def _run(arguments: Sequence[str]) -> VcrtError | None:
 
 
 def after_interruption(arguments: Sequence[str]) -> str:
-    """What an interrupted command has left, and how to go on."""
-    command = arguments[0] if arguments else ""
-    if command == "lift" and any(a.split("=")[0] == "--output" for a in arguments):
-        return KEPT
-    experiment = next((a for a in arguments[1:2] if not a.startswith("-")), "EXPERIMENT")
-    return AFTER_INTERRUPTION.get(command, NOTHING).replace("EXPERIMENT", experiment)
+    """What an interrupted command has left, and the command to go on."""
+    command, again = (arguments[0] if arguments else ""), f"`{shlex.join(['vcrt', *arguments])}`"
+    if command in KEPT_BESIDE:
+        ending, kept = KEPT_BESIDE[command]
+        output = _given_output(arguments)
+        folder = None if output is None else output.with_name(output.name + ending)
+        if folder is None or not folder.exists():
+            return NOTHING
+        return f"{kept} in {folder}; go on from there with {again}"
+    return f"{AFTER_INTERRUPTION[command]} {again}" if command in AFTER_INTERRUPTION else NOTHING
+
+
+def _given_output(arguments: Sequence[str]) -> Path | None:
+    """The value of ``--output`` among a command's arguments, if it has one and that has a name."""
+    values = [a.partition("=")[2] for a in arguments if a.startswith("--output=")]
+    values += [b for a, b in pairwise(arguments) if a == "--output"]
+    path = Path(values[-1]) if values else None
+    return path if path is None or path.name not in ("", "..") else path.resolve()
 
 
 def _escape(text: str) -> str:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from vcrt.cli.model_card import CARD_FILE, model_card
+from vcrt.cli.progress import telling
 from vcrt.errors import VcrtError
 from vcrt.protocol.decision import chosen_run, load_policy
 from vcrt.protocol.experiment import open_experiment
-from vcrt.storage import publish_directory, require_new
+from vcrt.storage import publish_directory, require_new, write_file
 
 
 def export_model(
@@ -21,7 +23,9 @@ def export_model(
 
     require_new(output, VcrtError)
     opened = open_experiment(experiment)
-    policy = load_policy(opened, chosen_run(opened.plan, run), update=update)
+    chosen = chosen_run(opened.plan, run)
+    with telling(console):
+        policy = load_policy(opened, chosen, update=update)
     reference = opened.plan.backbone
     base = reference.name if reference.folder is None else str(reference.folder)
     model = policy.model
@@ -35,6 +39,8 @@ def export_model(
         # To see whether embeddings were changed, PEFT would ask the hub for the base model.
         model.save_pretrained(partial, **({"save_embedding_layers": False} if adapted else {}))
         policy.backbone.tokenizer.save_pretrained(partial)
+        card = model_card(opened.plan, chosen, policy, is_adapter=adapted)
+        write_file(partial / CARD_FILE, card.encode())
 
     publish_directory(output, fill, VcrtError)
     how = (

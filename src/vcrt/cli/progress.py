@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from rich.table import Column
 from rich.text import Text
 
 from vcrt import progress as contract
+from vcrt.printable import printable
 
 #: Seconds between two lines about one task; its last line comes at once.
 LINE_INTERVAL = 10.0
@@ -253,9 +255,49 @@ class LeftColumn(TimeRemainingColumn):
         return Text(str(timedelta(seconds=round(pace.left_s))), style="progress.remaining")
 
 
+class _Printing(logging.Handler):
+    """Prints what people are told; of what is quick, the same thing once, however many workers do it."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._told: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one line, with how long it took."""
+        text, seconds = printable(record.getMessage()), getattr(record, "seconds", None)
+        if text in self._told and (seconds is None or seconds < contract.FIRST_TOLD_S):
+            return
+        self._told.add(text)
+        took = "" if seconds is None else f", {seconds:.1f} s"
+        self._console.print(text + took, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def telling(console: Console) -> Iterator[None]:
+    """Print on the console what is logged for people while the context lasts."""
+    printing, level = _Printing(console), contract.LOGGER.level
+    contract.LOGGER.addHandler(printing)
+    contract.LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        contract.LOGGER.removeHandler(printing)
+        contract.LOGGER.setLevel(level)
+
+
 @contextmanager
 def showing_progress(console: Console, *, after: float = 0.0) -> Iterator[contract.Progress]:
-    """Bars while the context lasts if the console is a terminal, lines otherwise; none before ``after`` seconds."""
+    """Bars while the context lasts if the console is a terminal, lines otherwise, and what is told on the way.
+
+    There are none before ``after`` seconds.
+    """
+    with telling(console), _tasks(console, after) as progress:
+        yield progress
+
+
+@contextmanager
+def _tasks(console: Console, after: float) -> Iterator[contract.Progress]:
     if not console.is_terminal:
         yield _Lines(console, after)
         return

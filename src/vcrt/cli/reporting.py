@@ -10,12 +10,13 @@ from typing import Literal, TypeAlias
 from rich.console import Console
 
 from vcrt.errors import UnknownNameError
+from vcrt.printable import counted
 from vcrt.protocol.experiment import Experiment
 from vcrt.report.analysis import analyse
-from vcrt.report.assembly import SHOWN, report_tables, result_tables
+from vcrt.report.assembly import SHOWN, all_tables, report_tables
 from vcrt.report.gather import gather
 from vcrt.report.latex import to_latex
-from vcrt.report.neighbours import EXPLORER_FILE, neighbour
+from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE, neighbour
 from vcrt.report.page import write_report
 from vcrt.report.summary import sentences
 from vcrt.report.table import Table, only_aside, to_csv, to_rich, to_text, without_aside
@@ -36,13 +37,20 @@ def print_report(console: Console, experiment: Experiment, directory: Path) -> N
     written = write_report(contents, directory, analysis)
     console.print(task_text(contents), highlight=False, markup=False)
     console.print()
-    for table in result_tables(contents, analysis):
+    tables = all_tables(contents, analysis)
+    for table in tables:
         if table.name in SHOWN:
-            _print_table(console, table)
+            _print_table(console, without_aside(table))
     for sentence in sentences(contents, analysis):
         console.print(f"- {sentence}", highlight=False, markup=False)
     console.print()
-    console.print(f"wrote {len(written)} files to {directory}", highlight=False, soft_wrap=True)
+    others = ", ".join(table.name for table in tables if table.name not in SHOWN)
+    console.print(
+        f"wrote {counted(len(written), 'file')} to {directory}; begin with {directory / REPORT_FILE}\n"
+        f"further tables, each with --table NAME: {others}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def print_one_table(console: Console, experiment: Experiment, name: str, form: Form) -> None:

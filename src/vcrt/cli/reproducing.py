@@ -21,6 +21,7 @@ from vcrt.cli.reporting import print_report
 from vcrt.errors import DatasetError, RunError
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import BackboneReference
+from vcrt.printable import counted
 from vcrt.protocol.evaluation import evaluate
 from vcrt.protocol.experiment import Experiment, create_experiment, open_experiment
 from vcrt.protocol.planned_training import train
@@ -77,7 +78,7 @@ def _reproduce(console: Console, asked: Reproduction) -> Path:
     search = _search(console, asked, dataset) if asked.trials else None
     experiment = _experiment(asked, dataset, search)
     with _stage(console, "train"), showing_progress(console) as progress:
-        train(experiment, jobs=asked.jobs, resume=True, progress=progress)
+        train(experiment, jobs=asked.jobs, progress=progress)
     if (experiment.path / SCORES_FILE).exists() and experiment.ledger.entries("scores"):
         read_scores(experiment)
     else:
@@ -110,7 +111,8 @@ def _dataset(console: Console, asked: Reproduction) -> Dataset:
                 "the dataset was made with other options",
                 where=str(path),
                 found=f"seed {manifest.seed}, {len(manifest.series)} series",
-                expected=f"seed {asked.seed}, {asked.episodes} episodes of each of {len(config.series)} schemas",
+                expected=f"seed {asked.seed}, {counted(asked.episodes, 'episode')} of each of "
+                f"{counted(len(config.series), 'schema')}",
                 remedy="give the options that it was made with, or another --output",
             )
     dataset = open_dataset(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from vcrt.cli.options import ExperimentPath, plain_console
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import RunError
+from vcrt.printable import counted
 
 
 def train(
@@ -24,11 +25,13 @@ def train(
 
     `accelerate launch -m vcrt train EXPERIMENT` and `torchrun` do the same as --num-processes.
 
-    Example: vcrt train runs/experiment --resume
+    Runs that were interrupted go on, to the same result as without it; finished ones are left as they are.
+
+    Example: vcrt train runs/experiment
 
     Args:
         experiment: A directory made by `vcrt plan`.
-        resume: Go on with interrupted runs; the result is the same as without the interruption.
+        resume: Changes nothing: interrupted runs go on in any case.
         jobs: Worker processes, one run each; by default as many as there are cores, or one on a GPU.
         num_processes: Processes that share the prompts of each update, one run after another; usually one a GPU.
         sharded: Each of them holds a part of the model (FSDP2) in place of the whole.
@@ -57,15 +60,15 @@ def train(
         prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
     )
     # Once here, not once in each process.
-    if num_processes > 1 and not is_launched() and require_trainable(opened, resume=resume):
-        options = ["--resume"] if resume else []
+    if num_processes > 1 and not is_launched() and require_trainable(opened):
+        options = []
         told = ["--trackers", *trackers] if trackers else []
         if prompts_at_a_time is not None:
             options += ["--prompts-at-a-time", str(prompts_at_a_time)]
         if gradient_checkpointing:
             options += ["--gradient-checkpointing"]
         shared = f"--num-processes {num_processes}" + (" --sharded" if sharded else "")
-        remedy = f"go on from the last checkpoints with `vcrt train {experiment} {shared} --resume`"
+        remedy = f"go on from the last checkpoints with `vcrt train {experiment} {shared}`"
         launch(
             ["train", str(experiment), *options, *told],
             num_processes,
@@ -74,18 +77,20 @@ def train(
         )
         return
     group = launched_group()
+    done = len(opened.finished_runs())
     console = plain_console(quiet=group.rank > 0)
     with showing_progress(console) as progress:
         digests = run_training(
             opened,
             jobs=jobs,
-            resume=resume,
             progress=progress,
             group=group,
             trackers=trackers,
             frugality=frugality,
         )
-    console.print(f"{len(digests)} runs at their last update", highlight=False, soft_wrap=True)
+    runs = counted(len(digests), "run")
+    already = f" ({done} already were)" if done else ""
+    console.print(f"{runs} at the last update{already}", highlight=False, soft_wrap=True)
     console.print(f"next: vcrt evaluate {experiment}", highlight=False, soft_wrap=True)
 
 

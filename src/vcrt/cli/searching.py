@@ -8,13 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 from vcrt.hashing import Json
+from vcrt.printable import counted
 from vcrt.protocol.search import RANGES, Search
 from vcrt.training.methods import METHODS, Method, method
 
 
 def print_search(console: Console, search: Search) -> None:
     """The settings that were chosen, and how they fared on source items."""
-    table = Table(title=f"best of {search.num_trials} trials, on source items alone")
+    table = Table(title=f"best of {counted(search.num_trials, 'trial')}, on source items alone")
     for name in ("method", "held out", "rate", "alpha", "margin", "mu", "pass", "orbit mass"):
         table.add_column(name)
     for name in search.methods:

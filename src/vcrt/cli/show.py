@@ -43,6 +43,7 @@ def show_episode(
     dataset: Path | None = None,
     as_json: bool = False,
     pair: tuple[int, int] | None = None,
+    brief: bool = False,
     factories: Mapping[str, EnvironmentFactory] | None = None,
 ) -> None:
     """Print an episode or a certificate file; raises :class:`vcrt.errors.VcrtError` if there is no such thing."""
@@ -69,8 +70,16 @@ def show_episode(
             describe=description_of(factory, {name: episode.operations})(name),
             origin=origin,
             only_pair=None if pair is None else (min(pair), max(pair)),
+            brief=brief,
         ),
     )
+    if brief:
+        console.print(
+            "\n--full: the initial state, every order, and every pair in every context; --pair A B: one pair",
+            style="dim",
+            highlight=False,
+            markup=False,
+        )
 
 
 def check_certificate(
@@ -181,7 +190,7 @@ def _find_sealed(name: str, dataset: Dataset) -> tuple[Examined, str]:
         raise DatasetError(
             f"no episode {name!r} in the dataset",
             where=str(dataset.path),
-            expected=f"one of its {len(rows)} episodes of {environment}, such as {', '.join(near)}",
+            expected=f"one of its {counted(len(rows), 'episode')} of {environment}, such as {', '.join(near)}",
             remedy="without --dataset it is sampled and certified on the spot, or excluded with the reason",
         )
     preset = dataset.manifest.preset

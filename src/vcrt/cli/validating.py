@@ -17,7 +17,7 @@ from vcrt.certification.episodes import preset_named
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.cli.certifies import Cost, certifies
 from vcrt.cli.progress import MEASURED_S, in_words
-from vcrt.environments.calls import Calls, Noting, counted, hearing
+from vcrt.environments.calls import Calls, Noting, counting, hearing
 from vcrt.environments.conformance import ANSWERS, Finding, validate
 from vcrt.environments.conformance_checks import CHECKS
 from vcrt.environments.contract import (
@@ -159,7 +159,7 @@ class _Watched(Noting):
 def rehearsed_calls(environment: Environment, seeds: Sequence[int], *, quick: bool) -> int:
     """The calls that the checks take of an environment that accepts everything, but for certifying long episodes."""
     calls = Calls()
-    rehearsal = counted(_rehearsal(environment))
+    rehearsal = counting(_rehearsal(environment))
     with hearing(lambda name, number, seconds: calls.add(number, seconds)):
         look_at(rehearsal, seeds, quick=quick, long=False)
     return calls.number

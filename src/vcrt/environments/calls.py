@@ -66,7 +66,7 @@ def hearing(hearer: Hearer) -> Iterator[None]:
         _hearer.reset(token)
 
 
-def counted(environment: AnyEnvironment) -> AnyEnvironment:
+def counting(environment: AnyEnvironment) -> AnyEnvironment:
     """The same environment, whose calls are told to whoever is :func:`hearing`; answers and errors are its own."""
     if not hasattr(environment, _MARK):
         object.__setattr__(environment, _MARK, True)

@@ -24,6 +24,7 @@ from vcrt.environments.conformance_sequences import sequences
 from vcrt.environments.contract import Environment, Replay, ReplayRequest
 from vcrt.environments.guarding import place_of
 from vcrt.errors import EnvironmentFailure, UnavailableError, VcrtError, VerifierFailure
+from vcrt.printable import counted
 
 Result = TypeVar("Result")
 #: The first check of a schema: nothing else can be looked at without answers.
@@ -123,8 +124,8 @@ def take_sample(
         raise VerifierFailure(
             "the environment did not answer each replay request in turn",
             where=f"environment {environment.name!r}, schema {schema!r}",
-            found=f"{len(answers)} answers",
-            expected=f"{len(requests)} answers, one for each request and in its order",
+            found=f"{counted(len(answers), 'answer')}",
+            expected=f"{counted(len(requests), 'answer')}, one for each request and in its order",
         )
     remaining = iter(answers)
     replays = tuple({sequence: next(remaining) for sequence in some} for some in asked)
@@ -149,5 +150,5 @@ def _sampling(environment: Environment, schema: str, seeds: Sequence[int]) -> st
         except (TypeError, ValueError):
             return None  # not JSON: a check of its own says so
     if len(contents) < len(seeds):
-        return f"{len(seeds)} seeds gave {len(contents)} distinct episodes"
+        return f"{counted(len(seeds), 'seed')} gave {counted(len(contents), 'distinct episode')}"
     return None

@@ -19,6 +19,7 @@ from torch import Tensor
 from vcrt.errors import MalformedInputError
 from vcrt.objective.anti_diamond_margin import anti_diamond_loss
 from vcrt.objective.orbit_mass import orbit_log_mass
+from vcrt.printable import counted
 
 TokenIds: TypeAlias = tuple[int, ...]
 #: What a ratio is about: each token, the mean over the tokens of a completion, or the completion (their sum).
@@ -93,7 +94,7 @@ def encode_completions(
         if not 0 < len(ids) <= max_length:
             raise MalformedInputError(
                 f"a completion that the trainer cannot generate: column {column!r}",
-                found=f"{len(ids)} tokens: {value!r}",
+                found=f"{counted(len(ids), 'token')}: {value!r}",
                 expected=f"1 to {max_length} tokens",
                 remedy="raise max_completion_length" if ids else "leave empty completions out",
             )

@@ -36,6 +36,7 @@ from vcrt.policy.reference import (
 from vcrt.policy.scoring import CausalModel, Prompt
 from vcrt.policy.text import TextEncoder, TextForm
 from vcrt.policy.tokenizer import encode_record, num_pointers, read_tokenizer, write_tokenizer
+from vcrt.progress import stage
 from vcrt.records.policy_view import PolicyRecord, Serialisation
 from vcrt.storage import make_directory, write_file
 
@@ -77,9 +78,14 @@ def load_backbone(backbone: str | BackboneReference = EMBEDDED) -> Backbone:
     """
     reference = backbone_reference(backbone) if isinstance(backbone, str) else backbone
     if reference.is_embedded:
-        return load_backbone_directory(EMBEDDED_DIRECTORIES[reference.name], name=reference.name)
-    lock, folder = verified(reference)
-    model, tokenizer = load_language_model(folder, lock.files, dtype=reference.dtype)
+        with stage(f"loading the backbone {reference.name}"):
+            return load_backbone_directory(
+                EMBEDDED_DIRECTORIES[reference.name], name=reference.name
+            )
+    with stage(f"checking the files of the backbone {reference.name} against their lock"):
+        lock, folder = verified(reference)
+    with stage(f"loading the backbone {reference.name}"):
+        model, tokenizer = load_language_model(folder, lock.files, dtype=reference.dtype)
     return Backbone(
         model=model,
         tokenizer=tokenizer,

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from torch.nn.parallel import DistributedDataParallel
 
 from vcrt.errors import MalformedInputError
+from vcrt.printable import counted
 
 #: A causal language model of transformers, or a PEFT wrapper of one: neither library gives them one static type.
 CausalModel: TypeAlias = Any
@@ -25,7 +26,7 @@ class Prompt:
         if not self.token_ids or not self.pointer_ids:
             raise MalformedInputError(
                 "a prompt needs tokens and pointers",
-                found=f"{len(self.token_ids)} tokens and {len(self.pointer_ids)} pointers",
+                found=f"{counted(len(self.token_ids), 'token')} and {counted(len(self.pointer_ids), 'pointer')}",
             )
         if len(set(self.pointer_ids)) != len(self.pointer_ids):
             raise MalformedInputError(

@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from vcrt.errors import BackboneError
 from vcrt.policy.reference import PromptStyle
 from vcrt.policy.scoring import Prompt
+from vcrt.printable import counted
 from vcrt.records.policy_view import (
     ANSWER,
     BEGIN,
@@ -149,14 +150,14 @@ class TextEncoder:
         if max(ids) >= self.num_embeddings:
             raise BackboneError(
                 "the tokenizer is not the model's",
-                found=f"token {max(ids)}, and {self.num_embeddings} embeddings",
+                found=f"token {max(ids)}, and {counted(self.num_embeddings, 'embedding')}",
                 expected="an embedding for each token of a record",
                 remedy="use the tokenizer that the model was trained with",
             )
         if self.max_length is not None and len(ids) + record.num_operations > self.max_length:
             raise BackboneError(
                 "a record is too long for the model",
-                found=f"{len(ids)} tokens and an answer of {record.num_operations}",
+                found=f"{counted(len(ids), 'token')} and an answer of {record.num_operations}",
                 expected=f"at most {self.max_length}",
                 remedy="use a model with a longer context",
             )
@@ -172,7 +173,7 @@ class TextEncoder:
         if self.more_pointers is None:
             raise BackboneError(
                 "the encoder has too few pointers for the record's pool",
-                found=f"{len(self.pointers)} pointers",
+                found=f"{counted(len(self.pointers), 'pointer')}",
                 expected=f"{pool}",
                 remedy="use the encoder of a loaded backbone",
             )
@@ -188,7 +189,7 @@ def require_pointers(
     if found != list(expected):
         raise BackboneError(
             "the tokenizer splits or joins pointers in a record's text",
-            found=f"{len(found)} pointer tokens",
-            expected=f"{len(expected)} pointer tokens, in the order of the text",
+            found=f"{counted(len(found), 'pointer token')}",
+            expected=f"{counted(len(expected), 'pointer token')}, in the order of the text",
             remedy="use the other --prompt-style, or another tokenizer",
         )

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from vcrt.errors import BackboneError
 from vcrt.policy.scoring import Prompt
+from vcrt.printable import counted
 from vcrt.records.policy_view import (
     POINTER_POOL,
     POINTER_TOKENS,
@@ -69,7 +70,7 @@ def encode_record(
     if record.pointers and record.pointers[-1] >= known:
         raise BackboneError(
             "the backbone does not know the pointers of so many operations",
-            found=f"a record of {record.num_operations} operations with pointer {record.pointers[-1]}",
+            found=f"a record of {counted(record.num_operations, 'operation')} with pointer {record.pointers[-1]}",
             expected=f"pointers 0 to {known - 1}",
             remedy="use the backbone embedded-long, or a language model",
         )

@@ -23,6 +23,8 @@ from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.scoring import Backend, CausalModel, Prompt, greedy_orders, score_orders
 from vcrt.policy.self_check import self_check, spot_check
+from vcrt.printable import counted
+from vcrt.progress import stage
 from vcrt.protocol.experiment import Experiment, device_of, planned_backbone, recorded_checkpoints
 from vcrt.protocol.many_operations import score_many
 from vcrt.protocol.plan import Plan, PlannedRun
@@ -37,6 +39,7 @@ from vcrt.training.methods import Method, method
 DEFAULT_METHOD = "vcrt"
 #: Operations of the record on which the backend is checked: as many as training's records have.
 _CHECKED = 4
+_CHECKING = "self-check of the model's scores against naive ones"
 #: Orders of a larger record that are compared with naive scores.
 _SPOTS = 8
 #: The most operations whose orders are all scored: 720 orders of six, and seven times as many of one more.
@@ -102,7 +105,7 @@ def chosen_run(plan: Plan, name: str | None) -> PlannedRun:
     if len(candidates) != 1:
         raise RunError(
             "which run?",
-            found=f"{len(candidates)} runs of {DEFAULT_METHOD} among {len(runs)} runs",
+            found=f"{counted(len(candidates), 'run')} of {DEFAULT_METHOD} among {counted(len(runs), 'run')}",
             expected=f"one of {', '.join(runs)}",
             remedy=f"for example: --run {(candidates or list(plan.runs))[0].name}",
         )
@@ -187,7 +190,8 @@ def decide(
         return _decide_many(policy, shown, prompt, backend, seed)
     with one_thread(policy.model):
         small = _prompt(policy, _first_slots(shown.record, _CHECKED), seed)
-        self_check(policy.model, [small], interface=interface, backend=backend, gradients=False)
+        with stage(_CHECKING):
+            self_check(policy.model, [small], interface=interface, backend=backend, gradients=False)
         if prompt.num_operations > _CHECKED:
             columns = all_orders(prompt.num_operations)
             drawn = generator(seed, "decide", "spot check").choice(
@@ -230,13 +234,16 @@ def _decide_many(
     if policy.method.interface != "pointers":
         raise TooLargeError(
             "answers as tokens are scored for few operations only",
-            found=f"{num_operations} operations",
+            found=f"{counted(num_operations, 'operation')}",
             expected=f"at most {MAX_LISTED}",
             remedy="ask a run of a method that answers through pointers",
         )
     with one_thread(policy.model):
         small = _prompt(policy, _first_slots(shown.record, _CHECKED), seed)
-        self_check(policy.model, [small], interface="pointers", backend=backend, gradients=False)
+        with stage(_CHECKING):
+            self_check(
+                policy.model, [small], interface="pointers", backend=backend, gradients=False
+            )
         scores = score_many(policy.model, prompt, shown.order, backend=backend, seed=seed)
     countable = num_operations <= MAX_COUNTED
     return Decision(

@@ -8,9 +8,10 @@ report shows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -18,8 +19,9 @@ from vcrt.errors import RunError
 from vcrt.memory import naming_out_of_memory
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.scoring import Backend, CausalModel, greedy_orders
+from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
-from vcrt.progress import SILENT, Progress
+from vcrt.progress import SILENT, Progress, heard, tell
 from vcrt.protocol import verdicts
 from vcrt.protocol.experiment import (
     Experiment,
@@ -44,11 +46,14 @@ from vcrt.protocol.scores import (
     view_of,
 )
 from vcrt.protocol.scoring_check import check_scoring
+from vcrt.protocol.standing import chance_of, is_at_chance, standing
 from vcrt.protocol.trained_models import trained_models
 from vcrt.records.dataset import Dataset, Item, load_items
 from vcrt.storage import write_file
 from vcrt.training.encoding import Items, encode_records
 from vcrt.training.methods import Method, method
+
+Result = TypeVar("Result")
 
 #: Prompts that are scored in one pass unless another number is asked for.
 PROMPTS_AT_A_TIME = 64
@@ -116,7 +121,7 @@ def _evaluate(
         checks = [
             _ScoreJob(experiment.path, plan.held_out[0], name, None) for name in views.values()
         ]
-        list(in_fresh_processes(_check_job, checks, jobs=1, error=RunError))
+        list(_heard(_check_job, checks, 1))
     record_opening(experiment, datasets, reopen_reason)
     work = [
         _ScoreJob(experiment.path, fold, name, None, prompts_at_a_time)
@@ -132,26 +137,62 @@ def _evaluate(
     runs: dict[str, FoldPasses] = {}
     checkpoints: dict[str, dict[int, FoldPasses]] = {}
     also = {one.name: TestSetPasses(frozen={}, runs={}) for one in plan.also_test}
-    for job, found in zip(
-        work, in_fresh_processes(_score_job, work, jobs=jobs, error=RunError), strict=True
-    ):
+    chances = {fold: chance_of(datasets[0].manifest, [fold]) for fold in plan.held_out}
+    for job, found in zip(work, _heard(_score_job, work, jobs), strict=True):
         passes = found.by_update
         if job.run is None:
             view = view_of(method(job.method))
             frozen.setdefault(view, {})[job.held_out] = passes[0]
+            _tell(f"frozen backbone ({view}), {job.held_out}", passes[0], None)
             for name, elsewhere in found.also_test.items():
                 also[name].frozen.setdefault(view, {})[job.held_out] = elsewhere
         else:
             runs[job.run.name] = passes.pop(plan.shared_config.num_updates)
+            _tell(job.run.name, runs[job.run.name], chances[job.held_out])
             checkpoints[job.run.name] = passes
             for name, elsewhere in found.also_test.items():
                 also[name].runs[job.run.name] = elsewhere
         task.advance()
+    _warn_of_chance(plan, runs, chances)
     scores = Scores(frozen=frozen, runs=runs, checkpoints=checkpoints, also_test=also)
     keep_earlier_scores(experiment)
     write_file(experiment.path / SCORES_FILE, scores.model_dump_json(indent=1).encode() + b"\n")
     experiment.ledger.append("scores", {"digest": scores.digest})
     return scores
+
+
+def _heard(
+    function: Callable[[_ScoreJob], Result], work: Sequence[_ScoreJob], jobs: int
+) -> Iterator[Result]:
+    """What the function gives for each job, in worker processes whose log is heard here."""
+    with heard(function) as one:
+        yield from in_fresh_processes(one, work, jobs=jobs, error=RunError, on_wait=one.again)
+
+
+def _tell(name: str, passes: FoldPasses, chance: float | None) -> None:
+    """Say what share of items passes, and if that is chance."""
+    shares = {"held-out items": passes.held_out, "source items": passes.retention}
+    texts = [
+        standing(f"{what} that pass", text.count("1") / len(text), len(text), chance)
+        for what, text in shares.items()
+        if text
+    ]
+    tell(f"{name}: {'; '.join(texts)}")
+
+
+def _warn_of_chance(
+    plan: Plan, runs: Mapping[str, FoldPasses], chances: Mapping[str, float | None]
+) -> None:
+    found = []
+    for run in plan.runs:
+        passes = runs[run.name].held_out
+        if is_at_chance(passes.count("1") / len(passes), len(passes), chances[run.held_out]):
+            found.append(run.name)
+    if found:
+        tell(
+            f"warning: {len(found)} of {counted(len(plan.runs), 'run')} not to be told from chance on what they hold "
+            f"out: {', '.join(found)}. docs/train.md says what to expect at which size."
+        )
 
 
 def _check_job(job: _ScoreJob) -> None:

@@ -285,7 +285,7 @@ def recorded_checkpoints(experiment: Experiment, run: PlannedRun) -> dict[int, s
             "a run is not finished",
             where=str(experiment.run_directory(run)),
             expected="a finished run in the ledger",
-            remedy=f"run `vcrt train {experiment.path} --resume`",
+            remedy=f"run `vcrt train {experiment.path}`",
         )
     return {int(update): digest for update, digest in entry.body["checkpoints"].items()}
 

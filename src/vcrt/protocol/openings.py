@@ -11,6 +11,7 @@ from typing import Any
 
 from vcrt.errors import RunError
 from vcrt.hashing import Json
+from vcrt.printable import counted
 from vcrt.protocol.experiment import Experiment
 from vcrt.protocol.ledger import (
     Entry,
@@ -104,7 +105,7 @@ def record_opening(experiment: Experiment, datasets: Sequence[Dataset], reason: 
         raise untrusted(
             "there are scores, but the ledger records no opening",
             where=str(experiment.path),
-            found=f"{SCORES_FILE} and a ledger of {len(entries)} rows",
+            found=f"{SCORES_FILE} and a ledger of {counted(len(entries), 'row')}",
             expected="an opening in the ledger",
         )
     if kinds and kinds[-1] == "opening":

@@ -28,6 +28,7 @@ from vcrt.errors import RunError, UnknownNameError
 from vcrt.hashing import Json, json_digest
 from vcrt.objective.total import ObjectiveConfig
 from vcrt.policy.reference import BackboneReference
+from vcrt.printable import counted
 from vcrt.protocol.search import Search, chosen_for
 from vcrt.protocol.splits import source_split
 from vcrt.protocol.test_sets import TestSet, possible_test_sets, require_pointers_interface
@@ -190,7 +191,8 @@ def make_plan(
     if len(environments) < 2 or not methods or not seeds:
         raise RunError(
             "nothing to plan",
-            found=f"{len(environments)} environments, {len(methods)} methods, {len(seeds)} seeds",
+            found=f"{counted(len(environments), 'environment')}, {counted(len(methods), 'method')}, "
+            f"{counted(len(seeds), 'seed')}",
             expected="at least two environments (one is held out), one method and one seed",
         )
     folds = held_out or environments

@@ -19,7 +19,7 @@ from vcrt.hashing import Json, json_digest
 from vcrt.memory import naming_out_of_memory
 from vcrt.policy.scoring import CausalModel
 from vcrt.processes import in_fresh_processes
-from vcrt.progress import SILENT, Progress, Task
+from vcrt.progress import SILENT, Progress, Task, heard
 from vcrt.protocol.experiment import (
     Experiment,
     device_of,
@@ -33,6 +33,7 @@ from vcrt.protocol.experiment import (
 )
 from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.protocol.scoring_check import check_scoring
+from vcrt.protocol.standing import Course, chance_of, tell_pass_rate
 from vcrt.training.frugality import LAVISH, Frugality
 from vcrt.training.group import ALONE, Group
 from vcrt.training.methods import method
@@ -54,7 +55,6 @@ def train(
     experiment: Experiment,
     *,
     jobs: int,
-    resume: bool = False,
     progress: Progress = SILENT,
     group: Group = ALONE,
     trackers: tuple[str, ...] = (),
@@ -62,17 +62,19 @@ def train(
 ) -> dict[str, str]:
     """Train every planned run that the ledger does not record as finished; returns all checkpoint digests by run.
 
+    A run that was interrupted goes on from its last checkpoint, to the same bits as without the interruption.
+
     With a ``group`` of several processes, all of them call this together and train one run after another, and ``jobs``
     counts for nothing; otherwise each run has a worker process of its own, ``jobs`` at a time. ``trackers`` are names
-    of accelerate's, which are told of every update. Raises :class:`RunError` before any training if a run was
-    interrupted and ``resume`` is not set, :class:`vcrt.errors.UnavailableError` for a tracker that is not there, and
-    :class:`vcrt.errors.OutOfMemory`, with what would need less, where a run stops for lack of memory.
+    of accelerate's, which are told of every update. Raises :class:`RunError` before any training if the
+    dataset, the backbone or the code is not the planned one, :class:`vcrt.errors.UnavailableError` for a tracker that
+    is not there, and :class:`vcrt.errors.OutOfMemory`, with what would need less, where a run stops for lack of memory.
     """
     require_trackers(trackers)
     with experiment.sole_writer() if group.rank == 0 else nullcontext():
         # Nobody reads the ledger before it has its one writer, nor after others have written on.
         group.wait()
-        pending = _pending(experiment, resume, planned_backbone)
+        pending = _pending(experiment, planned_backbone)
         group.wait()
         if pending and group.size > 1:
             _train_together(experiment, pending, group, progress, frugality, trackers)
@@ -81,34 +83,24 @@ def train(
         return _last_digests(experiment)
 
 
-def require_trainable(experiment: Experiment, *, resume: bool) -> int:
+def require_trainable(experiment: Experiment) -> int:
     """How many runs :func:`train` would train; raises what each of several processes would raise before it trains.
 
     For whoever starts them. Files are hashed and no language model is loaded.
     """
     with experiment.sole_writer():
-        return len(_pending(experiment, resume, require_planned_backbone))
+        return len(_pending(experiment, require_planned_backbone))
 
 
 def _pending(
-    experiment: Experiment, resume: bool, require_backbone: Callable[[Plan], object]
+    experiment: Experiment, require_backbone: Callable[[Plan], object]
 ) -> list[PlannedRun]:
     plan = experiment.plan
     planned_dataset(plan, without=unused_environments(plan))
     require_backbone(plan)
     require_same_code(plan)
     finished = experiment.finished_runs()
-    pending = [run for run in plan.runs if run.name not in finished]
-    interrupted = [run for run in pending if experiment.run_directory(run).exists()]
-    if interrupted and not resume:
-        raise RunError(
-            "the experiment was interrupted while it trained",
-            where=str(experiment.run_directory(interrupted[0])),
-            found=f"{len(interrupted)} unfinished runs",
-            expected="finished runs, or none begun",
-            remedy="add --resume to go on to the same result, or make a new experiment with `vcrt plan`",
-        )
-    return pending
+    return [run for run in plan.runs if run.name not in finished]
 
 
 def _train_apart(
@@ -122,12 +114,16 @@ def _train_apart(
     """Each run in a process of its own."""
     shown = _Shown.of(experiment, pending, progress)
     arguments = [_TrainJob(experiment.path, run, frugality, trackers) for run in pending]
-    results = in_fresh_processes(
-        _train_job, arguments, jobs=jobs, error=RunError, on_wait=shown.show
-    )
-    for run, finished in zip(pending, results, strict=True):
-        experiment.ledger.append("run", {"run": run.name, **finished})
-        shown.show()
+    with heard(_train_job) as work:
+
+        def look() -> None:
+            shown.show()
+            work.again()
+
+        results = in_fresh_processes(work, arguments, jobs=jobs, error=RunError, on_wait=look)
+        for run, finished in zip(pending, results, strict=True):
+            experiment.ledger.append("run", {"run": run.name, **finished})
+            look()
 
 
 def _train_together(
@@ -199,7 +195,8 @@ def _train_job(
     experiment = open_experiment(job.path)
     plan, run = experiment.plan, job.run
     config = job.frugality.config(plan.config_of(run))
-    source = load_sources(plan, planned_dataset(plan, without=(run.held_out,)), run.held_out)
+    dataset = planned_dataset(plan, without=(run.held_out,))
+    source = load_sources(plan, dataset, run.held_out)
     identities = [item.episode_id for item in source.training]
     num_draws = config.num_updates * config.prompts_per_update
     order = episode_order(len(identities), num_draws, plan.run_seed(run.seed))
@@ -235,9 +232,18 @@ def _train_job(
         tracking(job.trackers, place, run.name, {**settings, "seed": run.seed}) as track,
         naming_out_of_memory(_progress_of(experiment, run), _less_memory(experiment, job, group)),
     ):
+        course = Course(
+            run=run.name,
+            num_updates=config.num_updates,
+            num_items=len(identities),
+            prompts=config.prompts_per_update,
+            chance=chance_of(dataset.manifest, plan.sources(run.held_out)),
+        )
 
         def on_update(metrics: UpdateMetrics, num_tokens: int) -> None:
             track(metrics, num_tokens)
+            if group.rank == 0:
+                course.note(metrics)
             show()
 
         finished = train_run(
@@ -253,10 +259,15 @@ def _train_job(
             check=check,
             on_update=on_update,
         )
+    cpu_seconds = round(time.process_time() - began, 1)
+    if group.size == 1 and source.retention:
+        tell_pass_rate(
+            run.name, config, chosen, backbone, source.retention, plan.seed, course.chance
+        )
     shared: dict[str, Json] = {"processes": group.size} if group.size > 1 else {}
     return {
         "checkpoints": {str(update): digest for update, digest in finished.digests.items()},
-        "cpu_seconds": round(time.process_time() - began, 1),
+        "cpu_seconds": cpu_seconds,
         **shared,
         **job.frugality.record,
     }
@@ -280,6 +291,6 @@ def _less_memory(experiment: Experiment, job: _TrainJob, group: Group) -> str:
     else:
         ways.append("more processes, --sharded")
     return (
-        f"go on from the run's last checkpoint with `vcrt train {experiment.path} --resume` and one or more of: "
+        f"go on from the run's last checkpoint with `vcrt train {experiment.path}` and one or more of: "
         + "; ".join(ways)
     )

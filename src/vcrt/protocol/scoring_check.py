@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from vcrt.policy.backbone import PromptEncoder
 from vcrt.policy.scoring import Backend, CausalModel
 from vcrt.policy.self_check import self_check
+from vcrt.progress import stage
 from vcrt.randomness import generator
 from vcrt.records.dataset import Item
 from vcrt.training.methods import Method
@@ -42,10 +43,13 @@ def check_scoring(
         )
         for item in [*items[:_FIRST], max(items, key=_size)]
     ]
-    self_check(
-        model, prompts[:-1], interface=chosen.interface, backend=backend, gradients=gradients
-    )
-    self_check(model, prompts[-1:], interface=chosen.interface, backend=backend, gradients=False)
+    with stage(f"self-check of the model's scores ({chosen.interface}) against naive ones"):
+        self_check(
+            model, prompts[:-1], interface=chosen.interface, backend=backend, gradients=gradients
+        )
+        self_check(
+            model, prompts[-1:], interface=chosen.interface, backend=backend, gradients=False
+        )
 
 
 def _size(item: Item) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from vcrt.documents import in_a_line, read_limited, strict_json
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.hashing import Json, json_digest
 from vcrt.policy.reference import BackboneReference
+from vcrt.printable import counted
 from vcrt.randomness import generator
 from vcrt.storage import write_file
 from vcrt.training.methods import method
@@ -100,11 +101,11 @@ class Search(BaseModel):
             for name, (low, high) in ranges_around(self.learning_rate).items()
         )
         return (
-            f"For each method and fold, the best of {self.num_trials} settings by the pass rate on source items that "
-            f"the search did not train on ({100 * self.validation_share:g}% of them; equal ones by orbit mass), after "
-            f"one run of {self.run['num_updates']} updates each. Every method tried the same settings: the library's "
-            f"defaults, and {self.num_trials - 1} points of a Halton sequence ({ranges}, uniform in the logarithm). "
-            f"{SEARCH_FILE} lists all."
+            f"For each method and fold, the best of {counted(self.num_trials, 'setting')} by the pass rate on source "
+            f"items that the search did not train on ({100 * self.validation_share:g}% of them; equal ones by orbit "
+            f"mass), after one run of {counted(self.run['num_updates'], 'update')} each. Every method tried the same "
+            f"settings: the library's defaults, and {counted(self.num_trials - 1, 'point')} of a Halton sequence "
+            f"({ranges}, uniform in the logarithm). {SEARCH_FILE} lists all."
         )
 
     def require_same_training(self, run: RunConfig, methods: Sequence[str]) -> None:
@@ -246,8 +247,9 @@ def _require_complete(search: Search, path: Path) -> None:
         raise RunError(
             "the search is not one of equal effort",
             where=str(path),
-            found=f"{len(found)} trials",
-            expected=f"each of {len(search.methods)} methods on each of {len(search.held_out)} folds with the "
-            f"{search.num_trials} settings that seed {search.seed} gives",
+            found=counted(len(found), "trial"),
+            expected=f"each of {counted(len(search.methods), 'method')} on each of "
+            f"{counted(len(search.held_out), 'fold')} with the {counted(search.num_trials, 'setting')} that "
+            f"seed {search.seed} gives",
             remedy="search again with `vcrt search`",
         )

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from vcrt.documents import is_plain_name
 from vcrt.errors import BackboneError, RunError
 from vcrt.orders import MAX_ENUMERATED
+from vcrt.printable import counted
 from vcrt.records.dataset import Dataset
 from vcrt.records.manifest import Manifest
 from vcrt.training.methods import method
@@ -100,7 +101,7 @@ def require_pointers_interface(dataset: Dataset, methods: Sequence[str]) -> None
         raise RunError(
             "a method that answers in tokens cannot be trained or scored on so many operations",
             where=str(dataset.path),
-            found=f"{', '.join(others)}, {count} operations",
+            found=f"{', '.join(others)}, {counted(count, 'operation')}",
             expected=f"at most {MAX_ENUMERATED} operations, or methods with the interface pointers",
             remedy=f"leave out {', '.join(others)}, or this dataset",
         )
@@ -113,7 +114,7 @@ def require_readable(manifest: Manifest, num_pointers: int | None, *, where: Pat
         raise BackboneError(
             "the backbone does not know the pointers of so many operations",
             where=str(where),
-            found=f"{num_pointers} pointers",
-            expected=f"{needed}, from which records of {manifest.num_operations} operations draw here",
+            found=f"{counted(num_pointers, 'pointer')}",
+            expected=f"{needed}, from which records of {counted(manifest.num_operations, 'operation')} draw here",
             remedy="plan with --backbone embedded-long, or with a language model",
         )

@@ -22,6 +22,7 @@ from vcrt.hashing import json_digest
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import BackboneReference
 from vcrt.policy.scoring import CausalModel
+from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.evaluation import encoded, greedy_passes
@@ -98,7 +99,8 @@ def run_search(
     if not 1 <= num_trials <= MAX_TRIALS or not methods or not held_out:
         raise RunError(
             "nothing to search" if num_trials <= MAX_TRIALS else "too much to search",
-            found=f"{num_trials} trials, {len(methods)} methods, {len(held_out)} folds",
+            found=f"{counted(num_trials, 'trial')}, {counted(len(methods), 'method')}, "
+            f"{counted(len(held_out), 'fold')}",
             expected=f"at least one of each, and at most {MAX_TRIALS} trials",
         )
     require_names(dataset, methods, held_out)

@@ -20,6 +20,7 @@ from vcrt.environments.contract import Episode, Guards
 from vcrt.environments.isolation import Description, describe
 from vcrt.environments.registry import Registered
 from vcrt.errors import DatasetError, DisagreementError, VerifierFailure
+from vcrt.printable import counted
 from vcrt.processes import Backend, in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.records.anonymise import anonymise
@@ -125,7 +126,7 @@ def verify_agreement(
         raise DatasetError(
             "the policy view has records without evidence",
             where=str(dataset.path / "policy"),
-            found=f"{num_records} records",
+            found=f"{counted(num_records, 'record')}",
             expected=f"{num_episodes}, one for each certified episode",
             remedy="make the dataset again with `vcrt certify`",
         )

@@ -38,6 +38,7 @@ from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.orders import all_orders
+from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised
 from vcrt.records.forms import CrossCheckForm, EpisodeForm, ReplayForm, VersionsForm
 from vcrt.records.tables import BROKEN, open_table
@@ -146,11 +147,15 @@ def _evidence(episode: Episode, text: str) -> EpisodeReplays | EpisodeTree:
     orders = all_orders(episode.num_operations)
     replays = evidence.replays
     if tuple(replay.sequence for replay in replays) != orders:
-        raise ValueError(f"{len(replays)} replays that are not those of all {len(orders)} orders")
+        raise ValueError(
+            f"{counted(len(replays), 'replay')} that are not those of all {counted(len(orders), 'order')}"
+        )
     for replay in replays:
         missing = len(replay.sequence) + 1 - len(replay.state_hashes)
         if missing < 0 or (missing > 0 and replay.accepted):
-            raise ValueError(f"{len(replay.state_hashes)} hashes of order {replay.sequence}")
+            raise ValueError(
+                f"{counted(len(replay.state_hashes), 'hash', 'hashes')} of order {replay.sequence}"
+            )
     return evidence
 
 

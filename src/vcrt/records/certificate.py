@@ -24,6 +24,7 @@ from vcrt.environments.contract import Versions
 from vcrt.errors import DatasetError, MalformedInputError
 from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.orders import all_orders
+from vcrt.printable import counted
 from vcrt.records.audit import certified_documents
 from vcrt.records.differences import Difference, first_difference, short
 from vcrt.records.forms import (
@@ -239,12 +240,18 @@ def _require_all_orders(value: dict[str, Any], path: Path) -> None:
     num_operations = len(value["episode"]["operations"])
     if num_operations > MAX_EXHAUSTIVE:
         raise _malformed(
-            path, "episode.operations", f"{num_operations} operations", f"at most {MAX_EXHAUSTIVE}"
+            path,
+            "episode.operations",
+            f"{counted(num_operations, 'operation')}",
+            f"at most {MAX_EXHAUSTIVE}",
         )
     orders = all_orders(len(value["episode"]["operations"]))
     if len(value["replays"]) != len(orders):
         raise _malformed(
-            path, "replays", f"{len(value['replays'])} replays", f"all {len(orders)} orders"
+            path,
+            "replays",
+            f"{counted(len(value['replays']), 'replay')}",
+            f"all {counted(len(orders), 'order')}",
         )
     for index, (replay, order) in enumerate(zip(value["replays"], orders, strict=True)):
         if canonical_json(replay["order"]) != canonical_json(list(order)):
@@ -256,7 +263,7 @@ def _require_all_orders(value: dict[str, Any], path: Path) -> None:
             raise _malformed(
                 path,
                 f"replays[{index}].state_hashes",
-                f"{num_hashes} hashes",
+                f"{counted(num_hashes, 'hash', 'hashes')}",
                 f"{complete}, or fewer and the message that refused a step",
             )
 

@@ -22,6 +22,7 @@ from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError, TooLargeError
 from vcrt.hashing import canonical_json, file_digest, json_digest
 from vcrt.orders import MAX_ENUMERATED
+from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised, anonymise, supervise
 from vcrt.records.audit import (
     AUDIT_COLUMNS,
@@ -244,7 +245,7 @@ def require_agreement(dataset: Dataset) -> Agreement:
 
 
 def _agreed(agreement: Agreement) -> str:
-    return f"{agreement.agreed} of {agreement.replays} replays of {agreement.episodes} episodes"
+    return f"{agreement.agreed} of {agreement.replays} replays of {counted(agreement.episodes, 'episode')}"
 
 
 def write_agreement(dataset: Dataset, agreement: Agreement) -> None:
@@ -321,7 +322,7 @@ class Item:
         raise TooLargeError(
             "the orders of this item are not listed",
             where=f"episode {self.episode_id}",
-            found=f"{self.supervised.num_operations} operations",
+            found=f"{counted(self.supervised.num_operations, 'operation')}",
             expected=f"at most {MAX_ENUMERATED}",
             remedy="take a dataset of four operations, or in Python the item's partial order, `item.supervised.order`",
         )

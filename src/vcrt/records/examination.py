@@ -26,6 +26,7 @@ from vcrt.errors import (
     VerifierFailure,
 )
 from vcrt.hashing import Json
+from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.records.certificate import (
@@ -273,7 +274,7 @@ def _require_versions(path: Path, certified: CertifiedEpisode, present: Versions
 
 def _checked_so_far(certified: CertifiedEpisode) -> str:
     return (
-        f"its digest holds and its {len(certified.certificates)} local certificates follow from its "
+        f"its digest holds and its {counted(len(certified.certificates), 'local certificate')} follow from its "
         f"{num_replayed(replays_to_json(certified.evidence))} replays, but no replay could be repeated"
     )
 

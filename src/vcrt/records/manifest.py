@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -59,6 +59,17 @@ class EvidenceCounts(_Strict):
     replayed: int
     contexts: int | None
     classes: int
+
+
+def legal_share(counts: Iterable[tuple[int | None, int]]) -> float | None:
+    """The share of legal orders among all, of pairs of both numbers: the pass rate of a random order.
+
+    None if one of them was not counted, or if there is no order.
+    """
+    known = list(counts)
+    orders = sum(total for _, total in known)
+    legal = [number for number, _ in known if number is not None]
+    return sum(legal) / orders if orders and len(legal) == len(known) else None
 
 
 class SchemaCounts(_Strict):

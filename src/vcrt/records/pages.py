@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vcrt.printable import counted
 from vcrt.records.thrift import BINARY, I32, I64, Form, Items, Reader
 
 _MAGIC = b"PAR1"
@@ -69,7 +70,9 @@ def row_groups(data: bytes) -> tuple[RowGroup, ...]:
         raise ValueError("a file without row groups")
     chunks = [chunk for group in groups for chunk in group.chunks]
     if size - footer > MAX_FOOTER + MAX_FOOTER_COLUMN * len(chunks):
-        raise ValueError(f"a footer of {size - footer:,} bytes for {len(chunks):,} columns")
+        raise ValueError(
+            f"a footer of {size - footer:,} bytes for {counted(len(chunks), 'column')}"
+        )
     if _number(fields, 3, "a number of rows") != sum(group.num_rows for group in groups):
         raise ValueError("another number of rows than that of the row groups")
     if any(chunk.start < 4 or chunk.end > footer for chunk in chunks):

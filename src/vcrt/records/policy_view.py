@@ -18,6 +18,7 @@ import numpy as np
 
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json
+from vcrt.printable import counted
 
 #: Pointers that records of up to four operations draw from.
 POINTER_POOL = 8
@@ -56,7 +57,7 @@ def pointer_pool(num_operations: int) -> int:
             return pool
     raise TooLargeError(
         "no record of that many operations",
-        found=f"{num_operations} operations",
+        found=f"{counted(num_operations, 'operation')}",
         expected=f"at most {LARGEST_POOL}, one for each pointer",
         remedy="split the episode into shorter windows",
     )
@@ -108,7 +109,7 @@ class PolicyRecord:
             raise MalformedInputError(
                 "a pool of pointers that this record cannot have",
                 where=where,
-                found=f"{pool} pointers for {len(self.pointers)} operations",
+                found=f"{pool} pointers for {counted(len(self.pointers), 'operation')}",
                 expected=f"one of {', '.join(map(str, _SERVES.values()))}, {usual} at least",
             )
         object.__setattr__(self, "pool", pool)

@@ -21,6 +21,7 @@ from pydantic import (
 from vcrt.certification.relations import OperationRelation, directed
 from vcrt.errors import MalformedInputError
 from vcrt.orders import MAX_ENUMERATED, transitive_reduction
+from vcrt.printable import counted
 from vcrt.records.policy_view import (
     LARGE_POOL,
     MAX_DISTRACTORS,
@@ -100,7 +101,7 @@ class RecordForm(BaseModel):
         if len(pairs) < self.distractors:
             raise MalformedInputError(
                 "too few pointers are left for the distractors",
-                found=f"{self.distractors} distractors beside {len(own)} operations",
+                found=f"{self.distractors} distractors beside {counted(len(own), 'operation')}",
                 expected=f"at most {len(pairs)}, as the pool has {pool} pointers",
             )
         kinds: tuple[RelationType, ...] = ("precedes", "conflicts")

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from vcrt.errors import MalformedInputError
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
+from vcrt.printable import counted
 from vcrt.records.policy_view import PolicyRecord
 
 #: Two prefixes that differ in the order of their last two slots only: after ``ab`` and after ``ba``.
@@ -39,8 +40,8 @@ class SupervisedRecord:
             raise MalformedInputError(
                 "the certified orbit does not fit the record",
                 where=where,
-                found=f"{sum(self.legal)} legal among {len(self.legal)} orders",
-                expected=f"at least one legal among {num_orders} orders",
+                found=f"{sum(self.legal)} legal among {counted(len(self.legal), 'order')}",
+                expected=f"at least one legal among {counted(num_orders, 'order')}",
             )
         for history in self.histories:
             if not _is_swap(history, self.record.num_operations):
@@ -74,7 +75,7 @@ class PosetRecord:
             raise MalformedInputError(
                 "the certified partial order does not fit the record",
                 where=f"supervision of record {self.record.record_id!r}",
-                found=f"{self.order.num_operations} operations",
+                found=f"{counted(self.order.num_operations, 'operation')}",
                 expected=str(self.record.num_operations),
             )
 

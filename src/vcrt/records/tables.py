@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from vcrt.errors import DatasetError
+from vcrt.printable import counted
 from vcrt.records.pages import RowGroup, bytes_of, row_groups, unfolded_bytes
 
 #: How many times its own size a file may unfold to, above a first allowance in bytes: certificates compress well.
@@ -59,7 +60,7 @@ class Table:
         if any(column.null_count for column in table.columns):
             raise ValueError("an empty cell")
         if table.num_rows != self.groups[group].num_rows:
-            raise ValueError(f"{table.num_rows} rows")
+            raise ValueError(f"{counted(table.num_rows, 'row')}")
         return table
 
 
@@ -75,7 +76,7 @@ def open_table(path: Path, columns: tuple[str, ...]) -> Iterator[Table]:
             unfolded = 0
             for place, group in enumerate(groups):
                 if len(group.chunks) != len(columns):
-                    raise ValueError(f"a row group of {len(group.chunks)} columns")
+                    raise ValueError(f"a row group of {counted(len(group.chunks), 'column')}")
                 for column, chunk in enumerate(group.chunks):
                     try:
                         unfolded += unfolded_bytes(data, chunk)
@@ -112,6 +113,6 @@ def _require_size(table: Table, unfolded: int) -> None:
         raise DatasetError(
             "a dataset file would unfold to more than any dataset does",
             where=str(table.path),
-            found=f"{num_rows:,} rows and {unfolded:,} bytes in a file of {table._size:,}",
+            found=f"{counted(num_rows, 'row')} and {unfolded:,} bytes in a file of {table._size:,}",
             expected=f"at most {MAX_RATIO} times its size",
         )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from vcrt.report import paper
 from vcrt.report.analysis import Analysis, analyse
 from vcrt.report.behaviour import behaviour_table
 from vcrt.report.checkpoints import update_table
@@ -16,22 +19,14 @@ from vcrt.report.differences import (
 )
 from vcrt.report.provenance import provenance_tables
 from vcrt.report.running_text import text_table
-from vcrt.report.table import Table
+from vcrt.report.table import Table, without_aside
 from vcrt.report.tables import fold_table, main_table, retention_table, run_table
 from vcrt.report.test_sets import tables_of_test_sets
 
-#: The tables that a terminal shows; the others are in the files.
-SHOWN = (
-    "main",
-    "difference",
-    "mechanism",
-    "test-sets",
-    "test-sets-differences",
-    "backbones",
-    "running-text",
-    "retention",
-    "by-update",
-)
+#: The tables that a terminal shows, without the published values; the others are in the files.
+SHOWN = ("main", "difference", "mechanism", "test-sets", "test-sets-differences")
+#: Tables that are there for the comparison with the paper.
+BESIDE_THE_PAPER = ("backbones", "signs")
 
 
 def report_tables(contents: ReportContents) -> tuple[Table, ...]:
@@ -44,7 +39,7 @@ def all_tables(contents: ReportContents, analysis: Analysis) -> tuple[Table, ...
     return (
         *result_tables(contents, analysis),
         behaviour_table(),
-        *provenance_tables(contents),
+        *_comparable(provenance_tables(contents), contents.folds),
     )
 
 
@@ -62,4 +57,12 @@ def result_tables(contents: ReportContents, analysis: Analysis) -> tuple[Table, 
     if analysis.by_update:
         tables.append(update_table(contents, analysis.by_update))
     tables += tables_of_test_sets(contents, analysis)
-    return (*tables, run_table(analysis), retention_table(contents, analysis))
+    tables += [run_table(analysis), retention_table(contents, analysis)]
+    return _comparable(tables, analysis.folds)
+
+
+def _comparable(tables: Iterable[Table], folds: tuple[str, ...]) -> tuple[Table, ...]:
+    """The tables; where no environment is one of the paper's, without columns that could only say so."""
+    if paper.has_any(folds):
+        return tuple(tables)
+    return tuple(without_aside(table) for table in tables if table.name not in BESIDE_THE_PAPER)

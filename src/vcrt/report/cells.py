@@ -76,5 +76,7 @@ def published_macro(published: paper.PublishedDifference | None, folds: tuple[st
 
 
 def paper_note(folds: tuple[str, ...]) -> str:
-    """How published values compare with ours."""
+    """How published values compare with ours; nothing if there are none."""
+    if not paper.has_any(folds):
+        return ""
     return NOT_COMPARABLE if paper.same_folds(folds) else f"{NOT_COMPARABLE} {OTHER_FOLDS}"

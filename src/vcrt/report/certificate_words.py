@@ -93,7 +93,7 @@ def legal_text(certified: CertifiedEpisode) -> str:
     """How many of all orders are legal, as far as they are counted; where contexts were sampled, by the relations."""
     num_operations, num_legal = certified.episode.num_operations, certified.num_legal
     if num_legal is None:
-        return f"the legal orders of {num_operations} steps are too many to count"
+        return f"the legal orders of {counted(num_operations, 'step')} are too many to count"
     share = f"{num_legal:,} of {factorial(num_operations):,} orders"
     return f"{share} are legal" if certified.complete else f"{share} keep the certified relations"
 
@@ -101,7 +101,7 @@ def legal_text(certified: CertifiedEpisode) -> str:
 def evidence_lines(outcome: CertifiedEpisode | Exclusion, tree: ReplayTree) -> list[str]:
     """What was replayed of an episode of many steps, and what stands behind the legal orders; in plain words."""
     lines = [
-        f"{len(tree) - tree.num_refused:,} sequences accepted, {tree.num_refused:,} refused at their last step"
+        f"{counted(len(tree) - tree.num_refused, 'sequence')} accepted, {tree.num_refused:,} refused at their last step"
     ]
     if isinstance(outcome, Exclusion):
         return lines

@@ -38,13 +38,14 @@ def difference_table(comparison: Comparison, folds: tuple[str, ...]) -> Table:
     method, minus = label(comparison.method), label(comparison.minus)
     negative = f"{comparison.num_negative} of {comparison.num_comparisons}"
     theirs = " of ".join(map(str, paper.NEGATIVE_COMPARISONS))
+    beside = f" (the paper: {theirs})" if paper.has_any(folds) else ""
     return Table(
         name="difference",
         title=f"{method} minus {minus}, the strongest baseline (points)",
         columns=("Held out", "Difference", *INTERVALS, "Difference (paper)"),
         rows=tuple(rows),
         note=(
-            f"{negative} fold-by-run comparisons are negative (the paper: {theirs}). {TWO_INTERVALS} "
+            f"{negative} fold-by-run comparisons are negative{beside}. {TWO_INTERVALS} "
             f"{paper_note(folds)}"
         ),
         aside=frozenset({"Difference (paper)"}),

@@ -156,6 +156,11 @@ def same_folds(folds: Sequence[str]) -> bool:
     return sorted(map(_letters, folds)) == sorted(map(_letters, ENVIRONMENTS))
 
 
+def has_any(folds: Sequence[str]) -> bool:
+    """Whether the paper has values of one of the folds at all."""
+    return any(same_name(fold, one) for fold in folds for one in ENVIRONMENTS)
+
+
 def display_name(name: str) -> str:
     """The paper's spelling of a method or environment, or the name itself if the paper does not have it."""
     known = (

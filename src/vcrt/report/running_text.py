@@ -34,16 +34,18 @@ def text_table(analysis: Analysis) -> Table:
         _frozen(analysis),
         _decline(analysis),
     ]
+    theirs = ""
+    if paper.has_any(analysis.folds):
+        theirs = f"The paper's are for {paper.BACKBONE} unless another backbone is named: not comparable in size. "
     return Table(
         name="running-text",
         title="Numbers of the running text",
         columns=("Quantity", "Here", *INTERVALS, "Paper"),
         rows=tuple(row for row in rows if row is not None),
         note=(
-            f"The paper's are for {paper.BACKBONE} unless another backbone is named: not comparable in size. A share "
-            "is a fold's difference over the sum of all folds', where "
-            "that sum is determined to differ from zero. Counts have no "
-            f"interval; that of the lowest run is over items, and no bootstrap. {TWO_INTERVALS}"
+            f"{theirs}A share is a fold's difference over the sum of all folds', where that sum is determined to "
+            "differ from zero. Counts have no interval; that of the lowest run is over items, and no bootstrap. "
+            f"{TWO_INTERVALS}"
         ),
         aside=frozenset({"Paper"}),
     )

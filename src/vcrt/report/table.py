@@ -16,7 +16,7 @@ import rich.table
 from markupsafe import Markup
 from rich.text import Text
 
-from vcrt.printable import printable
+from vcrt.printable import counted, printable
 
 Cell: TypeAlias = str | int | float
 
@@ -38,7 +38,9 @@ class Table:
     def __post_init__(self) -> None:
         for row in self.rows:
             if len(row) != len(self.columns):
-                raise ValueError(f"table {self.name!r}: {len(self.columns)} columns, row {row!r}")
+                raise ValueError(
+                    f"table {self.name!r}: {counted(len(self.columns), 'column')}, row {row!r}"
+                )
 
 
 def cell_text(cell: Cell) -> str:

@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from vcrt.orders import MAX_ENUMERATED
+from vcrt.records.manifest import legal_share
 from vcrt.records.record_form import RecordForm
 from vcrt.report import paper
 from vcrt.report.contents import ReportContents
@@ -93,10 +94,7 @@ def _varies(contents: ReportContents) -> bool:
 
 
 def _share(schemas: Mapping[str, Mapping[str, Any]]) -> float | None:
-    counts = schemas.values()
-    if any(c["legal_orders"] is None for c in counts):
-        return None
-    return float(sum(c["legal_orders"] for c in counts) / sum(c["orders"] for c in counts))
+    return legal_share((c["legal_orders"], c["orders"]) for c in schemas.values())
 
 
 def _num_orders(contents: ReportContents) -> int:

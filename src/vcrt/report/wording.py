@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from vcrt.printable import counted as counted
 from vcrt.printable import printable
 from vcrt.protocol.statistics import Interval
 from vcrt.report import paper
@@ -50,11 +51,6 @@ def listed(items: Sequence[str]) -> str:
     if len(items) < 2:
         return "".join(items)
     return f"{', '.join(items[:-1])} and {items[-1]}"
-
-
-def counted(number: int, singular: str, plural: str | None = None) -> str:
-    """``1 run``, ``3 runs``."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def counted_range(numbers: Collection[int], singular: str) -> str:

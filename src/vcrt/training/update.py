@@ -38,6 +38,7 @@ from vcrt.policy.order_tree import order_tree
 from vcrt.policy.prompts import unwrapped
 from vcrt.policy.scoring import Backend, CausalModel, score_orders, score_prefixes
 from vcrt.policy.shared_dropout import SharedDropout, shared_dropouts, thinned
+from vcrt.printable import counted
 from vcrt.randomness import derive_seed
 from vcrt.training.batch_scores import Scorer, event_log_probs, score_batch
 from vcrt.training.group import ALONE, Group, whole
@@ -296,7 +297,7 @@ def _sampled(
         raise RunError(
             "the method cannot be trained on records of so many operations",
             where=method.name,
-            found=f"{items[0].prompt.num_operations} operations and answers in tokens",
+            found=f"{counted(items[0].prompt.num_operations, 'operation')} and answers in tokens",
             expected=f"at most {MAX_ENUMERATED} operations, or a method that answers through pointers",
         )
     drawn = draw_batch(

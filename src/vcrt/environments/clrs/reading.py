@@ -10,6 +10,7 @@ import sys
 
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
+from vcrt.printable import counted
 
 #: Larger inputs are refused: places (nodes, positions) are one byte wide in states, and no sampler here comes close.
 MAX_LENGTH = 256
@@ -41,7 +42,7 @@ def read_list(value: Json, field: str, length: int | None = None) -> list[Json]:
     if not isinstance(value, list | tuple):
         raise malformed(field, value, "a list")
     if length is not None and len(value) != length:
-        raise malformed(field, f"{len(value)} elements", f"{length} elements")
+        raise malformed(field, f"{counted(len(value), 'element')}", f"{length} elements")
     return list(value)
 
 
@@ -49,7 +50,9 @@ def read_input(value: Json, field: str) -> list[Json]:
     """A list with as many elements as an input may have: 2 to :data:`MAX_LENGTH`."""
     elements = read_list(value, field)
     if not 2 <= len(elements) <= MAX_LENGTH:
-        raise malformed(field, f"{len(elements)} elements", f"2 to {MAX_LENGTH} elements")
+        raise malformed(
+            field, f"{counted(len(elements), 'element')}", f"2 to {MAX_LENGTH} elements"
+        )
     return elements
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from vcrt.environments.lean.values import Library, Value, construct, elements, empty_array, number
+from vcrt.printable import counted
 
 #: The commit whose functions and objects this module knows.
 COMMIT = "eb6cafb7290e8bd5f2937522d8d804f58f02bafc"
@@ -105,7 +106,7 @@ class Elaborator:
         state = Value(make(environment, self.no_messages.give(), options.give()))
         info = state.field(_INFO)
         if (state.num_fields, info.num_fields) != (_STATE_FIELDS, _INFO_FIELDS):
-            raise ElaboratorError(f"a state of {state.num_fields} fields")
+            raise ElaboratorError(f"a state of {counted(state.num_fields, 'field')}")
         # The small value that says whether to record is left at zero.
         return state.replaced(_INFO, construct(0, *map(info.field, range(_INFO_FIELDS)), small=1))
 
@@ -242,7 +243,7 @@ class Elaborator:
         said = []
         for message in Value(self._log_array(log.address)).items():
             if message.num_fields != _MESSAGE_FIELDS:
-                raise ElaboratorError(f"a message of {message.num_fields} fields")
+                raise ElaboratorError(f"a message of {counted(message.num_fields, 'field')}")
             severity = _SEVERITIES[message.byte(_SEVERITY)]
             if not message.byte(_SILENT) and not (brief and severity != "error"):
                 line = message.field(_POSITION).field(0).number()

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from vcrt.errors import MalformedInputError
+from vcrt.printable import counted
 
 #: Names of the prelude and words of Lean that terms and types may use.
 VOCABULARY = frozenset(
@@ -143,7 +144,9 @@ def read_type(text: str, *, where: str, max_chars: int) -> str:
 
 def _tokens(text: str, where: str, max_chars: int) -> list[str]:
     if len(text) > max_chars:
-        raise _refused(where, f"{len(text)} characters", f"at most {max_chars} characters")
+        raise _refused(
+            where, f"{counted(len(text), 'character')}", f"at most {max_chars} characters"
+        )
     tokens: list[str] = []
     position = 0
     while position < len(text):

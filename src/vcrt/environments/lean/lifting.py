@@ -35,6 +35,7 @@ from vcrt.environments.lean.source import (
 from vcrt.environments.lean.spelling import Spelling, spelling_of, with_explicit_binders
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, sha256_hex
+from vcrt.printable import counted
 from vcrt.randomness import derive_seed
 
 #: How many steps an episode may have.
@@ -186,7 +187,10 @@ class _File:
         """The spelling of a piece for Lean, if ``read``, a function of the grammar, allows it."""
         where = f"{self.name}:{piece.line}"
         if len(piece.text) > self.cap:
-            found, allowed = f"{len(piece.text)} characters", f"at most {self.cap} characters"
+            found, allowed = (
+                f"{counted(len(piece.text), 'character')}",
+                f"at most {self.cap} characters",
+            )
             return self.refusal(piece.line, found, allowed, theorem)
         try:
             text = spelling.spelt(piece.text, where=where)
@@ -286,7 +290,9 @@ def _theorem(file: _File, command: Command, proof: TacticProof) -> list[Lifted |
     texts = {piece: file.checked(piece, read, spelling, name) for piece, read in readings}
     refused = [text for text in texts.values() if isinstance(text, Refusal)]
     if not refused and not MIN_STEPS <= len(steps) <= MAX_STEPS:
-        refused = [file.refusal(head.line, f"a proof of {len(steps)} steps", _PROOF, name)]
+        refused = [
+            file.refusal(head.line, f"a proof of {counted(len(steps), 'step')}", _PROOF, name)
+        ]
     if refused:
         return [*refused]
     initial: Json = {
@@ -318,8 +324,8 @@ def _declarations(file: _File, commands: Sequence[tuple[Command, Piece]]) -> lis
     classes = list(takewhile(lambda piece: piece.text.startswith("class "), pieces))
     steps = pieces[len(classes) :]
     if not MIN_STEPS <= len(steps) <= MAX_STEPS:
-        counted = f"{len(steps)} declarations"
-        return [file.refusal(piece.line, counted, _ALLOWED) for piece in pieces[:1]]
+        found = counted(len(steps), "declaration")
+        return [file.refusal(piece.line, found, _ALLOWED) for piece in pieces[:1]]
     spelling = spelling_of([piece.text for piece in pieces])
     setup = [file.checked(piece, grammar.read_class, spelling, file.name) for piece in classes]
     known = frozenset(_name_in(text) for text in setup if isinstance(text, str))

@@ -21,6 +21,7 @@ from vcrt.environments.lean.elaborator import (
     State,
 )
 from vcrt.environments.lean.values import Value, closure, construct, number
+from vcrt.printable import counted
 
 #: The tactic that calls the hook, and what makes Lean know it.
 HOOK = "vcrt_hook"
@@ -111,7 +112,7 @@ class Stage:
     def _core(self) -> Value:
         core = self._elaborator.content(self._cells[-1])
         if core.num_fields != _CORE_FIELDS:
-            raise ElaboratorError(f"a state of {core.num_fields} fields in a proof")
+            raise ElaboratorError(f"a state of {counted(core.num_fields, 'field')} in a proof")
         return core
 
 

@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 
 from vcrt.environments.lean.grammar import Step, rename
 from vcrt.environments.lean.program import Declarations, Program, Tactics
+from vcrt.printable import counted
 
 Role: TypeAlias = Literal[
     "setup",
@@ -141,7 +142,7 @@ def cut_mark(index: int) -> str:
 def render_batch(replays: Sequence[tuple[Program, tuple[int, ...]]]) -> BatchText:
     """The source text of a batch of at most :data:`MAX_REPLAYS` replays."""
     if len(replays) > MAX_REPLAYS:
-        raise ValueError(f"{len(replays)} replays in one batch; at most {MAX_REPLAYS}")
+        raise ValueError(f"{counted(len(replays), 'replay')} in one batch; at most {MAX_REPLAYS}")
     sources = [PRELUDE]
     first_line = PRELUDE.count("\n") + 1
     texts = []

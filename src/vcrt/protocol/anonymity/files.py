@@ -38,7 +38,7 @@ def _findings(path: Path) -> Iterator[str]:
         yield "rows do not ascend by record_id"
     odd = [identity for identity in identities if not _IDENTITY.fullmatch(identity)]
     if odd:
-        yield f"{len(odd)} identities are not 16 hexadecimal digits, the first is {odd[0]!r}"
+        yield f"not all identities are 16 hexadecimal digits ({len(odd)} of {len(identities)}), the first is {odd[0]!r}"
     for row in rows:
         if policy_row(record_of_json(row["record"], str(path))) != row:
             yield f"record {row['record_id']} is not written in the canonical form"

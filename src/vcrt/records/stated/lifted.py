@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, FailFast
 from vcrt.certification.relations import OperationRelation, directed
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.partial_orders import PartialOrder
+from vcrt.printable import counted
 from vcrt.records.policy_view import RELATION_TOKENS, RelationType
 from vcrt.records.stated.form import validated
 from vcrt.records.stated.record import MAX_NAME, StatedRecord, require_operations
@@ -65,7 +66,9 @@ def _chosen(theorems: Sequence[_Theorem], name: str | None, where: str) -> _Theo
     raise MalformedInputError(
         "which theorem?" if found else "no theorem was judged",
         where=where,
-        found=f"{len(found)} theorems: {', '.join(n[:MAX_NAME] for n in names)}" if found else None,
+        found=f"{counted(len(found), 'theorem')}: {', '.join(n[:MAX_NAME] for n in names)}"
+        if found
+        else None,
         expected="one theorem",
         remedy="choose one with --theorem NAME" if name is None and found else None,
     )

@@ -9,6 +9,7 @@ from vcrt.certification.relations import OperationRelation, directed
 from vcrt.errors import MalformedInputError
 from vcrt.orders import Order, linear_extensions
 from vcrt.partial_orders import PartialOrder
+from vcrt.printable import counted
 from vcrt.randomness import generator
 from vcrt.records.policy_view import (
     LARGEST_POOL,
@@ -118,7 +119,7 @@ def pointed(stated: StatedRecord, seed: int, num_pointers: int | None = None) ->
     if pool < len(stated.operations):
         raise MalformedInputError(
             "the policy's backbone knows fewer pointers than the record has operations",
-            found=f"{len(stated.operations)} operations",
+            found=f"{counted(len(stated.operations), 'operation')}",
             expected=f"at most {pool}",
             remedy="ask a policy on the backbone embedded-long, or on a language model",
         )
@@ -143,7 +144,7 @@ def require_operations(operations: Sequence[str]) -> None:
     if not 2 <= len(operations) <= MAX_OPERATIONS:
         raise MalformedInputError(
             "a number of operations that cannot be decided",
-            found=f"{len(operations)} operations",
+            found=f"{counted(len(operations), 'operation')}",
             expected=f"2 to {MAX_OPERATIONS}",
             remedy="leave out operations that commute with all others, or decide in parts"
             if operations[2:]

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from itertools import zip_longest
 
 from vcrt.errors import DatasetError
+from vcrt.printable import counted
 
 #: Episodes of each schema, if no number is given.
 PER_SCHEMA = 8
@@ -33,7 +34,7 @@ def named(names: Names, wanted: Sequence[str], where: str) -> list[str]:
             raise DatasetError(
                 f"no episode {name!r} in the dataset",
                 where=where,
-                expected=f"one of its {len(known)} episodes, such as {', '.join(near)}",
+                expected=f"one of its {counted(len(known), 'episode')}, such as {', '.join(near)}",
                 remedy="`vcrt explore DATASET` without names takes the first of each schema",
             )
     return list(dict.fromkeys(wanted))
