@@ -153,6 +153,7 @@ def test_duplicates_are_counted_and_left_out(mutant, run):
         (toy.BreaksTheSecondTime, "died the second time"),
         (toy.Breaks, "broke while it sampled or replayed"),
         (toy.ChangesEpisodes, "changed the episode"),
+        (toy.RenamesSteps, "changed the episode"),
         (toy.SamplesAnother, "sampled another episode"),
         (toy.SamplesOneSeed, "sampled another episode"),
     ],

@@ -182,7 +182,7 @@ def update(
     orbit log-mass under the frozen backbone (:func:`vcrt.training.items.orbit_log_masses`). Raises
     :class:`vcrt.errors.DivergedError`, before the step, if the loss or its gradient is not finite.
     The dual step is on the values of the last epoch, before its step: with a single epoch the action KL is 0.
-    Source: the paper's Algorithm 1.
+    Source: the paper's Algorithm 1, which moves the duals in each epoch; here they move once.
     """
     if state.model.training:
         state.model.eval()
