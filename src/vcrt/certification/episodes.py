@@ -76,10 +76,11 @@ class Preset:
     Without a size, the episode has several directed relations, two at least, and its legal orders are their linear
     extensions, two at least; then at most a third of all orders are legal. Of more than
     ``vcrt.orders.MAX_ENUMERATED`` operations, one directed relation is enough, and the legal orders are the linear
-    extensions whatever their number.
+    extensions whatever their number. Without a number of operations either, an episode may have any, from two, and any
+    relations that explain its legal orders: none at all, or as many as leave one order.
     """
 
-    num_operations: int
+    num_operations: int | None
     orbit_size: int | None
     #: Whether contexts are sampled where all of them could be replayed; see :attr:`samples`.
     sampled: bool = False
@@ -87,22 +88,33 @@ class Preset:
     @property
     def samples(self) -> bool:
         """Whether contexts are sampled although there are few: more operations are always sampled, fewer never."""
+        if self.num_operations is None:
+            return self.sampled
         return self.sampled and MAX_EXHAUSTIVE < self.num_operations <= MAX_COMPLETE
 
     @property
+    def is_any(self) -> bool:
+        """Whether episodes may have any number of operations, each its own."""
+        return self.num_operations is None
+
+    @property
     def is_long(self) -> bool:
-        """Whether episodes have too many operations for a replay of every order by itself."""
-        return self.num_operations > MAX_EXHAUSTIVE
+        """Whether episodes have, or may have, too many operations for a replay of every order by itself."""
+        return self.num_operations is None or self.num_operations > MAX_EXHAUSTIVE
 
     @property
     def least_relations(self) -> int:
         """How many directed relations an episode has at least."""
+        if self.num_operations is None:
+            return 0
         several = self.orbit_size is None and self.num_operations <= MAX_ENUMERATED
         return 2 if several else 1
 
     @property
     def text(self) -> str:
         """What is asked for, in words."""
+        if self.num_operations is None:
+            return f"2 to {MAX_OPERATIONS} operations whose legal orders are the linear extensions of their relations"
         if self.orbit_size is not None:
             return f"{self.orbit_size} legal orders of {self.num_operations} operations"
         relations = "two directed relations" if self.least_relations == 2 else "a directed relation"
@@ -116,10 +128,15 @@ class Preset:
 PAPER_PRESET = Preset(num_operations=4, orbit_size=12)
 #: Four operations with several anti-diamonds: 2 to 8 of the 24 orders are legal.
 SEVERAL_PRESET = Preset(num_operations=4, orbit_size=None)
+#: Any episode that certifies, of 2 to 64 operations; in one dataset they need not have equally many.
+ANY_PRESET = Preset(num_operations=None, orbit_size=None)
+#: The name of that preset, under which schemas of every preset can be certified.
+ANY = "any"
 #: The presets by name; a schema names the one that its episodes are made for. ``posetsN`` is that of N operations.
 PRESETS: Mapping[str, Preset] = {
     "paper": PAPER_PRESET,
     "several": SEVERAL_PRESET,
+    ANY: ANY_PRESET,
     **{
         f"posets{n}": Preset(num_operations=n, orbit_size=None)
         for n in range(3, MAX_OPERATIONS + 1)
@@ -130,10 +147,14 @@ PRESETS: Mapping[str, Preset] = {
 def preset_named(name: str) -> Preset:
     """The preset of that name; raises :class:`vcrt.errors.UnknownNameError`."""
     if name not in PRESETS:
+        number = name.removeprefix("posets")
         near = get_close_matches(name, PRESETS, n=1)
+        if number != name and number.strip("-").isdecimal():
+            # Another number is no slip of the pen.
+            near = [ANY] if number == "2" else []
         raise UnknownNameError(
             f"unknown preset {name!r}",
-            expected=f"paper, several, or posetsN for 3 to {MAX_OPERATIONS} operations",
+            expected=f"paper, several, posetsN for 3 to {MAX_OPERATIONS} operations, or any for 2 to {MAX_OPERATIONS}",
             remedy=f"did you mean {near[0]!r}?" if near else None,
         )
     return PRESETS[name]
@@ -279,7 +300,7 @@ def _certify_tree(
     if preset.orbit_size is not None and num_legal != preset.orbit_size:
         return Flaw("outside_schema", f"{num_legal} legal orders, not {preset.orbit_size}")
     n = evidence.episode.num_operations
-    if len(explained.order.pairs) == n * (n - 1) // 2:
+    if not preset.is_any and len(explained.order.pairs) == n * (n - 1) // 2:
         return Flaw("outside_schema", "1 legal order, not two or more")
     return CertifiedEpisode(
         episode=evidence.episode,
@@ -311,7 +332,8 @@ def _misfit(
 ) -> str | None:
     """Why an episode with these directed pairs, legal orders and orbit is not of the preset, if it is not."""
     counts = f"{len(legal)} legal orders, {len(orbit)} in the orbit"
-    listed = preset.num_operations <= MAX_ENUMERATED
+    num_operations = len(legal[0])
+    listed = num_operations <= MAX_ENUMERATED
     if preset.orbit_size is not None:
         whole = len(orbit) == len(legal) == preset.orbit_size
         if listed or not whole:
@@ -319,10 +341,10 @@ def _misfit(
     elif len(pairs) < preset.least_relations:
         least = "two" if preset.least_relations == 2 else "one"
         return f"{len(pairs)} directed relations, not {least} or more"
-    if len(orbit) != len(legal) or len(orbit) < 2:
-        return f"{counts}, not one orbit of two or more"
+    if len(orbit) != len(legal) or (len(orbit) < 2 and not preset.is_any):
+        return f"{counts}, not one orbit" + " of two or more" * (not preset.is_any)
     try:
-        extensions = linear_extensions(preset.num_operations, pairs)
+        extensions = linear_extensions(num_operations, pairs)
     except ValueError:
         return "the directed relations contain a cycle"
     if extensions != sorted(legal):
@@ -336,7 +358,11 @@ def _flaw_of_episode(episode: Episode, preset: Preset) -> tuple[ExclusionKind, s
         return "ambiguous_correspondence", f"signatures {signatures}"
     if not all(map(_is_named, (episode.provenance.source, episode.provenance.generator))):
         return "missing_provenance", "source or generator is empty"
-    if episode.num_operations != preset.num_operations:
+    if preset.num_operations is None:
+        if not 2 <= episode.num_operations <= MAX_OPERATIONS:
+            found = f"{episode.num_operations} operations, not 2 to {MAX_OPERATIONS}"
+            return "outside_schema", found
+    elif episode.num_operations != preset.num_operations:
         return (
             "outside_schema",
             f"{episode.num_operations} operations, not {preset.num_operations}",

@@ -61,6 +61,18 @@ class EvidenceCounts(_Strict):
     classes: int
 
 
+class LengthCounts(_Strict):
+    """The episodes of one number of operations, where a dataset has several.
+
+    ``legal_orders`` adds them up, None if they are not counted; of ``all_legal`` episodes every order is legal: they
+    have no anti-diamond.
+    """
+
+    episodes: int
+    legal_orders: int | None
+    all_legal: int
+
+
 class SchemaCounts(_Strict):
     """How one schema's candidates fared. ``orders`` is how many orders the episodes have.
 
@@ -75,12 +87,15 @@ class SchemaCounts(_Strict):
     relations: dict[str, int]
     exclusions: dict[str, int]
     evidence: EvidenceCounts | None = None
+    lengths: dict[str, LengthCounts] | None = None
+    """By number of operations; None where the dataset has only one."""
 
     @model_serializer(mode="wrap")
-    def _without_evidence(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_what_is_not_there(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         value: dict[str, Any] = handler(self)
-        if self.evidence is None:
-            value.pop("evidence", None)
+        for name in ("evidence", "lengths"):
+            if getattr(self, name) is None:
+                value.pop(name, None)
         return value
 
     @property
@@ -114,9 +129,10 @@ class Manifest(_Strict):
     seed: int
     record_form: RecordForm = PLAIN_FORM
     """How the records state the relations; left out of the file where they state all of them."""
-    num_operations: int
+    num_operations: int | None
+    """None where each episode has its own; the schemas' counts then say how many episodes have how many."""
     orbit_size: int | None
-    """None where episodes have several anti-diamonds."""
+    """None where episodes have several anti-diamonds, or any number of them."""
     sampled: bool = False
     """Whether contexts were sampled where all of them could be replayed; left out of the file where they were not."""
     series: Annotated[list[dict[str, Any]], FailFast()]
@@ -142,6 +158,14 @@ class Manifest(_Strict):
         return Preset(
             num_operations=self.num_operations, orbit_size=self.orbit_size, sampled=self.sampled
         )
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The numbers of operations that its episodes have, ascending."""
+        if self.num_operations is not None:
+            return (self.num_operations,)
+        schemas = [some for by_schema in self.counts.values() for some in by_schema.values()]
+        return tuple(sorted({int(n) for schema in schemas for n in schema.lengths or ()}))
 
     def computed_root_hash(self) -> str:
         """The root hash of everything in the manifest but the files' own sizes and digests."""
