@@ -20,6 +20,7 @@ from vcrt.certification.episodes import (
     preset_named,
 )
 from vcrt.certification.lattice_replay import replay_lattices
+from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.conformance import Finding, attempted
 from vcrt.environments.contract import Environment, Schema
@@ -44,12 +45,11 @@ def certifies(
     """Whether a schema's episodes are certified with the anti-diamonds that it declares, and what a long one costs."""
     preset = preset_named(schema.preset)
     subject = f"{environment.name}/{schema.name}"
-    check = (
-        f"certifies episodes of {preset.num_operations} steps"
-        if preset.is_long
-        else f"certifies {preset.orbit_size or 'several'} legal orders"
-    )
-    look = _one_long if preset.is_long else _every_order
+    check = f"certifies {preset.orbit_size or 'several'} legal orders"
+    if preset.is_long:
+        steps = "any number of" if preset.is_any else preset.num_operations
+        check = f"certifies episodes of {steps} steps"
+    look = _any_length if preset.is_any else _one_long if preset.is_long else _every_order
     problem, found = attempted(partial(look, environment, schema.name, preset, tuple(seeds)))
     if found is None:
         return Finding(check, subject, problem, "mend what its message says"), None
@@ -58,9 +58,30 @@ def certifies(
         remedy = remedies.get(found.kind, _UNEXPLAINED)
         return Finding(check, subject, f"{found.kind}: {found.detail}", remedy), None
     kinds, cost = found
-    unlike = None if schema.designed(kinds) else f"{sorted(kinds)}, not {schema.relation!r}"
+    fits = schema.designed(kinds) or (preset.is_any and not kinds)
+    unlike = None if fits else f"{sorted(kinds)}, not {schema.relation!r}"
     declared = "either" if len(kinds) > 1 else "".join(kinds)
     return Finding(check, subject, unlike, f"declare relation={declared!r} in the schema"), cost
+
+
+def _any_length(
+    environment: Environment, schema: str, preset: Preset, seeds: Sequence[int]
+) -> Exclusion | tuple[set[str], Cost | None]:
+    """The same of short episodes, and of one long one if there are such among them."""
+    short = [s for s in seeds if environment.sample(schema, s).num_operations <= MAX_EXHAUSTIVE]
+    kinds, cost = set[str](), None
+    if short:
+        found = _every_order(environment, schema, preset, short)
+        if isinstance(found, Exclusion):
+            return found
+        kinds, _ = found
+    if long := [seed for seed in seeds if seed not in short]:
+        looked = _one_long(environment, schema, preset, long)
+        if isinstance(looked, Exclusion):
+            return looked
+        more, cost = looked
+        kinds = kinds | more
+    return kinds, cost
 
 
 def _every_order(

@@ -180,8 +180,8 @@ class Schema:
     """One family of episodes.
 
     ``relation`` is the kind of its anti-diamonds *as designed*; certification decides. ``preset`` names what its
-    episodes are to look like (see ``vcrt.certification.episodes.PRESETS``), and ``default`` says whether it is
-    certified when that preset is asked for and no schema is named.
+    episodes are to look like (see ``vcrt.certification.episodes.PRESETS``; ``any`` takes all that certify), and
+    ``default`` says whether it is certified when that preset is asked for and no schema is named.
     """
 
     name: str

@@ -314,6 +314,13 @@ class Item:
     unreplayed: Unreplayed | None = None
 
     @property
+    def all_legal(self) -> bool:
+        """Whether every order is legal: the item has no anti-diamond, and no answer to it can be wrong."""
+        if isinstance(self.supervised, SupervisedRecord):
+            return all(self.supervised.legal)
+        return not self.supervised.order.pairs
+
+    @property
     def listed(self) -> SupervisedRecord:
         """The supervision by listed orders; raises :class:`TooLargeError` if there are too many operations for that."""
         if isinstance(self.supervised, SupervisedRecord):

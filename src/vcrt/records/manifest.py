@@ -167,6 +167,12 @@ class Manifest(_Strict):
         schemas = [some for by_schema in self.counts.values() for some in by_schema.values()]
         return tuple(sorted({int(n) for schema in schemas for n in schema.lengths or ()}))
 
+    def num_all_legal(self, environments: Sequence[str]) -> tuple[int, int]:
+        """Of how many episodes of these environments every order is legal, and how many episodes they have."""
+        schemas = [some for name in environments for some in self.counts[name].values()]
+        lengths = [some for schema in schemas for some in (schema.lengths or {}).values()]
+        return sum(some.all_legal for some in lengths), sum(s.episodes for s in schemas)
+
     def computed_root_hash(self) -> str:
         """The root hash of everything in the manifest but the files' own sizes and digests."""
         return json_digest(self.model_dump(exclude={"root_hash", "files"}))
