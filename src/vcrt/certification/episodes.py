@@ -33,7 +33,7 @@ from vcrt.certification.relations import (
 )
 from vcrt.certification.replay import EpisodeReplays
 from vcrt.certification.replay_tree import EpisodeTree, ReplayTree
-from vcrt.environments.contract import CrossCheck, Episode, Replay, Versions
+from vcrt.environments.contract import ANY, CrossCheck, Episode, Replay, Versions
 from vcrt.errors import UnknownNameError
 from vcrt.orders import MAX_ENUMERATED, Order, linear_extensions, orbit_of
 from vcrt.partial_orders import (
@@ -130,8 +130,6 @@ PAPER_PRESET = Preset(num_operations=4, orbit_size=12)
 SEVERAL_PRESET = Preset(num_operations=4, orbit_size=None)
 #: Any episode that certifies, of 2 to 64 operations; in one dataset they need not have equally many.
 ANY_PRESET = Preset(num_operations=None, orbit_size=None)
-#: The name of that preset, under which schemas of every preset can be certified.
-ANY = "any"
 #: The presets by name; a schema names the one that its episodes are made for. ``posetsN`` is that of N operations.
 PRESETS: Mapping[str, Preset] = {
     "paper": PAPER_PRESET,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from vcrt.certification.episodes import ANY
-from vcrt.environments.contract import Environment, Schema
+from vcrt.environments.contract import ANY, Environment, Schema
 from vcrt.environments.registry import load_environment, own_environment_names
 from vcrt.errors import VcrtError
 

@@ -21,6 +21,8 @@ State = TypeVar("State")
 RelationKind: TypeAlias = Literal["precedes", "conflicts"]
 #: The kind of a schema's anti-diamonds; ``either`` stands for both kinds, in different episodes or in one.
 AntiDiamonds: TypeAlias = RelationKind | Literal["either"]
+#: The preset of schemas whose episodes promise nothing but that they can be certified.
+ANY = "any"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,8 +23,9 @@ def certified_reward(
     White space counts only as a separator. Completions may be texts or lists of messages.
     """
     texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
-    pairs = partial_order or [None] * len(texts)
-    own = pointers or [None] * len(texts)
+    none: Sequence[None] = [None] * len(texts)
+    pairs = none if partial_order is None else partial_order
+    own = none if pointers is None else pointers
     return [float(_is_certified(*row)) for row in zip(texts, orbit, pairs, own, strict=True)]
 
 

@@ -48,8 +48,9 @@ class ExplorerContents:
     """Everything that the page says. ``schemas`` has, for each, the episodes on the page and in the dataset."""
 
     root_hash: str
-    #: None where episodes have several numbers of steps; none of them is drawn then.
+    #: None where episodes may have several numbers of steps, those of ``lengths``; none of them is drawn then.
     num_operations: int | None
+    lengths: tuple[int, ...]
     schemas: Mapping[tuple[str, str], tuple[int, int]]
     episodes: tuple[dict[str, Json], ...]
     #: The episodes' own names, which may hold what is not printed.
@@ -124,6 +125,7 @@ def gather_explorer(
     return ExplorerContents(
         root_hash=dataset.manifest.root_hash,
         num_operations=dataset.manifest.num_operations,
+        lengths=dataset.manifest.lengths,
         schemas={
             key: (sum(name in made for name in some), len(some)) for key, some in names.items()
         },

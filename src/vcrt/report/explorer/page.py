@@ -141,10 +141,9 @@ def _subtitle(contents: ExplorerContents) -> str:
     of = (
         f"all {total:,} episodes" if shown == total else f"{shown:,} of {counted(total, 'episode')}"
     )
-    if contents.num_operations is None:
-        numbers = [len(episode["steps"]) for episode in contents.episodes]
-        return f"{of} of the dataset, {min(numbers)} to {max(numbers)} steps"
-    return f"{of} of the dataset, {counted(contents.num_operations, 'step')} each"
+    if len(contents.lengths) > 1:
+        return f"{of} of the dataset, {contents.lengths[0]} to {contents.lengths[-1]} steps each"
+    return f"{of} of the dataset, {counted(contents.lengths[0], 'step')} each"
 
 
 def _asset(name: str) -> str:
