@@ -110,10 +110,13 @@ def test_a_certificate_of_any_length_is_read_from_its_own_bytes(tmp_path, steps,
     assert found.certified == certified
     assert found.preset == ANY_PRESET
     value = json.loads(path.read_text())
-    value["num_operations"] = steps
-    path.write_text(json.dumps(value))
-    with pytest.raises(DatasetError, match="changed after it was made"):
-        read_certificate(path)
+    for name, other, message in (
+        ("num_operations", steps, "changed after it was made"),
+        ("orbit_size", 1, r"null, as num_operations is"),
+    ):
+        path.write_text(json.dumps({**value, name: other}))
+        with pytest.raises(DatasetError, match=message):
+            read_certificate(path)
 
 
 @pytest.fixture(scope="module")
@@ -229,12 +232,13 @@ def test_every_command_takes_a_dataset_of_several_lengths(registered, capsys):
     shown = done("show", first["episode"], "--dataset", "data", "--json")
     (registered / "certificate.json").write_text(shown)
     done("verify", "--certificate", "certificate.json")
-    code, _, err = run(capsys, "plan", "data", "--output", "none", "--methods", "outcome-grpo")
-    assert code == 1
+    planned = ("plan", "data", "--backbone", "embedded-long")
+    code, _, err = run(capsys, *planned, "--output", "none", "--methods", "outcome-grpo")
+    assert code == 2
     assert "answers in tokens" in err
     out = done(
-        *("plan", "data", "--output", "runs", "--backbone", "embedded-long"),
-        *("--methods", "canonical-grpo", "vcrt", "--runs", "1", "--updates", "3"),
+        *(*planned, "--output", "runs", "--methods", "canonical-grpo", "vcrt"),
+        *("--runs", "1", "--updates", "3"),
     )
     assert "every order of" in out
     done("train", "runs")

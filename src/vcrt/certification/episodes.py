@@ -147,9 +147,10 @@ def preset_named(name: str) -> Preset:
     if name not in PRESETS:
         number = name.removeprefix("posets")
         near = get_close_matches(name, PRESETS, n=1)
-        if number != name and number.strip("-").isdecimal():
-            # Another number is no slip of the pen.
-            near = [ANY] if number == "2" else []
+        if number != name and number.isdecimal():
+            # Another number is no slip of the pen, but for zeros before it.
+            same = f"posets{int(number)}"
+            near = [same] if same in PRESETS else [ANY] if same == "posets2" else []
         raise UnknownNameError(
             f"unknown preset {name!r}",
             expected=f"paper, several, posetsN for 3 to {MAX_OPERATIONS} operations, or any for 2 to {MAX_OPERATIONS}",

@@ -239,6 +239,10 @@ def _require_form(value: dict[str, Any], path: Path) -> None:
     except ValidationError as error:
         field, message = first_error(error)
         raise _malformed(path, field, message) from error
+    if value["num_operations"] is None and value["orbit_size"] is not None:
+        raise _malformed(
+            path, "orbit_size", short(value["orbit_size"]), "null, as num_operations is"
+        )
     if value["format"] not in (FORMAT, LONG_FORMAT):
         raise _malformed(path, "format", short(value["format"]), FORMAT)
 

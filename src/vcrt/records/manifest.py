@@ -19,6 +19,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
+    model_validator,
 )
 
 from vcrt.certification.episodes import Preset
@@ -151,6 +152,12 @@ class Manifest(_Strict):
         if not self.sampled:
             value.pop("sampled", None)
         return value
+
+    @model_validator(mode="after")
+    def _without_a_size_of_any_length(self) -> Manifest:
+        if self.num_operations is None and self.orbit_size is not None:
+            raise ValueError("orbit_size is null where num_operations is")
+        return self
 
     @property
     def preset(self) -> Preset:
