@@ -153,6 +153,7 @@ def test_duplicates_are_counted_and_left_out(mutant, run):
         (toy.BreaksTheSecondTime, "died the second time"),
         (toy.Breaks, r"(?s)without an answer.*toy/needs/\d+, step 'step 0'.*KeyError"),
         (toy.ChangesEpisodes, "changed the episode"),
+        (toy.RenamesSteps, "changed the episode"),
         (toy.SamplesAnother, "sampled another episode"),
         (toy.SamplesOneSeed, "sampled another episode"),
     ],

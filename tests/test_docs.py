@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 import os
 import re
 import shlex
@@ -28,8 +29,10 @@ from documentation import (
     text_of,
 )
 from vcrt.certification.episodes import ExclusionKind
+from vcrt.objective.clipped_loss import MAX_LOG_RATIO
 from vcrt.objective.total import ObjectiveConfig
 from vcrt.training.methods import METHODS
+from vcrt.training.presets import PRESETS as PAPER_SETTINGS
 
 TEXTS = {name_of(path): path.read_text(encoding="utf-8") for path in PAGES}
 BESIDE = ("README.md", "CONTRIBUTING.md", "examples/sqlite_changes/README.md")
@@ -282,6 +285,33 @@ def test_the_values_that_the_paper_does_not_print_are_the_defaults():
     caps = (config.commutation_cap, config.retention_cap, config.action_kl_cap)
     said = "Caps are {} (commutation), {} (retention) and {:.2f} (KL)".format(*caps)
     assert said in TEXTS["mathematics.md"]
+
+
+def test_where_ratios_are_cut_is_said_where_they_are_defined():
+    said = f"vcrt.objective.clipped_loss.MAX_LOG_RATIO` = {MAX_LOG_RATIO:g} is cut"
+    ratios = TEXTS["mathematics.md"].partition("(ratio)")[2].partition("(policy-loss)")[0]
+    assert said in ratios.replace("\n", " ")
+    exponent = int(math.log10(math.exp(MAX_LOG_RATIO)))
+    assert rf"${math.exp(MAX_LOG_RATIO) / 10**exponent:.0f} \cdot 10^{exponent}$" in ratios
+    assert f"cut at a log-ratio of {MAX_LOG_RATIO:g}" in TEXTS["decisions.md"]
+
+
+def test_how_the_scale_of_adapters_is_read_is_said():
+    for paper in PAPER_SETTINGS.values():
+        said = (
+            f"scale of {paper.lora_alpha:g}** is read as `lora_alpha`: at rank {paper.lora_rank} "
+            f"an adapter's product is multiplied by {paper.lora_alpha:g} / {paper.lora_rank} "
+            f"= {paper.lora_scale:g}"
+        )
+        assert said in TEXTS["decisions.md"].replace("\n", " ")
+
+
+def test_where_code_and_paper_differ_is_not_called_silence():
+    """That one update makes one dual step is tested in test_training_update; this is what the pages say of it."""
+    silent, _, differ = TEXTS["decisions.md"].partition("## Where we differ")
+    assert "Duals move once an update" in differ
+    assert "one dual step" not in silent
+    assert "where the paper has one in each epoch" in TEXTS["mathematics.md"]
 
 
 def test_the_pictures_are_as_drawn(monkeypatch):

@@ -95,6 +95,17 @@ def test_commutation_does_not_see_which_swap_came_first_and_vanishes_for_equal_r
     assert same.abs() < 1e-15
 
 
+def test_commutation_weighs_prompts_by_their_swaps():
+    policy = RandomPolicy(4, seed=3)
+    choices = policy.choice_log_probs(policy.logits)
+    swaps = _index(policy, 2)
+    one, other = swaps[swaps[:, 0] == 0][:1], swaps[swaps[:, 0] == 1][:3]
+    apart = [commutation_loss(choices, some, policy.used) for some in (one, other)]
+    together = commutation_loss(choices, torch.cat([one, other]), policy.used)
+    torch.testing.assert_close(together, (1 * apart[0] + 3 * apart[1]) / 4)
+    assert not torch.isclose(together, (apart[0] + apart[1]) / 2)
+
+
 def test_commutation_without_histories_is_zero():
     policy = RandomPolicy(2, seed=1)
     empty = torch.zeros(0, 3, dtype=torch.long)

@@ -65,7 +65,14 @@ def test_greedy_by_steps_is_greedy_on_the_whole_tree(interface, seed):
             assert slot == max(left, key=lambda s: row[s].item())
 
 
-def test_prompts_of_different_numbers_of_operations_are_refused():
+def test_trees_of_another_number_of_operations_are_refused():
     prompts = [*make_prompts(5)[:2], make_prompts(4)[0]]
     with pytest.raises(MalformedInputError, match="operation counts"):
         score_prefixes(make_model(), prompts, trees(), interface="pointers")
+
+
+def test_prompts_of_different_numbers_of_operations_are_refused_in_tokens():
+    prompts = [make_prompts(5)[0], make_prompts(4)[0]]
+    some = [prefix_tree(5, [(0, 1)]), prefix_tree(4, [(2,)])]
+    with pytest.raises(MalformedInputError, match="operation counts"):
+        score_prefixes(make_model(), prompts, some, interface="tokens")

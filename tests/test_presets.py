@@ -117,6 +117,22 @@ def test_presets_by_name() -> None:
         preset_named("sveral")
 
 
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("posets2", "any"),
+        ("poset8", "posets8"),
+        ("ani", "any"),
+        ("posets65", None),
+        ("posets0", None),
+    ],
+)
+def test_another_number_is_not_suggested(name: str, near: str | None) -> None:
+    with pytest.raises(UnknownNameError, match="posetsN for 3 to 64 operations, or any") as caught:
+        preset_named(name)
+    assert caught.value.remedy == (near and f"did you mean {near!r}?")
+
+
 def test_each_preset_has_schemas_of_its_own() -> None:
     paper, several = select_schemas(()), select_schemas((), "several")
     assert sorted(paper) == ["clrs", "lean", "proofwriter"]
@@ -125,6 +141,10 @@ def test_each_preset_has_schemas_of_its_own() -> None:
         assert not set(schemas) & set(paper[name])
     with pytest.raises(VcrtError, match="add --preset paper"):
         select_schemas(("clrs/heapsort",), "several")
+    every = select_schemas((), "any")
+    for name, schemas in every.items():
+        assert {*paper[name], *several[name], "posets6"} <= set(schemas)
+    assert select_schemas(("clrs/heapsort",), "any") == {"clrs": ("heapsort",)}
 
 
 @given(st.sampled_from(GRAPHS))

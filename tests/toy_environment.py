@@ -340,6 +340,14 @@ class ChangesEpisodes(ToyEnvironment):
         return super().step(state, operation)
 
 
+class RenamesSteps(ToyEnvironment):
+    """Runs a step under another signature than the episode gives it."""
+
+    def step(self, state, operation):
+        object.__setattr__(operation, "signature", f"{operation.signature} once more")
+        return super().step(state, operation)
+
+
 class NeverRefuses(ToyEnvironment):
     """Goes on with nonsense where the real verifier refuses."""
 

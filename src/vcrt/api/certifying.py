@@ -70,6 +70,7 @@ def certify(
     ``schemas`` are names like ``clrs`` or ``clrs/mst_kruskal``; without any, the default ones of vcrt's own
     environments. With ``sampled``, contexts are sampled even where all of them could be replayed, from 6 operations on;
     above 10 they always are. Without a ``form``, records of more than four operations leave out the commuting pairs.
+    The preset ``any`` takes schemas of every preset, and episodes of several lengths in one dataset.
     ``environments`` adds some that are not registered. A call that was interrupted goes on when it is
     given again; the result does not depend on ``jobs`` or ``backend``. Raises :class:`vcrt.errors.VcrtError` if
     ``output`` exists, :class:`vcrt.errors.UncertifiableError` if too little was certified, and

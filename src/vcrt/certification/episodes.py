@@ -33,7 +33,7 @@ from vcrt.certification.relations import (
 )
 from vcrt.certification.replay import EpisodeReplays
 from vcrt.certification.replay_tree import EpisodeTree, ReplayTree
-from vcrt.environments.contract import CrossCheck, Episode, Replay, Versions
+from vcrt.environments.contract import ANY, CrossCheck, Episode, Replay, Versions
 from vcrt.errors import UnknownNameError
 from vcrt.orders import MAX_ENUMERATED, Order, linear_extensions, orbit_of
 from vcrt.partial_orders import (
@@ -77,10 +77,11 @@ class Preset:
     Without a size, the episode has several directed relations, two at least, and its legal orders are their linear
     extensions, two at least; then at most a third of all orders are legal. Of more than
     ``vcrt.orders.MAX_ENUMERATED`` operations, one directed relation is enough, and the legal orders are the linear
-    extensions whatever their number.
+    extensions whatever their number. Without a number of operations either, an episode may have any, from two, and any
+    relations that explain its legal orders: none at all, or as many as leave one order.
     """
 
-    num_operations: int
+    num_operations: int | None
     orbit_size: int | None
     #: Whether contexts are sampled where all of them could be replayed; see :attr:`samples`.
     sampled: bool = False
@@ -88,22 +89,33 @@ class Preset:
     @property
     def samples(self) -> bool:
         """Whether contexts are sampled although there are few: more operations are always sampled, fewer never."""
+        if self.num_operations is None:
+            return self.sampled
         return self.sampled and MAX_EXHAUSTIVE < self.num_operations <= MAX_COMPLETE
 
     @property
+    def is_any(self) -> bool:
+        """Whether episodes may have any number of operations, each its own."""
+        return self.num_operations is None
+
+    @property
     def is_long(self) -> bool:
-        """Whether episodes have too many operations for a replay of every order by itself."""
-        return self.num_operations > MAX_EXHAUSTIVE
+        """Whether episodes have, or may have, too many operations for a replay of every order by itself."""
+        return self.num_operations is None or self.num_operations > MAX_EXHAUSTIVE
 
     @property
     def least_relations(self) -> int:
         """How many directed relations an episode has at least."""
+        if self.num_operations is None:
+            return 0
         several = self.orbit_size is None and self.num_operations <= MAX_ENUMERATED
         return 2 if several else 1
 
     @property
     def text(self) -> str:
         """What is asked for, in words."""
+        if self.num_operations is None:
+            return f"2 to {MAX_OPERATIONS} operations whose legal orders are the linear extensions of their relations"
         if self.orbit_size is not None:
             return f"{self.orbit_size} legal orders of {counted(self.num_operations, 'operation')}"
         relations = "two directed relations" if self.least_relations == 2 else "a directed relation"
@@ -117,10 +129,13 @@ class Preset:
 PAPER_PRESET = Preset(num_operations=4, orbit_size=12)
 #: Four operations with several anti-diamonds: 2 to 8 of the 24 orders are legal.
 SEVERAL_PRESET = Preset(num_operations=4, orbit_size=None)
+#: Any episode that certifies, of 2 to 64 operations; in one dataset they need not have equally many.
+ANY_PRESET = Preset(num_operations=None, orbit_size=None)
 #: The presets by name; a schema names the one that its episodes are made for. ``posetsN`` is that of N operations.
 PRESETS: Mapping[str, Preset] = {
     "paper": PAPER_PRESET,
     "several": SEVERAL_PRESET,
+    ANY: ANY_PRESET,
     **{
         f"posets{n}": Preset(num_operations=n, orbit_size=None)
         for n in range(3, MAX_OPERATIONS + 1)
@@ -131,10 +146,15 @@ PRESETS: Mapping[str, Preset] = {
 def preset_named(name: str) -> Preset:
     """The preset of that name; raises :class:`vcrt.errors.UnknownNameError`."""
     if name not in PRESETS:
+        number = name.removeprefix("posets")
         near = get_close_matches(name, PRESETS, n=1)
+        if number != name and number.isdecimal():
+            # Another number is no slip of the pen, but for zeros before it.
+            same = f"posets{int(number)}"
+            near = [same] if same in PRESETS else [ANY] if same == "posets2" else []
         raise UnknownNameError(
             f"unknown preset {name!r}",
-            expected=f"paper, several, or posetsN for 3 to {MAX_OPERATIONS} operations",
+            expected=f"paper, several, posetsN for 3 to {MAX_OPERATIONS} operations, or any for 2 to {MAX_OPERATIONS}",
             remedy=f"did you mean {near[0]!r}?" if near else None,
         )
     return PRESETS[name]
@@ -283,7 +303,7 @@ def _certify_tree(
         found = "uncounted legal orders" if num_legal is None else counted(num_legal, "legal order")
         return Flaw("outside_schema", f"{found}, not {preset.orbit_size}")
     n = evidence.episode.num_operations
-    if len(explained.order.pairs) == n * (n - 1) // 2:
+    if not preset.is_any and len(explained.order.pairs) == n * (n - 1) // 2:
         return Flaw("outside_schema", "1 legal order, not two or more")
     return CertifiedEpisode(
         episode=evidence.episode,
@@ -315,7 +335,8 @@ def _misfit(
 ) -> str | None:
     """Why an episode with these directed pairs, legal orders and orbit is not of the preset, if it is not."""
     counts = f"{counted(len(legal), 'legal order')}, {len(orbit)} in the orbit"
-    listed = preset.num_operations <= MAX_ENUMERATED
+    num_operations = len(legal[0])
+    listed = num_operations <= MAX_ENUMERATED
     if preset.orbit_size is not None:
         whole = len(orbit) == len(legal) == preset.orbit_size
         if listed or not whole:
@@ -323,10 +344,10 @@ def _misfit(
     elif len(pairs) < preset.least_relations:
         least = "two" if preset.least_relations == 2 else "one"
         return f"{counted(len(pairs), 'directed relation')}, not {least} or more"
-    if len(orbit) != len(legal) or len(orbit) < 2:
-        return f"{counts}, not one orbit of two or more"
+    if len(orbit) != len(legal) or (len(orbit) < 2 and not preset.is_any):
+        return f"{counts}, not one orbit" + " of two or more" * (not preset.is_any)
     try:
-        extensions = linear_extensions(preset.num_operations, pairs)
+        extensions = linear_extensions(num_operations, pairs)
     except ValueError:
         return "the directed relations contain a cycle"
     if extensions != sorted(legal):
@@ -340,7 +361,11 @@ def _flaw_of_episode(episode: Episode, preset: Preset) -> tuple[ExclusionKind, s
         return "ambiguous_correspondence", f"signatures {signatures}"
     if not all(map(_is_named, (episode.provenance.source, episode.provenance.generator))):
         return "missing_provenance", "source or generator is empty"
-    if episode.num_operations != preset.num_operations:
+    if preset.num_operations is None:
+        if not 2 <= episode.num_operations <= MAX_OPERATIONS:
+            found = f"{episode.num_operations} operations, not 2 to {MAX_OPERATIONS}"
+            return "outside_schema", found
+    elif episode.num_operations != preset.num_operations:
         return (
             "outside_schema",
             f"{counted(episode.num_operations, 'operation')}, not {preset.num_operations}",

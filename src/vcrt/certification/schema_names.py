@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from vcrt.environments.contract import Schema
+from vcrt.environments.contract import ANY, Schema
 from vcrt.environments.isolation import Description, describe
 from vcrt.environments.registry import Registered, own_environment_names
 from vcrt.errors import VcrtError
@@ -18,7 +18,7 @@ def select_schemas(
 ) -> dict[str, tuple[str, ...]]:
     """Schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; vcrt's own environments for no names.
 
-    An environment by itself stands for its default schemas of the preset.
+    An environment by itself stands for its default schemas of the preset; the preset ``any`` takes those of every one.
 
     Raises :class:`vcrt.errors.UnknownNameError` for a name that is not registered, and :class:`vcrt.errors.VcrtError`
     for one that has nothing of the preset.
@@ -27,7 +27,7 @@ def select_schemas(
     for name in tuple(names) or own_environment_names():
         environment_name, _, schema = name.partition("/")
         environment = load(environment_name)
-        wanted = [s.name for s in environment.schemas if s.default and s.preset == preset]
+        wanted = [s.name for s in environment.schemas if s.default and preset in (s.preset, ANY)]
         if schema:
             _require(environment.schema(schema), name, preset)
             wanted = [schema]
@@ -39,12 +39,12 @@ def select_schemas(
 
 
 def _require(schema: Schema, name: str, preset: str) -> None:
-    if schema.preset != preset:
+    if preset not in (schema.preset, ANY):
         raise VcrtError(
             "a schema that was made for another preset",
             found=f"{name}, for preset {schema.preset!r}",
             expected=f"schemas for preset {preset!r}",
-            remedy=f"add --preset {schema.preset}, or leave the schema out",
+            remedy=f"add --preset {schema.preset} (or --preset {ANY}), or leave the schema out",
         )
 
 

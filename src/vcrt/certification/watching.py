@@ -24,14 +24,14 @@ Result = TypeVar("Result")
 
 
 def calls_for_all_orders(
-    environment: Description, num_operations: int, *, sharing: bool
+    environment: Description, num_operations: int | None, *, sharing: bool
 ) -> int | None:
-    """The calls that replaying every order of one episode takes if all are accepted; None if not every order is.
+    """The calls that replaying every order of one episode takes if all are accepted; None if not every order is, or lengths differ.
 
     With ``sharing``, each prefix is run once, where the environment allows it; otherwise each order starts afresh.
     """
     n = num_operations
-    if n > MAX_EXHAUSTIVE:
+    if n is None or n > MAX_EXHAUSTIVE:
         return None
     if not environment.shares_prefixes:
         return factorial(n)

@@ -7,9 +7,10 @@ replayed as ``vcrt certify`` would do it once, and what that took is part of the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from vcrt.certification.episodes import (
     CertifiedEpisode,
@@ -20,11 +21,15 @@ from vcrt.certification.episodes import (
     preset_named,
 )
 from vcrt.certification.lattice_replay import replay_lattices
+from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
 from vcrt.certification.merged import replay_merged
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.conformance import Finding, attempted
 from vcrt.environments.contract import Environment, Schema
 
+_Look: TypeAlias = Callable[
+    [Environment, str, Preset, Sequence[int]], "Exclusion | tuple[set[str], Cost | None]"
+]
 _UNEXPLAINED = "see what the checks above say of this schema"
 
 
@@ -48,12 +53,14 @@ def certifies(
     """
     preset = preset_named(schema.preset)
     subject = f"{environment.name}/{schema.name}"
-    check = (
-        f"certifies episodes of {preset.num_operations} steps"
-        if preset.is_long
-        else f"certifies {preset.orbit_size or 'several'} legal orders"
-    )
-    look = _one_long if preset.is_long else partial(_every_order, quick=quick)
+    check = f"certifies {preset.orbit_size or 'several'} legal orders"
+    if preset.is_long:
+        steps = "any number of" if preset.is_any else preset.num_operations
+        check = f"certifies episodes of {steps} steps"
+    short: _Look = partial(_every_order, quick=quick)
+    look = short
+    if preset.is_long:
+        look = partial(_any_length, short=short) if preset.is_any else _one_long
     problem, found = attempted(partial(look, environment, schema.name, preset, tuple(seeds)))
     if found is None:
         return Finding(check, subject, problem, "mend what its message says"), None
@@ -62,9 +69,35 @@ def certifies(
         remedy = remedies.get(found.kind, _UNEXPLAINED)
         return Finding(check, subject, f"{found.kind}: {found.detail}", remedy), None
     kinds, cost = found
-    unlike = None if schema.designed(kinds) else f"{sorted(kinds)}, not {schema.relation!r}"
+    fits = schema.designed(kinds) or (preset.is_any and not kinds)
+    unlike = None if fits else f"{sorted(kinds)}, not {schema.relation!r}"
     declared = "either" if len(kinds) > 1 else "".join(kinds)
     return Finding(check, subject, unlike, f"declare relation={declared!r} in the schema"), cost
+
+
+def _any_length(
+    environment: Environment,
+    schema: str,
+    preset: Preset,
+    seeds: Sequence[int],
+    *,
+    short: _Look,
+) -> Exclusion | tuple[set[str], Cost | None]:
+    """The same of short episodes, and of one long one if there are such among them."""
+    few = [s for s in seeds if environment.sample(schema, s).num_operations <= MAX_EXHAUSTIVE]
+    kinds, cost = set[str](), None
+    if few:
+        found = short(environment, schema, preset, few)
+        if isinstance(found, Exclusion):
+            return found
+        kinds, _ = found
+    if long := [seed for seed in seeds if seed not in few]:
+        looked = _one_long(environment, schema, preset, long)
+        if isinstance(looked, Exclusion):
+            return looked
+        more, cost = looked
+        kinds = kinds | more
+    return kinds, cost
 
 
 def _every_order(

@@ -25,7 +25,7 @@ def print_counts(console: Console, manifest: Manifest) -> None:
     table = Table("schema", "candidates", "episodes", "legal orders", "relations", "left out")
     for environment, schemas in sorted(manifest.counts.items()):
         for name, counts in sorted(schemas.items()):
-            pairs = counts.episodes * comb(manifest.num_operations, 2)
+            pairs = sum(n * comb(steps, 2) for steps, n in _by_length(manifest, counts).items())
             implied = pairs - sum(counts.relations.values())
             relations = ", ".join(
                 [f"{n} {kind}" for kind, n in counts.relations.items()]
@@ -57,6 +57,13 @@ def print_counts(console: Console, manifest: Manifest) -> None:
         console.print(opinions)
 
 
+def _by_length(manifest: Manifest, counts: SchemaCounts) -> dict[int, int]:
+    """How many episodes have how many steps."""
+    if manifest.num_operations is not None:
+        return {manifest.num_operations: counts.episodes}
+    return {int(steps): some.episodes for steps, some in (counts.lengths or {}).items()}
+
+
 def _share(counts: SchemaCounts) -> str:
     if counts.legal_orders is None:
         return "not counted"
@@ -64,6 +71,8 @@ def _share(counts: SchemaCounts) -> str:
         return f"{counts.legal_orders} of {counts.orders}"
     if not counts.episodes:
         return "none"
+    if counts.lengths is not None and len(counts.lengths) > 1:
+        return f"{counts.legal_orders} of {counts.orders:,}"
     share = f"{counts.legal_orders / counts.orders:.2%} of {counts.orders / counts.episodes:,.0f}"
     sampled = counts.evidence.complete < counts.episodes
     return f"{share} keep the relations" if sampled else f"{share} each"

@@ -33,7 +33,7 @@ def certify(
     relations: Literal["all", "reduced"] = "all",
     commutations: Literal["shown", "omitted"] | None = None,
     distractors: int = 0,
-    pool: Literal["usual", "large"] = "usual",
+    pool: Literal["usual", "large"] | None = None,
     json: bool = False,
 ) -> None:
     """Replay every order of sampled episodes (or what stands for all) and freeze the certified ones as a new dataset.
@@ -54,16 +54,18 @@ def certify(
         backend: Where the workers are: local processes, or a Ray or Dask cluster (that of RAY_ADDRESS or
             DASK_SCHEDULER_ADDRESS, else a local one).
         preset: What an episode looks like: `paper` (one anti-diamond and 12 of 24 legal orders), `several` (several
-            anti-diamonds and 2 to 8 legal orders), or `posetsN`: N steps, 3 to 64, with any number of
-            anti-diamonds. Of 6 steps and more every reachable context is replayed, and beyond 10 a sample of
-            them. Each has schemas of its own; those that come with vcrt have 6, 8, 12 and 16 steps.
+            anti-diamonds and 2 to 8 legal orders), `posetsN` (N steps, 3 to 64, with an anti-diamond at least, two
+            of three or four steps, and two legal orders at least), or `any`: whatever certifies, of 2 to 64 steps,
+            of several lengths in one dataset. Of 6 steps and more every reachable context is replayed, and beyond
+            10 a sample of them. Each has schemas of its own, but `any` takes those of every preset; those that come
+            with vcrt have 4, 6, 8, 12 and 16 steps.
         sampled: Replay a sample of the contexts even where all could be, from 6 steps on.
         relations: Whether a policy record states all directed relations, or only those that do not follow from
             others.
-        commutations: Whether it states which pairs commute; by default only of up to four steps.
+        commutations: Whether it states which pairs commute; by default only of up to four steps, and not with `any`.
         distractors: How many relations among operations that do not occur stand beside them.
         pool: Whether records of up to four steps draw their pointers from 8, or from the 32 of longer ones, so that
-            both look alike.
+            both look alike; by default from 8, with `any` from 32.
         json: Print the root hash and all counts for machines; progress goes to the standard error.
     """
     from vcrt.api.certifying import certify as certified
@@ -81,6 +83,7 @@ def certify(
             found=f"--distractors {distractors}",
             expected=f"0 to {MAX_DISTRACTORS}",
         )
+    usual = usual_form(preset_named(preset).num_operations)
     console = plain_console(aside=json)
     with showing_progress(console) as progress:
         dataset = certified(
@@ -92,10 +95,9 @@ def certify(
             sampled=sampled,
             form=RecordForm(
                 relations=relations,
-                commutations=commutations
-                or usual_form(preset_named(preset).num_operations).commutations,
+                commutations=commutations or usual.commutations,
                 distractors=distractors,
-                pool=pool,
+                pool=pool or usual.pool,
             ),
             jobs=num_jobs(jobs),
             backend=backend,

@@ -118,6 +118,7 @@ def plan(
         json: Print the plan's hash and the names of its runs for machines.
     """
     from vcrt.api.experimenting import plan as frozen
+    from vcrt.records.dataset import open_dataset
     from vcrt.report.wording import counted
 
     experiment = frozen(
@@ -140,12 +141,18 @@ def plan(
         )
         return
     console = plain_console()
+    free, episodes = open_dataset(dataset).manifest.num_all_legal(made.environments)
+    note = (
+        f"\nnote      every order of {free} of {counted(episodes, 'episode')} is legal: they are trained on and "
+        "scored, but only the caps can move on them"
+    )
     console.print(
         f"plan      {experiment.path}\nplan hash {made.plan_hash}\n"
         f"runs      {len(made.runs)}: {counted(len(made.methods), 'method')} x "
         f"{counted(len(made.held_out), 'fold')} x {counted(runs, 'run')}, "
         f"{counted(made.shared_config.num_updates, 'update')} each"
-        + "".join(f"\nalso on   {one.name}: {one.dataset}" for one in made.also_test),
+        + "".join(f"\nalso on   {one.name}: {one.dataset}" for one in made.also_test)
+        + note * bool(free),
         highlight=False,
         soft_wrap=True,
     )

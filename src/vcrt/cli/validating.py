@@ -189,7 +189,7 @@ class _Sampled(Environment):
         return Versions(environment=self.name, adapter="", canonicalizer="", verifier="")
 
     def sample(self, schema: str, seed: int) -> Episode:
-        number = preset_named(self.schema(schema).preset).num_operations
+        number = preset_named(self.schema(schema).preset).num_operations or 4
         return Episode(
             environment=self.name,
             schema=schema,

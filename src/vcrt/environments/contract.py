@@ -21,6 +21,8 @@ State = TypeVar("State")
 RelationKind: TypeAlias = Literal["precedes", "conflicts"]
 #: The kind of a schema's anti-diamonds; ``either`` stands for both kinds, in different episodes or in one.
 AntiDiamonds: TypeAlias = RelationKind | Literal["either"]
+#: The preset of schemas whose episodes promise nothing but that they can be certified.
+ANY = "any"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,8 +197,8 @@ class Schema:
     """One family of episodes.
 
     ``relation`` is the kind of its anti-diamonds *as designed*; certification decides. ``preset`` names what its
-    episodes are to look like (see ``vcrt.certification.episodes.PRESETS``), and ``default`` says whether it is
-    certified when that preset is asked for and no schema is named.
+    episodes are to look like (see ``vcrt.certification.episodes.PRESETS``; ``any`` takes all that certify), and
+    ``default`` says whether it is certified when that preset is asked for and no schema is named.
     """
 
     name: str

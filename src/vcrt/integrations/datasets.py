@@ -4,8 +4,11 @@ One row for each record, with the columns that :class:`vcrt.integrations.trl.Orb
 
 ``prompt``     the record as text, or as one message of a user (``chat=True``); it names no environment
 ``orbit``      the certified orbit, as answers; ``illegal``: all other orders
-``legal``      the orbit as orders of slots; ``pointers``: the pointer of each slot
+``legal``      the orbit as orders of slots; ``pointers``: the pointer of each slot, drawn from ``pool``
 ``relations``, ``distractors``, ``histories``  the rest of the record and of its supervision
+``partial_order``  where there are too many orders to list: the pairs of the certified one, in slots; the columns of
+                   listed orders are None then, and this one is None otherwise
+``unreplayed`` where the evidence is a sample: what a native verdict on an order needs, as JSON; else None
 ``record_id``, ``episode_id``, ``environment``, ``schema``, ``source``  where it comes from, never shown to a policy
 
 The dataset's description holds the root hash. Not covered: evidence; it stays in the frozen dataset.
@@ -13,16 +16,23 @@ The dataset's description holds the root hash. Not covered: evidence; it stays i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vcrt.certification.evidence import episode_to_json
+from vcrt.documents import strict_json
+from vcrt.environments.contract import Versions
 from vcrt.errors import MalformedInputError, UnavailableError
+from vcrt.hashing import canonical_json
 from vcrt.integrations.selection import chosen_environments
 from vcrt.integrations.text import Rendering, answers, prompt_text
 from vcrt.orders import all_orders
-from vcrt.records.dataset import Dataset, Item, load_items
-from vcrt.records.policy_view import record_from_json
-from vcrt.records.supervision import SupervisedRecord
+from vcrt.partial_orders import PartialOrder
+from vcrt.records.audit import episode_of_json
+from vcrt.records.dataset import Dataset, Item, Unreplayed, load_items
+from vcrt.records.policy_view import PolicyRecord, pointer_pool, record_from_json
+from vcrt.records.supervision import PosetRecord, SupervisedRecord
 
 try:
     import datasets as hub
@@ -70,19 +80,16 @@ def from_dataset(dataset: Any) -> list[Item]:
 
 
 def _row(item: Item, rendering: Rendering, chat: bool) -> dict[str, Any]:
-    supervised, record = item.listed, item.supervised.record
+    record = item.supervised.record
     text = prompt_text(record, rendering)
-    orbit, illegal = answers(supervised)
-    orders = zip(all_orders(record.num_operations), supervised.legal, strict=True)
     return {
         "prompt": [{"role": "user", "content": text}] if chat else text,
-        "orbit": orbit,
-        "illegal": illegal,
-        "legal": [list(order) for order, is_legal in orders if is_legal],
+        **_supervision(item.supervised),
         "pointers": list(record.pointers),
+        "pool": record.pool,
         "relations": [_edge(r.first, r.second, r.kind) for r in record.relations],
         "distractors": [_edge(d.first, d.second, d.kind) for d in record.distractors],
-        "histories": [[list(ab), list(ba)] for ab, ba in supervised.histories],
+        "unreplayed": None if item.unreplayed is None else _unreplayed_text(item.unreplayed),
         "record_id": record.record_id,
         "episode_id": item.episode_id,
         "environment": item.environment,
@@ -91,40 +98,92 @@ def _row(item: Item, rendering: Rendering, chat: bool) -> dict[str, Any]:
     }
 
 
+def _supervision(supervised: SupervisedRecord | PosetRecord) -> dict[str, Any]:
+    """The columns of listed orders, or that of a partial order; the others are None."""
+    if isinstance(supervised, PosetRecord):
+        pairs = [list(pair) for pair in supervised.order.pairs]
+        return {**dict.fromkeys(("orbit", "illegal", "legal", "histories")), "partial_order": pairs}
+    orbit, illegal = answers(supervised)
+    orders = zip(all_orders(supervised.num_operations), supervised.legal, strict=True)
+    return {
+        "orbit": orbit,
+        "illegal": illegal,
+        "legal": [list(order) for order, is_legal in orders if is_legal],
+        "histories": [[list(ab), list(ba)] for ab, ba in supervised.histories],
+        "partial_order": None,
+    }
+
+
+def _unreplayed_text(unreplayed: Unreplayed) -> str:
+    value: dict[str, Any] = {
+        "episode": episode_to_json(unreplayed.episode),
+        "slot_of_operation": list(unreplayed.slot_of_operation),
+        "terminal_hash": unreplayed.terminal_hash,
+        "versions": unreplayed.versions.to_json(),
+    }
+    return canonical_json(value).decode()
+
+
 def _edge(first: int, second: int, kind: str) -> dict[str, Any]:
     return {"first": first, "second": second, "kind": kind}
 
 
 def _item(row: Mapping[str, Any]) -> Item:
     try:
-        edges = {
-            name: [[e["first"], e["second"], e["kind"]] for e in row[name]]
-            for name in ("relations", "distractors")
-        }
-        record = record_from_json(
-            {"record_id": row["record_id"], "pointers": row["pointers"], **edges}
-        )
-        legal = {tuple(order) for order in row["legal"]}
-        orders = all_orders(record.num_operations)
-        if not legal <= set(orders):
-            raise MalformedInputError("not orders of the record's slots", found=str(row["legal"]))
+        unreplayed = row["unreplayed"]
         return Item(
-            supervised=SupervisedRecord(
-                record=record,
-                legal=tuple(order in legal for order in orders),
-                histories=tuple((tuple(ab), tuple(ba)) for ab, ba in row["histories"]),
-            ),
+            supervised=_supervised(_record(row), row),
             environment=row["environment"],
             episode_id=row["episode_id"],
             schema=row["schema"],
             source=row["source"],
+            unreplayed=None if unreplayed is None else _unreplayed(unreplayed, row["episode_id"]),
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, MalformedInputError):
+            raise
         raise MalformedInputError(
             "not a row of an exported dataset",
             found=f"{type(error).__name__}: {error}",
             expected="the columns that vcrt.integrations.datasets.to_dataset writes",
         ) from error
+
+
+def _record(row: Mapping[str, Any]) -> PolicyRecord:
+    """The record, by the reader of its JSON form, in which what is as usual is left out."""
+    value: dict[str, Any] = {"record_id": row["record_id"], "pointers": row["pointers"]}
+    for name in ("relations", "distractors"):
+        value[name] = [[e["first"], e["second"], e["kind"]] for e in row[name]]
+    if not value["distractors"]:
+        del value["distractors"]
+    if row["pool"] != pointer_pool(len(row["pointers"])):
+        value["pool"] = row["pool"]
+    return record_from_json(value)
+
+
+def _supervised(record: PolicyRecord, row: Mapping[str, Any]) -> SupervisedRecord | PosetRecord:
+    if row["partial_order"] is not None:
+        pairs = [(first, second) for first, second in row["partial_order"]]
+        return PosetRecord(record=record, order=PartialOrder.of(record.num_operations, pairs))
+    legal = {tuple(order) for order in row["legal"]}
+    orders = all_orders(record.num_operations)
+    if not legal <= set(orders):
+        raise MalformedInputError("not orders of the record's slots", found=str(row["legal"]))
+    return SupervisedRecord(
+        record=record,
+        legal=tuple(order in legal for order in orders),
+        histories=tuple((tuple(ab), tuple(ba)) for ab, ba in row["histories"]),
+    )
+
+
+def _unreplayed(text: str, episode_id: str) -> Unreplayed:
+    value = strict_json(text.encode())
+    return Unreplayed(
+        episode=episode_of_json(json.dumps(value["episode"]), f"episode {episode_id}"),
+        slot_of_operation=tuple(value["slot_of_operation"]),
+        terminal_hash=value["terminal_hash"],
+        versions=Versions(**value["versions"]),
+    )
 
 
 def _features(chat: bool) -> Any:
@@ -136,9 +195,12 @@ def _features(chat: bool) -> Any:
             "illegal": hub.List(text),
             "legal": hub.List(numbers),
             "pointers": numbers,
+            "pool": hub.Value("int64"),
             "relations": hub.List(ENDPOINTS),
             "distractors": hub.List(ENDPOINTS),
             "histories": hub.List(hub.List(numbers)),
+            "partial_order": hub.List(numbers),
+            "unreplayed": text,
             **dict.fromkeys(("record_id", "episode_id", "environment", "schema", "source"), text),
         }
     )

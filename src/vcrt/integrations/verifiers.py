@@ -19,8 +19,10 @@ from typing import Any
 from vcrt.errors import DatasetError, UnavailableError
 from vcrt.integrations.selection import chosen_environments
 from vcrt.integrations.text import Form, Rendering, answers, prompt_text, read_answer
+from vcrt.partial_orders import PartialOrder
 from vcrt.records.dataset import Dataset, Item, load_items, open_dataset
 from vcrt.records.policy_view import Serialisation
+from vcrt.records.supervision import PosetRecord
 
 try:
     import verifiers.v1 as vf
@@ -40,8 +42,10 @@ class OrderData(vf.TaskData):  # type: ignore[misc]
 
     #: The pointer of each slot.
     pointers: list[int]
-    #: The certified orbit, as answers.
-    orbit: list[str]
+    #: The certified orbit, as answers; None where there are too many to list.
+    orbit: list[str] | None
+    #: The pairs of the certified partial order, in slots, where the orbit is not listed.
+    partial_order: list[tuple[int, int]] | None = None
 
 
 class OrdersConfig(vf.TasksetConfig):  # type: ignore[misc]
@@ -65,7 +69,9 @@ class OrderTask(vf.Task[OrderData]):  # type: ignore[misc]
     @vf.reward  # type: ignore[untyped-decorator]
     async def certified(self, trace: Any) -> float:
         """1 if the last reply lies in the certified orbit, else 0."""
-        return score_answer(self.data.pointers, self.data.orbit, trace.last_reply)
+        return score_answer(
+            self.data.pointers, self.data.orbit, trace.last_reply, self.data.partial_order
+        )
 
     @vf.metric  # type: ignore[untyped-decorator]
     async def malformed(self, trace: Any) -> float:
@@ -74,6 +80,8 @@ class OrderTask(vf.Task[OrderData]):  # type: ignore[misc]
 
     async def validate(self, runtime: Any) -> bool:
         """Whether the members of the orbit get the reward and nothing else can."""
+        if self.data.orbit is None:
+            return self.data.partial_order is not None
         answers = [read_answer(self.data.pointers, answer) for answer in self.data.orbit]
         return None not in answers and len(set(answers)) == len(answers) > 0
 
@@ -89,9 +97,20 @@ class OrdersTaskset(vf.Taskset[OrderTask, OrdersConfig]):  # type: ignore[misc]
                 yield OrderTask(_task_data(item, self.config), self.config.task)
 
 
-def score_answer(pointers: Sequence[int], orbit: Sequence[str], answer: str) -> float:
-    """1.0 if ``answer`` gives an order of the orbit (whatever the white space), else 0.0; malformed answers too."""
+def score_answer(
+    pointers: Sequence[int],
+    orbit: Sequence[str] | None,
+    answer: str,
+    partial_order: Sequence[tuple[int, int]] | None = None,
+) -> float:
+    """1.0 if ``answer`` gives an order of the orbit (whatever the white space), else 0.0; malformed answers too.
+
+    Without a listed orbit, 1.0 for an order that keeps the pairs of ``partial_order``.
+    """
     order = read_answer(pointers, answer)
+    if orbit is None:
+        partial = PartialOrder.of(len(pointers), partial_order or ())
+        return float(order is not None and partial.allows(order))
     return float(order is not None and order in {read_answer(pointers, text) for text in orbit})
 
 
@@ -131,11 +150,12 @@ def _chosen(config: OrdersConfig) -> tuple[Dataset, list[str]]:
 
 
 def _task_data(item: Item, config: OrdersConfig) -> OrderData:
-    record = item.supervised.record
+    supervised, record = item.supervised, item.supervised.record
     rendering = Rendering(form=config.form, serialisation=config.serialisation, seed=config.seed)
     return OrderData(
         id=record.record_id,
         prompt=prompt_text(record, rendering),
         pointers=list(record.pointers),
-        orbit=answers(item.listed)[0],
+        orbit=None if isinstance(supervised, PosetRecord) else answers(supervised)[0],
+        partial_order=list(supervised.order.pairs) if isinstance(supervised, PosetRecord) else None,
     )

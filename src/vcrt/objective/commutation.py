@@ -20,7 +20,8 @@ def commutation_loss(choice_log_probs: Tensor, histories: Tensor, used: Tensor) 
     Takes log-probabilities ``[B, R, n]``, indices ``[K, 3]`` of (prompt, row after ab, row after ba) and the slots that
     each row has used, boolean ``[R, n]``, or ``[B, R, n]`` if prompts have trees of their own. Both distributions are
     renormalised over the remaining slots, so that the tokens interface is compared on the same ground; every remaining
-    slot needs a finite log-probability, used ones may hold ``-inf``. Returns a scalar, 0 for ``K = 0``.
+    slot needs a finite log-probability, used ones may hold ``-inf``. Returns a scalar, 0 for ``K = 0``. Every swap
+    counts alike, so that a prompt weighs as much as it has swaps.
     Source: the paper's equation for ``L_comm``, Section "Dependency Separation and Constraints".
     """
     if histories.shape[0] == 0:

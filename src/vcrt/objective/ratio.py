@@ -1,7 +1,8 @@
 """Importance ratios of sampled events, in log space and without length normalisation.
 
-An event is an order or, in the tokens interface, the malformed event in the last column. Nothing is clamped here:
-where old and new log-probabilities are the same numbers, the log-ratio is exactly 0.
+An event is an order or, in the tokens interface, the malformed event in the last column. Nothing is clamped here (the
+loss cuts log-ratios at :data:`vcrt.objective.clipped_loss.MAX_LOG_RATIO`): where old and new log-probabilities are the
+same numbers, the log-ratio is exactly 0.
 
 Shapes: ``B`` prompts, ``G`` samples a prompt, ``M`` orders, ``E`` events (``M``, or ``M + 1`` with the malformed one).
 """

@@ -147,7 +147,7 @@ def sampled_objective(
         parted = orbit if same else batch.margin.masses(choices, batch.used)
         separation = separation_loss(parted.log_inside - parted.log_outside, config.margin)
         loss = loss + config.alpha * separation.mean()
-    contrasted = contrastive_loss(of_samples.mean(-1), batch.rewards > 0)
+    contrasted = contrastive_loss(of_samples.mean(-1) * _share(batch), batch.rewards > 0)
     if contrast:
         loss = loss + config.alpha * contrasted
     margins = (orbit.log_inside - orbit.log_outside).detach()
@@ -182,4 +182,10 @@ def _action_kl(choices: Tensor, batch: SampledBatch) -> Tensor:
     old, new = batch.behaviour_choices[prompt, rows], choices[prompt, rows]
     gone = batch.used[prompt, rows]
     log_ratio = old.masked_fill(gone, 0.0) - new.masked_fill(gone, 0.0)
-    return (old.exp() * log_ratio).sum(-1).mean()
+    return ((old.exp() * log_ratio).sum(-1) * _share(batch)[..., None]).mean()
+
+
+def _share(batch: SampledBatch) -> Tensor:
+    """``[B, 1]``: turns a mean over a path's places into one over its own choices, fewer of a shorter record."""
+    own = (~batch.used[:, 0]).sum(-1, keepdim=True) - 1
+    return batch.samples.rows.shape[-1] / own

@@ -44,10 +44,12 @@ def draw_orders(
     draws: Sequence[Draw],
     *,
     num_prompts: int,
-    num_operations: int,
+    num_operations: int | Sequence[int],
     generator: torch.Generator | Sequence[torch.Generator],
 ) -> list[list[list[Order]]]:
     """For each of ``draws`` and each prompt, its orders, drawn together so that each length is scored once.
+
+    ``num_operations`` is one number for all prompts, or one for each.
 
     The last two operations need one choice: after it a single operation is left. Orders of one draw are in no
     particular order, but the same for equal arguments.
@@ -55,11 +57,12 @@ def draw_orders(
     paths: list[list[list[Order]]] = [
         [[()] * draw.count for _ in range(num_prompts)] for draw in draws
     ]
-    for _ in range(num_operations - 1):
-        prefixes = [
-            sorted({prefix for of_draw in paths for prefix in of_draw[prompt]})
-            for prompt in range(num_prompts)
-        ]
+    lengths = [num_operations] * num_prompts if isinstance(num_operations, int) else num_operations
+    for step in range(max(lengths) - 1):
+        unfinished = [prompt for prompt in range(num_prompts) if step < lengths[prompt] - 1]
+        prefixes: list[list[Order]] = [[()] for _ in range(num_prompts)]
+        for prompt in unfinished:
+            prefixes[prompt] = sorted({p for of_draw in paths for p in of_draw[prompt]})
         found = next_choices(prefixes)
         probs = [
             dict(zip(some, each.detach().double().cpu().exp().numpy(), strict=True))
@@ -67,12 +70,15 @@ def draw_orders(
         ]
         for draw, of_draw in zip(draws, paths, strict=True):
             uniform = _uniform(num_prompts, draw.count, generator)
-            for prompt in range(num_prompts):
+            for prompt in unfinished:
                 order = None if draw.within is None else draw.within[prompt]
                 of_draw[prompt] = _longer(
                     of_draw[prompt], probs[prompt], order, draw.scheme, uniform[prompt]
                 )
-    return [[[_whole(path, num_operations) for path in some] for some in of] for of in paths]
+    return [
+        [[_whole(path, n) for path in some] for some, n in zip(of, lengths, strict=True)]
+        for of in paths
+    ]
 
 
 def _uniform(

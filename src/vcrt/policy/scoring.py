@@ -113,13 +113,28 @@ def score_prefixes(
 ) -> PrefixScores:
     """Score every prefix of each prompt's tree, exactly and differentiably, in one pass where the backend can.
 
-    For numbers of operations whose orders are too many to score them all. Raises as :func:`score_orders`.
+    For numbers of operations whose orders are too many to score them all. With pointers, prompts may differ in their
+    number of operations: slots that one does not have count as used. Raises as :func:`score_orders`.
     """
-    _num_operations(prompts)
+    if interface != "pointers" or not prompts:
+        _num_operations(prompts)
+    for prompt, tree in zip(prompts, trees, strict=True):
+        if prompt.num_operations != tree.num_operations:
+            raise MalformedInputError(
+                "a tree of prefixes that is not its prompt's",
+                found=f"operation counts {tree.num_operations} and {prompt.num_operations}",
+            )
     logits, ids = _row_logits(model, prompts, trees, interface, backend)
-    num_rows = logits.shape[1]
+    num_rows, num_slots = logits.shape[1], ids.shape[1]
     used = torch.stack(
-        [pad(torch.tensor(tree.used), (0, 0, 0, num_rows - tree.num_rows)) for tree in trees]
+        [
+            pad(
+                pad(torch.tensor(tree.used), (0, 0, 0, num_rows - tree.num_rows)),
+                (0, num_slots - tree.num_operations),
+                value=True,
+            )
+            for tree in trees
+        ]
     ).to(logits.device)
     answer = choices(logits, ids, used, interface)
     return PrefixScores(
@@ -140,7 +155,7 @@ def greedy_orders(
 ) -> list[Order | None]:
     """The order that stepwise greedy decoding gives for each prompt; None if it is malformed (tokens only).
 
-    Raises as :func:`score_orders`.
+    Prompts may differ in their number of operations. Raises as :func:`score_orders`.
 
     >>> import vcrt
     >>> from vcrt.policy.backbone_card import one_anti_diamond_record
@@ -151,18 +166,29 @@ def greedy_orders(
     >>> [sorted(order) for order in greedy_orders(backbone.model, [prompt], interface="pointers")]
     [[0, 1, 2, 3]]
     """
-    orders: list[Order | None] = []
-    for start in range(0, len(prompts), batch_size):
-        batch = prompts[start : start + batch_size]
-        if _num_operations(batch) > MAX_ENUMERATED:
-            orders += _greedy_by_steps(model, batch, interface, backend)
-            continue
-        tree = _tree_of(batch, interface)
-        logits, ids = _row_logits(model, batch, [tree] * len(batch), interface, backend)
-        used = _tree_index(tree, logits.device).used
-        best = greedy_slots(logits, ids, used, interface).tolist()
-        orders += [_follow(slots, tree) for slots in best]
-    return orders
+    found: dict[int, Order | None] = {}
+    of_length: dict[int, list[int]] = {}
+    for place, prompt in enumerate(prompts):
+        of_length.setdefault(prompt.num_operations, []).append(place)
+    for places in of_length.values():
+        for start in range(0, len(places), batch_size):
+            some = places[start : start + batch_size]
+            answers = _greedy(model, [prompts[place] for place in some], interface, backend)
+            found |= zip(some, answers, strict=True)
+    return [found[place] for place in range(len(prompts))]
+
+
+def _greedy(
+    model: CausalModel, batch: Sequence[Prompt], interface: Interface, backend: Backend
+) -> list[Order | None]:
+    """The greedy orders of prompts with one number of operations."""
+    if _num_operations(batch) > MAX_ENUMERATED:
+        return _greedy_by_steps(model, batch, interface, backend)
+    tree = _tree_of(batch, interface)
+    logits, ids = _row_logits(model, batch, [tree] * len(batch), interface, backend)
+    used = _tree_index(tree, logits.device).used
+    best = greedy_slots(logits, ids, used, interface).tolist()
+    return [_follow(slots, tree) for slots in best]
 
 
 def _greedy_by_steps(
@@ -215,7 +241,14 @@ def _row_logits(
     """``[B, R, V]``: the logits after each prefix; ``[B, n]``: where among ``V`` each slot's pointer is."""
     longest = max(len(prompt.token_ids) for prompt in prompts) + max(tree.depth for tree in trees)
     exact = choose_backend(model, backend, longest=longest)
-    ids = torch.tensor([prompt.pointer_ids for prompt in prompts])
+    most = max(prompt.num_operations for prompt in prompts)
+    # A slot that a prompt does not have repeats its first pointer, and is never read.
+    ids = torch.tensor(
+        [
+            (*prompt.pointer_ids, *prompt.pointer_ids[:1] * (most - prompt.num_operations))
+            for prompt in prompts
+        ]
+    )
     # The oracle keeps the model's own output layer.
     narrow = interface == "pointers" and exact != "naive"
     with evaluation_mode(model), at_pointers(model, ids) if narrow else nullcontext(ids) as places:

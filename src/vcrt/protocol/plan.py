@@ -243,6 +243,14 @@ def make_plan(
                 expected="at least one of each",
                 remedy="certify more episodes",
             )
+        if all(item.all_legal for item in source.training):
+            raise RunError(
+                "nothing can be learnt from source items of which every order is legal",
+                where=f"{fold} held out",
+                found=f"{len(source.training)} items to train on, none with an anti-diamond",
+                expected="steps of which some must keep their order",
+                remedy="certify other schemas of the source environments, or hold out another environment",
+            )
         identities = [item.episode_id for item in source.training]
         for seed_of_run in seeds:
             num_draws = run.num_updates * run.prompts_per_update

@@ -44,9 +44,15 @@ def check_scoring(
         for item in [*items[:_FIRST], max(items, key=_size)]
     ]
     with stage(f"self-check of the model's scores ({chosen.interface}) against naive ones"):
-        self_check(
-            model, prompts[:-1], interface=chosen.interface, backend=backend, gradients=gradients
-        )
+        # A batch of the check has one number of operations, in the order in which they occur.
+        for number, count in enumerate(dict.fromkeys(p.num_operations for p in prompts[:-1])):
+            self_check(
+                model,
+                [prompt for prompt in prompts[:-1] if prompt.num_operations == count],
+                interface=chosen.interface,
+                backend=backend,
+                gradients=gradients and number == 0,
+            )
         self_check(
             model, prompts[-1:], interface=chosen.interface, backend=backend, gradients=False
         )

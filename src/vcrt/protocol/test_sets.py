@@ -95,13 +95,14 @@ def _require_folds(dataset: Dataset, folds: Sequence[str]) -> None:
 
 def require_pointers_interface(dataset: Dataset, methods: Sequence[str]) -> None:
     """Raise :class:`RunError` for methods that answer in tokens where there are too many operations for that."""
-    count = dataset.manifest.num_operations
+    manifest = dataset.manifest
     others = [name for name in methods if method(name).interface != "pointers"]
-    if count > MAX_ENUMERATED and others:
+    if others and (manifest.preset.is_any or max(manifest.lengths) > MAX_ENUMERATED):
+        count = "any number of" if manifest.preset.is_any else str(manifest.num_operations)
         raise RunError(
             "a method that answers in tokens cannot be trained or scored on so many operations",
             where=str(dataset.path),
-            found=f"{', '.join(others)}, {counted(count, 'operation')}",
+            found=f"{', '.join(others)}, {count} operations",
             expected=f"at most {MAX_ENUMERATED} operations, or methods with the interface pointers",
             remedy=f"leave out {', '.join(others)}, or this dataset",
         )
@@ -109,12 +110,13 @@ def require_pointers_interface(dataset: Dataset, methods: Sequence[str]) -> None
 
 def require_readable(manifest: Manifest, num_pointers: int | None, *, where: Path) -> None:
     """Raise :class:`BackboneError` if a backbone that knows ``num_pointers`` (None: enough) cannot read the records."""
-    needed = manifest.record_form.pool_of(manifest.num_operations)
+    most = max(manifest.lengths)
+    needed = manifest.record_form.pool_of(most)
     if num_pointers is not None and num_pointers < needed:
         raise BackboneError(
             "the backbone does not know the pointers of so many operations",
             where=str(where),
             found=f"{counted(num_pointers, 'pointer')}",
-            expected=f"{needed}, from which records of {counted(manifest.num_operations, 'operation')} draw here",
+            expected=f"{needed}, from which records of {counted(most, 'operation')} draw here",
             remedy="plan with --backbone embedded-long, or with a language model",
         )

@@ -53,16 +53,17 @@ def anonymise(certified: CertifiedEpisode, seed: int, form: RecordForm = PLAIN_F
 
 
 def supervise(
-    certified: CertifiedEpisode, anonymised: Anonymised
+    certified: CertifiedEpisode, anonymised: Anonymised, *, listed: bool = True
 ) -> SupervisedRecord | PosetRecord:
     """The record with what is certified about the orders of its slots.
 
-    Of more than ``vcrt.orders.MAX_ENUMERATED`` operations, that is the certified partial order. Of fewer, it is the
+    Of more than ``vcrt.orders.MAX_ENUMERATED`` operations, and unless ``listed`` of fewer too (where a dataset has
+    episodes of several lengths), that is the certified partial order. Of fewer, it is the
     orbit and the commuting histories: a history pair is the prefix that ends in ``a b`` and the one that ends in
     ``b a``, for each diamond whose prefixes begin an order of the orbit and leave a choice.
     """
     slots = anonymised.slot_of_operation
-    if len(slots) > MAX_ENUMERATED:
+    if len(slots) > MAX_ENUMERATED or not listed:
         pairs = [(slots[first], slots[second]) for first, second in certified.order.pairs]
         return PosetRecord(record=anonymised.record, order=PartialOrder.of(len(slots), pairs))
     orbit = {_through(order, slots) for order in certified.orbit}

@@ -44,10 +44,14 @@ _REMEDY = "get the original again, or make a new one with `vcrt show EPISODE --j
 
 
 class _Document(Strict):
-    """The types of what a document takes from elsewhere; what follows from it is compared, field by field."""
+    """The types of what a document takes from elsewhere; what follows from it is compared, field by field.
+
+    Without ``num_operations``, any number was asked for.
+    """
 
     format: str
-    num_operations: Annotated[int, Field(ge=2, le=MAX_EXHAUSTIVE)]
+    sampled: bool = False
+    num_operations: Annotated[int, Field(ge=2, le=MAX_EXHAUSTIVE)] | None
     orbit_size: Annotated[int, Field(ge=1)] | None
     episode: EpisodeForm
     versions: VersionsForm
@@ -64,7 +68,7 @@ class _LongDocument(Strict):
 
     format: str
     sampled: bool = False
-    num_operations: Annotated[int, Field(gt=MAX_EXHAUSTIVE, le=MAX_OPERATIONS)]
+    num_operations: Annotated[int, Field(gt=MAX_EXHAUSTIVE, le=MAX_OPERATIONS)] | None
     orbit_size: Annotated[int, Field(ge=1)] | None
     episode: EpisodeForm
     versions: VersionsForm
@@ -88,13 +92,17 @@ class SealedCertificate:
 def certificate_document(certified: CertifiedEpisode, preset: Preset) -> dict[str, Json]:
     """The document of a certified episode; ``sha256`` is that of the canonical JSON of all its other fields."""
     return _sealed(
-        {"format": format_of(preset), **_preset_json(preset), **certified_documents(certified)},
+        {
+            "format": format_of(certified.episode.num_operations),
+            **_preset_json(preset),
+            **certified_documents(certified),
+        },
     )
 
 
-def format_of(preset: Preset) -> str:
-    """The format of a certificate's document, by what its episode looks like."""
-    return LONG_FORMAT if preset.is_long else FORMAT
+def format_of(num_operations: int) -> str:
+    """The format of a certificate's document, by its episode's number of operations."""
+    return LONG_FORMAT if num_operations > MAX_EXHAUSTIVE else FORMAT
 
 
 def exclusion_document(
@@ -232,6 +240,10 @@ def _require_form(value: dict[str, Any], path: Path) -> None:
     except ValidationError as error:
         field, message = first_error(error)
         raise _malformed(path, field, message) from error
+    if value["num_operations"] is None and value["orbit_size"] is not None:
+        raise _malformed(
+            path, "orbit_size", short(value["orbit_size"]), "null, as num_operations is"
+        )
     if value["format"] not in (FORMAT, LONG_FORMAT):
         raise _malformed(path, "format", short(value["format"]), FORMAT)
 

@@ -315,10 +315,19 @@ class Item:
     unreplayed: Unreplayed | None = None
 
     @property
+    def all_legal(self) -> bool:
+        """Whether every order is legal: the item has no anti-diamond, and no answer to it can be wrong."""
+        if isinstance(self.supervised, SupervisedRecord):
+            return all(self.supervised.legal)
+        return not self.supervised.order.pairs
+
+    @property
     def listed(self) -> SupervisedRecord:
         """The supervision by listed orders; raises :class:`TooLargeError` if there are too many operations for that."""
         if isinstance(self.supervised, SupervisedRecord):
             return self.supervised
+        if self.supervised.num_operations <= MAX_ENUMERATED:
+            return self.supervised.listed()
         raise TooLargeError(
             "the orders of this item are not listed",
             where=f"episode {self.episode_id}",
@@ -333,7 +342,8 @@ def load_items(
 ) -> list[Item]:
     """The supervised records of one environment, in the dataset's order. Opens no other environment's files.
 
-    Of more than ``vcrt.orders.MAX_ENUMERATED`` operations they are :class:`vcrt.records.supervision.PosetRecord`.
+    Of more than ``vcrt.orders.MAX_ENUMERATED`` operations, and where the dataset has any number of them, they are
+    :class:`vcrt.records.supervision.PosetRecord`.
     Relations and orbits are derived again from the sealed replays, never taken as text. With ``only``, those of the
     episodes of these names alone.
     """
@@ -353,7 +363,7 @@ def load_items(
             )
         items.append(
             Item(
-                supervised=supervise(certified, anonymised),
+                supervised=supervise(certified, anonymised, listed=not preset.is_any),
                 environment=environment,
                 episode_id=row["episode_id"],
                 schema=row["schema"],

@@ -10,12 +10,12 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from math import factorial
 from pathlib import Path
 
 from vcrt.certification.config import CertificationConfig
 from vcrt.certification.episodes import CertifiedEpisode
-from vcrt.certification.replay_tree import ReplayTree
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.certification.store import (
@@ -27,6 +27,7 @@ from vcrt.certification.store import (
 )
 from vcrt.errors import UncertifiableError, VcrtError
 from vcrt.hashing import file_digest, json_digest
+from vcrt.partial_orders import num_contexts_of_pairs
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
 from vcrt.records.anonymise import anonymise
@@ -45,6 +46,7 @@ from vcrt.records.manifest import (
     MANIFEST,
     EvidenceCounts,
     FileEntry,
+    LengthCounts,
     Manifest,
     SchemaCounts,
     conformance_counts,
@@ -226,17 +228,24 @@ def _audit_rows(
     form: RecordForm,
 ) -> Iterator[dict[str, str]]:
     """The audit rows, one at a time; what else the dataset needs of them is left in ``written``."""
-    num_orders = factorial(config.preset.num_operations)
     for schema in schemas:
         relations: Counter[str] = Counter()
         legal_orders: list[int | None] = []
+        num_orders = 0
+        is_long = config.preset.is_long and not config.preset.is_any
         evidence: list[EvidenceCounts] = []
+        lengths: dict[int, list[tuple[int | None, bool]]] = {}
         for episode in schema.episodes():
             anonymised = anonymise(episode, config.seed, form)
             relations.update(relation.kind for relation in episode.relations)
             legal_orders.append(episode.num_legal)
-            if episode.tree is not None:
-                evidence.append(_evidence_counts(episode, episode.tree))
+            num_operations = episode.episode.num_operations
+            num_orders += factorial(num_operations)
+            all_legal = not episode.order.pairs
+            lengths.setdefault(num_operations, []).append((episode.num_legal, all_legal))
+            is_long |= episode.tree is not None
+            if config.preset.is_long:
+                evidence.append(_evidence_counts(episode))
             row, policy = audit_row(episode, anonymised), policy_row(anonymised.record)
             written.policy.append(policy)
             written.leaves.append(
@@ -253,17 +262,43 @@ def _audit_rows(
         written.counts[schema.schema] = SchemaCounts(
             candidates=schema.num_candidates,
             episodes=schema.num_episodes,
-            orders=num_orders * schema.num_episodes,
+            orders=num_orders,
             legal_orders=_total(legal_orders),
             relations=dict(sorted(relations.items())),
             exclusions=dict(sorted(exclusions.items())),
-            evidence=_all_counts(evidence) if config.preset.is_long else None,
+            evidence=_all_counts(evidence) if is_long else None,
+            lengths=_by_length(lengths) if config.preset.is_any else None,
         )
 
 
-def _evidence_counts(episode: CertifiedEpisode, tree: ReplayTree) -> EvidenceCounts:
+def _by_length(
+    found: Mapping[int, Sequence[tuple[int | None, bool]]],
+) -> dict[str, LengthCounts]:
+    """The counts of each number of operations; of each episode, how many orders are legal and whether all are."""
+    return {
+        str(num_operations): LengthCounts(
+            episodes=len(some),
+            legal_orders=_total([number for number, _ in some]),
+            all_legal=sum(all_legal for _, all_legal in some),
+        )
+        for num_operations, some in sorted(found.items())
+    }
+
+
+def _evidence_counts(episode: CertifiedEpisode) -> EvidenceCounts:
+    if episode.tree is None:
+        # Every order of a short episode, among long ones: nothing is left out.
+        by_pair = num_contexts_of_pairs(episode.order)
+        contexts = sum(int(by_pair[p]) for p in combinations(range(len(by_pair)), 2))
+        return EvidenceCounts(
+            sequences=len(episode.replays),
+            complete=1,
+            replayed=contexts,
+            contexts=contexts,
+            classes=0,
+        )
     return EvidenceCounts(
-        sequences=len(tree),
+        sequences=len(episode.tree),
         complete=int(episode.complete),
         replayed=sum(pair.replayed for pair in episode.pairs),
         contexts=_total([pair.contexts for pair in episode.pairs]),

@@ -19,6 +19,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
+    model_validator,
 )
 
 from vcrt.certification.episodes import Preset
@@ -72,6 +73,18 @@ def legal_share(counts: Iterable[tuple[int | None, int]]) -> float | None:
     return sum(legal) / orders if orders and len(legal) == len(known) else None
 
 
+class LengthCounts(_Strict):
+    """The episodes of one number of operations, where a dataset has several.
+
+    ``legal_orders`` adds them up, None if they are not counted; of ``all_legal`` episodes every order is legal: they
+    have no anti-diamond.
+    """
+
+    episodes: int
+    legal_orders: int | None
+    all_legal: int
+
+
 class SchemaCounts(_Strict):
     """How one schema's candidates fared. ``orders`` is how many orders the episodes have.
 
@@ -86,12 +99,15 @@ class SchemaCounts(_Strict):
     relations: dict[str, int]
     exclusions: dict[str, int]
     evidence: EvidenceCounts | None = None
+    lengths: dict[str, LengthCounts] | None = None
+    """By number of operations; None where the dataset has only one."""
 
     @model_serializer(mode="wrap")
-    def _without_evidence(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_what_is_not_there(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         value: dict[str, Any] = handler(self)
-        if self.evidence is None:
-            value.pop("evidence", None)
+        for name in ("evidence", "lengths"):
+            if getattr(self, name) is None:
+                value.pop(name, None)
         return value
 
     @property
@@ -125,9 +141,10 @@ class Manifest(_Strict):
     seed: int
     record_form: RecordForm = PLAIN_FORM
     """How the records state the relations; left out of the file where they state all of them."""
-    num_operations: int
+    num_operations: int | None
+    """None where each episode has its own; the schemas' counts then say how many episodes have how many."""
     orbit_size: int | None
-    """None where episodes have several anti-diamonds."""
+    """None where episodes have several anti-diamonds, or any number of them."""
     sampled: bool = False
     """Whether contexts were sampled where all of them could be replayed; left out of the file where they were not."""
     series: Annotated[list[dict[str, Any]], FailFast()]
@@ -147,12 +164,32 @@ class Manifest(_Strict):
             value.pop("sampled", None)
         return value
 
+    @model_validator(mode="after")
+    def _without_a_size_of_any_length(self) -> Manifest:
+        if self.num_operations is None and self.orbit_size is not None:
+            raise ValueError("orbit_size is null where num_operations is")
+        return self
+
     @property
     def preset(self) -> Preset:
         """What the dataset's episodes look like."""
         return Preset(
             num_operations=self.num_operations, orbit_size=self.orbit_size, sampled=self.sampled
         )
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The numbers of operations that its episodes have, ascending."""
+        if self.num_operations is not None:
+            return (self.num_operations,)
+        schemas = [some for by_schema in self.counts.values() for some in by_schema.values()]
+        return tuple(sorted({int(n) for schema in schemas for n in schema.lengths or ()}))
+
+    def num_all_legal(self, environments: Sequence[str]) -> tuple[int, int]:
+        """Of how many episodes of these environments every order is legal, and how many episodes they have."""
+        schemas = [some for name in environments for some in self.counts[name].values()]
+        lengths = [some for schema in schemas for some in (schema.lengths or {}).values()]
+        return sum(some.all_legal for some in lengths), sum(s.episodes for s in schemas)
 
     def computed_root_hash(self) -> str:
         """The root hash of everything in the manifest but the files' own sizes and digests."""

@@ -135,12 +135,15 @@ class RecordForm(BaseModel):
 PLAIN_FORM = RecordForm()
 
 
-def usual_form(num_operations: int) -> RecordForm:
-    """The form that records of so many operations have unless another is asked for.
+def usual_form(num_operations: int | None) -> RecordForm:
+    """The form that records of so many operations have unless another is asked for; None where each has its own number.
 
-    Most pairs of many operations commute, and would make every record long.
+    Most pairs of many operations commute, and would make every record long. Where numbers differ, short records look
+    like long ones.
 
-    >>> usual_form(8).commutations
-    'omitted'
+    >>> usual_form(8).commutations, usual_form(None).pool
+    ('omitted', 'large')
     """
+    if num_operations is None:
+        return RecordForm(commutations="omitted", pool="large")
     return PLAIN_FORM if num_operations <= MAX_ENUMERATED else RecordForm(commutations="omitted")

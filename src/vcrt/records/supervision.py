@@ -7,6 +7,7 @@ record becomes tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
 from math import factorial
 from typing import TypeAlias
 
@@ -78,6 +79,24 @@ class PosetRecord:
                 found=f"{counted(self.order.num_operations, 'operation')}",
                 expected=str(self.record.num_operations),
             )
+
+    def listed(self) -> SupervisedRecord:
+        """The same by listed orders, which must be few: the work is ``n!``.
+
+        Steps that the order leaves apart commute wherever a legal order comes to both.
+        """
+        everything = range(self.num_operations)
+        prefixes = [
+            prefix
+            for length in range(2, self.num_operations - 1)
+            for prefix in permutations(everything, length)
+        ]
+        turned = [(p, (*p[:-2], p[-1], p[-2])) for p in prefixes if p[-2] < p[-1]]
+        return SupervisedRecord(
+            record=self.record,
+            legal=tuple(map(self.order.allows, permutations(everything))),
+            histories=tuple(pair for pair in sorted(turned) if all(map(self.order.allows, pair))),
+        )
 
     @property
     def num_operations(self) -> int:

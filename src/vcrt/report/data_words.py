@@ -59,6 +59,10 @@ def evidence_sentences(counts: Mapping[str, Mapping[str, Mapping[str, Any]]]) ->
         sum(evidence[name] for evidence in found)
         for name in ("complete", "sequences", "replayed", "classes")
     )
+    # Beside long episodes there may be schemas of short ones, of which every order was replayed.
+    short = [schema for schema in schemas if "evidence" not in schema]
+    complete += sum(schema["episodes"] for schema in short)
+    sequences += sum(schema["orders"] for schema in short)
     first = f"In place of every order, {sequences:,} sequences of steps were replayed"
     if complete == episodes:
         return [f"{first}: every step in every reachable context."]

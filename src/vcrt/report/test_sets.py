@@ -17,7 +17,7 @@ from vcrt.report.contents import FoldScore, ReportContents
 from vcrt.report.data_words import is_sampled
 from vcrt.report.estimates import Estimate
 from vcrt.report.table import Cell, Table
-from vcrt.report.task import chance, chance_of
+from vcrt.report.task import chance, chance_of, steps_text
 from vcrt.report.wording import counted, counted_range, label, listed, percent, points
 
 
@@ -66,7 +66,7 @@ def tables_of_test_sets(contents: ReportContents, own: Analysis) -> tuple[Table,
 def _rates(sets: list[tuple[str, ReportContents, Analysis]]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name, contents, analysis in sets:
-        start = (name, int(contents.dataset["num_operations"]))
+        start = (name, _steps(contents))
         folds = analysis.folds
         frozen = [percent(analysis.frozen[fold].value) for fold in folds]
         by_chance = [
@@ -94,7 +94,7 @@ def _rates(sets: list[tuple[str, ReportContents, Analysis]]) -> Table:
         ),
         rows=tuple(rows),
         note=(
-            f"The same runs, trained on {contents.dataset['num_operations']} steps, on each test set's items of the "
+            f"The same runs, trained on {steps_text(contents.dataset)} steps, on each test set's items of the "
             f"held-out environment: {_sizes(sets)}. Nothing was trained on them; {OWN!r} is the plan's own dataset. "
             f"{TWO_INTERVALS}{_sampled(contents)}{_openings(contents)}"
         ),
@@ -105,7 +105,7 @@ def _differences(sets: list[tuple[str, ReportContents, Analysis]]) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             name,
-            int(contents.dataset["num_operations"]),
+            _steps(contents),
             label(minus),
             *(
                 points(comparison.folds[fold].value) if fold in comparison.folds else MISSING
@@ -132,6 +132,11 @@ def _differences(sets: list[tuple[str, ReportContents, Analysis]]) -> Table:
         rows=tuple(rows),
         note=f"Positive values favour {method}. Intervals belong to the macro difference. {TWO_INTERVALS}",
     )
+
+
+def _steps(contents: ReportContents) -> Cell:
+    steps = steps_text(contents.dataset)
+    return int(steps) if steps.isdecimal() else steps
 
 
 def _macro(estimate: Estimate | None) -> tuple[Cell, ...]:

@@ -11,11 +11,10 @@ from vcrt.objective.masked_paths import Masses
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.drawing import Draw, draw_orders
-from vcrt.policy.prefix_tree import prefix_tree
 from vcrt.policy.scoring import Backend, CausalModel, Prompt, score_prefixes
 from vcrt.randomness import derive_seed
 from vcrt.training.poset_items import PosetItem
-from vcrt.training.poset_trees import fits, legal_leaves
+from vcrt.training.poset_trees import fits, legal_leaves, tree_of
 from vcrt.training.sampled_update import EstimateConfig, next_choices_of, orbit_view
 
 #: Masked paths of an estimate that is made once and then compared with in every update.
@@ -84,7 +83,7 @@ def read_masses(
     generator: torch.Generator | Sequence[torch.Generator],
 ) -> Masses:
     """The masses ``[B]`` of each prompt's linear extensions: exact if all legal prefixes fit, else an estimate."""
-    num_operations = prompts[0].num_operations
+    lengths = [prompt.num_operations for prompt in prompts]
     paths: list[list[Order]] | None = None
     if fits(orders, config.max_legal_prefixes):
         ends = [legal_leaves(order) for order in orders]
@@ -93,11 +92,11 @@ def read_masses(
             next_choices_of(model, prompts, backend=backend),
             [Draw(count=num_paths, scheme=config.scheme, within=orders)],
             num_prompts=len(prompts),
-            num_operations=num_operations,
+            num_operations=lengths,
             generator=generator,
         )
-        ends = [[path[: num_operations - 2] for path in some] for some in paths]
-    trees = [prefix_tree(num_operations, some) for some in ends]
+        ends = [[path[: len(path) - 2] for path in some] for some in paths]
+    trees = [tree_of(n, some, max(lengths)) for n, some in zip(lengths, ends, strict=True)]
     scores = score_prefixes(model, prompts, trees, interface="pointers", backend=backend)
     view = orbit_view(trees, orders, paths, scores.choice_log_probs, scores.used)
     return view.masses(scores.choice_log_probs, scores.used)

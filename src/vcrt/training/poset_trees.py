@@ -5,7 +5,7 @@ Pure, but for the draws, which come from a generator that the caller holds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from vcrt.objective.masked_paths import LegalRows, Paths
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder, legal_prefixes, num_legal_prefixes
-from vcrt.policy.prefix_tree import PrefixTree
+from vcrt.policy.prefix_tree import PrefixTree, prefix_tree
 
 
 def fits(orders: Sequence[PartialOrder], max_rows: int) -> bool:
@@ -32,12 +32,56 @@ def legal_leaves(order: PartialOrder) -> list[Order]:
     return [prefix for prefix in legal_prefixes(order, depth) if len(prefix) == depth]
 
 
+def tree_of(num_operations: int, prefixes: Iterable[Order], longest: int) -> PrefixTree:
+    """A tree of prefixes that leave a choice; ``longest`` is the largest number of operations beside it in a batch.
+
+    A shorter record gets one row at which a single operation is left: where its paths wait, as the choice there is
+    forced and adds nothing to any sum.
+    """
+    known = {(), *prefixes}
+    if num_operations < longest:
+        deepest = max(known, key=lambda prefix: (len(prefix), prefix))
+        rest = [slot for slot in range(num_operations) if slot not in deepest]
+        known.add((*deepest, *rest)[: num_operations - 1])
+    return prefix_tree(num_operations, known)
+
+
 def paths_in(trees: Sequence[PrefixTree], orders: Sequence[Sequence[Order]]) -> Paths:
-    """Where each prompt's orders, equally many, make their choices in its tree."""
-    found = [[tree.path(order) for order in some] for tree, some in zip(trees, orders, strict=True)]
+    """Where each prompt's orders, equally many, make their choices in its tree.
+
+    Those of shorter records go on at the row where one operation is left (:func:`tree_of`).
+    """
+    length = max(tree.num_operations for tree in trees) - 1
+    found = [
+        [_longer(tree, tree.path(order[: tree.num_operations - 1]), length) for order in some]
+        for tree, some in zip(trees, orders, strict=True)
+    ]
     return Paths(
         rows=torch.tensor([[rows for rows, _ in some] for some in found]),
         slots=torch.tensor([[slots for _, slots in some] for some in found]),
+    )
+
+
+def _longer(
+    tree: PrefixTree, path: tuple[list[int], list[int]], length: int
+) -> tuple[list[int], list[int]]:
+    rows, slots = path
+    missing = length - len(rows)
+    if not missing:
+        return path
+    waits = int(tree.depths.argmax())
+    (slot,) = (~tree.used[waits]).nonzero()[0].tolist()
+    return rows + [waits] * missing, slots + [slot] * missing
+
+
+def used_in(trees: Sequence[PrefixTree]) -> Tensor:
+    """``[B, R, n]`` bool: the slots that each row has used, those included that a shorter record does not have."""
+    most = max(tree.num_operations for tree in trees)
+    return stacked(
+        [
+            pad(torch.tensor(tree.used), (0, most - tree.num_operations), value=True)
+            for tree in trees
+        ]
     )
 
 
@@ -71,10 +115,20 @@ def _legal_rows(tree: PrefixTree, order: PartialOrder) -> dict[str, Tensor]:
 
 
 def stacked(parts: Sequence[Tensor]) -> Tensor:
-    """``[B, R, ...]``: tensors of different numbers of rows, filled up with zeros."""
-    most = max(len(part) for part in parts)
+    """``[B, R, ...]``: tensors of different numbers of rows, or of what is in one, filled up with zeros."""
+    sizes = [max(part.shape[dim] for part in parts) for dim in range(parts[0].ndim)]
     return torch.stack(
-        [pad(part, (0, 0) * (part.ndim - 1) + (0, most - len(part))) for part in parts]
+        [
+            pad(
+                part,
+                [
+                    fill
+                    for dim in reversed(range(part.ndim))
+                    for fill in (0, sizes[dim] - part.shape[dim])
+                ],
+            )
+            for part in parts
+        ]
     )
 
 

@@ -32,8 +32,9 @@ from vcrt.training.poset_trees import (
     legal_moves,
     legal_rows,
     paths_in,
-    stacked,
     swaps_along,
+    tree_of,
+    used_in,
 )
 
 
@@ -71,7 +72,7 @@ class DrawnBatch:
     @property
     def used(self) -> Tensor:
         """``[B, R, n]`` bool: the slots that each row has used."""
-        return stacked([torch.tensor(tree.used) for tree in self.trees])
+        return used_in(self.trees)
 
 
 def draw_batch(
@@ -90,7 +91,7 @@ def draw_batch(
     ``prompts_at_a_time`` bounds how many are scored at once; what is drawn does not depend on it.
     """
     prompts = [item.prompt for item in items]
-    num_operations = prompts[0].num_operations
+    lengths = [prompt.num_operations for prompt in prompts]
     orbits = [item.order for item in items]
     credits = [item.credit for item in items if item.credit is not None]
     if method.ratio != "shuffled_orbit":
@@ -106,7 +107,7 @@ def draw_batch(
         next_choices_of(model, prompts, backend=backend, at_a_time=prompts_at_a_time),
         draws,
         num_prompts=len(items),
-        num_operations=num_operations,
+        num_operations=lengths,
         generator=generator,
     )
     swaps = [
@@ -117,15 +118,16 @@ def draw_batch(
     credit_paths = drawn[2] if len(drawn) > 2 else None
     trees = []
     for number, item in enumerate(items):
-        prefixes = [order[: num_operations - 2] for order in drawn[0][number]]
+        depth = lengths[number] - 2
+        prefixes = [order[:depth] for order in drawn[0][number]]
         sets = [(item.order, orbit_paths)]
         if credits:
             sets.append((credits[number], credit_paths))
         for order, paths in sets:
             some = legal_leaves(order) if paths is None else paths[number]
-            prefixes += [prefix[: num_operations - 2] for prefix in some]
+            prefixes += [prefix[:depth] for prefix in some]
         prefixes += [side for swap in swaps[number] for side in (swap.one, swap.other)]
-        trees.append(prefix_tree(num_operations, prefixes))
+        trees.append(tree_of(lengths[number], prefixes, max(lengths)))
     return DrawnBatch(
         trees=tuple(trees),
         samples=drawn[0],
@@ -147,7 +149,10 @@ def next_choices_of(
 
     @torch.no_grad()
     def found(prefixes: Sequence[Sequence[Order]]) -> list[Tensor]:
-        trees = [prefix_tree(prompts[0].num_operations, some) for some in prefixes]
+        trees = [
+            prefix_tree(prompt.num_operations, some)
+            for prompt, some in zip(prompts, prefixes, strict=True)
+        ]
         answers: list[Tensor] = []
         for start in range(0, len(prompts), size):
             part = slice(start, start + size)

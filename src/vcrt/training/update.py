@@ -179,11 +179,12 @@ def update(
 ) -> UpdateMetrics:
     """Make one update on ``items``, in place, and say what it did.
 
-    ``items`` must have been encoded for ``method`` and share a number of operations; ``frozen_log_mass [B]`` is their
+    ``items`` must have been encoded for ``method``; those with all orders listed share a number of operations.
+    ``frozen_log_mass [B]`` is their
     orbit log-mass under the frozen backbone (:func:`vcrt.training.items.orbit_log_masses`). Raises
     :class:`vcrt.errors.DivergedError`, before the step, if the loss or its gradient is not finite.
     The dual step is on the values of the last epoch, before its step: with a single epoch the action KL is 0.
-    Source: the paper's Algorithm 1.
+    Source: the paper's Algorithm 1, which moves the duals in each epoch; here they move once.
     """
     if state.model.training:
         state.model.eval()
@@ -297,7 +298,7 @@ def _sampled(
         raise RunError(
             "the method cannot be trained on records of so many operations",
             where=method.name,
-            found=f"{counted(items[0].prompt.num_operations, 'operation')} and answers in tokens",
+            found=f"{counted(max(item.prompt.num_operations for item in items), 'operation')} and answers in tokens",
             expected=f"at most {MAX_ENUMERATED} operations, or a method that answers through pointers",
         )
     drawn = draw_batch(
@@ -321,8 +322,10 @@ def _sampled(
             interface=method.interface,
             backend=config.backend,
         )
-        missing = used.shape[1] - scores.used.shape[1]
-        return (pad(scores.choice_log_probs, (0, 0, 0, missing)),)
+        rows, slots = (used.shape[dim] - scores.used.shape[dim] for dim in (1, 2))
+        # Slots that none of these prompts has are never chosen; rows that none has are never read.
+        found = pad(scores.choice_log_probs, (0, slots), value=-torch.inf)
+        return (pad(found, (0, 0, 0, rows)),)
 
     def freeze(choices: Tensor) -> _TermsOf:
         batch = freeze_sampled(drawn, items, choices, used, frozen_log_mass, method)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,8 @@ from vcrt.integrations.trl.library import GRPOConfig
 
 #: The dataset's columns beside ``prompt``.
 ORBIT, ILLEGAL = "orbit", "illegal"
+#: A column of :mod:`vcrt.integrations.datasets`: a partial order where orbits are not listed.
+PARTIAL_ORDER = "partial_order"
 LEVELS = ("token", "sequence", "trajectory")
 
 
@@ -152,4 +154,21 @@ def require_supported(args: Any, dataset: Any, kwargs: Mapping[str, Any]) -> Non
             + (
                 "; or set orbit_alpha=0 to train without illegal ones" if ILLEGAL in missing else ""
             ),
+        )
+    _require_listed(dataset, columns or ())
+
+
+def _require_listed(dataset: Any, columns: Sequence[str]) -> None:
+    """Raise :class:`RunError` for records that :mod:`vcrt.integrations.datasets` exported without their orbits."""
+    if PARTIAL_ORDER not in columns:
+        return
+    rows = zip(dataset[ORBIT], dataset[PARTIAL_ORDER], strict=True)
+    unlisted = sum(orbit is None and pairs is not None for orbit, pairs in rows)
+    if unlisted:
+        raise RunError(
+            "orbits of so many operations are not listed, so that no completion can be credited with them",
+            where="train_dataset",
+            found=f"{unlisted} of {len(dataset)} records with a partial order in place of an orbit",
+            expected="records of four operations at most",
+            remedy="train on them with `vcrt train`, or with TRL's own GRPOTrainer and certified_reward",
         )

@@ -67,7 +67,8 @@ def leaf_of(
 def certificate_digest(audit_row: Mapping[str, str], preset: Preset) -> str:
     """The ``sha256`` of the certificate's document, by its row's columns, which hold canonical JSON already."""
     fields = {name: audit_row[name] for name in _DOCUMENT_COLUMNS}
-    fields["format"] = canonical_json(format_of(preset)).decode()
+    slots = audit_row["slot_of_operation"]
+    fields["format"] = canonical_json(format_of(slots.count(",") + 1)).decode()
     fields["num_operations"] = canonical_json(preset.num_operations).decode()
     fields["orbit_size"] = canonical_json(preset.orbit_size).decode()
     if preset.samples:

@@ -8,6 +8,8 @@ from itertools import zip_longest
 
 from vcrt.errors import DatasetError
 from vcrt.printable import counted
+from vcrt.records.manifest import Manifest
+from vcrt.report.explorer.geometry import MAX_DRAWN
 
 #: Episodes of each schema, if no number is given.
 PER_SCHEMA = 8
@@ -38,3 +40,9 @@ def named(names: Names, wanted: Sequence[str], where: str) -> list[str]:
                 remedy="`vcrt explore DATASET` without names takes the first of each schema",
             )
     return list(dict.fromkeys(wanted))
+
+
+def drawn_steps(manifest: Manifest) -> int | None:
+    """How many steps all episodes of a dataset have; None if they are too many to be drawn, or not equally many."""
+    steps = manifest.num_operations
+    return None if steps is None or steps > MAX_DRAWN else steps

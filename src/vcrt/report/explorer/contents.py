@@ -16,9 +16,9 @@ from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import certified_from_row, episode_of_json
 from vcrt.records.dataset import Dataset, read_audit, require_agreement
 from vcrt.records.examination import Describe, description_of, factory_of
-from vcrt.records.manifest import AGREEMENT
+from vcrt.records.manifest import AGREEMENT, Manifest
 from vcrt.report.data_words import evidence_sentences
-from vcrt.report.explorer.choice import PER_SCHEMA, in_turn, named
+from vcrt.report.explorer.choice import PER_SCHEMA, drawn_steps, in_turn, named
 from vcrt.report.explorer.embedding import embedded
 from vcrt.report.explorer.episodes import episode_json, required_pairs, shown_text
 from vcrt.report.explorer.geometry import MAX_DRAWN, Drawing, drawing
@@ -44,7 +44,9 @@ class ExplorerContents:
     """Everything that the page says. ``schemas`` has, for each, the episodes on the page and in the dataset."""
 
     root_hash: str
-    num_operations: int
+    #: None where episodes may have several numbers of steps, those of ``lengths``; none of them is drawn then.
+    num_operations: int | None
+    lengths: tuple[int, ...]
     schemas: Mapping[tuple[str, str], tuple[int, int]]
     episodes: tuple[dict[str, Json], ...]
     #: The episodes' own names, which may hold what is not printed.
@@ -103,7 +105,7 @@ def gather_explorer(
         dataset,
         wanted,
         rows,
-        bytes_of_scores=_bytes_of_scores(experiment, len(chosen), dataset.manifest.num_operations),
+        bytes_of_scores=_bytes_of_scores(experiment, len(chosen), dataset.manifest),
         describe={name: _descriptions(name, factories, some) for name, some in rows.items()},
     )
     scored: list[RunMasses] = []
@@ -119,6 +121,7 @@ def gather_explorer(
     return ExplorerContents(
         root_hash=dataset.manifest.root_hash,
         num_operations=dataset.manifest.num_operations,
+        lengths=dataset.manifest.lengths,
         schemas={
             key: (sum(name in made for name in some), len(some)) for key, some in names.items()
         },
@@ -190,21 +193,22 @@ def _that_fit(
 def _made(dataset: Dataset, row: Mapping[str, str], describe: Describe) -> _Made:
     manifest = dataset.manifest
     certified = certified_from_row(row, manifest.preset)
-    is_drawn = manifest.num_operations <= MAX_DRAWN
+    drawn = drawn_steps(manifest)
     return _Made(
-        shown=episode_json(certified, describe),
+        shown=episode_json(certified, describe, is_drawn=drawn is not None),
         slots=anonymise(certified, manifest.seed, manifest.record_form).slot_of_operation,
-        drawing=drawing(manifest.num_operations, required_pairs(certified)) if is_drawn else None,
+        drawing=None if drawn is None else drawing(drawn, required_pairs(certified)),
     )
 
 
-def _bytes_of_scores(experiment: Experiment | None, num_runs: int, num_operations: int) -> int:
+def _bytes_of_scores(experiment: Experiment | None, num_runs: int, manifest: Manifest) -> int:
     """What the probabilities of one episode take on the page, at most."""
     if experiment is None:
         return 0
     num_policies = num_runs * (1 + len(experiment.plan.shared_config.checkpoints))
-    num_orders = factorial(num_operations) if num_operations <= MAX_DRAWN else 0
-    return num_policies * (num_orders * _A_PROBABILITY + 4 * num_operations + 96)
+    drawn = drawn_steps(manifest)
+    num_orders = 0 if drawn is None else factorial(drawn)
+    return num_policies * (num_orders * _A_PROBABILITY + 4 * max(manifest.lengths) + 96)
 
 
 def _descriptions(
@@ -241,7 +245,11 @@ def _dataset_notes(dataset: Dataset, wanted: int, shown: int) -> list[str]:
             f"There is no room for {counted(wanted - shown, 'more episode')} that were asked for: name fewer."
         )
     notes += evidence_sentences(dataset.manifest.model_dump(mode="json")["counts"])
-    if dataset.manifest.num_operations > MAX_DRAWN:
+    if dataset.manifest.num_operations is None:
+        notes.append(
+            "Orders are drawn where all episodes have equally many steps; every pair's evidence is here."
+        )
+    elif dataset.manifest.num_operations > MAX_DRAWN:
         notes.append(
             f"Orders of more than {MAX_DRAWN} steps are too many to be drawn; every pair's evidence is here."
         )

@@ -20,7 +20,7 @@ from vcrt.hashing import Json, canonical_json
 from vcrt.orders import all_orders
 from vcrt.printable import printable
 from vcrt.report.certificate_words import explanations, pair_title
-from vcrt.report.explorer.geometry import MAX_DRAWN, swaps
+from vcrt.report.explorer.geometry import swaps
 
 #: Characters of one text that are shown.
 MAX_CHARACTERS = 1500
@@ -36,9 +36,9 @@ def shown_text(text: str) -> str:
 
 
 def episode_json(
-    certified: CertifiedEpisode, describe: Callable[[Operation], str]
+    certified: CertifiedEpisode, describe: Callable[[Operation], str], *, is_drawn: bool
 ) -> dict[str, Json]:
-    """The page's form of an episode; orders are there up to ``MAX_DRAWN`` steps."""
+    """The page's form of an episode; its orders are there if they are drawn, of ``MAX_DRAWN`` steps at most."""
     episode, listed = certified.episode, _Listed()
     num_contexts = {pair.pair: sum(pair.verdicts.values()) for pair in certified.pairs}
     pairs = [
@@ -50,7 +50,6 @@ def episode_json(
         )
         for pair in combinations(range(episode.num_operations), 2)
     ]
-    is_drawn = episode.num_operations <= MAX_DRAWN
     orders: list[Json] = []
     if is_drawn:
         legal = set(certified.orbit)

@@ -29,7 +29,7 @@ from vcrt.protocol.scores import read_scores, view_of
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.splits import set_aside
 from vcrt.records.dataset import Item, load_items, read_audit
-from vcrt.report.explorer.geometry import MAX_DRAWN
+from vcrt.report.explorer.choice import drawn_steps
 from vcrt.training.encoding import AnyItem
 from vcrt.training.methods import Method
 from vcrt.training.poset_items import PosetItem
@@ -145,6 +145,7 @@ def _run_masses(
     of_episode = {name: tuple(of) for some in slots.values() for name, of in some.items()}
     masses: dict[str, list[Mass]] = {item.episode_id: [] for item in items}
     updates = []
+    drawn = drawn_steps(dataset.manifest) is not None
     for policy in policies_over_training(experiment, run):
         updates.append(policy.update or 0)
         if not items:
@@ -160,7 +161,7 @@ def _run_masses(
                 gradients=False,
             )
         with one_thread(policy.model):
-            answers = _scored(policy, items, of_episode, plan.seed)
+            answers = _scored(policy, items, of_episode, plan.seed, drawn=drawn)
         for item, mass in zip(items, answers, strict=True):
             masses[item.episode_id].append(mass)
     return RunMasses(
@@ -173,12 +174,15 @@ def _run_masses(
 
 @torch.no_grad()
 def _scored(
-    policy: Policy, items: Sequence[Item], slots: Mapping[str, tuple[int, ...]], seed: int
+    policy: Policy,
+    items: Sequence[Item],
+    slots: Mapping[str, tuple[int, ...]],
+    seed: int,
+    *,
+    drawn: bool,
 ) -> list[Mass]:
     ready = encoded(policy.backbone, items, policy.method, seed)
-    many = [item for item in ready if item.prompt.num_operations > MAX_DRAWN]
-    if many:
-        assert len(many) == len(ready)
+    if not drawn:
         return [
             _of_many(policy, one, slots[item.episode_id], seed)
             for item, one in zip(items, ready, strict=True)

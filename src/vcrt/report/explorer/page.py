@@ -56,19 +56,18 @@ def render_explorer(contents: ExplorerContents) -> str:
         report=contents.report,
         root_hash=contents.root_hash,
         has_runs=bool(contents.runs),
-        is_drawn=contents.num_operations <= MAX_DRAWN,
+        is_drawn=_is_drawn(contents),
     )
 
 
 def page_json(contents: ExplorerContents) -> dict[str, Json]:
     """What the page's script is given."""
-    n = contents.num_operations
-    is_drawn = n <= MAX_DRAWN
+    n = contents.num_operations if _is_drawn(contents) else None
     return {
-        "n": n,
-        "orders": [order_text(order) for order in all_orders(n)] if is_drawn else [],
-        "swaps": [list(swap) for swap in swaps(n)] if is_drawn else [],
-        "faces": [list(face) for face in faces(n)],
+        "n": contents.num_operations,
+        "orders": [] if n is None else [order_text(order) for order in all_orders(n)],
+        "swaps": [] if n is None else [list(swap) for swap in swaps(n)],
+        "faces": [] if n is None else [list(face) for face in faces(n)],
         "drawings": {
             name: {
                 "turns": drawn.turns,
@@ -93,6 +92,10 @@ def page_json(contents: ExplorerContents) -> dict[str, Json]:
             for name, episode in zip(contents.names, contents.episodes, strict=True)
         ],
     }
+
+
+def _is_drawn(contents: ExplorerContents) -> bool:
+    return contents.num_operations is not None and contents.num_operations <= MAX_DRAWN
 
 
 def _run(scored: RunMasses) -> dict[str, Json]:
@@ -138,7 +141,9 @@ def _subtitle(contents: ExplorerContents) -> str:
     of = (
         f"all {total:,} episodes" if shown == total else f"{shown:,} of {counted(total, 'episode')}"
     )
-    return f"{of} of the dataset, {counted(contents.num_operations, 'step')} each"
+    if len(contents.lengths) > 1:
+        return f"{of} of the dataset, {contents.lengths[0]} to {contents.lengths[-1]} steps each"
+    return f"{of} of the dataset, {counted(contents.lengths[0], 'step')} each"
 
 
 def _asset(name: str) -> str:

@@ -40,7 +40,7 @@ function buildPartialOrder() {
     svg("circle", { cx: x, cy: y, r: 17 }), svg("text", { x, y: y + 5 }, String(step))));
   const legal = episode().numLegal, share = legal === null ? null : (1e6 * legal) / episode().numOrders;
   replace(byId("solid"),
-    el("p", { class: "message" }, `${episode().numOrders.toLocaleString("en")} orders of ${DATA.n} steps are too many to be drawn`
+    el("p", { class: "message" }, `${episode().numOrders.toLocaleString("en")} orders of ${episode().steps.length} steps are ${DATA.n === null ? "not drawn beside others" : "too many to be drawn"}`
       + (legal === null ? "." : `: ${legal.toLocaleString("en")} of them are legal, ${percent(share)}, those that follow every arrow.`)),
     found.length ? svg("svg", { class: "poset", viewBox: `0 0 ${width} ${tall}`, role: "img",
       "aria-label": `What must come before what: ${required().map(([a, b]) => `${a} before ${b}`).join(", ")}` }, ...arrows, ...nodes) : null,

@@ -41,7 +41,7 @@ function fillSteps() {
   reachable(byId("steps"));
   replace(byId("facts"), ...described([["episode", now.id], ...now.facts]));
   replace(byId("initial"), ...described([["state", now.hashes[now.start]], ...now.initial]));
-  const legal = now.numLegal === null ? `The legal orders of ${DATA.n} steps are too many to count`
+  const legal = now.numLegal === null ? `The legal orders of ${now.steps.length} steps are too many to count`
     : `${now.numLegal.toLocaleString("en")} of ${now.numOrders.toLocaleString("en")} orders ${now.complete ? "are legal" : "keep the certified relations"}`;
   replace(byId("lead"), el("strong", {}, `${legal}. `),
     ...[["precedes", "is refused"], ["conflicts", "ends in another state"]].flatMap(([kind, fate]) => {
