@@ -1,9 +1,11 @@
 """The one evaluation: after every planned run is at its last update, the held-out folds are opened and scored.
 
 Each item gets one greedy order and one native verdict; there is no search and no verifier feedback. Runs at their last
-update are scored on the same environment of the plan's further test sets too. The opening is recorded before anything
-is read, in the experiment's ledger and in one beside each dataset. A second opening needs a reason, which every later
-report shows.
+update are scored on the same environment of the plan's further test sets too. The opening is recorded in the
+experiment's ledger and in one beside each dataset before any evidence is read or anything is scored for a result. What
+is read before it is the records as the policy sees them: the backbone's self-check compares two ways of scoring them,
+so that a model which cannot be scored here spends no opening. A second opening needs a reason, which every later report
+shows.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from vcrt.protocol.scores import (
 )
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.trained_models import trained_models
-from vcrt.records.dataset import Dataset, Item, load_items
+from vcrt.records.dataset import Dataset, Item, load_items, read_policy_records
 from vcrt.storage import write_file
 from vcrt.training.encoding import Items, encode_records
 from vcrt.training.methods import Method, method
@@ -111,12 +113,14 @@ def _evaluate(
     for other in datasets[1:]:
         verdicts.require_verifiers(other, plan.held_out)
     views = {view_of(method(name)): name for name in (*reversed(plan.methods), FROZEN_AS)}
-    if not plan.backbone.is_embedded:
-        # A model that cannot be loaded or scored here is to spend no opening.
-        checks = [
-            _ScoreJob(experiment.path, plan.held_out[0], name, None) for name in views.values()
-        ]
-        list(in_fresh_processes(_check_job, checks, jobs=1, error=RunError))
+    _check_before_opening(
+        plan,
+        [
+            _ScoreJob(experiment.path, fold, name, None)
+            for fold in plan.held_out
+            for name in views.values()
+        ],
+    )
     record_opening(experiment, datasets, reopen_reason)
     work = [
         _ScoreJob(experiment.path, fold, name, None, prompts_at_a_time)
@@ -154,27 +158,44 @@ def _evaluate(
     return scores
 
 
+def _check_before_opening(plan: Plan, checks: Sequence[_ScoreJob]) -> None:
+    """A model that cannot be loaded or scored here is to spend no opening."""
+    if not plan.backbone.is_embedded:
+        # In a process of its own, whose device memory is free again afterwards.
+        list(in_fresh_processes(_check_job, checks, jobs=1, error=RunError))
+        return
+    threads = torch.get_num_threads()
+    try:
+        for check in checks:
+            _check_job(check)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _check_job(job: _ScoreJob) -> None:
-    """Score some source items by the planned backend and by the naive one, without opening a fold."""
+    """Score some source and held-out records by the planned backend and by the naive one, without any verdict."""
     torch.set_num_threads(1)
     plan = open_experiment(job.path).plan
     backbone = planned_backbone(plan, device=device_of(plan))
-    items = load_sources(plan, planned_dataset(plan), job.held_out).retention
-    _check(backbone, backbone.model, items, method(job.method), plan)
-
-
-def _check(
-    backbone: Backbone, model: CausalModel, items: Sequence[Item], chosen: Method, plan: Plan
-) -> None:
-    check_scoring(
-        model,
-        backbone.encode,
-        items,
-        chosen,
-        backend=plan.shared_config.update.backend,
-        seed=plan.seed,
-        gradients=False,
-    )
+    dataset = planned_dataset(plan)
+    sources = load_sources(plan, dataset, job.held_out).retention
+    # Held-out records may be longer than any that training saw.
+    held_out = [
+        list(read_policy_records(one, job.held_out).values())
+        for one in (dataset, *planned_test_sets(plan).values())
+    ]
+    remedy = "give the same command again on a device with more free memory; nothing was opened"
+    for records in ([item.supervised.record for item in sources], *held_out):
+        with naming_out_of_memory("the self-check before the opening", remedy):
+            check_scoring(
+                backbone.model,
+                backbone.encode,
+                records,
+                method(job.method),
+                backend=plan.shared_config.update.backend,
+                seed=plan.seed,
+                gradients=False,
+            )
 
 
 def _score_job(job: _ScoreJob) -> _Scored:
@@ -202,9 +223,6 @@ def _scored(job: _ScoreJob) -> _Scored:
         name: _held_out_items(other, job.held_out)
         for name, other in planned_test_sets(plan).items()
     }
-    for items in (own, *others.values()):
-        # They may be longer than any that training saw.
-        _check(backbone, backbone.model, items, chosen, plan)
     ready, set_aside_ready = (
         encoded(backbone, items, chosen, plan.seed) for items in (own, set_aside)
     )

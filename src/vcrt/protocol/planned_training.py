@@ -223,7 +223,7 @@ def _train_job(
             check_scoring(
                 model,
                 backbone.encode,
-                source.training,
+                [item.supervised.record for item in source.training],
                 chosen,
                 backend=config.update.backend,
                 seed=plan.seed,

@@ -235,7 +235,8 @@ def _run_trial(job: _TrialJob) -> Trial:
     backend = job.config.update.backend
 
     def check(model: CausalModel) -> None:
-        check_scoring(model, backbone.encode, training, chosen, backend=backend, seed=job.seed)
+        records = [item.supervised.record for item in training]
+        check_scoring(model, backbone.encode, records, chosen, backend=backend, seed=job.seed)
 
     trial = Trial(
         method=job.method,
