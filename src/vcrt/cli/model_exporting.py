@@ -7,21 +7,28 @@ from pathlib import Path
 from rich.console import Console
 
 from vcrt.errors import VcrtError
-from vcrt.protocol.decision import chosen_run, load_policy
+from vcrt.policy.model_provenance import Training, write_provenance
+from vcrt.protocol.decision import Policy, chosen_run, load_policy
 from vcrt.protocol.experiment import open_experiment
+from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.storage import publish_directory, require_new
 
 
 def export_model(
     console: Console, experiment: Path, output: Path, *, run: str | None, update: int | None
 ) -> None:
-    """Write the model of a finished run to the new folder ``output``, with its tokenizer, and say how to load it."""
+    """Write the model of a finished run to the new folder ``output`` with its tokenizer and provenance.
+
+    Says what it was trained on, and how to load it.
+    """
     # PEFT is slow to import.
     from peft import PeftModel
 
     require_new(output, VcrtError)
     opened = open_experiment(experiment)
-    policy = load_policy(opened, chosen_run(opened.plan, run), update=update)
+    chosen = chosen_run(opened.plan, run)
+    policy = load_policy(opened, chosen, update=update)
+    provenance = opened.plan.provenance.followed_by(_training(opened.plan, chosen, policy))
     reference = opened.plan.backbone
     base = reference.name if reference.folder is None else str(reference.folder)
     model = policy.model
@@ -35,6 +42,7 @@ def export_model(
         # To see whether embeddings were changed, PEFT would ask the hub for the base model.
         model.save_pretrained(partial, **({"save_embedding_layers": False} if adapted else {}))
         policy.backbone.tokenizer.save_pretrained(partial)
+        write_provenance(provenance, partial)
 
     publish_directory(output, fill, VcrtError)
     how = (
@@ -43,7 +51,23 @@ def export_model(
         else f'AutoModelForCausalLM.from_pretrained("{output}")'
     )
     console.print(
-        f"run {policy.run} after update {policy.update}  {output}\nnext: {how}",
+        f"run {policy.run} after update {policy.update}  {output}\n"
+        f"provenance: {provenance.in_words()}\nnext: {how}",
         highlight=False,
         soft_wrap=True,
+    )
+
+
+def _training(plan: Plan, run: PlannedRun, policy: Policy) -> Training:
+    """What the run was trained on: its source environments, retention items included."""
+    return Training(
+        run=run.name,
+        update=int(policy.update or 0),
+        checkpoint=str(policy.checkpoint),
+        plan_hash=plan.plan_hash,
+        code=plan.code,
+        dataset=plan.root_hash,
+        environments={name: plan.environment_versions[name] for name in plan.sources(run.held_out)},
+        backbone=plan.backbone.name,
+        backbone_digest=plan.backbone_digest,
     )

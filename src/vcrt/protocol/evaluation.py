@@ -32,10 +32,10 @@ from vcrt.protocol.experiment import (
     planned_dataset,
     planned_test_sets,
     read_finished_run,
-    require_same_code,
 )
 from vcrt.protocol.openings import record_opening
 from vcrt.protocol.plan import Plan, PlannedRun
+from vcrt.protocol.same_code import record_other_code, require_same_code, require_unchanged_code
 from vcrt.protocol.scores import (
     FROZEN_AS,
     SCORES_FILE,
@@ -46,6 +46,7 @@ from vcrt.protocol.scores import (
     view_of,
 )
 from vcrt.protocol.scoring_check import check_scoring
+from vcrt.protocol.source_code import code_hash
 from vcrt.protocol.trained_models import trained_models
 from vcrt.records.dataset import Dataset, Item, load_items, read_policy_records
 from vcrt.storage import write_file
@@ -64,6 +65,8 @@ class _ScoreJob:
     held_out: str
     method: str
     run: PlannedRun | None
+    #: The hash of the source code of the process that hands the job out.
+    code: str
     prompts_at_a_time: int = PROMPTS_AT_A_TIME
 
 
@@ -82,11 +85,13 @@ def evaluate(
     reopen_reason: str | None = None,
     prompts_at_a_time: int = PROMPTS_AT_A_TIME,
     progress: Progress = SILENT,
+    other_code: str | None = None,
 ) -> Scores:
     """Open the held-out folds and score every run and the frozen backbone.
 
     Raises :class:`RunError` if a planned run is not finished, and if the folds were opened and scored before and no
-    ``reopen_reason`` is given; :class:`vcrt.errors.OutOfMemory` where fewer ``prompts_at_a_time`` would help. An
+    ``reopen_reason`` is given; if the source code is not the planned one and there is no reason ``other_code``, which
+    the ledger keeps; :class:`vcrt.errors.OutOfMemory` where fewer ``prompts_at_a_time`` would help. An
     evaluation that was interrupted is continued under its own opening.
     """
     if prompts_at_a_time < 1:
@@ -94,7 +99,8 @@ def evaluate(
             "too few prompts at a time", found=str(prompts_at_a_time), expected="1 or more"
         )
     with experiment.sole_writer():
-        return _evaluate(experiment, jobs, reopen_reason, prompts_at_a_time, progress)
+        require_same_code(experiment.plan, reason=other_code)
+        return _evaluate(experiment, jobs, reopen_reason, prompts_at_a_time, progress, other_code)
 
 
 def _evaluate(
@@ -103,12 +109,12 @@ def _evaluate(
     reopen_reason: str | None,
     prompts_at_a_time: int,
     progress: Progress,
+    other_code: str | None,
 ) -> Scores:
-    plan = experiment.plan
+    plan, code = experiment.plan, code_hash()
     for run in plan.runs:
         read_finished_run(experiment, run)
     datasets = (planned_dataset(plan), *planned_test_sets(plan).values())
-    require_same_code(plan)
     verdicts.require_verifiers(datasets[0], plan.environments)
     for other in datasets[1:]:
         verdicts.require_verifiers(other, plan.held_out)
@@ -116,19 +122,20 @@ def _evaluate(
     _check_before_opening(
         plan,
         [
-            _ScoreJob(experiment.path, fold, name, None)
+            _ScoreJob(experiment.path, fold, name, None, code)
             for fold in plan.held_out
             for name in views.values()
         ],
     )
+    record_other_code(experiment, "evaluate", [run.name for run in plan.runs], other_code)
     record_opening(experiment, datasets, reopen_reason)
     work = [
-        _ScoreJob(experiment.path, fold, name, None, prompts_at_a_time)
+        _ScoreJob(experiment.path, fold, name, None, code, prompts_at_a_time)
         for fold in plan.held_out
         for name in views.values()
     ]
     work += [
-        _ScoreJob(experiment.path, run.held_out, run.method, run, prompts_at_a_time)
+        _ScoreJob(experiment.path, run.held_out, run.method, run, code, prompts_at_a_time)
         for run in plan.runs
     ]
     task = progress.task("evaluate runs and the frozen backbone", len(work), "scored")
@@ -154,7 +161,7 @@ def _evaluate(
     scores = Scores(frozen=frozen, runs=runs, checkpoints=checkpoints, also_test=also)
     keep_earlier_scores(experiment)
     write_file(experiment.path / SCORES_FILE, scores.model_dump_json(indent=1).encode() + b"\n")
-    experiment.ledger.append("scores", {"digest": scores.digest})
+    experiment.ledger.append("scores", {"digest": scores.digest, "code": code})
     return scores
 
 
@@ -174,6 +181,7 @@ def _check_before_opening(plan: Plan, checks: Sequence[_ScoreJob]) -> None:
 
 def _check_job(job: _ScoreJob) -> None:
     """Score some source and held-out records by the planned backend and by the naive one, without any verdict."""
+    require_unchanged_code(job.code)
     torch.set_num_threads(1)
     plan = open_experiment(job.path).plan
     backbone = planned_backbone(plan, device=device_of(plan))
@@ -211,6 +219,7 @@ def _score_job(job: _ScoreJob) -> _Scored:
 
 
 def _scored(job: _ScoreJob) -> _Scored:
+    require_unchanged_code(job.code)
     torch.set_num_threads(1)
     experiment = open_experiment(job.path)
     plan = experiment.plan

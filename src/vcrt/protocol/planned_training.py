@@ -28,11 +28,12 @@ from vcrt.protocol.experiment import (
     planned_backbone,
     planned_dataset,
     require_planned_backbone,
-    require_same_code,
     unused_environments,
 )
 from vcrt.protocol.plan import Plan, PlannedRun
+from vcrt.protocol.same_code import record_other_code, require_same_code, require_unchanged_code
 from vcrt.protocol.scoring_check import check_scoring
+from vcrt.protocol.source_code import code_hash
 from vcrt.training.frugality import LAVISH, Frugality
 from vcrt.training.group import ALONE, Group
 from vcrt.training.methods import method
@@ -46,6 +47,8 @@ from vcrt.training.update import UpdateMetrics
 class _TrainJob:
     path: Path
     run: PlannedRun
+    #: The hash of the source code of the process that hands the job out.
+    code: str
     frugality: Frugality = LAVISH
     trackers: tuple[str, ...] = ()
 
@@ -59,12 +62,14 @@ def train(
     group: Group = ALONE,
     trackers: tuple[str, ...] = (),
     frugality: Frugality = LAVISH,
+    other_code: str | None = None,
 ) -> dict[str, str]:
     """Train every planned run that the ledger does not record as finished; returns all checkpoint digests by run.
 
     With a ``group`` of several processes, all of them call this together and train one run after another, and ``jobs``
     counts for nothing; otherwise each run has a worker process of its own, ``jobs`` at a time. ``trackers`` are names
-    of accelerate's, which are told of every update. Raises :class:`RunError` before any training if a run was
+    of accelerate's, which are told of every update. ``other_code`` is the reason to train with other source code than
+    was planned, if it is other; the ledger keeps it. Raises :class:`RunError` before any training if a run was
     interrupted and ``resume`` is not set, :class:`vcrt.errors.UnavailableError` for a tracker that is not there, and
     :class:`vcrt.errors.OutOfMemory`, with what would need less, where a run stops for lack of memory.
     """
@@ -72,8 +77,11 @@ def train(
     with experiment.sole_writer() if group.rank == 0 else nullcontext():
         # Nobody reads the ledger before it has its one writer, nor after others have written on.
         group.wait()
-        pending = _pending(experiment, resume, planned_backbone)
+        pending = _pending(experiment, resume, planned_backbone, other_code)
         group.wait()
+        if pending and group.rank == 0:
+            names = [run.name for run in pending]
+            record_other_code(experiment, "train", names, other_code)
         if pending and group.size > 1:
             _train_together(experiment, pending, group, progress, frugality, trackers)
         elif pending:
@@ -81,22 +89,27 @@ def train(
         return _last_digests(experiment)
 
 
-def require_trainable(experiment: Experiment, *, resume: bool) -> int:
+def require_trainable(
+    experiment: Experiment, *, resume: bool, other_code: str | None = None
+) -> int:
     """How many runs :func:`train` would train; raises what each of several processes would raise before it trains.
 
     For whoever starts them. Files are hashed and no language model is loaded.
     """
     with experiment.sole_writer():
-        return len(_pending(experiment, resume, require_planned_backbone))
+        return len(_pending(experiment, resume, require_planned_backbone, other_code))
 
 
 def _pending(
-    experiment: Experiment, resume: bool, require_backbone: Callable[[Plan], object]
+    experiment: Experiment,
+    resume: bool,
+    require_backbone: Callable[[Plan], object],
+    other_code: str | None,
 ) -> list[PlannedRun]:
     plan = experiment.plan
     planned_dataset(plan, without=unused_environments(plan))
     require_backbone(plan)
-    require_same_code(plan)
+    require_same_code(plan, reason=other_code)
     finished = experiment.finished_runs()
     pending = [run for run in plan.runs if run.name not in finished]
     interrupted = [run for run in pending if experiment.run_directory(run).exists()]
@@ -121,7 +134,8 @@ def _train_apart(
 ) -> None:
     """Each run in a process of its own."""
     shown = _Shown.of(experiment, pending, progress)
-    arguments = [_TrainJob(experiment.path, run, frugality, trackers) for run in pending]
+    code = code_hash()
+    arguments = [_TrainJob(experiment.path, run, code, frugality, trackers) for run in pending]
     results = in_fresh_processes(
         _train_job, arguments, jobs=jobs, error=RunError, on_wait=shown.show
     )
@@ -141,7 +155,8 @@ def _train_together(
     """One run after another, each by all processes; the first one records them."""
     shown = _Shown.of(experiment, pending, progress)
     for run in pending:
-        job = _TrainJob(experiment.path, run, frugality, trackers if group.rank == 0 else ())
+        told = trackers if group.rank == 0 else ()
+        job = _TrainJob(experiment.path, run, code_hash(), frugality, told)
         finished = _train_job(job, group, shown.show if group.rank == 0 else _nothing)
         if group.rank == 0:
             experiment.ledger.append("run", {"run": run.name, **finished})
@@ -190,10 +205,12 @@ def _train_job(
 ) -> dict[str, Json]:
     """Train one run; what the ledger records of it.
 
-    That is its checkpoints' digests by update, the CPU seconds of the process that finished it (the first of several),
-    how many processes shared it, if more than one, and how it saved memory, if it did.
+    That is its checkpoints' digests by update, the hash of the source code, the CPU seconds of the process that
+    finished it (the first of several), how many processes shared it, if more than one, and how it saved memory, if it
+    did.
     """
     began = time.process_time()
+    require_unchanged_code(job.code)
     # One thread: the last bits of a sum depend on how many threads share it.
     torch.set_num_threads(1)
     experiment = open_experiment(job.path)
@@ -256,6 +273,7 @@ def _train_job(
     shared: dict[str, Json] = {"processes": group.size} if group.size > 1 else {}
     return {
         "checkpoints": {str(update): digest for update, digest in finished.digests.items()},
+        "code": job.code,
         "cpu_seconds": round(time.process_time() - began, 1),
         **shared,
         **job.frugality.record,
