@@ -112,7 +112,6 @@ def test_trials_see_source_items_alone_and_score_other_sources(dataset):
         base_rate=RUN.learning_rate,
         retention_share=0.1,
         seed=3,
-        code="",
     )
     training, validation = _split(dataset, job)
     assert {i.environment for i in (*training, *validation)} == {"toy-a", "toy-c"}

@@ -11,7 +11,7 @@ shows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -65,9 +65,9 @@ class _ScoreJob:
     held_out: str
     method: str
     run: PlannedRun | None
-    #: The hash of the source code of the process that hands the job out.
-    code: str
     prompts_at_a_time: int = PROMPTS_AT_A_TIME
+    #: The hash of the source code of the process that hands the job out.
+    code: str = field(default_factory=lambda: code_hash())
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _evaluate(
     progress: Progress,
     other_code: str | None,
 ) -> Scores:
-    plan, code = experiment.plan, code_hash()
+    plan = experiment.plan
     for run in plan.runs:
         read_finished_run(experiment, run)
     datasets = (planned_dataset(plan), *planned_test_sets(plan).values())
@@ -122,7 +122,7 @@ def _evaluate(
     _check_before_opening(
         plan,
         [
-            _ScoreJob(experiment.path, fold, name, None, code)
+            _ScoreJob(experiment.path, fold, name, None)
             for fold in plan.held_out
             for name in views.values()
         ],
@@ -130,12 +130,12 @@ def _evaluate(
     record_other_code(experiment, "evaluate", [run.name for run in plan.runs], other_code)
     record_opening(experiment, datasets, reopen_reason)
     work = [
-        _ScoreJob(experiment.path, fold, name, None, code, prompts_at_a_time)
+        _ScoreJob(experiment.path, fold, name, None, prompts_at_a_time)
         for fold in plan.held_out
         for name in views.values()
     ]
     work += [
-        _ScoreJob(experiment.path, run.held_out, run.method, run, code, prompts_at_a_time)
+        _ScoreJob(experiment.path, run.held_out, run.method, run, prompts_at_a_time)
         for run in plan.runs
     ]
     task = progress.task("evaluate runs and the frozen backbone", len(work), "scored")
@@ -161,7 +161,7 @@ def _evaluate(
     scores = Scores(frozen=frozen, runs=runs, checkpoints=checkpoints, also_test=also)
     keep_earlier_scores(experiment)
     write_file(experiment.path / SCORES_FILE, scores.model_dump_json(indent=1).encode() + b"\n")
-    experiment.ledger.append("scores", {"digest": scores.digest, "code": code})
+    experiment.ledger.append("scores", {"digest": scores.digest, "code": code_hash()})
     return scores
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -47,10 +47,10 @@ from vcrt.training.update import UpdateMetrics
 class _TrainJob:
     path: Path
     run: PlannedRun
-    #: The hash of the source code of the process that hands the job out.
-    code: str
     frugality: Frugality = LAVISH
     trackers: tuple[str, ...] = ()
+    #: The hash of the source code of the process that hands the job out.
+    code: str = field(default_factory=lambda: code_hash())
 
 
 def train(
@@ -134,8 +134,7 @@ def _train_apart(
 ) -> None:
     """Each run in a process of its own."""
     shown = _Shown.of(experiment, pending, progress)
-    code = code_hash()
-    arguments = [_TrainJob(experiment.path, run, code, frugality, trackers) for run in pending]
+    arguments = [_TrainJob(experiment.path, run, frugality, trackers) for run in pending]
     results = in_fresh_processes(
         _train_job, arguments, jobs=jobs, error=RunError, on_wait=shown.show
     )
@@ -155,8 +154,7 @@ def _train_together(
     """One run after another, each by all processes; the first one records them."""
     shown = _Shown.of(experiment, pending, progress)
     for run in pending:
-        told = trackers if group.rank == 0 else ()
-        job = _TrainJob(experiment.path, run, code_hash(), frugality, told)
+        job = _TrainJob(experiment.path, run, frugality, trackers if group.rank == 0 else ())
         finished = _train_job(job, group, shown.show if group.rank == 0 else _nothing)
         if group.rank == 0:
             experiment.ledger.append("run", {"run": run.name, **finished})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from secrets import randbits
 from tempfile import TemporaryDirectory
@@ -77,7 +77,7 @@ class _TrialJob:
     retention_share: float
     seed: int
     #: The hash of the source code of the process that hands the job out.
-    code: str
+    code: str = field(default_factory=lambda: code_hash())
 
 
 def run_search(
@@ -125,7 +125,6 @@ def run_search(
             base_rate=run.learning_rate,
             retention_share=retention_share,
             seed=seed,
-            code=code_hash(),
         )
         for fold in held_out
         for name in methods
@@ -198,7 +197,6 @@ def check_search(
             base_rate=search.learning_rate,
             retention_share=search.retention_share,
             seed=search.seed,
-            code=code_hash(),
         )
         for trial in sample
     ]
