@@ -142,9 +142,10 @@ def test_scores_and_reports_of_other_code_are_marked(experiment, monkeypatch):
             evaluate(experiment, jobs=1)
         assert openings(experiment) == []
         evaluate(experiment, jobs=1, other_code="another machine")
-        scored, written = marks(experiment)
-        assert written.startswith("This report was made by other code")
+        (scored,) = marks(experiment)
+        assert gather(experiment).remarks[-1].startswith("This report was made by other code")
     assert marks(experiment) == [scored]
+    assert gather(experiment).remarks == ()
     assert scored.startswith("The runs were scored by other code")
     assert "another machine" in scored
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
 
 from protocol_attacks import ATTACKS, in_this_process, locked, make_place, outcome, plan, said
+from vcrt.errors import BackboneError
+from vcrt.policy.model_provenance import PROVENANCE_FILE, ModelProvenance
 
 #: Those that start other processes.
 SLOW = (
@@ -40,3 +43,36 @@ def test_an_honest_plan_has_nothing_to_say(place, tmp_path):
         words = said(plan(tmp_path / "place", "second", "proofwriter", backbone=reference))
     assert "\n" not in words
     assert "is of unknown training, then trained on clrs by vcrt/proofwriter/0" in words
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            b"",
+            b"{",
+            b"[]",
+            b"null",
+            b"\xff",
+            b"[" * 100_000,
+            b'{"format": "vcrt-model-provenance/2"}',
+        ),
+        b'{"format": "vcrt-model-provenance/1", "provenance": {"trainings": 1}, "weights": {}, "digest": 0}',
+        b'{"format": "vcrt-model-provenance/1", "provenance": {}, "weights": 7, "digest": "0"}',
+    ],
+)
+def test_a_provenance_that_is_none_is_named(place, tmp_path, content):
+    model = tmp_path / "model"
+    shutil.copytree(place / "model", model)
+    (model / PROVENANCE_FILE).write_bytes(content)
+    with pytest.raises(BackboneError, match="provenance of the model") as error:
+        locked(model)
+    assert PROVENANCE_FILE in error.value.where
+
+
+def test_what_a_forged_provenance_says_is_printed_without_its_control_characters(place):
+    found = json.loads((place / "model" / PROVENANCE_FILE).read_text())["provenance"]
+    found["trainings"][0]["run"] = "\x1b[2Jvcrt\n"
+    words = ModelProvenance.model_validate(found).in_words()
+    assert "\x1b" not in words
+    assert "\n" not in words

@@ -171,8 +171,6 @@ def _experiment(asked: Reproduction, dataset: Dataset, search: Search | None) ->
         return create_experiment(plan, path, search=search)
     experiment = open_experiment(path)
     if experiment.plan.code != plan.code:
-        # A plan that differs in nothing else, or it is said below.
-        plan = plan.model_copy(update={"code": experiment.plan.code})
         require_same_code(experiment.plan)
     if experiment.plan.plan_hash != plan.plan_hash:
         raise RunError(

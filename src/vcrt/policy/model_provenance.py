@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from vcrt.documents import in_a_line, read_limited, strict_json
 from vcrt.errors import BackboneError
 from vcrt.hashing import Json, file_digest, json_digest
+from vcrt.printable import printable
 from vcrt.storage import write_file
 
 FORMAT = "vcrt-model-provenance/1"
@@ -75,7 +76,8 @@ class ModelProvenance(BaseModel):
         ]
         if self.changed_since:
             parts.append("changed since in a way that is not known")
-        return ", then ".join(parts)
+        # It may come from a file that anyone wrote.
+        return printable(", then ".join(parts))
 
 
 UNKNOWN = ModelProvenance()

@@ -235,6 +235,7 @@ def make_plan(
         chosen = chosen_for(search, methods, folds)
         search.require_same_training(run, methods)
     values: dict[str, Any] = {**asdict(run), "checkpoints": list(run.checkpoints)}
+    test_sets = possible_test_sets(dataset, also_test, methods, folds)
     plan = Plan(
         format=FORMAT,
         dataset=str(dataset.path.resolve()),
@@ -261,7 +262,7 @@ def make_plan(
         search_code=None if search is None else search.code,
         search_check=search_check,
         episode_order_hashes={},
-        also_test=possible_test_sets(dataset, also_test, methods, folds),
+        also_test=test_sets,
     )
     needed = sorted({name for fold in folds for name in plan.sources(fold)})
     items = {name: load_items(dataset, name) for name in needed}

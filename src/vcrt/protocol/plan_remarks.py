@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vcrt.printable import printable
 from vcrt.protocol.aliases import same_under_another_name
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def plan_warnings(plan: Plan) -> tuple[str, ...]:
     """What makes a held-out environment less than held out, as far as the plan shows it."""
-    return (*_trained_on_held_out(plan), *_aliases(plan))
+    return tuple(printable(line) for line in (*_trained_on_held_out(plan), *_aliases(plan)))
 
 
 def plan_remarks(plan: Plan) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def require_unchanged_code(expected: str) -> None:
 
 
 def other_code_sentences(experiment: Experiment) -> tuple[str, ...]:
-    """Which runs were trained by other code than was planned, and whether scores and this report are made by it."""
+    """Which runs were trained by other code than was planned, and whether the scores were made by it."""
     plan, entries = experiment.plan, experiment.ledger.entries()
     said = [entry for entry in entries if entry.kind == "other-code"]
     trained: dict[str, list[str]] = {}
@@ -101,12 +101,16 @@ def other_code_sentences(experiment: Experiment) -> tuple[str, ...]:
             f"The runs were scored by other code than was planned (source {code}, planned {plan.code[:12]})."
             f"{_reasons(said, 'evaluate', code)}"
         )
-    if code_hash() != plan.code:
-        lines.append(
-            f"This report was made by other code than was planned (source {code_hash()[:12]}, planned "
-            f"{plan.code[:12]})."
-        )
     return tuple(lines)
+
+
+def report_sentences(plan: Plan) -> tuple[str, ...]:
+    """Whether what is computed now, from scores that are fixed, is computed by other code than was planned."""
+    if code_hash() == plan.code:
+        return ()
+    return (
+        f"This report was made by other code than was planned (source {code_hash()[:12]}, planned {plan.code[:12]}).",
+    )
 
 
 def _code_of(entry: Entry) -> str:

@@ -6,7 +6,7 @@ from vcrt.policy.reference import EMBEDDED_NAME, BackboneReference
 from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search, planned_test_sets
 from vcrt.protocol.openings import openings, other_openings, unshared_openings
 from vcrt.protocol.plan import Plan
-from vcrt.protocol.same_code import other_code_sentences
+from vcrt.protocol.same_code import other_code_sentences, report_sentences
 from vcrt.protocol.scores import FROZEN_AS, passes_array, read_metrics, read_scores, view_of
 from vcrt.records.dataset import load_items, require_agreement
 from vcrt.report.anonymity import read_anonymity
@@ -94,7 +94,7 @@ def gather(experiment: Experiment) -> ReportContents:
         not_measured=not_measured(plan.backbone),
         tried=(plan.how_chosen,),
         warnings=(*plan.warnings, *other_code_sentences(experiment)),
-        remarks=plan.remarks,
+        remarks=(*plan.remarks, *report_sentences(plan)),
         search=planned_search(experiment),
         anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),
         num_sources={
