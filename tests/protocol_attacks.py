@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -244,10 +244,18 @@ def edit_provenance(model: Path) -> None:
 
 
 def code_changed_between_two_methods(folder):
-    """One method is trained by an edited copy of the package, the other by this one."""
+    """One method is trained by this package; then training stops, and an edited copy goes on with the other."""
     experiment = plan(folder, "second", "clrs", methods=("canonical-grpo", "vcrt"))
-    train_elsewhere(folder, experiment, "--other-code", "a quick look")
+    with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(planned_training, "in_fresh_processes", first_and_no_more)
+        train(experiment, jobs=1)
+    train_elsewhere(folder, experiment, "--resume", "--other-code", "a quick look")
     return reported(experiment, folder)
+
+
+def first_and_no_more(work, arguments, **options):
+    yield work(arguments[0])
+    raise KeyboardInterrupt
 
 
 def code_changed_in_silence(folder):
@@ -390,7 +398,7 @@ ATTACKS = (
     Attack(provenance_and_its_mark_deleted, "said", "is of unknown training: whether it was tr"),
     Attack(weights_changed_elsewhere, "said", "changed since in a way that is not known"),
     Attack(code_changed_in_silence, "refused", "the code is not the one that was planned"),
-    Attack(code_changed_between_two_methods, "said", "WARNING: 2 of 2 runs were trained"),
+    Attack(code_changed_between_two_methods, "said", "WARNING: 1 of 2 runs were trained"),
     Attack(plan_edited_to_another_code, "refused", "the plan was changed after it was made"),
     Attack(plan_and_ledger_forged_to_another_code, "refused", "belongs to another run"),
     Attack(run_folder_of_another_plan, "refused", "belongs to another run"),

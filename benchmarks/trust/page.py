@@ -84,7 +84,7 @@ def _sealed(part: Part) -> Iterable[Row]:
 def _protocol(part: Part) -> Iterable[Row]:
     yield "attacks", f"{part['attacks']}"
     yield "refused by a named error", f"{part['refused']}"
-    yield "said in the plan, and above the report if it was made", f"{part['said']}"
+    yield "said in the plan, the report or both", f"{part['said']}"
     yield "missed", f"{part['missed']}"
     for name, one in part["by_attack"].items():
         yield name, one["found"]

@@ -1,4 +1,4 @@
-"""Attack what a plan promises, on real environments: each attack must be refused by name, or stand in plan and report.
+"""Attack what a plan promises, on real environments: each attack must be refused by name, or stand in plan or report.
 
     python benchmarks/trust/protocol.py --short --output protocol.json
 
