@@ -34,7 +34,7 @@ help:
 	@echo "make bench-coverage  how often the intervals hold a known difference, for benchmarks/results and the report"
 	@echo "make at-length  the methods trained on 4, 6 and 8 steps, tested on up to 16: an hour on two cores, suites apart"
 	@echo "make test-example  the tests of the example package"
-	@echo "make trust      crashes, tampering, attacks on Lean, hostile files and load, in short; figures as JSON"
+	@echo "make trust      crashes, tampering, attacks on Lean and on plans, hostile files and load, in short; figures as JSON"
 	@echo "make trust-long the same in full: hours"
 	@echo "make release    the reproducible wheel and sdist, and the bill of materials (CycloneDX), in dist"
 	@echo "make test-release  the demo from that wheel in an empty environment"

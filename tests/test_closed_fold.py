@@ -13,10 +13,13 @@ import sqlite3
 from datetime import UTC, datetime
 
 import pytest
+import torch
 
 import toy_environment as toy
 from vcrt.certification.config import sampled
-from vcrt.errors import DatasetError, RunError
+from vcrt.errors import BackboneError, DatasetError, RunError
+from vcrt.policy import self_check as self_check_module
+from vcrt.policy import tree_scoring
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
 from vcrt.protocol import evaluation, planned_training
@@ -33,11 +36,13 @@ from vcrt.protocol.openings import openings, openings_of_dataset
 from vcrt.protocol.plan import PLAN_FILE, Plan, make_plan
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.scores import Scores
+from vcrt.randomness import generator
 from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import load_items, open_dataset, read_audit, read_policy_records
 from vcrt.records.freezing import make_dataset
 from vcrt.report.gather import gather
 from vcrt.report.summary import summary
+from vcrt.training.methods import method
 from vcrt.training.run import RunConfig
 
 TOYS = toy.THREE_TOYS
@@ -149,6 +154,44 @@ def test_nothing_is_opened_before_training_is_finished(copy, name):
     with pytest.raises(RunError, match="a run is not finished"):
         evaluate(experiment, jobs=1)
     assert openings(experiment) == []
+
+
+@pytest.mark.parametrize("where", ["everywhere", "in held-out records alone"])
+def test_a_model_that_is_scored_wrongly_spends_no_opening(copy, monkeypatch, where):
+    """A mask under which no step sees those before it, as another version of a library might bring."""
+    trained = open_experiment(copy / "trained")
+    held_out = read_policy_records(planned_dataset(trained.plan), HELD_OUT)
+    asked = {
+        load_backbone("embedded")
+        .encode(
+            record, method("vcrt").serialisation, generator(trained.plan.seed, "self-check", name)
+        )
+        .token_ids
+        for name, record in held_out.items()
+    }
+
+    def alone(lengths, trees, dtype, device, mask=tree_scoring.tree_mask):
+        wrong = mask(lengths, trees, dtype, device).clone()
+        nodes = slice(max(lengths), None)
+        size = wrong[:, :, nodes, nodes].shape[-1]
+        unseen = ~torch.eye(size, dtype=torch.bool)
+        wrong[:, :, nodes, nodes] = torch.zeros(()).masked_fill(unseen, torch.finfo(dtype).min)
+        return wrong
+
+    score = self_check_module.score_orders
+
+    def scored(model, prompts, **options):
+        with monkeypatch.context() as patch:
+            if where == "everywhere" or any(prompt.token_ids in asked for prompt in prompts):
+                patch.setattr(tree_scoring, "tree_mask", alone)
+            return score(model, prompts, **options)
+
+    monkeypatch.setattr(self_check_module, "score_orders", scored)
+    with pytest.raises(BackboneError, match="does not agree with scoring each order by itself"):
+        evaluate(trained, jobs=1)
+    assert openings(trained) == []
+    # Another experiment on this dataset has opened it; this plan has not.
+    assert gather(open_experiment(copy / "experiment")).opening["by_copies"] == 0
 
 
 def test_a_run_that_the_ledger_only_claims_is_not_opened(copy):

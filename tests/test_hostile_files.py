@@ -206,7 +206,7 @@ def test_a_search_that_claims_to_be_endless_is_refused_at_once(tmp_path):
         values = {
             "format": FORMAT, "root_hash": "r", "backbone": EMBEDDED, "backbone_digest": "d", "methods": ("vcrt",),
             "definitions": {}, "held_out": ("a",), "num_trials": 1, "seed": 0, "retention_share": 0.1,
-            "validation_share": 0.2, "learning_rate": 1e-3, "run": {}, "trials": (trial,),
+            "validation_share": 0.2, "learning_rate": 1e-3, "run": {}, "code": "c", "trials": (trial,),
         }  # fmt: skip
         search = Search(**{**values, **change})
         value = {"search": search.model_dump(mode="json"), "digest": search.digest}

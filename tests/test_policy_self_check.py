@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache, GPTNeoConfig
 
-from tiny_models import HYBRID, VOCABULARY, tiny_model, tiny_prompts
+from tiny_models import BACKENDS, DENSE, HYBRID, VOCABULARY, tiny_model, tiny_prompts
 from vcrt.errors import BackboneError, MalformedInputError
 from vcrt.memory import is_out_of_memory
 from vcrt.policy import evaluation_mode, fork_scoring, functional_cache, scoring, tree_scoring
@@ -108,15 +108,58 @@ def test_an_error_that_half_precision_hides_shows_when_its_weights_are_widened()
     assert model.dtype == torch.bfloat16
 
 
-def test_a_half_precision_model_that_is_only_wrong_in_its_own_format_is_refused(monkeypatch):
-    def careless(lengths, trees, dtype, device, mask=tree_scoring.tree_mask):
-        return (causal_mask if dtype == torch.bfloat16 else mask)(lengths, trees, dtype, device)
+def careless(lengths, trees, dtype, device, mask=tree_scoring.tree_mask):
+    return (causal_mask if dtype == torch.bfloat16 else mask)(lengths, trees, dtype, device)
 
+
+def test_a_half_precision_model_that_is_only_wrong_in_its_own_format_is_refused(monkeypatch):
     monkeypatch.setattr(tree_scoring, "tree_mask", careless)
     refused(tiny_model("granite", dtype=torch.bfloat16), "1 \\+ their size")
     assert (
         self_check(tiny_model("granite"), tiny_prompts(4), interface="pointers").backend == "tree"
     )
+
+
+def sharpened(name, sharpness, *, seed=0, dtype=torch.bfloat16):
+    """A model whose logits are so many times as sharp, as training makes them; exact in bfloat16 for powers of 2."""
+    model = tiny_model(name, seed=seed, dtype=dtype)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(sharpness)
+    return model
+
+
+@pytest.mark.parametrize("sharpness", [1, 2, 4, 16])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_sound_models_in_half_precision_pass_however_sharp_they_are(name, sharpness):
+    for seed in range(3):
+        model = sharpened(name, sharpness, seed=seed)
+        for interface in INTERFACES:
+            prompts = tiny_prompts(4, (7, 12), seed=seed + 5)
+            found = self_check(model, prompts, interface=interface, gradients=False)
+            assert found.own_format_difference < 3 * found.own_format_error
+
+
+@pytest.mark.parametrize("sharpness", [0.25, 1, 2, 4, 16])
+@pytest.mark.parametrize("name", DENSE)
+def test_both_faults_are_seen_in_half_precision_however_sharp_a_model_is(
+    name, sharpness, monkeypatch
+):
+    for seed in range(3):
+        refused(leaking(sharpened(name, sharpness, seed=seed), 0.02), "nats")
+        refused(leaking(sharpened(name, sharpness, seed=seed, dtype=torch.float32), 0.02), "nats")
+    monkeypatch.setattr(tree_scoring, "tree_mask", careless)
+    for seed in range(3):
+        for interface in INTERFACES:
+            model = sharpened(name, sharpness, seed=seed)
+            refused(model, "in bfloat16 differ by .* 1 \\+ their size", interface=interface)
+
+
+def test_half_precision_that_overflows_excuses_nothing():
+    model = tiny_model("llama", dtype=torch.float16)
+    model.lm_head.register_forward_hook(
+        lambda module, args, logits: logits * 1e6 if logits.dtype == torch.float16 else logits
+    )
+    refused(model, "float16 differ by nan", interface="tokens", backend="naive")
 
 
 # The fork.

@@ -81,6 +81,15 @@ def _sealed(part: Part) -> Iterable[Row]:
     )
 
 
+def _protocol(part: Part) -> Iterable[Row]:
+    yield "attacks", f"{part['attacks']}"
+    yield "refused by a named error", f"{part['refused']}"
+    yield "said in the plan, the report or both", f"{part['said']}"
+    yield "missed", f"{part['missed']}"
+    for name, one in part["by_attack"].items():
+        yield name, one["found"]
+
+
 def _crash(part: Part) -> Iterable[Row]:
     yield (
         "calls that can be struck (create, write, flush, rename, remove, mode)",
@@ -214,6 +223,15 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Part], Iterable[Row]]], ...] = (
         "Statement in a DSSE envelope, signed with an Ed25519 key if you have one. `vcrt verify` names the "
         "certificate, file or field that was altered; with `--public-key` it also asks who sealed it.",
         _sealed,
+    ),
+    (
+        "protocol",
+        "Plans that are not what they seem",
+        "On CLRS and ProofWriter with tiny models: a backbone that was trained on the held-out environment, one or two "
+        "generations ago; provenance that is deleted, emptied, exchanged or changed; other code for a method; plans, "
+        "ledgers and runs that are edited or copied; a search with forged pass rates; the held-out environment under "
+        "another name.",
+        _protocol,
     ),
     (
         "crash",

@@ -23,7 +23,10 @@ from typing import Any
 import vcrt
 
 HERE = Path(__file__).parent
-PARTS = ("sealed", "crash", "lean", "fuzz", "guided", "canaries", "supply_chain", "load", "soak")
+PARTS = (
+    *("sealed", "protocol", "crash", "lean", "fuzz", "guided", "canaries"),
+    *("supply_chain", "load", "soak"),
+)
 
 
 def run_part(name: str, form: str, folder: Path) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _search(place: Path, plan: Plan) -> Target:
     search = Search(
         format=SEARCH_FORMAT, root_hash=plan.root_hash, backbone=EMBEDDED, backbone_digest="d", methods=methods,
         definitions={}, held_out=folds, num_trials=2, seed=3, retention_share=0.1, validation_share=0.2,
-        learning_rate=1e-3, run={"num_updates": 2}, trials=trials,
+        learning_rate=1e-3, run={"num_updates": 2}, code="c", trials=trials,
     )  # fmt: skip
     file = place / "search.json"
 

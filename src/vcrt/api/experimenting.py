@@ -41,6 +41,9 @@ def plan(
     search: str | Path | None = None,
     seed: int = 0,
     also_test: Sequence[str | Path] | str | Path = (),
+    check_search: int = 0,
+    jobs: int | None = None,
+    progress: Progress = SILENT,
 ) -> Experiment:
     """Freeze what will be run on a verified dataset, before anything is trained: ``vcrt plan``.
 
@@ -48,7 +51,10 @@ def plan(
     ``held_out`` the environments to hold out in turn (by default those of ``search``, or all), ``runs`` the independent
     runs of each method and fold, ``checkpoints`` the updates after which a run is kept. ``also_test`` are further
     verified datasets, each with other records (longer ones, say), on whose held-out environments the finished runs are
-    scored too. Raises :class:`vcrt.errors.VcrtError` if ``output`` exists or a dataset was not verified.
+    scored too. ``check_search`` trials of the search are run again first, every other one of them a chosen one; without
+    it the plan and every report call the search unverified. ``experiment.plan.warnings`` says what makes a held-out
+    environment less than held out. Raises :class:`vcrt.errors.VcrtError` if ``output`` exists, a dataset was not
+    verified, or a trial comes out otherwise.
     """
     methods, held_out = _names(methods), _names(held_out)
     found = None if search is None else read_search(Path(search))
@@ -57,6 +63,12 @@ def plan(
             "the learning rate would be chosen twice",
             found="a search and a learning rate",
             expected="one of them",
+        )
+    if check_search < 0 or (check_search and found is None):
+        raise VcrtError(
+            "there is no search to check" if found is None else "too few trials to check",
+            found=f"{check_search} trials to run again",
+            expected="a search, and a number of trials",
         )
     also_test = (also_test,) if isinstance(also_test, (str, Path)) else also_test
     path = Path(output)
@@ -72,6 +84,9 @@ def plan(
         backbone=model.reference(),
         how_chosen=model.how_chosen(),
         also_test=[Path(one) for one in also_test],
+        check_search=check_search,
+        jobs=num_jobs(jobs),
+        progress=progress,
     )
     return create_experiment(made, path, search=found)
 
@@ -84,11 +99,13 @@ def train(
     trackers: Sequence[str] = (),
     frugality: Frugality = LAVISH,
     progress: Progress = SILENT,
+    other_code: str | None = None,
 ) -> dict[str, str]:
     """Train every planned run that is not finished: ``vcrt train``; returns the last checkpoints' digests by run.
 
     A run that was interrupted goes on from its last checkpoint; ``resume`` says so too and changes nothing.
     ``jobs`` runs at a time, each in a process of its own: by default as many as there are cores, or one on a GPU.
+    ``other_code`` is the reason to train with other source code of vcrt than was planned, which every report shows.
     Raises :class:`vcrt.errors.RunError` if dataset, backbone or code is not the planned one, and
     :class:`vcrt.errors.OutOfMemory`, with what would need less. To share each update among processes, use the
     command with ``--num-processes``.
@@ -100,6 +117,7 @@ def train(
         progress=progress,
         trackers=tuple(trackers),
         frugality=frugality,
+        other_code=other_code,
     )
 
 
@@ -110,10 +128,12 @@ def evaluate(
     jobs: int | None = None,
     prompts_at_a_time: int = PROMPTS_AT_A_TIME,
     progress: Progress = SILENT,
+    other_code: str | None = None,
 ) -> Scores:
     """Open the held-out folds, once, and score every run and the frozen backbone: ``vcrt evaluate``.
 
-    The opening is recorded; a second one needs a ``reopen_reason``, which every later report shows. Raises
+    The opening is recorded; a second one needs a ``reopen_reason``, which every later report shows, as it does the
+    reason ``other_code`` to score with other source code of vcrt than was planned. Raises
     :class:`vcrt.errors.RunError` if a run is not finished or the folds were opened before.
     """
     opened = _opened(experiment)
@@ -123,6 +143,7 @@ def evaluate(
         reopen_reason=reopen_reason,
         prompts_at_a_time=prompts_at_a_time,
         progress=progress,
+        other_code=other_code,
     )
 
 

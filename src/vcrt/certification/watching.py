@@ -26,7 +26,9 @@ Result = TypeVar("Result")
 def calls_for_all_orders(
     environment: Description, num_operations: int | None, *, sharing: bool
 ) -> int | None:
-    """The calls that replaying every order of one episode takes if all are accepted; None if not every order is, or lengths differ.
+    """The calls that replaying every order of one episode takes if all are accepted.
+
+    None if not every order is replayed, or if lengths differ.
 
     With ``sharing``, each prefix is run once, where the environment allows it; otherwise each order starts afresh.
     """

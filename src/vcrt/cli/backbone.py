@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -17,12 +18,16 @@ from vcrt.policy.reference import (
 from vcrt.printable import counted
 from vcrt.storage import require_new
 
+if TYPE_CHECKING:
+    from vcrt.policy.model_provenance import ModelProvenance
+
 
 def lock_backbone(
     console: Console, name: str | None, *, revision: str | None, lock: Path | None
 ) -> None:
     """Write the lock of a folder or hub model; raises :class:`BackboneError` if it has no files that may be loaded."""
-    from vcrt.policy.locking import make_lock
+    from vcrt.policy.locking import make_lock, verified
+    from vcrt.policy.model_provenance import read_provenance
 
     if name is None:
         raise VcrtError("which backbone?", expected="vcrt backbone lock FOLDER_OR_NAME")
@@ -33,6 +38,8 @@ def lock_backbone(
     for file, digest in sorted(made.files.items()):
         console.print(f"{digest}  {file}", highlight=False, soft_wrap=True)
     _print_summary(console, len(made.files), made.revision, made.digest)
+    loaded_from = Path(reference.folder) if reference.folder else verified(reference)[1]
+    _print_training(console, read_provenance(loaded_from, made.files))
     given = "" if lock is None else f" --lock {lock}"
     console.print(
         f"lock {reference.lock}\nnext: vcrt plan DATASET --output EXPERIMENT --backbone {name}{given}",
@@ -43,17 +50,21 @@ def lock_backbone(
 
 def check_backbone(console: Console, name: str | None, *, lock: Path | None) -> None:
     """Check a backbone's files against their lock; raises :class:`BackboneError` that names the first that differs."""
+    from vcrt.policy.model_provenance import EMBEDDED_PROVENANCE, read_provenance
+
     reference = BackboneReference() if name is None else backbone_reference(name, lock=lock)
     if reference.is_embedded:
         from vcrt.policy.backbone import EMBEDDED_DIRECTORIES, LOCKED_FILES, verify_lock
 
         digest = verify_lock(EMBEDDED_DIRECTORIES[reference.name])
         _print_summary(console, len(LOCKED_FILES), None, digest)
+        _print_training(console, EMBEDDED_PROVENANCE)
     else:
         from vcrt.policy.locking import verified
 
-        found, _ = verified(reference)
+        found, folder = verified(reference)
         _print_summary(console, len(found.files), found.revision, found.digest)
+        _print_training(console, read_provenance(folder, found.files))
 
 
 def _print_summary(console: Console, count: int, revision: str | None, digest: str) -> None:
@@ -61,6 +72,10 @@ def _print_summary(console: Console, count: int, revision: str | None, digest: s
     console.print(
         f"{counted(count, 'file')}{of} as locked, digest {digest}", highlight=False, soft_wrap=True
     )
+
+
+def _print_training(console: Console, provenance: ModelProvenance) -> None:
+    console.print(provenance.in_words(), highlight=False, markup=False, soft_wrap=True)
 
 
 def pretrain_backbone(

@@ -97,6 +97,7 @@ def plan(
     search: Path | None = None,
     seed: int = 0,
     also_test: tuple[Path, ...] = (),
+    check_search: int = 0,
     json: bool = False,
 ) -> None:
     """Freeze what will be run on a dataset, before anything is trained.
@@ -115,32 +116,43 @@ def plan(
         search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
         seed: Seed of everything.
         also_test: Further verified datasets, such as of longer episodes: what a run holds out of them is scored too.
-        json: Print the plan's hash and the names of its runs for machines.
+        check_search: Run so many of the search's trials again, every other one among the chosen ones, and refuse a
+            search of which one comes out otherwise; without it the search is called unverified.
+        json: Print the plan's hash, the names of its runs and its warnings for machines.
     """
     from vcrt.api.experimenting import plan as frozen
     from vcrt.records.dataset import open_dataset
     from vcrt.report.wording import counted
 
-    experiment = frozen(
-        dataset,
-        output,
-        methods=methods,
-        held_out=held_out,
-        runs=runs,
-        model=model,
-        checkpoints=checkpoints,
-        search=search,
-        seed=seed,
-        also_test=also_test,
-    )
+    console = plain_console()
+    with showing_progress(console) as progress:
+        experiment = frozen(
+            dataset,
+            output,
+            methods=methods,
+            held_out=held_out,
+            runs=runs,
+            model=model,
+            checkpoints=checkpoints,
+            search=search,
+            seed=seed,
+            also_test=also_test,
+            check_search=check_search,
+            progress=progress,
+        )
     made = experiment.plan
     if json:
         names = [run.name for run in made.runs]
         print_document(
-            {"experiment": str(experiment.path), "plan_hash": made.plan_hash, "runs": names}
+            {
+                "experiment": str(experiment.path),
+                "plan_hash": made.plan_hash,
+                "runs": names,
+                "warnings": list(made.warnings),
+                "remarks": list(made.remarks),
+            }
         )
         return
-    console = plain_console()
     free, episodes = open_dataset(dataset).manifest.num_all_legal(made.environments)
     note = (
         f"\nnote      every order of {free} of {counted(episodes, 'episode')} is legal: they are trained on and "
@@ -152,8 +164,12 @@ def plan(
         f"{counted(len(made.held_out), 'fold')} x {counted(runs, 'run')}, "
         f"{counted(made.shared_config.num_updates, 'update')} each"
         + "".join(f"\nalso on   {one.name}: {one.dataset}" for one in made.also_test)
-        + note * bool(free),
+        + note * bool(free)
+        + f"\nbackbone  {made.backbone.name}, {made.provenance.in_words()}",
         highlight=False,
         soft_wrap=True,
     )
+    for kind, lines in (("WARNING", made.warnings), ("note", made.remarks)):
+        for line in lines:
+            console.print(f"{kind}: {line}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"next: vcrt train {output}", highlight=False, soft_wrap=True)

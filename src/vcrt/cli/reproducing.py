@@ -26,6 +26,7 @@ from vcrt.protocol.evaluation import evaluate
 from vcrt.protocol.experiment import Experiment, create_experiment, open_experiment
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.planning import frozen_plan
+from vcrt.protocol.same_code import require_same_code
 from vcrt.protocol.scores import SCORES_FILE, read_scores
 from vcrt.protocol.search import SEARCH_FILE, Search, read_search
 from vcrt.protocol.trials import discard_trials_of_finished, run_search
@@ -171,6 +172,8 @@ def _experiment(asked: Reproduction, dataset: Dataset, search: Search | None) ->
     if not path.exists():
         return create_experiment(plan, path, search=search)
     experiment = open_experiment(path)
+    if experiment.plan.code != plan.code:
+        require_same_code(experiment.plan)
     if experiment.plan.plan_hash != plan.plan_hash:
         raise RunError(
             "the experiment was planned with other options",

@@ -20,6 +20,7 @@ def train(
     prompts_at_a_time: int | None = None,
     gradient_checkpointing: bool = False,
     trackers: tuple[str, ...] = (),
+    other_code: str | None = None,
 ) -> None:
     """Train every run of a plan; a run opens no file of the environment that it holds out.
 
@@ -41,6 +42,7 @@ def train(
             but for rounding.
         trackers: Trackers that are told of every update: tensorboard, trackio and wandb write below
             EXPERIMENT/tracking and need no network; other trackers of accelerate are taken by name too.
+        other_code: Why other source code of vcrt than was planned is to train; every later report shows it.
     """
     from vcrt.api.experimenting import jobs_on_device
     from vcrt.cli.launching import launch, require_processes
@@ -60,13 +62,15 @@ def train(
         prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
     )
     # Once here, not once in each process.
-    if num_processes > 1 and not is_launched() and require_trainable(opened):
+    if num_processes > 1 and not is_launched() and require_trainable(opened, other_code=other_code):
         options = []
         told = ["--trackers", *trackers] if trackers else []
         if prompts_at_a_time is not None:
             options += ["--prompts-at-a-time", str(prompts_at_a_time)]
         if gradient_checkpointing:
             options += ["--gradient-checkpointing"]
+        if other_code is not None:
+            options += ["--other-code", other_code]
         shared = f"--num-processes {num_processes}" + (" --sharded" if sharded else "")
         remedy = f"go on from the last checkpoints with `vcrt train {experiment} {shared}`"
         launch(
@@ -87,6 +91,7 @@ def train(
             group=group,
             trackers=trackers,
             frugality=frugality,
+            other_code=other_code,
         )
     runs = counted(len(digests), "run")
     already = f" ({done} already were)" if done else ""
@@ -100,6 +105,7 @@ def evaluate(
     reason: str | None = None,
     jobs: int | None = None,
     prompts_at_a_time: int = 64,
+    other_code: str | None = None,
 ) -> None:
     """Open the held-out folds and score every run, once.
 
@@ -111,6 +117,7 @@ def evaluate(
         reason: Why it is opened again.
         jobs: Worker processes; as many as there are cores by default, or one on a GPU.
         prompts_at_a_time: Score so many prompts in one pass; fewer need less memory.
+        other_code: Why other source code of vcrt than was planned is to score; every later report shows it.
     """
     from vcrt.api.experimenting import evaluate as opened_and_scored
 
@@ -128,5 +135,6 @@ def evaluate(
             reopen_reason=reason,
             prompts_at_a_time=prompts_at_a_time,
             progress=progress,
+            other_code=other_code,
         )
     console.print(f"next: vcrt report {experiment}", highlight=False, soft_wrap=True)

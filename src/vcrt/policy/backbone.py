@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
@@ -25,6 +25,12 @@ from vcrt.errors import BackboneError
 from vcrt.hashing import file_digest, json_digest
 from vcrt.policy.language_model import load_language_model
 from vcrt.policy.locking import verified
+from vcrt.policy.model_provenance import (
+    EMBEDDED_PROVENANCE,
+    UNKNOWN,
+    ModelProvenance,
+    read_provenance,
+)
 from vcrt.policy.pointers import choose_pointers
 from vcrt.policy.reference import (
     EMBEDDED,
@@ -68,6 +74,8 @@ class Backbone:
     revision: str | None = None
     #: How many pointers it knows, from 0 on; None for as many as its tokenizer has single tokens for.
     num_pointers: int | None = None
+    #: What it was trained on, as far as its files say.
+    provenance: ModelProvenance = UNKNOWN
 
 
 def load_backbone(backbone: str | BackboneReference = EMBEDDED) -> Backbone:
@@ -78,12 +86,13 @@ def load_backbone(backbone: str | BackboneReference = EMBEDDED) -> Backbone:
     """
     reference = backbone_reference(backbone) if isinstance(backbone, str) else backbone
     if reference.is_embedded:
+        shipped = EMBEDDED_DIRECTORIES[reference.name]
         with stage(f"loading the backbone {reference.name}"):
-            return load_backbone_directory(
-                EMBEDDED_DIRECTORIES[reference.name], name=reference.name
-            )
+            loaded = load_backbone_directory(shipped, name=reference.name)
+        return replace(loaded, provenance=EMBEDDED_PROVENANCE)
     with stage(f"checking the files of the backbone {reference.name} against their lock"):
         lock, folder = verified(reference)
+    provenance = read_provenance(folder, lock.files)
     with stage(f"loading the backbone {reference.name}"):
         model, tokenizer = load_language_model(folder, lock.files, dtype=reference.dtype)
     return Backbone(
@@ -93,6 +102,7 @@ def load_backbone(backbone: str | BackboneReference = EMBEDDED) -> Backbone:
         digest=lock.digest,
         encode=_text_encoder(model, tokenizer, reference),
         revision=lock.revision,
+        provenance=provenance,
     )
 
 

@@ -16,6 +16,7 @@ from vcrt.documents import is_plain_name, read_limited, strict_json
 from vcrt.errors import BackboneError
 from vcrt.hashing import Json, file_digest, json_digest
 from vcrt.policy.hub import hub_folder
+from vcrt.policy.model_provenance import PROVENANCE_FILE, read_provenance
 from vcrt.policy.reference import BackboneReference
 from vcrt.storage import make_directory, write_file
 
@@ -35,7 +36,7 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
 )
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-_FROM_THE_HUB = (CONFIG, "*.safetensors", INDEX, *TOKENIZER_FILES)
+_FROM_THE_HUB = (CONFIG, "*.safetensors", INDEX, *TOKENIZER_FILES, PROVENANCE_FILE)
 #: The largest index that is read, in bytes: one line for each tensor.
 _MAX_INDEX = 64 * 2**20
 _CHANGED = "restore the file, or remove the lock, lock the backbone anew and make a new plan"
@@ -71,7 +72,8 @@ def make_lock(reference: BackboneReference, *, revision: str | None = None) -> L
     """Lock a folder's files or a hub model's, and write the lock file; the hub's files are downloaded if missing.
 
     ``revision`` is a branch, tag or commit of the hub, or a note on where a folder is from. Raises
-    :class:`BackboneError` if there is no safetensors model, if the hub cannot be reached, or if another lock is there.
+    :class:`BackboneError` if there is no safetensors model, if the hub cannot be reached, if another lock is there, or
+    if the model's provenance is gone or was altered.
     """
     if reference.lock is None:
         raise AssertionError("the embedded backbone has a lock of its own")
@@ -81,6 +83,7 @@ def make_lock(reference: BackboneReference, *, revision: str | None = None) -> L
     else:
         folder = Path(reference.folder)
     files = {name: file_digest(folder / name) for name in model_files(folder)}
+    read_provenance(folder, files)
     lock = Lock(name=reference.name, revision=revision, files=files)
     path = Path(reference.lock)
     if path.exists():
@@ -112,7 +115,7 @@ def _write(lock: Lock, path: Path) -> None:
 
 
 def model_files(folder: Path) -> tuple[str, ...]:
-    """The names of the files of a model's folder that are loaded, sorted.
+    """The names of the files of a model's folder that are loaded, and of its provenance if it has one, sorted.
 
     Raises :class:`BackboneError` if it has no configuration, no safetensors weights or no tokenizer.
     """
@@ -131,7 +134,8 @@ def model_files(folder: Path) -> tuple[str, ...]:
             expected=f"one of {', '.join(TOKENIZER_FILES)}",
             remedy="save the model's tokenizer into the same folder with `save_pretrained`",
         )
-    return tuple(sorted((CONFIG, *_weight_files(folder), *tokenizer)))
+    provenance = [PROVENANCE_FILE] if (folder / PROVENANCE_FILE).is_file() else []
+    return tuple(sorted((CONFIG, *_weight_files(folder), *tokenizer, *provenance)))
 
 
 def _weight_files(folder: Path) -> tuple[str, ...]:

@@ -1,15 +1,17 @@
 """The one evaluation: after every planned run is at its last update, the held-out folds are opened and scored.
 
 Each item gets one greedy order and one native verdict; there is no search and no verifier feedback. Runs at their last
-update are scored on the same environment of the plan's further test sets too. The opening is recorded before anything
-is read, in the experiment's ledger and in one beside each dataset. A second opening needs a reason, which every later
-report shows.
+update are scored on the same environment of the plan's further test sets too. The opening is recorded in the
+experiment's ledger and in one beside each dataset before any evidence is read or anything is scored for a result. What
+is read before it is the records as the policy sees them: the backbone's self-check compares two ways of scoring them,
+so that a model which cannot be scored here spends no opening. A second opening needs a reason, which every later report
+shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,10 +34,10 @@ from vcrt.protocol.experiment import (
     planned_dataset,
     planned_test_sets,
     read_finished_run,
-    require_same_code,
 )
 from vcrt.protocol.openings import record_opening
 from vcrt.protocol.plan import Plan, PlannedRun
+from vcrt.protocol.same_code import record_other_code, require_same_code, require_unchanged_code
 from vcrt.protocol.scores import (
     FROZEN_AS,
     SCORES_FILE,
@@ -46,9 +48,10 @@ from vcrt.protocol.scores import (
     view_of,
 )
 from vcrt.protocol.scoring_check import check_scoring
+from vcrt.protocol.source_code import code_hash
 from vcrt.protocol.standing import chance_of, is_at_chance, standing
 from vcrt.protocol.trained_models import trained_models
-from vcrt.records.dataset import Dataset, Item, load_items
+from vcrt.records.dataset import Dataset, Item, load_items, read_policy_records
 from vcrt.storage import write_file
 from vcrt.training.encoding import Items, encode_records
 from vcrt.training.methods import Method, method
@@ -68,6 +71,8 @@ class _ScoreJob:
     method: str
     run: PlannedRun | None
     prompts_at_a_time: int = PROMPTS_AT_A_TIME
+    #: The hash of the source code of the process that hands the job out.
+    code: str = field(default_factory=lambda: code_hash())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +90,13 @@ def evaluate(
     reopen_reason: str | None = None,
     prompts_at_a_time: int = PROMPTS_AT_A_TIME,
     progress: Progress = SILENT,
+    other_code: str | None = None,
 ) -> Scores:
     """Open the held-out folds and score every run and the frozen backbone.
 
     Raises :class:`RunError` if a planned run is not finished, and if the folds were opened and scored before and no
-    ``reopen_reason`` is given; :class:`vcrt.errors.OutOfMemory` where fewer ``prompts_at_a_time`` would help. An
+    ``reopen_reason`` is given; if the source code is not the planned one and there is no reason ``other_code``, which
+    the ledger keeps; :class:`vcrt.errors.OutOfMemory` where fewer ``prompts_at_a_time`` would help. An
     evaluation that was interrupted is continued under its own opening.
     """
     if prompts_at_a_time < 1:
@@ -97,7 +104,8 @@ def evaluate(
             "too few prompts at a time", found=str(prompts_at_a_time), expected="1 or more"
         )
     with experiment.sole_writer():
-        return _evaluate(experiment, jobs, reopen_reason, prompts_at_a_time, progress)
+        require_same_code(experiment.plan, reason=other_code)
+        return _evaluate(experiment, jobs, reopen_reason, prompts_at_a_time, progress, other_code)
 
 
 def _evaluate(
@@ -106,22 +114,25 @@ def _evaluate(
     reopen_reason: str | None,
     prompts_at_a_time: int,
     progress: Progress,
+    other_code: str | None,
 ) -> Scores:
     plan = experiment.plan
     for run in plan.runs:
         read_finished_run(experiment, run)
     datasets = (planned_dataset(plan), *planned_test_sets(plan).values())
-    require_same_code(plan)
     verdicts.require_verifiers(datasets[0], plan.environments)
     for other in datasets[1:]:
         verdicts.require_verifiers(other, plan.held_out)
     views = {view_of(method(name)): name for name in (*reversed(plan.methods), FROZEN_AS)}
-    if not plan.backbone.is_embedded:
-        # A model that cannot be loaded or scored here is to spend no opening.
-        checks = [
-            _ScoreJob(experiment.path, plan.held_out[0], name, None) for name in views.values()
-        ]
-        list(_heard(_check_job, checks, 1))
+    _check_before_opening(
+        plan,
+        [
+            _ScoreJob(experiment.path, fold, name, None)
+            for fold in plan.held_out
+            for name in views.values()
+        ],
+    )
+    record_other_code(experiment, "evaluate", [run.name for run in plan.runs], other_code)
     record_opening(experiment, datasets, reopen_reason)
     work = [
         _ScoreJob(experiment.path, fold, name, None, prompts_at_a_time)
@@ -157,7 +168,7 @@ def _evaluate(
     scores = Scores(frozen=frozen, runs=runs, checkpoints=checkpoints, also_test=also)
     keep_earlier_scores(experiment)
     write_file(experiment.path / SCORES_FILE, scores.model_dump_json(indent=1).encode() + b"\n")
-    experiment.ledger.append("scores", {"digest": scores.digest})
+    experiment.ledger.append("scores", {"digest": scores.digest, "code": code_hash()})
     return scores
 
 
@@ -195,27 +206,45 @@ def _warn_of_chance(
         )
 
 
+def _check_before_opening(plan: Plan, checks: Sequence[_ScoreJob]) -> None:
+    """A model that cannot be loaded or scored here is to spend no opening."""
+    if not plan.backbone.is_embedded:
+        # In a process of its own, whose device memory is free again afterwards.
+        list(_heard(_check_job, checks, 1))
+        return
+    threads = torch.get_num_threads()
+    try:
+        for check in checks:
+            _check_job(check)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _check_job(job: _ScoreJob) -> None:
-    """Score some source items by the planned backend and by the naive one, without opening a fold."""
+    """Score some source and held-out records by the planned backend and by the naive one, without any verdict."""
+    require_unchanged_code(job.code)
     torch.set_num_threads(1)
     plan = open_experiment(job.path).plan
     backbone = planned_backbone(plan, device=device_of(plan))
-    items = load_sources(plan, planned_dataset(plan), job.held_out).retention
-    _check(backbone, backbone.model, items, method(job.method), plan)
-
-
-def _check(
-    backbone: Backbone, model: CausalModel, items: Sequence[Item], chosen: Method, plan: Plan
-) -> None:
-    check_scoring(
-        model,
-        backbone.encode,
-        items,
-        chosen,
-        backend=plan.shared_config.update.backend,
-        seed=plan.seed,
-        gradients=False,
-    )
+    dataset = planned_dataset(plan)
+    sources = load_sources(plan, dataset, job.held_out).retention
+    # Held-out records may be longer than any that training saw.
+    held_out = [
+        list(read_policy_records(one, job.held_out).values())
+        for one in (dataset, *planned_test_sets(plan).values())
+    ]
+    remedy = "give the same command again on a device with more free memory; nothing was opened"
+    for records in ([item.supervised.record for item in sources], *held_out):
+        with naming_out_of_memory("the self-check before the opening", remedy):
+            check_scoring(
+                backbone.model,
+                backbone.encode,
+                records,
+                method(job.method),
+                backend=plan.shared_config.update.backend,
+                seed=plan.seed,
+                gradients=False,
+            )
 
 
 def _score_job(job: _ScoreJob) -> _Scored:
@@ -231,6 +260,7 @@ def _score_job(job: _ScoreJob) -> _Scored:
 
 
 def _scored(job: _ScoreJob) -> _Scored:
+    require_unchanged_code(job.code)
     torch.set_num_threads(1)
     experiment = open_experiment(job.path)
     plan = experiment.plan
@@ -243,9 +273,6 @@ def _scored(job: _ScoreJob) -> _Scored:
         name: _held_out_items(other, job.held_out)
         for name, other in planned_test_sets(plan).items()
     }
-    for items in (own, *others.values()):
-        # They may be longer than any that training saw.
-        _check(backbone, backbone.model, items, chosen, plan)
     ready, set_aside_ready = (
         encoded(backbone, items, chosen, plan.seed) for items in (own, set_aside)
     )

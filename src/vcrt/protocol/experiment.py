@@ -14,9 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -24,6 +23,7 @@ from vcrt.errors import RunError
 from vcrt.hashing import Json
 from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.locking import verified
+from vcrt.policy.model_provenance import ModelProvenance, read_provenance
 from vcrt.policy.reference import where_it_is
 from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger, field_of, untrusted
 from vcrt.protocol.plan import (
@@ -31,7 +31,6 @@ from vcrt.protocol.plan import (
     Plan,
     PlannedRun,
     read_plan,
-    versions_of_training,
     write_plan,
 )
 from vcrt.protocol.search import SEARCH_FILE, Search, read_search, write_search
@@ -39,7 +38,6 @@ from vcrt.protocol.splits import SourceSplit, split_sources
 from vcrt.records.dataset import Dataset, open_dataset, require_agreement
 from vcrt.storage import publish_directory, sole_user
 from vcrt.training.checkpoint import read_metrics
-from vcrt.training.methods import method
 from vcrt.training.run import FinishedRun
 from vcrt.training.run_directory import checkpoint_path
 
@@ -194,23 +192,6 @@ def unused_environments(plan: Plan) -> tuple[str, ...]:
     return tuple(name for name in plan.environments if name not in used)
 
 
-def require_same_code(plan: Plan) -> None:
-    """Raise :class:`RunError` unless the methods and the libraries are those that were planned."""
-    planned: dict[str, Any] = {f"method {name}": row for name, row in plan.definitions.items()}
-    found: dict[str, Any] = {f"method {name}": asdict(method(name)) for name in plan.definitions}
-    planned |= plan.versions
-    found |= versions_of_training()
-    for name, expected in planned.items():
-        if found.get(name) != expected:
-            raise RunError(
-                "the code is not the one that was planned",
-                where=name,
-                found=str(found.get(name)),
-                expected=str(expected),
-                remedy="go on with the version that the plan was made with, or make a new plan",
-            )
-
-
 def planned_search(experiment: Experiment) -> Search | None:
     """The search that the plan was made with, if any; raises :class:`RunError` if it is gone or another one."""
     if experiment.plan.search is None:
@@ -239,7 +220,7 @@ def device_of(plan: Plan) -> str:
 def planned_backbone(plan: Plan, *, device: str = "cpu") -> Backbone:
     """The plan's backbone on a device; raises :class:`RunError` if its locked files are not those that were planned."""
     backbone = load_backbone(plan.backbone)
-    _require_planned(plan, backbone.digest, backbone.revision)
+    _require_planned(plan, backbone.digest, backbone.revision, backbone.provenance)
     backbone.model.to(device)
     return backbone
 
@@ -249,11 +230,14 @@ def require_planned_backbone(plan: Plan) -> None:
     if plan.backbone.is_embedded:
         planned_backbone(plan)
         return
-    lock, _ = verified(plan.backbone)
-    _require_planned(plan, lock.digest, lock.revision)
+    lock, folder = verified(plan.backbone)
+    provenance = read_provenance(folder, lock.files)
+    _require_planned(plan, lock.digest, lock.revision, provenance)
 
 
-def _require_planned(plan: Plan, digest: str, revision: str | None) -> None:
+def _require_planned(
+    plan: Plan, digest: str, revision: str | None, provenance: ModelProvenance
+) -> None:
     both = ((digest, revision), (plan.backbone_digest, plan.backbone_revision))
     found, planned = (
         f"digest {digest}" + ("" if revision is None else f", revision {revision}")
@@ -266,6 +250,15 @@ def _require_planned(plan: Plan, digest: str, revision: str | None) -> None:
             found=found,
             expected=planned,
             remedy="restore the planned backbone and its lock, or make a new experiment with `vcrt plan`",
+        )
+
+    if provenance != plan.provenance:
+        raise RunError(
+            "the plan says that the backbone was trained otherwise than its files do",
+            where=plan.backbone.name,
+            found=plan.provenance.in_words(),
+            expected=provenance.in_words(),
+            remedy="make a new experiment with `vcrt plan`",
         )
 
 

@@ -1,8 +1,9 @@
 """The ledger of an experiment: an append-only SQLite table whose rows are chained by hash.
 
 It records the plan, each finished run, the opening of the held-out fold and the scores, in the order in which they
-happened. A row that is changed, reordered or removed from among others breaks the chain. Rows removed from the end do
-not: what shows those is the file that the last of them recorded (a checkpoint, the scores).
+happened, and where training or scoring went on with other code than was planned. A row that is changed, reordered or
+removed from among others breaks the chain. Rows removed from the end do not: what shows those is the file that the last
+of them recorded (a checkpoint, the scores).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from vcrt.documents import strict_json
 from vcrt.errors import RunError
 from vcrt.hashing import Json, canonical_json, json_digest
 
-EntryKind: TypeAlias = Literal["plan", "run", "opening", "scores"]
+EntryKind: TypeAlias = Literal["plan", "run", "opening", "scores", "other-code"]
 LEDGER_FILE = "ledger.sqlite"
 GENESIS = "0" * 64
 #: The longest row, in bytes.

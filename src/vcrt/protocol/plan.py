@@ -27,9 +27,13 @@ from vcrt.documents import in_a_line, is_plain_name, read_limited, strict_json
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.hashing import Json, json_digest
 from vcrt.objective.total import ObjectiveConfig
+from vcrt.policy.model_provenance import EMBEDDED_PROVENANCE, UNKNOWN, ModelProvenance
 from vcrt.policy.reference import BackboneReference
 from vcrt.printable import counted
-from vcrt.protocol.search import Search, chosen_for
+from vcrt.protocol.aliases import Alias, find_aliases, versions_of
+from vcrt.protocol.plan_remarks import plan_remarks, plan_warnings
+from vcrt.protocol.search import Search, SearchCheck, chosen_for
+from vcrt.protocol.source_code import code_hash
 from vcrt.protocol.splits import source_split
 from vcrt.protocol.test_sets import TestSet, possible_test_sets, require_pointers_interface
 from vcrt.randomness import derive_seed
@@ -40,7 +44,7 @@ from vcrt.training.run import RunConfig, Settings, episode_order
 from vcrt.training.sampled_update import EstimateConfig
 from vcrt.training.update import UpdateConfig
 
-FORMAT = "vcrt-plan/3"
+FORMAT = "vcrt-plan/4"
 PLAN_FILE = "plan.json"
 #: The most runs that a plan is read with.
 MAX_RUNS = 10_000
@@ -75,13 +79,20 @@ class Plan(BaseModel):
     #: SHA-256 of the digests of all its files, and the revision that its lock names, if it names one.
     backbone_digest: str
     backbone_revision: str | None
+    #: What the backbone was trained on, as far as is known.
+    provenance: ModelProvenance
     methods: tuple[str, ...]
     #: What each method is: its row of the method table.
     definitions: dict[str, dict[str, Any]]
     #: The libraries that the last bits of a run depend on.
     versions: dict[str, str]
+    #: The hash of the source files of vcrt that decide a result.
+    code: str
     held_out: tuple[str, ...]
     environments: tuple[str, ...]
+    #: The versions by which an environment is known under another name.
+    environment_versions: dict[str, dict[str, str]]
+    aliases: tuple[Alias, ...]
     seeds: tuple[int, ...]
     seed: int
     retention_share: float
@@ -91,6 +102,9 @@ class Plan(BaseModel):
     how_chosen: str
     #: SHA-256 of the search that ``chosen`` is from.
     search: str | None
+    #: The hash of the code that ran the search, and what of it was run again for this plan; None if nothing was.
+    search_code: str | None
+    search_check: SearchCheck | None
     episode_order_hashes: dict[str, str]
     #: Further datasets on whose held-out environments the finished runs are scored; left out of the file if none is.
     also_test: tuple[TestSet, ...] = ()
@@ -116,6 +130,16 @@ class Plan(BaseModel):
             "also_test": {"__all__": {"dataset"}},
         }
         return self.model_dump(mode="json", exclude=places)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes a held-out environment less than held out, in sentences that every report repeats."""
+        return plan_warnings(self)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the plan rests on and nobody has checked, in sentences."""
+        return plan_remarks(self)
 
     @property
     def runs(self) -> tuple[PlannedRun, ...]:
@@ -163,6 +187,7 @@ def make_plan(
     backbone: BackboneReference,
     backbone_digest: str,
     backbone_revision: str | None = None,
+    provenance: ModelProvenance | None = None,
     methods: tuple[str, ...],
     seeds: tuple[int, ...],
     run: RunConfig,
@@ -171,6 +196,7 @@ def make_plan(
     retention_share: float = 0.1,
     how_chosen: str = "the defaults of the library",
     search: Search | None = None,
+    search_check: SearchCheck | None = None,
     also_test: Sequence[Dataset] = (),
 ) -> Plan:
     """Plan ``methods`` x folds x ``seeds`` on a dataset; all its environments are held out in turn by default.
@@ -178,7 +204,10 @@ def make_plan(
     Finished runs are scored on the held-out environments of the datasets ``also_test`` too.
 
     With a ``search``, each method and fold has the settings that it chose; it must be of this dataset, backbone, seed
-    and share of retention items, and list every method and fold.
+    and share of retention items, and list every method and fold. ``search_check`` is what of it was run again.
+
+    Without ``provenance``, an embedded backbone has its own and any other is of unknown training. The audit rows of all
+    environments are read for the hashes of their episodes.
 
     Raises :class:`UnknownNameError` for an unknown method or environment, :class:`RunError` for an empty plan, and what
     :func:`vcrt.protocol.test_sets.possible_test_sets` raises.
@@ -208,6 +237,7 @@ def make_plan(
         chosen = chosen_for(search, methods, folds)
         search.require_same_training(run, methods)
     values: dict[str, Any] = {**asdict(run), "checkpoints": list(run.checkpoints)}
+    test_sets = possible_test_sets(dataset, also_test, methods, folds)
     plan = Plan(
         format=FORMAT,
         dataset=str(dataset.path.resolve()),
@@ -215,20 +245,26 @@ def make_plan(
         backbone=backbone,
         backbone_digest=backbone_digest,
         backbone_revision=backbone_revision,
+        provenance=provenance or (EMBEDDED_PROVENANCE if backbone.is_embedded else UNKNOWN),
         methods=methods,
         definitions={name: asdict(method(name)) for name in methods},
         versions=versions_of_training(),
+        code=code_hash(),
         held_out=folds,
         environments=environments,
+        environment_versions=versions_of(dataset),
+        aliases=find_aliases(dataset, folds, also_test),
         seeds=seeds,
         seed=seed,
         retention_share=retention_share,
         run=values,
         chosen=chosen,
-        how_chosen=how_chosen if search is None else search.in_words(),
+        how_chosen=how_chosen if search is None else search.in_words(search_check),
         search=None if search is None else search.digest,
+        search_code=None if search is None else search.code,
+        search_check=search_check,
         episode_order_hashes={},
-        also_test=possible_test_sets(dataset, also_test, methods, folds),
+        also_test=test_sets,
     )
     needed = sorted({name for fold in folds for name in plan.sources(fold)})
     items = {name: load_items(dataset, name) for name in needed}
@@ -286,8 +322,13 @@ def versions_of_training() -> dict[str, str]:
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    """Write the plan with its hash."""
-    value: Json = {"plan": plan.model_dump(mode="json"), "plan_hash": plan.plan_hash}
+    """Write the plan with its hash, and what it says of itself; that follows from the plan and is not read."""
+    value: Json = {
+        "warnings": list(plan.warnings),
+        "remarks": list(plan.remarks),
+        "plan": plan.model_dump(mode="json"),
+        "plan_hash": plan.plan_hash,
+    }
     write_file(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
@@ -303,16 +344,19 @@ def read_plan(path: Path) -> Plan:
     remedy = "restore the original, or make a new experiment with `vcrt plan`"
     try:
         value = strict_json(read_limited(path))
+        _require_format(value["plan"]["format"], path)
         plan, sealed = Plan.model_validate(value["plan"]), value["plan_hash"]
         plan_hash = plan.plan_hash
+    except RunError:
+        raise
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(path, error, remedy) from error
-    if plan_hash != sealed or plan.format != FORMAT:
+    if plan_hash != sealed:
         raise RunError(
             "the plan was changed after it was made",
             where=str(path),
-            found=f"format {plan.format:.80}, hash {plan_hash}",
-            expected=f"format {FORMAT}, hash {sealed!s:.80}",
+            found=f"hash {plan_hash}",
+            expected=f"hash {sealed!s:.80}",
             remedy=remedy,
         )
     try:
@@ -320,6 +364,17 @@ def read_plan(path: Path) -> Plan:
     except (ValueError, KeyError, TypeError, ArithmeticError) as error:
         raise _unreadable(path, error, remedy) from error
     return plan
+
+
+def _require_format(found: object, path: Path) -> None:
+    if found != FORMAT:
+        raise RunError(
+            "a plan of another format",
+            where=str(path),
+            found=f"{found!s:.80}",
+            expected=FORMAT,
+            remedy="go on with the version of vcrt that made it, or make a new experiment with `vcrt plan`",
+        )
 
 
 def _unreadable(path: Path, error: Exception, remedy: str) -> RunError:
@@ -343,6 +398,8 @@ def _require_possible(plan: Plan) -> None:
         raise ValueError(f"a method or environment called {odd[0]!r:.80}")
     if not 0 < len(plan.methods) * len(plan.held_out) * len(plan.seeds) <= MAX_RUNS:
         raise ValueError(f"no runs, or more than {MAX_RUNS}")
+    if set(plan.environment_versions) != set(plan.environments):
+        raise ValueError("versions of other environments")
     folds = {f"{fold}/{seed}" for fold in plan.held_out for seed in plan.seeds}
     if folds != set(plan.episode_order_hashes) or not set(plan.held_out) <= set(plan.environments):
         raise ValueError("held-out environments and episode orders that do not belong together")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -28,11 +28,12 @@ from vcrt.protocol.experiment import (
     planned_backbone,
     planned_dataset,
     require_planned_backbone,
-    require_same_code,
     unused_environments,
 )
 from vcrt.protocol.plan import Plan, PlannedRun
+from vcrt.protocol.same_code import record_other_code, require_same_code, require_unchanged_code
 from vcrt.protocol.scoring_check import check_scoring
+from vcrt.protocol.source_code import code_hash
 from vcrt.protocol.standing import Course, chance_of, tell_pass_rate
 from vcrt.training.frugality import LAVISH, Frugality
 from vcrt.training.group import ALONE, Group
@@ -49,6 +50,8 @@ class _TrainJob:
     run: PlannedRun
     frugality: Frugality = LAVISH
     trackers: tuple[str, ...] = ()
+    #: The hash of the source code of the process that hands the job out.
+    code: str = field(default_factory=lambda: code_hash())
 
 
 def train(
@@ -59,6 +62,7 @@ def train(
     group: Group = ALONE,
     trackers: tuple[str, ...] = (),
     frugality: Frugality = LAVISH,
+    other_code: str | None = None,
 ) -> dict[str, str]:
     """Train every planned run that the ledger does not record as finished; returns all checkpoint digests by run.
 
@@ -66,7 +70,8 @@ def train(
 
     With a ``group`` of several processes, all of them call this together and train one run after another, and ``jobs``
     counts for nothing; otherwise each run has a worker process of its own, ``jobs`` at a time. ``trackers`` are names
-    of accelerate's, which are told of every update. Raises :class:`RunError` before any training if the
+    of accelerate's, which are told of every update. ``other_code`` is the reason to train with other source code than
+    was planned, if it is other; the ledger keeps it. Raises :class:`RunError` before any training if the
     dataset, the backbone or the code is not the planned one, :class:`vcrt.errors.UnavailableError` for a tracker that
     is not there, and :class:`vcrt.errors.OutOfMemory`, with what would need less, where a run stops for lack of memory.
     """
@@ -74,8 +79,11 @@ def train(
     with experiment.sole_writer() if group.rank == 0 else nullcontext():
         # Nobody reads the ledger before it has its one writer, nor after others have written on.
         group.wait()
-        pending = _pending(experiment, planned_backbone)
+        pending = _pending(experiment, planned_backbone, other_code)
         group.wait()
+        if pending and group.rank == 0:
+            names = [run.name for run in pending]
+            record_other_code(experiment, "train", names, other_code)
         if pending and group.size > 1:
             _train_together(experiment, pending, group, progress, frugality, trackers)
         elif pending:
@@ -83,22 +91,24 @@ def train(
         return _last_digests(experiment)
 
 
-def require_trainable(experiment: Experiment) -> int:
+def require_trainable(experiment: Experiment, *, other_code: str | None = None) -> int:
     """How many runs :func:`train` would train; raises what each of several processes would raise before it trains.
 
     For whoever starts them. Files are hashed and no language model is loaded.
     """
     with experiment.sole_writer():
-        return len(_pending(experiment, require_planned_backbone))
+        return len(_pending(experiment, require_planned_backbone, other_code))
 
 
 def _pending(
-    experiment: Experiment, require_backbone: Callable[[Plan], object]
+    experiment: Experiment,
+    require_backbone: Callable[[Plan], object],
+    other_code: str | None,
 ) -> list[PlannedRun]:
     plan = experiment.plan
     planned_dataset(plan, without=unused_environments(plan))
     require_backbone(plan)
-    require_same_code(plan)
+    require_same_code(plan, reason=other_code)
     finished = experiment.finished_runs()
     return [run for run in plan.runs if run.name not in finished]
 
@@ -186,10 +196,12 @@ def _train_job(
 ) -> dict[str, Json]:
     """Train one run; what the ledger records of it.
 
-    That is its checkpoints' digests by update, the CPU seconds of the process that finished it (the first of several),
-    how many processes shared it, if more than one, and how it saved memory, if it did.
+    That is its checkpoints' digests by update, the hash of the source code, the CPU seconds of the process that
+    finished it (the first of several), how many processes shared it, if more than one, and how it saved memory, if it
+    did.
     """
     began = time.process_time()
+    require_unchanged_code(job.code)
     # One thread: the last bits of a sum depend on how many threads share it.
     torch.set_num_threads(1)
     experiment = open_experiment(job.path)
@@ -220,7 +232,7 @@ def _train_job(
             check_scoring(
                 model,
                 backbone.encode,
-                source.training,
+                [item.supervised.record for item in source.training],
                 chosen,
                 backend=config.update.backend,
                 seed=plan.seed,
@@ -267,6 +279,7 @@ def _train_job(
     shared: dict[str, Json] = {"processes": group.size} if group.size > 1 else {}
     return {
         "checkpoints": {str(update): digest for update, digest in finished.digests.items()},
+        "code": job.code,
         "cpu_seconds": cpu_seconds,
         **shared,
         **job.frugality.record,

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcrt.policy.reference import EMBEDDED, BackboneReference
+from vcrt.progress import SILENT, Progress
 from vcrt.protocol.plan import Plan, make_plan
 from vcrt.protocol.search import Search
 from vcrt.protocol.test_sets import require_readable
+from vcrt.protocol.trials import check_search as check_trials
 from vcrt.records.dataset import open_dataset, require_agreement
 from vcrt.training.run import RunConfig, require_trainable
 
@@ -32,10 +34,14 @@ def frozen_plan(
     backbone: BackboneReference = EMBEDDED,
     how_chosen: str = DEFAULTS_CHOSEN,
     also_test: Sequence[Path] = (),
+    check_search: int = 0,
+    jobs: int = 1,
+    progress: Progress = SILENT,
 ) -> Plan:
     """A plan on verified datasets, with a backbone that was seen to be trainable as planned and to read their records.
 
-    Finished runs are scored on the held-out environments of the datasets at ``also_test`` too.
+    Finished runs are scored on the held-out environments of the datasets at ``also_test`` too. Of the search's trials
+    ``check_search`` are run again first, by so many ``jobs``.
     """
     dataset, *others = (open_dataset(path) for path in (dataset_path, *also_test))
     for one in (dataset, *others):
@@ -43,17 +49,35 @@ def frozen_plan(
     loaded = require_trainable(backbone, run)
     for one in (dataset, *others):
         require_readable(one.manifest, loaded.num_pointers, where=one.path)
+    checked = None
+    if search is not None and check_search:
+        search.require(
+            root_hash=dataset.manifest.root_hash,
+            backbone_digest=loaded.digest,
+            backbone_identity=backbone.identity,
+        )
+        checked = check_trials(
+            search,
+            dataset,
+            backbone=backbone,
+            run=run,
+            number=check_search,
+            jobs=jobs,
+            progress=progress,
+        )
     return make_plan(
         dataset,
         backbone=backbone,
         backbone_digest=loaded.digest,
         backbone_revision=loaded.revision,
+        provenance=loaded.provenance,
         methods=methods,
         held_out=held_out,
         seeds=tuple(range(runs)),
         run=run,
         seed=seed,
         search=search,
+        search_check=checked,
         how_chosen=how_chosen,
         also_test=others,
     )

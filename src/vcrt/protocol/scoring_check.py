@@ -13,35 +13,31 @@ from vcrt.policy.scoring import Backend, CausalModel
 from vcrt.policy.self_check import self_check
 from vcrt.progress import stage
 from vcrt.randomness import generator
-from vcrt.records.dataset import Item
+from vcrt.records.policy_view import PolicyRecord
 from vcrt.training.methods import Method
 
-#: How many of the first items are checked.
+#: How many of the first records are checked.
 _FIRST = 4
 
 
 def check_scoring(
     model: CausalModel,
     encode: PromptEncoder,
-    items: Sequence[Item],
+    records: Sequence[PolicyRecord],
     chosen: Method,
     *,
     backend: Backend,
     seed: int,
     gradients: bool = True,
 ) -> None:
-    """Compare the backend's scores of a few items with those of the naive one.
+    """Compare the backend's scores of a few records with those of the naive one; nothing is asked of what is legal.
 
     Raises :class:`vcrt.errors.BackboneError` if they differ. ``gradients`` compares those of the trainable parameters
     too.
     """
     prompts = [
-        encode(
-            item.supervised.record,
-            chosen.serialisation,
-            generator(seed, "self-check", item.supervised.record.record_id),
-        )
-        for item in [*items[:_FIRST], max(items, key=_size)]
+        encode(record, chosen.serialisation, generator(seed, "self-check", record.record_id))
+        for record in [*records[:_FIRST], max(records, key=_size)]
     ]
     with stage(f"self-check of the model's scores ({chosen.interface}) against naive ones"):
         # A batch of the check has one number of operations, in the order in which they occur.
@@ -58,7 +54,6 @@ def check_scoring(
         )
 
 
-def _size(item: Item) -> tuple[int, int]:
+def _size(record: PolicyRecord) -> tuple[int, int]:
     """What the length of a record's text grows with."""
-    record = item.supervised.record
     return record.num_operations, len(record.relations)

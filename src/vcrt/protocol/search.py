@@ -27,7 +27,7 @@ from vcrt.storage import write_file
 from vcrt.training.methods import method
 from vcrt.training.run import RunConfig, Settings
 
-FORMAT = "vcrt-search/2"
+FORMAT = "vcrt-search/3"
 SEARCH_FILE = "search.json"
 #: The most settings that a search tries.
 MAX_TRIALS = 1000
@@ -56,6 +56,22 @@ class Trial(BaseModel):
     diverged: bool = False
 
 
+class SearchCheck(BaseModel):
+    """What of a search was run again and came out the same: how many trials, and how many of them were chosen ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    trials: int
+    chosen: int
+
+    def in_words(self) -> str:
+        """For a plan and its report."""
+        return (
+            f"{self.trials} of the trials, {self.chosen} of them chosen ones, were drawn and run again when the plan "
+            "was made, and came out the same."
+        )
+
+
 class Search(BaseModel):
     """All trials of a search, with everything that they depend on."""
 
@@ -77,6 +93,8 @@ class Search(BaseModel):
     #: The learning rate of trial 0, around which the others are drawn.
     learning_rate: float
     run: dict[str, Any]
+    #: The hash of the source files of vcrt that ran the trials.
+    code: str
     trials: tuple[Trial, ...]
 
     @property
@@ -94,8 +112,9 @@ class Search(BaseModel):
         mine = [t for t in self.trials if (t.method, t.held_out) == (method, held_out)]
         return max(mine, key=lambda t: (not t.diverged, t.pass_rate, t.orbit_mass, -t.number))
 
-    def in_words(self) -> str:
-        """How the settings were chosen, for a plan and its report."""
+    def in_words(self, check: SearchCheck | None = None) -> str:
+        """How the settings were chosen, and what of that was checked, for a plan and its report."""
+        checked = "None of the trials was run again: the search is unverified."
         ranges = ", ".join(
             f"{name.replace('_', ' ')} {low:g} to {high:g}"
             for name, (low, high) in ranges_around(self.learning_rate).items()
@@ -105,7 +124,8 @@ class Search(BaseModel):
             f"items that the search did not train on ({100 * self.validation_share:g}% of them; equal ones by orbit "
             f"mass), after one run of {counted(self.run['num_updates'], 'update')} each. Every method tried the same "
             f"settings: the library's defaults, and {counted(self.num_trials - 1, 'point')} of a Halton sequence "
-            f"({ranges}, uniform in the logarithm). {SEARCH_FILE} lists all."
+            f"({ranges}, uniform in the logarithm). {SEARCH_FILE} lists all. "
+            f"{checked if check is None else check.in_words()}"
         )
 
     def require_same_training(self, run: RunConfig, methods: Sequence[str]) -> None:
@@ -205,6 +225,8 @@ def read_search(path: Path) -> Search:
         raise RunError("there is no such search", where=str(path), remedy=remedy)
     try:
         value = strict_json(read_limited(path))
+        if value["search"]["format"] != FORMAT:
+            raise ValueError(f"format {value['search']['format']!r:.80}, not {FORMAT}")
         search, sealed = Search.model_validate(value["search"]), value["digest"]
         digest = search.digest
     except (ValueError, KeyError, TypeError) as error:
@@ -214,12 +236,12 @@ def read_search(path: Path) -> Search:
             found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
             remedy=remedy,
         ) from error
-    if search.format != FORMAT or digest != sealed:
+    if digest != sealed:
         raise RunError(
             "the search was changed after it was made",
             where=str(path),
-            found=f"format {search.format:.80}, digest {digest}",
-            expected=f"format {FORMAT}, digest {sealed!s:.80}",
+            found=f"digest {digest}",
+            expected=f"digest {sealed!s:.80}",
             remedy=remedy,
         )
     _require_complete(search, path)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from secrets import randbits
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
 
 from vcrt.documents import read_limited
@@ -27,17 +29,20 @@ from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.evaluation import encoded, greedy_passes
 from vcrt.protocol.plan import require_names, versions_of_training
+from vcrt.protocol.same_code import require_unchanged_code
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.search import (
     FORMAT,
     MAX_TRIALS,
     Search,
+    SearchCheck,
     Trial,
     read_search,
     settings_of_trial,
     shared_settings,
     write_search,
 )
+from vcrt.protocol.source_code import code_hash
 from vcrt.protocol.splits import source_split, split_sources
 from vcrt.randomness import derive_seed
 from vcrt.records.dataset import Dataset, Item, open_dataset, require_agreement
@@ -72,6 +77,8 @@ class _TrialJob:
     base_rate: float
     retention_share: float
     seed: int
+    #: The hash of the source code of the process that hands the job out.
+    code: str = field(default_factory=lambda: code_hash())
 
 
 def run_search(
@@ -143,11 +150,71 @@ def run_search(
             validation_share=VALIDATION_SHARE,
             learning_rate=run.learning_rate,
             run=shared_settings(config),
+            code=code_hash(),
             trials=trials,
         )
         write_search(search, output)
         _remove_trials(unfinished)
     return search
+
+
+def check_search(
+    search: Search,
+    dataset: Dataset,
+    *,
+    backbone: BackboneReference,
+    run: RunConfig,
+    number: int,
+    jobs: int,
+    progress: Progress = SILENT,
+) -> SearchCheck:
+    """Run ``number`` of a search's trials again, every other one among those that were chosen; all, if it has no more.
+
+    Which ones is drawn so that nobody who writes the file can foresee it. ``run`` is what the plan trains with. Raises
+    :class:`RunError` for the first that comes out otherwise; trials repeat bit for bit on one kind of processor.
+    """
+    search.require_same_training(run, search.methods)
+    chosen = {search.best(name, fold) for name in search.methods for fold in search.held_out}
+    draw = np.random.default_rng(randbits(128))
+    best, others = (
+        [some[i] for i in draw.permutation(len(some))]
+        for some in (
+            [trial for trial in search.trials if trial in chosen],
+            [trial for trial in search.trials if trial not in chosen],
+        )
+    )
+    half = max(-(-number // 2), number - len(others))
+    sample = [*best[:half], *others[: max(number - half, 0)]]
+    config = replace(run, checkpoints=(run.num_updates,))
+    work = [
+        _TrialJob(
+            dataset=dataset.path.resolve(),
+            root_hash=search.root_hash,
+            backbone=backbone,
+            backbone_digest=search.backbone_digest,
+            method=trial.method,
+            held_out=trial.held_out,
+            number=trial.number,
+            config=config.with_settings(trial.settings),
+            base_rate=search.learning_rate,
+            retention_share=search.retention_share,
+            seed=search.seed,
+        )
+        for trial in sample
+    ]
+    task = progress.task("run trials of the search again", len(work), "trials")
+    results = in_fresh_processes(_run_trial, work, jobs=jobs, error=RunError)
+    for trial, again in zip(sample, results, strict=True):
+        task.advance()
+        if again != trial:
+            raise RunError(
+                "a trial of the search came out otherwise when it was run again",
+                where=f"{trial.method} with {trial.held_out} held out, trial {trial.number}",
+                found=f"pass rate {again.pass_rate:g}, orbit mass {again.orbit_mass:g}",
+                expected=f"pass rate {trial.pass_rate:g}, orbit mass {trial.orbit_mass:g}, as the file says",
+                remedy="search again with `vcrt search`, with these libraries and on this kind of processor",
+            )
+    return SearchCheck(trials=len(sample), chosen=sum(trial in chosen for trial in sample))
 
 
 def discard_trials_of_finished(output: Path) -> None:
@@ -217,6 +284,7 @@ def _read_trial(path: Path, job: _TrialJob) -> Trial | None:
 
 
 def _run_trial(job: _TrialJob) -> Trial:
+    require_unchanged_code(job.code)
     torch.set_num_threads(1)
     dataset = open_dataset(job.dataset, without=(job.held_out,))
     backbone = load_backbone(job.backbone)
@@ -237,7 +305,8 @@ def _run_trial(job: _TrialJob) -> Trial:
     backend = job.config.update.backend
 
     def check(model: CausalModel) -> None:
-        check_scoring(model, backbone.encode, training, chosen, backend=backend, seed=job.seed)
+        records = [item.supervised.record for item in training]
+        check_scoring(model, backbone.encode, records, chosen, backend=backend, seed=job.seed)
 
     trial = Trial(
         method=job.method,

@@ -95,6 +95,10 @@ class ReportContents:
     runs: tuple[RunReport, ...]
     not_measured: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
+    #: What makes the held-out environments less than held out or the methods less than matched; stands above all else.
+    warnings: tuple[str, ...] = ()
+    #: What the plan rests on and nobody has checked.
+    remarks: tuple[str, ...] = ()
     #: The search that the plan was made with; None if there was none.
     search: Search | None = None
     #: What a probe could guess of the policy records; None where none was run.

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from vcrt.policy.reference import EMBEDDED_NAME, BackboneReference
 from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search, planned_test_sets
 from vcrt.protocol.openings import openings, other_openings, unshared_openings
+from vcrt.protocol.plan import Plan
+from vcrt.protocol.same_code import other_code_sentences, report_sentences
 from vcrt.protocol.scores import FROZEN_AS, passes_array, read_metrics, read_scores, view_of
 from vcrt.protocol.splits import set_aside
 from vcrt.records.dataset import Dataset, read_audit, require_agreement
@@ -29,6 +31,12 @@ def not_measured(backbone: BackboneReference) -> tuple[str, ...]:
     )
 
 
+def _backbone(plan: Plan) -> str:
+    """The backbone by name and digest and, unless it came with the package, what it was trained on."""
+    name = f"{plan.backbone.name} ({plan.backbone_digest[:12]})"
+    return name if plan.backbone.is_embedded else f"{name}, {plan.provenance.in_words()}"
+
+
 def gather(experiment: Experiment) -> ReportContents:
     """Everything that the report of an evaluated experiment says; raises :class:`vcrt.errors.RunError` otherwise."""
     plan = experiment.plan
@@ -42,7 +50,7 @@ def gather(experiment: Experiment) -> ReportContents:
     sources = _sources(dataset, dataset.environments)
     return ReportContents(
         title=TITLE,
-        backbone=f"{plan.backbone.name} ({plan.backbone_digest[:12]})",
+        backbone=_backbone(plan),
         dataset=dataset.manifest.model_dump(),
         agreement={"replays": agreement.replays, "agreed": agreement.agreed},
         plan=plan.without_places,
@@ -89,6 +97,8 @@ def gather(experiment: Experiment) -> ReportContents:
         ),
         not_measured=not_measured(plan.backbone),
         tried=(plan.how_chosen,),
+        warnings=(*plan.warnings, *other_code_sentences(experiment)),
+        remarks=(*plan.remarks, *report_sentences(plan)),
         search=planned_search(experiment),
         anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),
         sources={fold: sources[fold] for fold in plan.held_out},

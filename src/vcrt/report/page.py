@@ -31,7 +31,7 @@ from vcrt.report.method_words import explained
 from vcrt.report.neighbours import REPORT_FILE
 from vcrt.report.paper_figures import to_files
 from vcrt.report.provenance import CLOCKS
-from vcrt.report.summary import sentences, verdict
+from vcrt.report.summary import sentences, verdict, warning_lines
 from vcrt.report.svg import element, group, line, marker
 from vcrt.report.table import Table, cell_text, to_csv, to_html, to_text
 from vcrt.report.task import task_text
@@ -149,8 +149,8 @@ def render_page(
 
 
 def _findings(contents: ReportContents, analysis: Analysis, *, said: bool) -> list[str]:
-    """The sentences that the headline does not say already."""
-    bounds = bound_sentences(analysis) if said else []
+    """The sentences that the headline and the lines above it do not say already."""
+    bounds = [*warning_lines(contents), *(bound_sentences(analysis) if said else [])]
     return [line for line in sentences(contents, analysis) if line not in bounds]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from vcrt.protocol.search import RANGES, Search
+from vcrt.protocol.search import RANGES, SearchCheck
 from vcrt.protocol.statistics import proportion_interval
 from vcrt.report import paper
 from vcrt.report.anonymity import anonymity_table
@@ -31,7 +31,7 @@ def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
         cross_check_table(contents),
         *(() if contents.anonymity is None else (anonymity_table(contents.anonymity),)),
         plan_table(contents),
-        *(() if contents.search is None else (search_table(contents.search),)),
+        *(() if contents.search is None else (search_table(contents),)),
         opening_table(contents),
         clock_table(contents),
         version_table(contents),
@@ -238,8 +238,12 @@ def clock_table(contents: ReportContents) -> Table:
     )
 
 
-def search_table(search: Search) -> Table:
-    """Every trial of the search that the plan was made with, the chosen ones marked."""
+def search_table(contents: ReportContents) -> Table:
+    """Every trial of the search that the plan was made with, the chosen ones marked; raises if there was none."""
+    search = contents.search
+    if search is None:
+        raise AssertionError("there was no search")
+    check = contents.plan.get("search_check")
     chosen = {(m, fold): search.best(m, fold) for m in search.methods for fold in search.held_out}
     rows = [
         (
@@ -266,7 +270,7 @@ def search_table(search: Search) -> Table:
             *("Pass rate (%)", "Orbit mass", "Verdict"),
         ),
         rows=tuple(rows),
-        note=search.in_words(),
+        note=search.in_words(None if check is None else SearchCheck.model_validate(check)),
     )
 
 

@@ -39,13 +39,14 @@ SAME = "every item scored the same"
 
 
 def summary(contents: ReportContents) -> list[str]:
-    """The report in sentences, the headline first."""
+    """The report in sentences: what marks it, then the headline."""
     return sentences(contents, analyse(contents))
 
 
 def sentences(contents: ReportContents, analysis: Analysis) -> list[str]:
     """As :func:`summary`, from an analysis that is already there."""
     return [
+        *warning_lines(contents),
         *_headline(analysis),
         *_against_frozen(analysis),
         *bound_sentences(analysis),
@@ -54,6 +55,11 @@ def sentences(contents: ReportContents, analysis: Analysis) -> list[str]:
         *_retention(analysis),
         *_scope(contents, analysis),
     ]
+
+
+def warning_lines(contents: ReportContents) -> list[str]:
+    """What marks the whole report, each line by itself."""
+    return [f"WARNING: {printable(line)}" for line in contents.warnings]
 
 
 def verdict(estimate: Estimate) -> str:
@@ -263,6 +269,7 @@ def _scope(contents: ReportContents, analysis: Analysis) -> list[str]:
         lines.append(
             f"All held-out items of {listed(alone)} come from one source: the intervals there are about it alone."
         )
+    lines += [printable(line) for line in contents.remarks]
     disagreed = contents.agreement["replays"] - contents.agreement["agreed"]
     lines.append(
         f"{disagreed:,} of {counted(contents.agreement['replays'], 'replay')} came out otherwise "

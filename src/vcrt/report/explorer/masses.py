@@ -154,7 +154,7 @@ def _run_masses(
             check_scoring(
                 policy.model,
                 policy.backbone.encode,
-                items,
+                [item.supervised.record for item in items],
                 policy.method,
                 backend=policy.backend,
                 seed=plan.seed,
