@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 import pytest
 
 import vcrt
+from any_environment import BOTH
 from poset_environment import Posets, random_episode
 from toy_environment import ToyEnvironment
 from vcrt.environments.contract import Schema
@@ -128,6 +129,19 @@ def test_records_of_any_length_come_back(tmp_path, preset, pool, complete, form)
     items = require_round_trip(dataset, tmp_path)
     assert {item.supervised.record.pool for item in items} == {pool}
     assert {item.unreplayed is None for item in items} == {bool(complete)}
+
+
+def test_records_of_several_lengths_come_back(tmp_path):
+    dataset = vcrt.certify(
+        tmp_path / "data",
+        schemas=["plans/three", "plans/mixed"],
+        episodes=6,
+        preset="any",
+        jobs=1,
+        environments=BOTH,
+    )
+    items = require_round_trip(dataset, tmp_path)
+    assert len({item.supervised.num_operations for item in items}) > 2
 
 
 def test_every_field_of_an_item_is_exported():
