@@ -21,7 +21,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 from vcrt.call_record import Doing, recorded_work
 from vcrt.errors import UnavailableError, VcrtError
 from vcrt.printable import counted
-from vcrt.workers import Workers
+from vcrt.workers import TIMEOUT, Workers, watched_here
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -166,12 +166,14 @@ def _on_cluster(
     backend: Backend,
 ) -> Iterator[Result]:
     failed_before = False
+    timeout = os.environ.get(TIMEOUT)
     unfinished: list[Argument] = list(islice(arguments, _AHEAD * jobs))
     with _cluster(backend, jobs), joblib.parallel_config(backend=backend):
         while unfinished:
             try:
                 results = joblib.Parallel(n_jobs=jobs)(
-                    joblib.delayed(function)(argument) for argument in unfinished
+                    joblib.delayed(watched_here)(function, timeout, argument)
+                    for argument in unfinished
                 )
             except VcrtError:
                 raise

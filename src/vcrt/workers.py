@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -22,13 +23,21 @@ import psutil
 from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
-from vcrt.call_record import Doing, read_records, record_calls
+from vcrt.call_record import (
+    Doing,
+    current_record,
+    read_records,
+    record_calls,
+    recorded_work,
+)
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 #: Seconds between two calls of ``on_wait``.
 WAIT_S = 0.25
+#: The environment variable that replaces the time limit of every verifier's calls, in seconds.
+TIMEOUT = "VCRT_VERIFIER_TIMEOUT"
 #: Names the workers that started a process, in its environment.
 _MARK = "VCRT_WORKERS"
 #: Seconds after which a worker that is gone is ended for good, and those that a worker has to leave in.
@@ -146,3 +155,30 @@ def end_with(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def watched_here(
+    function: Callable[[Argument], Result], timeout: str | None, argument: Argument
+) -> Result:
+    """Apply ``function`` in a process of a cluster, which ends itself when a call overruns its limit, and says so."""
+    if timeout is not None:
+        os.environ[TIMEOUT] = timeout
+    if current_record() is None:
+        folder = tempfile.TemporaryDirectory(prefix="vcrt-worker-")
+        record_calls(Path(folder.name))
+        threading.Thread(target=_end_when_late, args=(folder,), daemon=True).start()
+    with recorded_work(0):
+        return function(argument)
+
+
+def _end_when_late(folder: tempfile.TemporaryDirectory[str]) -> None:
+    while True:
+        time.sleep(WAIT_S)
+        for doing in read_records(Path(folder.name)):
+            if doing.overdue_s > 0:
+                text = f"vcrt: no answer after {doing.limit_s:g} s: {doing.place}"
+                print(text, file=sys.stderr, flush=True)
+                for child in psutil.Process().children(recursive=True):
+                    with suppress(psutil.Error):
+                        child.kill()
+                os._exit(1)

@@ -17,7 +17,7 @@ import vcrt
 from vcrt.certification.config import CertificationConfig
 from vcrt.documents import read_limited
 from vcrt.environments.contract import Versions
-from vcrt.errors import DatasetError
+from vcrt.errors import DatasetError, TooLargeError
 from vcrt.hashing import Json, canonical_json, json_digest, sha256_hex
 from vcrt.storage import make_directory, remove_unfinished_files, write_file
 
@@ -38,7 +38,12 @@ class ShardStore:
     identity: str
 
     def read(self, name: str) -> Any:
-        """The content of a piece, or None if it is not there whole."""
+        """The content of a piece, or None if it is not there whole; raises :class:`TooLargeError` for one too large."""
+        try:
+            size = (self.path / name).stat().st_size
+        except OSError:
+            return None
+        _require_size(self.path / name, size)
         try:
             header_line, _, body = read_limited(self.path / name, _MAX_PIECE).partition(b"\n")
             header = json.loads(header_line)
@@ -53,6 +58,7 @@ class ShardStore:
         file = self.path / name
         make_directory(file.parent)
         body = canonical_json(content)
+        _require_size(file, len(body))
         write_file(file, canonical_json(self._header(name, body)) + b"\n" + body)
 
     def remove(self) -> None:
@@ -61,6 +67,17 @@ class ShardStore:
 
     def _header(self, name: str, body: bytes) -> dict[str, Json]:
         return {"identity": self.identity, "name": name, "sha256": sha256_hex(body)}
+
+
+def _require_size(file: Path, size: int) -> None:
+    if size > _MAX_PIECE - 2**16:  # room for the header
+        raise TooLargeError(
+            "the replays of a few candidates are too large to be kept",
+            where=str(file),
+            found=f"{size / 2**20:,.0f} MiB",
+            expected=f"at most {_MAX_PIECE // 2**20} MiB",
+            remedy="let the verifier's states and operations be smaller, or take shorter episodes",
+        )
 
 
 def open_store(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.console import Console
 
-from vcrt.cli.options import DatasetPath, plain_console, print_document
+from vcrt.cli.options import DatasetPath, plain_console, print_document, set_verifier_timeout
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import VcrtError
 from vcrt.jobs import num_jobs
@@ -35,6 +35,7 @@ def certify(
     distractors: int = 0,
     pool: Literal["usual", "large"] | None = None,
     json: bool = False,
+    verifier_timeout: float | None = None,
 ) -> None:
     """Replay every order of sampled episodes (or what stands for all) and freeze the certified ones as a new dataset.
 
@@ -67,7 +68,10 @@ def certify(
         pool: Whether records of up to four steps draw their pointers from 8, or from the 32 of longer ones, so that
             both look alike; by default from 8, with `any` from 32.
         json: Print the root hash and all counts for machines; progress goes to the standard error.
+        verifier_timeout: Seconds that one call of a verifier may take (a step, or a batch), in place of what each
+            environment says (60, or 600 for a batch).
     """
+    set_verifier_timeout(verifier_timeout)
     from vcrt.api.certifying import certify as certified
     from vcrt.certification.episodes import preset_named
     from vcrt.cli.counts import dataset_document, print_counts
@@ -128,6 +132,7 @@ def verify(
     replay: bool = True,
     jobs: int | None = None,
     json: bool = False,
+    verifier_timeout: float | None = None,
 ) -> None:
     """Replay a whole dataset, or one certificate, again in fresh processes and demand that everything agrees.
 
@@ -143,7 +148,10 @@ def verify(
         replay: With `--no-replay`, only the seal is checked: files, manifest, leaves, signatures.
         jobs: Worker processes for a dataset; as many as there are cores by default.
         json: Print what agreed for machines (a dataset, with its replays); the rest goes to the standard error.
+        verifier_timeout: Seconds that one call of a verifier may take (a step, or a batch), in place of what each
+            environment says (60, or 600 for a batch).
     """
+    set_verifier_timeout(verifier_timeout)
     if (dataset is None) == (certificate is None):
         raise VcrtError(
             "verify what?",
@@ -216,6 +224,7 @@ def show(
     pair: tuple[int, int] | None = None,
     brief: bool = False,
     full: bool = False,
+    verifier_timeout: float | None = None,
 ) -> None:
     """Show one episode: its steps, which of them commute and which do not, and the verifier's own evidence for it.
 
@@ -228,7 +237,10 @@ def show(
         pair: Show only these two steps, by their numbers.
         brief: Leave out the initial state, the single orders and the evidence of each pair; so it is in a terminal.
         full: Show all of it, in a terminal too; so it is where the output is piped.
+        verifier_timeout: Seconds that one call of a verifier may take (a step, or a batch), in place of what each
+            environment says (60, or 600 for a batch).
     """
+    set_verifier_timeout(verifier_timeout)
     from vcrt.cli.show import show_episode
 
     if sum((brief, full, json, pair is not None)) > 1 and not (json and pair is not None):
@@ -246,6 +258,7 @@ def environments(
     name: Annotated[str | None, tyro.conf.Positional] = None,
     quick: bool = False,
     json: bool = False,
+    verifier_timeout: float | None = None,
 ) -> None:
     """List the registered environments, or run the conformance kit on one.
 
@@ -256,7 +269,10 @@ def environments(
         name: The environment to validate.
         quick: Look at one episode of each schema and a few of its orders: for slow verifiers, and at first.
         json: Print the list for machines.
+        verifier_timeout: Seconds that one call of a verifier may take (a step, or a batch), in place of what each
+            environment says (60, or 600 for a batch).
     """
+    set_verifier_timeout(verifier_timeout)
     from vcrt.cli.environments import (
         environments_document,
         list_environments,
@@ -322,6 +338,7 @@ def lift(
     json: bool = False,
     jobs: int | None = None,
     backend: Literal["loky", "ray", "dask"] | None = None,
+    verifier_timeout: float | None = None,
 ) -> None:
     """Find episodes in your own theories, Lean files or runs of an algorithm, and say which steps commute.
 
@@ -347,7 +364,10 @@ def lift(
         json: Print the report for machines (lean).
         jobs: Worker processes (proofwriter, clrs); as many as there are cores by default.
         backend: Where the workers are (proofwriter, clrs); local processes, loky, by default.
+        verifier_timeout: Seconds that one call of a verifier may take (a step, or a batch), in place of what each
+            environment says (60, or 600 for a batch).
     """
+    set_verifier_timeout(verifier_timeout)
     from vcrt.cli.lift_options import require_taken
 
     if not inputs:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 from rich.console import Console
+
+from vcrt.errors import VcrtError
+from vcrt.workers import TIMEOUT
 
 DatasetPath = Annotated[Path, tyro.conf.Positional]
 ExperimentPath = Annotated[Path, tyro.conf.Positional]
@@ -29,6 +33,18 @@ def plain_console(*, quiet: bool = False, aside: bool = False) -> Console:
 def print_document(document: Mapping[str, object]) -> None:
     """What ``--json`` prints: one document on the standard output."""
     print(json.dumps(document, indent=2))
+
+
+def set_verifier_timeout(seconds: float | None) -> None:
+    """Limit every call of a verifier from now on, in worker processes too; raises :class:`VcrtError` for no limit."""
+    if seconds is None:
+        return
+    if not 0 < seconds < float("inf"):
+        raise VcrtError(
+            "a time limit that is no number of seconds above zero",
+            found=f"--verifier-timeout {seconds:g}",
+        )
+    os.environ[TIMEOUT] = str(seconds)
 
 
 def with_named_paths(command: Callable[..., None]) -> Callable[..., None]:

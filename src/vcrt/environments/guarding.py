@@ -34,10 +34,9 @@ from vcrt.environments.contract import (
 from vcrt.environments.registry import make_environment
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import canonical_json
+from vcrt.workers import TIMEOUT
 
 Result = TypeVar("Result")
-#: The environment variable that replaces the limit of every environment, in seconds.
-TIMEOUT = "VCRT_VERIFIER_TIMEOUT"
 _MARK = "_is_guarded"
 #: Where vcrt's own code lies: what breaks there was handed over by the environment.
 PACKAGE = Path(__file__).parents[1]

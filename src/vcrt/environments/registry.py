@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 
 from vcrt.call_record import current_record
@@ -23,6 +23,7 @@ def environment_names() -> tuple[str, ...]:
     return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
 
 
+@cache
 def own_environment_names() -> tuple[str, ...]:
     """The names of the environments that come with vcrt itself, sorted."""
     points = entry_points(group=GROUP)

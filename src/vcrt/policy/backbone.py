@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
 from safetensors.torch import load_model, save
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from vcrt.documents import read_limited, strict_json
 from vcrt.errors import BackboneError
@@ -45,6 +45,9 @@ from vcrt.policy.tokenizer import encode_record, num_pointers, read_tokenizer, w
 from vcrt.progress import stage
 from vcrt.records.policy_view import PolicyRecord, Serialisation
 from vcrt.storage import make_directory, write_file
+
+if TYPE_CHECKING:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
 
 #: Renders a record for one backbone; all of its randomness comes from the generator.
 PromptEncoder: TypeAlias = Callable[[PolicyRecord, Serialisation, np.random.Generator], Prompt]
@@ -121,6 +124,8 @@ def _text_encoder(
 
 def load_backbone_directory(directory: Path, *, name: str) -> Backbone:
     """Load the backbone that :func:`write_backbone` wrote to ``directory``; raises as :func:`load_backbone`."""
+    from transformers import Qwen3Config
+
     digest = verify_lock(directory)
     config = Qwen3Config.from_json_file(directory / CONFIG_FILE)
     model = blank_model(config)
@@ -138,6 +143,8 @@ def load_backbone_directory(directory: Path, *, name: str) -> Backbone:
 
 def blank_model(config: Qwen3Config) -> Qwen3ForCausalLM:
     """A float32 model of this configuration whose weights mean nothing yet."""
+    from transformers import Qwen3ForCausalLM
+
     # The library initialises from the global generator: leave that as it was.
     with torch.random.fork_rng(devices=[]):
         model = Qwen3ForCausalLM._from_config(  # type: ignore[no-untyped-call]

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch.nn import Module
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from vcrt.policy.prompts import CausalModel
 
@@ -34,9 +33,16 @@ def evaluation_mode(model: CausalModel) -> Iterator[None]:
         stack.enter_context(_evaluating(modules))
         if torch.is_grad_enabled():
             for layer in modules:
-                if isinstance(layer, GradientCheckpointingLayer) and layer.gradient_checkpointing:
+                if getattr(layer, "gradient_checkpointing", False) and _checkpoints(layer):
                     stack.enter_context(_checkpointing(layer))
         yield
+
+
+def _checkpoints(layer: Module) -> bool:
+    # Its module takes seconds to import, and commands that train nothing import this one.
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return isinstance(layer, GradientCheckpointingLayer)
 
 
 def _modules_of(module: Module) -> list[Module]:

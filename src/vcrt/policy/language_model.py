@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
 from vcrt.errors import BackboneError
@@ -36,6 +36,8 @@ def load_language_model(
     Raises :class:`BackboneError` if the library does not know the architecture, if a weight is missing, left over or of
     another shape, or if the weights are quantised.
     """
+    from transformers import AutoTokenizer
+
     _require_plain_weights(folder)
     with TemporaryDirectory(prefix="vcrt-backbone-") as place, _quiet():
         staged = Path(place)
@@ -70,6 +72,8 @@ def load_language_model(
 
 
 def _load_model(staged: Path, dtype: Dtype) -> CausalModel:
+    from transformers import AutoConfig
+
     config = AutoConfig.from_pretrained(staged, local_files_only=True, trust_remote_code=False)
     text = config.get_text_config()
     if text is not config and getattr(config, "tie_word_embeddings", False):
@@ -99,6 +103,8 @@ def _load_model(staged: Path, dtype: Dtype) -> CausalModel:
 def _with_known_attention(
     staged: Path, config: object, dtype: Dtype
 ) -> tuple[CausalModel, dict[str, set[str]]]:
+    from transformers import AutoModelForCausalLM
+
     for last, attention in enumerate(ATTENTION, start=1):
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
