@@ -65,3 +65,6 @@ def test_the_page_says_which_commands_are_functions():
         for command, function in re.findall(r"`([\w-]+)`(?: \(`(\w+)`\))?", said)
     }
     assert found == functions
+    readme = Path(__file__).parents[1] / "README.md"
+    for text in (page, readme.read_text(encoding="utf-8")):
+        assert "Every command is a function" not in " ".join(text.split())

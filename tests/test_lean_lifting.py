@@ -349,7 +349,7 @@ theorem forged : False := by
             ("  have a : p := 1\n  have b : p := x\n", 2, "'1'"),
             ('  have a : p := "/-"\n  have b : p := x\n', 2, "'\"'"),
             ("  have a : p := x\n\thave b : p := x\n", 3, "\t"),
-            ("  have a : p := x\n", 1, "1 steps"),
+            ("  have a : p := x\n", 1, "1 step"),
             ("", 1, "0 steps"),
             ("".join(f"  have a{i} : p := x\n" for i in range(9)), 1, "9 steps"),
             ("  have a : p = p = p := x\n  have b : p := x\n", 2, "'='"),

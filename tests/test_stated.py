@@ -115,7 +115,7 @@ def record_of(*relations, operations=("a", "b", "c")):
             record_of(["a", "b", "precedes"], ["b", "c", "conflicts"], ["c", "a", "precedes"]),
             "a cycle through 'a', 'b', 'c'",
         ),
-        (record_of(operations=["a"]), "1 operations"),
+        (record_of(operations=["a"]), "1 operation"),
         (record_of(operations=[f"step {n}" for n in range(65)]), "2 to 64"),
         (record_of(operations=["a", "b", "a"]), "two operations of one name"),
         (record_of(operations=["a", " "]), "a name that no operation can have"),
