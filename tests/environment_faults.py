@@ -63,8 +63,9 @@ def go_wrong():
         raise MemoryError("too much")
     raised = {
         "interrupt": KeyboardInterrupt, "generator": GeneratorExit, "stop": StopIteration, "key": KeyError,
-        "zero": ZeroDivisionError, "assert": AssertionError, "attribute": AttributeError, "broken_pipe": BrokenPipeError,
-        "not_implemented": NotImplementedError, "base": type("Own", (BaseException,), {}),
+        "zero": ZeroDivisionError, "assert": AssertionError, "attribute": AttributeError,
+        "broken_pipe": BrokenPipeError, "not_implemented": NotImplementedError,
+        "base": type("Own", (BaseException,), {}),
         "picky": type("Picky", (Exception,), {"__init__": lambda self, one, two: None}),
     }
     if KIND == "picky":
@@ -186,6 +187,7 @@ def run(
     *arguments: str,
     fault: str = ":",
     form: str = "steps",
+    timeout_s: float = 60,
     cwd: Path | None = None,
     seconds: float = 120,
 ) -> subprocess.CompletedProcess[str]:
@@ -197,6 +199,7 @@ def run(
         "FAULT": fault,
         "FORM": form,
         "FAULTY_HERE": str(folder),
+        "VCRT_VERIFIER_TIMEOUT": str(timeout_s),
     }
     return subprocess.run(
         [sys.executable, "-m", "vcrt", *arguments],
@@ -237,6 +240,19 @@ COMMANDS = {
 }
 #: Commands that list what is there, broken or not, and so succeed.
 LISTS = ("environments",)
+#: Where each command asks the environment: only there can a fault show.
+ASKED_OF_ITSELF = ("import", "make", "versions", "guards")
+REPLAYED = ("initial_state", "step", "canonical", "reason")
+SAMPLED = ("sample", "initial", "payload")
+PLACES = {
+    "certify": (*ASKED_OF_ITSELF[:3], *SAMPLED, *REPLAYED, "cross_check"),
+    "verify": (*ASKED_OF_ITSELF[:3], *REPLAYED, "cross_check"),
+    "verify --certificate": (*ASKED_OF_ITSELF[:3], *REPLAYED, "cross_check"),
+    "validate": (*ASKED_OF_ITSELF[:3], *SAMPLED, *REPLAYED),
+    "show": (*ASKED_OF_ITSELF[:3], *SAMPLED, *REPLAYED, "cross_check", "describe"),
+    "environments": ASKED_OF_ITSELF,
+    "doctor": ASKED_OF_ITSELF,
+}
 
 
 def made(folder: Path) -> Path:
