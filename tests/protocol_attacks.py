@@ -151,7 +151,7 @@ def make_place(folder: Path) -> Path:
 
 def reported(experiment, folder: Path) -> str:
     """Train and evaluate what was planned; the report's sentences and the text of its page."""
-    train(experiment, jobs=1, resume=True)
+    train(experiment, jobs=1)
     evaluate(experiment, jobs=1)
     contents = gather(experiment)
     page = write_report(contents, folder / "report", paper_figures=False)["report.html"]

@@ -289,7 +289,8 @@ def test_the_values_that_the_paper_does_not_print_are_the_defaults():
 
 def test_where_ratios_are_cut_is_said_where_they_are_defined():
     said = f"vcrt.objective.clipped_loss.MAX_LOG_RATIO` = {MAX_LOG_RATIO:g} is cut"
-    ratios = TEXTS["mathematics.md"].partition("(ratio)")[2].partition("(policy-loss)")[0]
+    ratios = TEXTS["mathematics.md"].partition(r"\rho_i^{\mathcal{O}}(\theta) =")[2]
+    ratios = ratios.partition(r"\mathcal{L}_{\mathrm{orbit}} =")[0]
     assert said in ratios.replace("\n", " ")
     exponent = int(math.log10(math.exp(MAX_LOG_RATIO)))
     assert rf"${math.exp(MAX_LOG_RATIO) / 10**exponent:.0f} \cdot 10^{exponent}$" in ratios

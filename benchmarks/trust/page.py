@@ -90,6 +90,16 @@ def _protocol(part: Part) -> Iterable[Row]:
         yield name, one["found"]
 
 
+def _environments(part: Part) -> Iterable[Row]:
+    yield "tries, each a command in a process of its own", f"{part['tries']:,}"
+    yield "commands", f"{part['commands']}"
+    yield "kinds of faults", f"{len(part['by_kind'])}"
+    yield (
+        "that looked like success, showed a traceback, named no place, did not end, or left a process",
+        f"{len(part['missed'])}",
+    )
+
+
 def _crash(part: Part) -> Iterable[Row]:
     yield (
         "calls that can be struck (create, write, flush, rename, remove, mode)",
@@ -232,6 +242,15 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Part], Iterable[Row]]], ...] = (
         "ledgers and runs that are edited or copied; a search with forged pass rates; the held-out environment under "
         "another name.",
         _protocol,
+    ),
+    (
+        "environments",
+        "Environments that go wrong",
+        "A plug-in that exits, ends its process, raises what nobody catches, hangs, forks, reads the standard input or "
+        "gives what is no JSON: when it is imported, made, asked for versions, sampled or replayed. Every command that "
+        "asks it must end in one named error with the environment, the episode and the step, in time, with an older "
+        "agreement unchanged and no process left.",
+        _environments,
     ),
     (
         "crash",

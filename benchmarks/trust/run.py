@@ -24,8 +24,8 @@ import vcrt
 
 HERE = Path(__file__).parent
 PARTS = (
-    *("sealed", "protocol", "crash", "lean", "fuzz", "guided", "canaries"),
-    *("supply_chain", "load", "soak"),
+    *("sealed", "protocol", "environments", "crash", "lean", "fuzz", "guided"),
+    *("canaries", "supply_chain", "load", "soak"),
 )
 
 

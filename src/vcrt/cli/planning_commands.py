@@ -124,7 +124,7 @@ def plan(
     from vcrt.records.dataset import open_dataset
     from vcrt.report.wording import counted
 
-    console = plain_console()
+    console = plain_console(aside=json)
     with showing_progress(console) as progress:
         experiment = frozen(
             dataset,

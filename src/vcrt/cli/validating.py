@@ -36,6 +36,7 @@ from vcrt.environments.contract import (
 from vcrt.environments.isolation import Description, ask
 from vcrt.environments.shared_prefixes import offers_snapshots, shares_prefixes
 from vcrt.hashing import sha256_hex
+from vcrt.printable import counted
 from vcrt.progress import Progress
 from vcrt.relayed_progress import RelayedProgress, RelayingProgress
 
@@ -113,7 +114,8 @@ def not_looked_at(environment: Description, num_episodes: int) -> str:
     """What a quick look leaves out, in words."""
     long = ", ".join(schema.name for schema in environment.schemas if _is_long(schema))
     return (
-        f"A quick look: 1 of {num_episodes} episodes of each schema, and three orders of its steps with few prefixes; "
+        f"A quick look: 1 of {counted(num_episodes, 'episode')} of each schema, and three orders of its steps with "
+        "few prefixes; "
         "all others are known only as far as equal states are continued alike"
         + (f"; no episode of {long} was certified" if long else "")
         + ". Without --quick all of it is looked at; `vcrt certify` replays everything twice whatever was found here."

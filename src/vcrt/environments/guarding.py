@@ -34,6 +34,7 @@ from vcrt.environments.contract import (
 from vcrt.environments.registry import make_environment
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import canonical_json
+from vcrt.printable import counted
 from vcrt.workers import TIMEOUT
 
 Result = TypeVar("Result")
@@ -245,7 +246,7 @@ class _Guard:
             return []
         times = 1 if isinstance(self._environment, BatchEnvironment) else len(requests)
         first, own = requests[0].episode.episode_id, self._own["replay"]
-        call = f"replay of {len(requests)} sequences"
+        call = f"replay of {counted(len(requests), 'sequence')}"
         if len(requests) == 1:
             call = f"replay of steps {list(requests[0].sequence)}"
         try:
@@ -277,7 +278,7 @@ class _Guard:
             return []
         checks: list[tuple[CrossCheck, ...]] = self.call(
             episodes[0].episode_id,
-            f"second opinions on {len(episodes)} episodes",
+            f"second opinions on {counted(len(episodes), 'episode')}",
             self._own["cross_check_all"],
             episodes,
             replays,

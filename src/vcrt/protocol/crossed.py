@@ -27,6 +27,7 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from vcrt.errors import VcrtError
+from vcrt.printable import counted
 from vcrt.protocol.statistics import FloatArray, Interval, checked_level, checked_scores, macro
 
 Sources = npt.NDArray[Any] | Sequence[Any]
@@ -62,7 +63,7 @@ def fold_components(scores: npt.ArrayLike, sources: Sources | None, name: str) -
             raise VcrtError(
                 "every item needs one source",
                 where=name,
-                found=f"{found.size} sources of {num_items} items",
+                found=f"{found.size} sources of {counted(num_items, 'item')}",
                 expected="as many sources as items",
             )
         clusters = found if names.size > 1 else clusters

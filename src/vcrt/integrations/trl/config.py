@@ -8,6 +8,7 @@ from typing import Any
 
 from vcrt.errors import MalformedInputError, RunError
 from vcrt.integrations.trl.library import GRPOConfig
+from vcrt.printable import counted
 
 #: The dataset's columns beside ``prompt``.
 ORBIT, ILLEGAL = "orbit", "illegal"
@@ -168,7 +169,7 @@ def _require_listed(dataset: Any, columns: Sequence[str]) -> None:
         raise RunError(
             "orbits of so many operations are not listed, so that no completion can be credited with them",
             where="train_dataset",
-            found=f"{unlisted} of {len(dataset)} records with a partial order in place of an orbit",
+            found=f"partial orders in place of an orbit in {unlisted} of {counted(len(dataset), 'record')}",
             expected="records of four operations at most",
             remedy="train on them with `vcrt train`, or with TRL's own GRPOTrainer and certified_reward",
         )
