@@ -129,7 +129,7 @@ def test_other_code_neither_trains_nor_scores_unless_a_reason_is_given(experimen
         train(experiment, jobs=1, other_code="a comment was mended")
     evaluate(experiment, jobs=1)
     (mark,) = marks(experiment)
-    assert mark.startswith("2 of 2 runs were trained, in whole or in part, by other code")
+    assert mark.startswith("2 of 2 runs trained, in whole or in part, by other code")
     assert "a comment was mended" in mark
 
 

@@ -247,6 +247,8 @@ class _Guard:
         times = 1 if isinstance(self._environment, BatchEnvironment) else len(requests)
         first, own = requests[0].episode.episode_id, self._own["replay"]
         call = f"replay of {counted(len(requests), 'sequence')}"
+        if (number := len({id(request.episode) for request in requests})) > 1:
+            call += f" of {number} episodes, of which it is the first"
         if len(requests) == 1:
             call = f"replay of steps {list(requests[0].sequence)}"
         try:

@@ -283,7 +283,7 @@ def make_plan(
             raise RunError(
                 "nothing can be learnt from source items of which every order is legal",
                 where=f"{fold} held out",
-                found=f"{len(source.training)} items to train on, none with an anti-diamond",
+                found=f"{counted(len(source.training), 'item')} to train on, none with an anti-diamond",
                 expected="steps of which some must keep their order",
                 remedy="certify other schemas of the source environments, or hold out another environment",
             )

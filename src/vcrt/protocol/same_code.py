@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from vcrt.errors import RunError
+from vcrt.printable import counted
 from vcrt.protocol.experiment import Experiment
 from vcrt.protocol.ledger import Entry
 from vcrt.protocol.plan import Plan, versions_of_training
@@ -89,8 +90,8 @@ def other_code_sentences(experiment: Experiment) -> tuple[str, ...]:
             names = trained.setdefault(_code_of(entry), [])
             names += [name for name in entry.body.get("runs", []) if name not in names]
     lines = [
-        f"{len(names)} of {len(plan.runs)} runs were trained, in whole or in part, by other code than was planned "
-        f"(source {code}, planned {plan.code[:12]}): {', '.join(names)}.{_reasons(said, 'train', code)} Differences "
+        f"{len(names)} of {counted(len(plan.runs), 'run')} trained, in whole or in part, by other code than was "
+        f"planned (source {code}, planned {plan.code[:12]}): {', '.join(names)}.{_reasons(said, 'train', code)} Differences "
         "between methods may come from that."
         for code, names in trained.items()
     ]

@@ -240,7 +240,7 @@ def _replayed_untrusted(
         # Whatever an environment does with an episode that it did not make, it is the file that is wrong.
         raise DatasetError(
             "the environment cannot read the certificate's episode",
-            where=f"{path}, field episode",
+            where=f"{path}, field episode: {error.where}",
             found=error.found,
             expected=f"an episode of environment {episode.environment!r}",
         ) from error
