@@ -91,8 +91,8 @@ def other_code_sentences(experiment: Experiment) -> tuple[str, ...]:
             names += [name for name in entry.body.get("runs", []) if name not in names]
     lines = [
         f"{len(names)} of {counted(len(plan.runs), 'run')} trained, in whole or in part, by other code than was "
-        f"planned (source {code}, planned {plan.code[:12]}): {', '.join(names)}.{_reasons(said, 'train', code)} Differences "
-        "between methods may come from that."
+        f"planned (source {code}, planned {plan.code[:12]}): {', '.join(names)}."
+        f"{_reasons(said, 'train', code)} Differences between methods may come from that."
         for code, names in trained.items()
     ]
     scores = [entry for entry in entries if entry.kind == "scores"]
