@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
-from vcrt_sqlite.environment import SqliteChanges
 
 import vcrt.cli.environments
 from vcrt.environments.conformance_checks import REMEDIES
@@ -41,10 +41,14 @@ def test_every_check_is_explained():
 
 def test_the_failure_that_it_shows(monkeypatch):
     """The edit that the README proposes gives what the README prints."""
-    monkeypatch.setattr(
-        "vcrt_sqlite.environment.CATALOGUE", "SELECT name FROM sqlite_schema ORDER BY name"
-    )
-    monkeypatch.setattr(vcrt.cli.environments, "load_environment", lambda _: SqliteChanges())
+
+    def edited():
+        # The kit runs in a process of its own.
+        environment = import_module("vcrt_sqlite.environment")
+        environment.CATALOGUE = "SELECT name FROM sqlite_schema ORDER BY name"
+        return environment.SqliteChanges()
+
+    monkeypatch.setattr(vcrt.cli.environments, "Registered", lambda _: edited)
     text = io.StringIO()
     error = ""
     try:
