@@ -93,7 +93,7 @@ def test_a_second_replay_counts_only_for_the_first_that_it_repeated(tmp_path):
     certify(CONFIG, store, jobs=1, factories=TOY)
     first = next(p for p in shards(store) if "first" in p.name)
     first.unlink()
-    with pytest.raises(MalformedInputError, match=r"20 of .* left out as nondeterministic"):
+    with pytest.raises(MalformedInputError, match=r"21 of .* left out as nondeterministic"):
         certify(CONFIG, store, jobs=1, factories={"toy": toy.ProcessDependent})
 
 

@@ -71,7 +71,7 @@ def test_no_command_takes_an_ended_process_for_success(place, command):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["interrupt", "stop", "deep", "base", "picky", "kill", "fork"])
+@pytest.mark.parametrize("kind", ["interrupt", "stop", "deep", "base", "picky", "kill"])
 def test_whatever_is_raised_is_named(place, kind):
     met(place, "show", f"step:{kind}", form="batches")
 
@@ -89,7 +89,7 @@ def test_what_never_ends_is_ended(place, command, fault):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["step:child", "step:daemon", "versions:daemon"])
+@pytest.mark.parametrize("fault", ["step:fork", "step:child", "step:daemon", "versions:daemon"])
 def test_children_of_a_worker_end_with_it(place, fault):
     for left in [*place.glob("new*")]:
         shutil.rmtree(left)

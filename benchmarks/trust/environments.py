@@ -28,7 +28,8 @@ RAISED = (
     *("interrupt", "generator", "stop", "deep", "zero", "base", "picky", "memory", "file"),
     *("not_implemented", "broken_pipe", "input"),
 )
-ENDED = ("exit", "end", "kill", "orphan", "fork")
+ENDED = ("kill", "orphan")
+CHILDREN = ("fork", "child", "daemon")
 ENDLESS = ("hang", "spin")
 NO_JSON = [
     f"{where}:{kind}" for where in ("initial", "payload") for kind in ("nan", "bytes", "surrogate")
@@ -46,19 +47,19 @@ def tries(*, long: bool) -> Iterator[tuple[str, str, str]]:
     for command, places in faults.PLACES.items():
         for where in places:
             if where not in ("initial", "payload", "reason"):
-                for kind in ("exit", "end") if long else ("exit",):
-                    if long or where in ("import", "step", "versions"):
-                        yield command, f"{where}:{kind}", "steps"
-    for kind in (*RAISED, *ENDED):
-        for form in ("steps", "batches") if long else ("steps",):
-            for command in ("certify", "show") if long else ("show",):
-                yield command, f"step:{kind}", form
+                usual = where in ("import", "step", "versions")
+                for kind in ("exit",) * usual + ("end",) * long:
+                    yield command, f"{where}:{kind}", "steps"
+    for kind in (*RAISED, *ENDED, *CHILDREN):
+        yield "show", f"step:{kind}", "steps"
+        if long:
+            yield "certify", f"step:{kind}", "batches"
     replaying = [command for command, places in faults.PLACES.items() if "step" in places]
     for kind in ENDLESS:
         for command in replaying if long else ("verify",):
             yield command, f"step:{kind}", "steps"
     for fault in (*NO_JSON, *NO_TEXT):
-        for command in ("certify", "show", "validate") if long else ("show",):
+        for command in ("certify", "validate") if long else ("show",):
             yield command, fault, "steps"
 
 
