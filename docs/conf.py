@@ -28,10 +28,14 @@ extensions = [
 ]
 exclude_patterns = ["_ext", "_static", "figures"]
 nitpicky = True
-# What pydantic makes of a field's pattern and default, and names of types that are tuples and arrays.
+# What pydantic makes of a field's pattern and default, names of types that are tuples and arrays, and classes that are
+# imported where they are used alone.
 nitpick_ignore = [
     ("py:class", name)
-    for name in ("_PydanticGeneralMetadata", "FieldInfo", "NoneType", "Order", "BoolArray")
+    for name in (
+        *("_PydanticGeneralMetadata", "FieldInfo", "NoneType", "Order", "BoolArray"),
+        *("Qwen3Config", "Qwen3ForCausalLM"),
+    )
 ]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
