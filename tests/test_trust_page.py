@@ -18,6 +18,8 @@ FIGURES = ROOT / "benchmarks" / "results" / "trust.json"
 def figures():
     return json.loads(FIGURES.read_text())
 
+PAGE = (Path(__file__).parents[1] / "docs" / "trust.md").read_text(encoding="utf-8")
+
 
 def test_the_page_is_what_was_measured():
     command = [sys.executable, str(TRUST / "page.py"), "--check"]
@@ -29,7 +31,10 @@ def test_what_was_measured_was_measured_in_full_and_holds(figures, monkeypatch):
     monkeypatch.syspath_prepend(str(TRUST))
     from run import PARTS
 
-    assert set(figures["parts"]) == set(PARTS)
+    # A new part says on the page that its long form was not run yet; CI runs its short one.
+    missing = set(PARTS) - set(figures["parts"])
+    assert set(figures["parts"]) <= set(PARTS)
+    assert PAGE.count("Not measured in full yet") == len(missing) <= 1
     for name, part in figures["parts"].items():
         assert (part["form"], part["passed"], part["exit_code"]) == ("long", True, 0), name
         assert part["not_covered"], name
