@@ -18,6 +18,7 @@ FIGURES = ROOT / "benchmarks" / "results" / "trust.json"
 def figures():
     return json.loads(FIGURES.read_text())
 
+
 PAGE = (Path(__file__).parents[1] / "docs" / "trust.md").read_text(encoding="utf-8")
 
 
