@@ -398,7 +398,7 @@ ATTACKS = (
     Attack(provenance_and_its_mark_deleted, "said", "is of unknown training: whether it was tr"),
     Attack(weights_changed_elsewhere, "said", "changed since in a way that is not known"),
     Attack(code_changed_in_silence, "refused", "the code is not the one that was planned"),
-    Attack(code_changed_between_two_methods, "said", "WARNING: 1 of 2 runs were trained"),
+    Attack(code_changed_between_two_methods, "said", "WARNING: 1 of 2 runs trained"),
     Attack(plan_edited_to_another_code, "refused", "the plan was changed after it was made"),
     Attack(plan_and_ledger_forged_to_another_code, "refused", "belongs to another run"),
     Attack(run_folder_of_another_plan, "refused", "belongs to another run"),
