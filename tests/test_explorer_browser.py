@@ -17,9 +17,8 @@ from vcrt.orders import all_orders, linear_extensions
 from vcrt.printable import printable
 from vcrt.protocol.plan import PlannedRun
 from vcrt.records.freezing import make_dataset
+from vcrt.report.explorer import choice, gather_explorer, page, render_explorer
 from vcrt.report.explorer import contents as gathering
-from vcrt.report.explorer import episodes as shown_episodes
-from vcrt.report.explorer import gather_explorer, page, render_explorer
 from vcrt.report.explorer.masses import Mass, RunMasses
 
 pytestmark = pytest.mark.browser
@@ -65,7 +64,7 @@ def folder(tmp_path_factory):
     for name, some in pages.items():
         (folder / f"{name}.html").write_text(render_explorer(some), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        for module in (gathering, shown_episodes, page):
+        for module in (gathering, choice, page):
             patch.setattr(module, "MAX_DRAWN", 3)
         many = render_explorer(gather_explorer(lines, factories=factories))
     (folder / "many.html").write_text(many, encoding="utf-8")
