@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import toy_environment as toy
+from vcrt.certification import store as store_module
 from vcrt.certification.config import given, sampled
 from vcrt.certification.run import certify
 from vcrt.errors import (
@@ -224,3 +225,19 @@ def test_a_backend_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UnavailableError, match=r"vcrt\[ray\]"):
         list(in_fresh_processes(negated, [1], jobs=1, backend="ray", error=VerifierFailure))
+
+
+def test_a_piece_that_is_too_large_is_named_when_it_is_written_and_when_it_is_read(
+    tmp_path, monkeypatch
+):
+    versions = {"toy": toy.ToyEnvironment().versions()}
+    store = store_module.open_store(tmp_path / "new.shards", CONFIG, versions)
+    store.write("piece.json", {"text": "x" * 2**17})
+    assert store.read("piece.json") == {"text": "x" * 2**17}
+    assert store.read("not there.json") is None
+    monkeypatch.setattr(store_module, "_MAX_PIECE", 2**16 + 2**10)
+    with pytest.raises(TooLargeError, match="too large to be kept"):
+        store.read("piece.json")
+    with pytest.raises(TooLargeError, match="too large to be kept"):
+        store.write("other.json", {"text": "x" * 2**17})
+    assert not (tmp_path / "new.shards" / "other.json").exists()
