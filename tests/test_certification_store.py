@@ -19,6 +19,7 @@ from vcrt.certification.run import certify
 from vcrt.errors import (
     DatasetError,
     MalformedInputError,
+    TooLargeError,
     UnavailableError,
     UnknownNameError,
     VcrtError,
