@@ -150,6 +150,14 @@ def test_draws_come_from_the_generator_alone():
     assert used.integers(10**9) == rendered.integers(10**9)
 
 
+def test_a_tokenizer_of_few_words_is_refused():
+    few = Tokenizer(models.WordLevel({"A": 0}, unk_token="[UNK]"))
+    form = TextForm(tokenizer=PreTrainedTokenizerFast(tokenizer_object=few), style="plain")
+    with pytest.raises(BackboneError, match="cannot spell") as error:
+        form.token_ids("order the steps")
+    assert "a model exported from one cannot be a backbone" in error.value.remedy
+
+
 def test_a_chat_without_a_template_and_a_template_that_fails_are_refused():
     with pytest.raises(BackboneError, match="no chat template") as error:
         encoder(byte_level_tokenizer(), "chat")

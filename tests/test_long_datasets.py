@@ -214,6 +214,9 @@ def test_every_pair_is_told_also_one_that_follows_from_others(tmp_path):
     assert len(told) == 2
     assert commuting == "12 other pairs commute"
     assert implied.startswith("1 pair (0 and 2) follows from other relations")
+    any_preset = Preset(num_operations=None, orbit_size=None)
+    ((free,), _) = certify_again(posets.Posets, [posets.episode(6, needs=[])], any_preset)
+    assert relation_lines(free) == ["15 pairs commute"]
     with without_processes():
         dataset = make_dataset(
             given([episode], preset=preset), tmp_path / "data", jobs=1, factories=FACTORIES

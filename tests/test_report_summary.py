@@ -96,6 +96,8 @@ def test_a_difference_that_cancels_out_is_not_called_the_same() -> None:
     line = sentence(summary(replace(contents, runs=runs)), "paired difference")
     assert "0.00 points (95% interval over runs and items [-100.00, +100.00], perc" in line
     assert "the same" not in line
+    line = sentence(summary(replace(contents, runs=runs[::2])), "paired difference")
+    assert "(a single run, so no interval over runs, percentile bootstrap over items" in line
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,17 @@ from fuzz_watch import Target
 from transformers import Qwen3Config
 
 from readers.forms import dumped
-from vcrt.hashing import json_digest, sha256_hex
+from vcrt.hashing import file_digest, json_digest, sha256_hex
 from vcrt.policy.backbone import EMBEDDED_DIRECTORY, blank_model, verify_lock
 from vcrt.policy.language_model import _require_plain_weights
 from vcrt.policy.locking import INDEX, Lock, model_files, read_lock
+from vcrt.policy.model_provenance import (
+    PROVENANCE_FILE,
+    ModelProvenance,
+    Training,
+    read_provenance,
+    write_provenance,
+)
 from vcrt.training.checkpoint import (
     HEAD,
     METRICS,
@@ -82,6 +89,7 @@ def model_readers(place: Path) -> Iterator[Target]:
         weight=8,
         is_json=True,
     )
+    yield _provenance(place / "exported")
     embedded = place / "embedded"
     embedded.mkdir()
     lock_data = (EMBEDDED_DIRECTORY / "lock.json").read_bytes()
@@ -104,6 +112,43 @@ def model_readers(place: Path) -> Iterator[Target]:
         reseal=resealed,
     )
     yield from _checkpoints(place)
+
+
+def _provenance(folder: Path) -> Target:
+    folder.mkdir()
+    (folder / "a.safetensors").write_bytes(b"{}")
+    training = Training(
+        run="vcrt/lean/7",
+        update=2,
+        checkpoint="0" * 64,
+        plan_hash="1" * 64,
+        code="2" * 64,
+        dataset="3" * 64,
+        environments={"clrs": {"schema": "1", "verifier": "2"}},
+        backbone="somewhere",
+        backbone_digest="4" * 64,
+    )
+    write_provenance(ModelProvenance(origin="somewhere", trainings=(training,)), folder)
+    path = folder / PROVENANCE_FILE
+
+    def read(data: bytes) -> object:
+        path.write_bytes(data)
+        files = {file.name: file_digest(file) for file in folder.iterdir()}
+        return read_provenance(folder, files).in_words()
+
+    def resealed(value: Any) -> Any:
+        content = {"provenance": value["provenance"], "weights": value["weights"]}
+        return {**value, "digest": json_digest(content)}
+
+    return Target(
+        name="provenance of a model",
+        form="JSON",
+        seeds=(path.read_bytes(),),
+        read=read,
+        weight=8,
+        is_json=True,
+        reseal=resealed,
+    )
 
 
 def _checkpoints(place: Path) -> Iterator[Target]:

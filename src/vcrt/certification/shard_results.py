@@ -97,7 +97,7 @@ def _in_due_form() -> Iterator[None]:
         raise DatasetError(
             "a piece of an unfinished certification does not have the documented form",
             found=f"{type(error).__name__}: {str(error)[:300]}",
-            remedy="remove the folder of unfinished work (OUTPUT.shards) and certify again",
+            remedy="remove the folder of unfinished work (the output with .shards after its name) and certify again",
         ) from error
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
+from vcrt.documents import in_a_line
 from vcrt.errors import BackboneError
 from vcrt.policy.reference import PromptStyle
 from vcrt.policy.scoring import Prompt
@@ -106,9 +107,23 @@ class TextForm:
         return f"{chat}{ASK}"
 
     def token_ids(self, text: str) -> list[int]:
-        """The tokens of a whole prompt; a plain text begins with the tokenizer's own first token, if it has one."""
+        """The tokens of a whole prompt; a plain text begins with the tokenizer's own first token, if it has one.
+
+        Raises :class:`BackboneError` if the tokenizer cannot spell it.
+        """
         encode = self.tokenizer.encode
-        ids: list[int] = encode(text, add_special_tokens=False)
+        try:
+            ids: list[int] = encode(text, add_special_tokens=False)
+        # The tokenizers library raises nothing more particular.
+        except Exception as error:
+            raise BackboneError(
+                "the tokenizer cannot spell the text of a record",
+                where=type(self.tokenizer).__name__,
+                found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
+                expected="a tokenizer that takes any text",
+                remedy="use a language model; an embedded backbone reads pointers alone, "
+                "and a model exported from one cannot be a backbone",
+            ) from error
         if self.style == "chat":
             return ids
         first = encode(text, add_special_tokens=True)[:1]

@@ -54,7 +54,9 @@ def relation_lines(certified: CertifiedEpisode) -> list[str]:
     told = [relation for relation in certified.relations if relation.kind != "commutes"]
     commuting = len(certified.relations) - len(told)
     verb = "commutes" if commuting == 1 else "commute"
-    lines = [*map(relation_text, told), f"{counted(commuting, 'other pair')} {verb}"]
+    lines = [*map(relation_text, told)]
+    if commuting:
+        lines.append(f"{counted(commuting, 'other pair' if told else 'pair')} {verb}")
     related = {(relation.first, relation.second) for relation in certified.relations}
     implied = [
         pair

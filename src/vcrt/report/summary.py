@@ -94,8 +94,7 @@ def _headline(analysis: Analysis) -> list[str]:
     if first is not None and second is not None:
         lines.append(
             f"{method} passes {percent(first.value):.2f}% of held-out items "
-            f"(95% interval over runs and items {decisive_text(first.runs_and_items, signed=False)}) "
-            f"and {minus}, the strongest baseline, {percent(second.value):.2f}% "
+            f"({_over_runs(first, signed=False)}) and {minus}, the strongest baseline, {percent(second.value):.2f}% "
             f"{decisive_text(second.runs_and_items, signed=False)}, each the macro mean of {folds}."
         )
     lines.append(
@@ -134,10 +133,18 @@ def _interval(difference: Estimate) -> str:
     return f"{decisive_text(difference.runs_and_items)}{words}"
 
 
+def _over_runs(estimate: Estimate, *, signed: bool = True) -> str:
+    if not estimate.runs_and_items.over_runs:
+        return "a single run, so no interval over runs"
+    return (
+        f"95% interval over runs and items {decisive_text(estimate.runs_and_items, signed=signed)}"
+    )
+
+
 def _both(difference: Estimate) -> str:
     return (
-        f"95% interval over runs and items {decisive_text(difference.runs_and_items)}, percentile bootstrap over "
-        f"items, as in the paper, {interval_text(difference.items)}"
+        f"{_over_runs(difference)}, percentile bootstrap over items, as in the paper, "
+        f"{interval_text(difference.items)}"
     )
 
 
