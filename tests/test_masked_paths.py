@@ -11,7 +11,7 @@ from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.drawing import Draw, draw_orders
 from vcrt.policy.prefix_tree import prefix_tree
-from vcrt.training.poset_trees import legal_leaves, legal_moves, legal_rows
+from vcrt.training.legal_trees import legal_leaves, legal_moves, legal_rows
 
 REPETITIONS = 1000
 SCHEMES = ("independent", "systematic")

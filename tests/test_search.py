@@ -12,7 +12,7 @@ import pytest
 import toy_environment as toy
 from vcrt.certification.config import sampled
 from vcrt.errors import RunError, UnknownNameError, VcrtError
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
 from vcrt.protocol.experiment import create_experiment, open_experiment
@@ -271,7 +271,7 @@ def test_a_search_of_other_training_is_refused(dataset, searched, run, where):
 
 def test_a_search_of_another_method_of_the_name_is_refused(dataset, searched, monkeypatch):
     search, _ = searched
-    changed = {**METHODS, "vcrt": replace(METHODS["vcrt"], constraints=False)}
+    changed = {**METHODS, "vcrt": replace(METHODS["vcrt"], terms=("policy_loss",))}
     monkeypatch.setattr(methods_module, "METHODS", changed)
     with pytest.raises(RunError, match="trained otherwise") as error:
         plan_with(dataset, search)

@@ -1,7 +1,7 @@
 """What a policy says of one record of more operations than whose orders can be listed, through pointers.
 
 Its greedy order is exact, and so is that order's probability. The mass on the legal orders is exact where all legal
-prefixes fit (:mod:`vcrt.training.poset_trees`), and otherwise an unbiased estimate with a standard error. Not covered:
+prefixes fit (:mod:`vcrt.training.legal_trees`), and otherwise an unbiased estimate with a standard error. Not covered:
 answers as tokens of the whole vocabulary.
 """
 
@@ -19,9 +19,9 @@ from vcrt.policy.prefix_tree import prefix_tree
 from vcrt.policy.scoring import CausalModel, Prompt, greedy_orders, score_prefixes
 from vcrt.policy.self_check import prefix_check
 from vcrt.randomness import derive_seed, generator
-from vcrt.training.poset_masses import read_masses
-from vcrt.training.poset_trees import fits
-from vcrt.training.sampled_update import EstimateConfig
+from vcrt.training.batch_trees import EstimateConfig
+from vcrt.training.legal_trees import fits
+from vcrt.training.orbit_masses import read_masses
 
 #: Masked paths of an estimate: it is made once, for one record. Fewer where paths are long.
 NUM_PATHS = 256

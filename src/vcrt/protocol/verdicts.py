@@ -16,10 +16,12 @@ from vcrt.orders import Order
 from vcrt.records.agreement import require_versions
 from vcrt.records.dataset import Dataset, Item
 from vcrt.records.examination import factory_of
-from vcrt.training.encoding import Items
+from vcrt.training.items import EncodedItem
 
 
-def passes(items: Sequence[Item], encoded: Items, orders: Sequence[Order | None]) -> str:
+def passes(
+    items: Sequence[Item], encoded: Sequence[EncodedItem], orders: Sequence[Order | None]
+) -> str:
     """For each item ``1`` if its order (None: no order at all) is legal, else ``0``.
 
     Raises :class:`UnavailableError` if an order must be replayed and its environment is not here,

@@ -18,7 +18,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from vcrt.policy.scoring import OrderScores
 from vcrt.training.group import Group
 
 #: Scores the prompts of these numbers under the current policy, with gradient unless that is switched off: tensors
@@ -93,13 +92,6 @@ def shares(
         )
         for first in range(0, each * num_processes, each)
     )
-
-
-def event_log_probs(scores: OrderScores) -> Tensor:
-    """Log-probabilities ``[B, E]`` of everything that can be sampled: the orders, then the malformed event if any."""
-    if scores.malformed_log_prob is None:
-        return scores.order_log_probs
-    return torch.cat([scores.order_log_probs, scores.malformed_log_prob[:, None]], dim=1)
 
 
 def _score(part: Sequence[int], num_prompts: int, score: Scorer) -> tuple[Tensor, ...]:
