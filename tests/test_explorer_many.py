@@ -107,7 +107,7 @@ def test_what_a_run_says_is_what_its_weights_say(experiment, shown):
         assert len(said["masses"]) == 3
         last = said["masses"][-1]
         found = score_many(
-            policy.model, ready.prompt, ready.order, backend=policy.backend, seed=seed
+            policy.model, ready.prompt, ready.orbit, backend=policy.backend, seed=seed
         )
         assert last["z"] == round(1e6 * found.orbit_mass)
         error = found.standard_error
