@@ -44,7 +44,7 @@ from vcrt.training.methods import method
 from vcrt.training.run import RunConfig, Settings, episode_order
 from vcrt.training.update import UpdateConfig
 
-FORMAT = "vcrt-plan/4"
+FORMAT = "vcrt-plan/5"
 PLAN_FILE = "plan.json"
 #: The most runs that a plan is read with.
 MAX_RUNS = 10_000

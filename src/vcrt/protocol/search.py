@@ -27,7 +27,7 @@ from vcrt.storage import write_file
 from vcrt.training.methods import method
 from vcrt.training.run import RunConfig, Settings
 
-FORMAT = "vcrt-search/3"
+FORMAT = "vcrt-search/4"
 SEARCH_FILE = "search.json"
 #: The most settings that a search tries.
 MAX_TRIALS = 1000
