@@ -13,7 +13,7 @@ import torch
 
 from vcrt.objective.masked_paths import path_terms
 from vcrt.partial_orders import num_linear_extensions
-from vcrt.policy.drawing import Draw, draw_orders
+from vcrt.policy.order_sampling import Draw, sample_orders
 from vcrt.policy.prefix_tree import prefix_tree
 from vcrt.policy.scoring import CausalModel, score_prefixes
 from vcrt.training.batch_trees import next_choices_of
@@ -37,7 +37,7 @@ def legal_mass_and_entropy(
         some = items[start : start + at_a_time]
         prompts, orders = [item.prompt for item in some], [item.orbit for item in some]
         n = prompts[0].num_operations
-        (drawn,) = draw_orders(
+        (drawn,) = sample_orders(
             next_choices_of(model, prompts, backend="auto"),
             [Draw(count=PATHS, scheme="independent", within=orders)],
             num_prompts=len(some),

@@ -31,8 +31,8 @@ from vcrt.objective.masked_paths import Paths, path_terms
 from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.orders import MAX_ENUMERATED, Order
 from vcrt.partial_orders import PartialOrder
-from vcrt.policy.drawing import Draw, NextChoices, Scheme, draw_orders
 from vcrt.policy.interface import Interface, tree_depth
+from vcrt.policy.order_sampling import Draw, NextChoices, Scheme, sample_orders
 from vcrt.policy.order_tree import OrderTree, order_tree
 from vcrt.policy.prefix_tree import PrefixTree, prefix_tree
 from vcrt.policy.scoring import Backend, CausalModel, Prompt, score_orders, score_prefixes
@@ -60,7 +60,7 @@ class EstimateConfig:
     max_legal_prefixes: int = 512
     #: Orders masked to legal moves that an estimate is made from, for each prompt.
     num_paths: int = 16
-    #: How they are drawn, see :mod:`vcrt.policy.drawing`.
+    #: How they are drawn, see :mod:`vcrt.policy.order_sampling`.
     scheme: Scheme = "systematic"
     #: Certified swaps of each prompt that the commutation loss compares.
     num_swaps: int = 8
@@ -137,7 +137,7 @@ def draw_trees(
     draws.append(Draw(count=config.num_paths, scheme=config.scheme, within=orbits))
     if credits and not exact_credit:
         draws.append(Draw(count=config.num_paths, scheme=config.scheme, within=credits))
-    found = draw_orders(
+    found = sample_orders(
         next_choices_of(model, prompts, backend=backend, at_a_time=prompts_at_a_time),
         draws,
         num_prompts=len(items),
@@ -200,7 +200,7 @@ def next_choices_of(
     backend: Backend,
     at_a_time: int | None = None,
 ) -> NextChoices:
-    """The policy's next choices after given prefixes, as :func:`vcrt.policy.drawing.draw_orders` asks for them."""
+    """The policy's next choices after given prefixes, as :mod:`vcrt.policy.order_sampling` asks for them."""
     size = at_a_time or len(prompts)
 
     @torch.no_grad()

@@ -11,8 +11,8 @@ from vcrt.objective.masked_paths import Masses
 from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
-from vcrt.policy.drawing import Draw, draw_orders
 from vcrt.policy.interface import Interface
+from vcrt.policy.order_sampling import Draw, sample_orders
 from vcrt.policy.scoring import Backend, CausalModel, Prompt, score_orders, score_prefixes
 from vcrt.randomness import derive_seed
 from vcrt.training.batch_trees import EstimateConfig, next_choices_of, partial_order_set
@@ -112,7 +112,7 @@ def read_masses(
     if fits(orders, config.max_legal_prefixes):
         ends = [legal_leaves(order) for order in orders]
     else:
-        (paths,) = draw_orders(
+        (paths,) = sample_orders(
             next_choices_of(model, prompts, backend=backend),
             [Draw(count=num_paths, scheme=config.scheme, within=orders)],
             num_prompts=len(prompts),

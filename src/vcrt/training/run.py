@@ -29,10 +29,10 @@ from vcrt.policy.scoring import CausalModel
 from vcrt.randomness import generator
 from vcrt.storage import alone_in, make_directory, remove_partial, write_file
 from vcrt.training.checkpoint import HEAD, load_checkpoint, save_checkpoint
-from vcrt.training.group import ALONE, Group
 from vcrt.training.items import EncodedItem, Records, encode_items
 from vcrt.training.methods import Method
 from vcrt.training.orbit_masses import orbit_log_masses
+from vcrt.training.process_group import ALONE, ProcessGroup
 from vcrt.training.run_directory import (
     PROGRESS_LOG,
     checkpoint_path,
@@ -193,7 +193,7 @@ def train_run(
     seed: int,
     encode_seed: int,
     identity: str = "",
-    group: Group = ALONE,
+    group: ProcessGroup = ALONE,
     check: Callable[[CausalModel], None] = lambda model: None,
     on_update: OnUpdate = lambda metrics, num_tokens: None,
 ) -> FinishedRun:
@@ -261,7 +261,7 @@ def train_run(
 
 
 @contextmanager
-def _alone(directory: Path, group: Group) -> Iterator[None]:
+def _alone(directory: Path, group: ProcessGroup) -> Iterator[None]:
     """No process of another group is at work in the directory, and what killed ones left there is gone."""
     with ExitStack() as stack:
         if group.rank == 0:
@@ -331,7 +331,7 @@ def _train(
     metrics: list[dict[str, Json]],
     directory: Path,
     identity: str,
-    group: Group,
+    group: ProcessGroup,
     on_update: OnUpdate,
 ) -> None:
     # The log is for people: the first process writes it for all.

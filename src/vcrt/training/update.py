@@ -30,9 +30,9 @@ from vcrt.policy.shared_dropout import SharedDropout, shared_dropouts, thinned
 from vcrt.randomness import derive_seed
 from vcrt.training.batch_scores import score_batch
 from vcrt.training.batch_trees import EstimateConfig, draw_trees, freeze, score_trees
-from vcrt.training.group import ALONE, Group, whole
 from vcrt.training.items import EncodedItem
 from vcrt.training.methods import Method
+from vcrt.training.process_group import ALONE, ProcessGroup, whole
 
 #: When multipliers move: once an update, after its last epoch, or after each epoch as in the paper's listing.
 DualSteps: TypeAlias = Literal["update", "epoch"]
@@ -145,7 +145,7 @@ def update(
     method: Method,
     objective_config: ObjectiveConfig,
     config: UpdateConfig,
-    group: Group = ALONE,
+    group: ProcessGroup = ALONE,
 ) -> UpdateMetrics:
     """Make one update on ``items``, in place, and say what it did.
 

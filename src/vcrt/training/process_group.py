@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from vcrt.policy.scoring import CausalModel
 
 
-class Group(Protocol):
+class ProcessGroup(Protocol):
     """The processes that share an update. Ranks count from 0; every method is called by all of them together."""
 
     @property
@@ -73,7 +73,7 @@ class _Alone:
         return None
 
 
-ALONE: Group = _Alone()
+ALONE: ProcessGroup = _Alone()
 
 
 def whole(tensor: Tensor) -> Tensor:

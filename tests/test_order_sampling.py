@@ -7,11 +7,11 @@ import torch
 
 from tabular_policy import members, random_order, random_table
 from vcrt.orders import all_orders
-from vcrt.policy.drawing import Draw, draw_orders
+from vcrt.policy.order_sampling import Draw, sample_orders
 
 
 def drawn(table, draws, *, seed=0, num_prompts=1):
-    return draw_orders(
+    return sample_orders(
         table.next_choices,
         draws,
         num_prompts=num_prompts,

@@ -39,7 +39,7 @@ class Draw:
     within: Sequence[PartialOrder] | None = None
 
 
-def draw_orders(
+def sample_orders(
     next_choices: NextChoices,
     draws: Sequence[Draw],
     *,
