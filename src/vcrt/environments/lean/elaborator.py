@@ -210,19 +210,6 @@ class Elaborator:
         """The environment of a state."""
         return state.field(_ENVIRONMENT)
 
-    def declaration(self, state: State, name: str) -> Value | None:
-        """What the kernel was given for a theorem or definition, or None if ``name`` is neither."""
-        constant = self.constant(state, name)
-        if constant is None or constant.tag not in (_DEFINITION, _THEOREM):
-            return None
-        return construct(constant.tag, constant.field(0))
-
-    def mentions(self, declaration: Value) -> frozenset[str]:
-        """The constants in a theorem or definition, by the first parts of their names."""
-        body = declaration.field(0)
-        terms = body.field(_COMMON).field(_TYPE), body.field(_BODY)
-        return frozenset(_first_part(name) for term in terms for name in self.constants(term))
-
     def added(self, environment: Value, declaration: Value) -> Value | None:
         """The environment with a declaration that the kernel has checked and accepted, or None if it refuses it."""
         result = Value(
@@ -286,9 +273,3 @@ def action_result(address: int) -> Value:
     if result.tag != 0:
         raise ElaboratorError("an action of Lean failed")
     return result.field(0)
-
-
-def _first_part(name: Value) -> str:
-    while name.field(0).num_fields:
-        name = name.field(0)
-    return name.field(1).text()

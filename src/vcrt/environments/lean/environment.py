@@ -42,9 +42,8 @@ class LeanEnvironment(BatchEnvironment):
     """Episodes of Lean steps, replayed in batches by ``lean`` processes.
 
     ``limits`` bounds what a replay may use; ``num_operations`` is the length of the sampled episodes, except for the
-    schemas of long ones. With ``kernel``, theorems and definitions are elaborated once an episode and then left to
-    Lean's kernel, where that decides the same. With ``recheck``, the kernel alone checks again what Lean accepts, which
-    takes about a tenth of the time.
+    schemas of long ones. With ``recheck``, the kernel alone checks again what Lean accepts, which takes about a tenth
+    of the time.
     """
 
     name: ClassVar[str] = "lean"
@@ -61,21 +60,17 @@ class LeanEnvironment(BatchEnvironment):
         *,
         limits: Limits | None = None,
         num_operations: int = 4,
-        kernel: bool = False,
         recheck: bool = False,
     ) -> None:
         self.limits = Limits() if limits is None else limits
         self.num_operations = num_operations
-        self.kernel = kernel
         self.recheck = recheck
         self._rechecked = Rechecked()
 
     def versions(self) -> Versions:
         """Which Lean judges, by version, commit and SHA-256; raises :class:`UnavailableError` without a fit one."""
         toolchain = self._toolchain()
-        route = ""
-        if runs_in_process(toolchain):
-            route = f", elaborator {'and kernel ' if self.kernel else ''}in process"
+        route = ", elaborator in process" if runs_in_process(toolchain) else ""
         return Versions(
             environment=self.name,
             adapter=self.adapter,
@@ -108,20 +103,13 @@ class LeanEnvironment(BatchEnvironment):
         if elaborators is None:
             return self._replay_by_command(toolchain, jobs)
         before = elaborators.rechecked
-        replays = judge_shared(
-            *(toolchain, elaborators, jobs, self.limits), kernel=self.kernel, recheck=self.recheck
-        )
+        replays = judge_shared(toolchain, elaborators, jobs, self.limits, recheck=self.recheck)
         self._rechecked += elaborators.rechecked - before
         return replays
 
     def thorough(self) -> LeanEnvironment:
         """The same environment with ``recheck``."""
-        return LeanEnvironment(
-            limits=self.limits,
-            num_operations=self.num_operations,
-            kernel=self.kernel,
-            recheck=True,
-        )
+        return LeanEnvironment(limits=self.limits, num_operations=self.num_operations, recheck=True)
 
     def guards(self) -> Guards:
         """What keeps a Lean process from doing harm here, and what its kernel alone has accepted again, without axioms.

@@ -8,13 +8,11 @@ of each sequence run by itself.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from vcrt.environments.contract import Rejected, Replay
-from vcrt.environments.lean.grammar import rename
 from vcrt.environments.lean.inprocess import Elaborators, WorkerBroken
 from vcrt.environments.lean.judging import Job, Limits, no_verdict
 from vcrt.environments.lean.messages import Answers, Language, Message, Unreadable
@@ -24,7 +22,6 @@ from vcrt.environments.lean.rendering import Part, Rendered, is_complete, part_t
 from vcrt.environments.lean.toolchain import Toolchain
 from vcrt.hashing import json_digest, sha256_hex
 
-_WORD = re.compile(r"\w+")
 _Sequence = tuple[int, ...]
 _Outcome = Reached | Rejected | Unreadable
 
@@ -35,13 +32,11 @@ def judge_shared(
     jobs: Sequence[Job],
     limits: Limits,
     *,
-    kernel: bool = False,
     recheck: bool = False,
 ) -> list[Replay]:
     """The verdicts on ``jobs``, in order; one request to the worker for all jobs of a program.
 
-    With ``kernel``, declarations are elaborated once and then left to the kernel where that decides the same (see
-    :mod:`vcrt.environments.lean.kernel`). With ``recheck``, the kernel alone must accept again what Lean accepts (see
+    With ``recheck``, the kernel alone must accept again what Lean accepts (see
     :mod:`vcrt.environments.lean.recheck`).
     Raises :class:`vcrt.errors.VerifierFailure` if a job has no verdict, and
     :class:`vcrt.errors.MalformedInputError` if Lean refuses what stands before the steps.
@@ -55,7 +50,7 @@ def judge_shared(
         sequences = [jobs[index].sequence for index in indices]
         prefixes = Prefixes(first.program, sequences, recheck=recheck)
         try:
-            prefixes.judge(elaborators, seconds=limits.lone_seconds, kernel=kernel)
+            prefixes.judge(elaborators, seconds=limits.lone_seconds)
         except WorkerBroken as broken:
             problem = Unreadable(f"the worker broke: {broken}")
             raise no_verdict(first, problem, toolchain) from None
@@ -105,16 +100,11 @@ class Prefixes:
             for operation in sequence:
                 prefix = prefix.longer.setdefault(operation, _Prefix(steps[operation]))
 
-    def judge(self, elaborators: Elaborators, *, seconds: float, kernel: bool = False) -> None:
+    def judge(self, elaborators: Elaborators, *, seconds: float) -> None:
         """Run everything in the worker. Raises :class:`WorkerBroken`."""
         if isinstance(self._program, Declarations):
             request: dict[str, Any] = {"declarations": _declarations(self._root)}
-            mentions = self._mentions(self._program) if kernel else None
-            with_kernel = {**request, "kernel": mentions}
-            if mentions is None or not self._run(
-                elaborators, with_kernel, self._read_declarations, seconds
-            ):
-                self._run(elaborators, request, self._read_declarations, seconds)
+            self._run(elaborators, request, self._read_declarations, seconds)
             return
         request = {"proof": self._proof(self._program)}
         if not self._run(elaborators, request, self._read_proof, seconds):
@@ -154,18 +144,6 @@ class Prefixes:
         for operation in sequence:
             prefixes.append(prefixes[-1].longer[operation])
         return prefixes
-
-    def _mentions(self, program: Declarations) -> dict[str, list[str]] | None:
-        """The steps that each step speaks of, if all are theorems and definitions, and nothing else is declared."""
-        names = self._rendered.names
-        mentions = {}
-        for step in program.steps:
-            spoken = _WORD.findall(rename(step.text, names))
-            if step.kind not in ("theorem", "def") or spoken.count(names[step.name]) != 1:
-                return None
-            mentions[names[step.name]] = sorted({*names.values()} & {*spoken} - {names[step.name]})
-        plain = not program.setup and not program.probes and len(mentions) == len(program.steps)
-        return mentions if plain else None
 
     def _parts(self, sequence: _Sequence) -> list[Part]:
         complete = is_complete(self._program, sequence)
@@ -241,8 +219,6 @@ class Prefixes:
             self._ends[sequence] = problem
 
     def _read_declarations(self, answer: Any) -> bool:
-        """False if the kernel alone does not decide."""
-
         def read(prefix: _Prefix, before: Reached | None, answer: Any) -> None:
             said, answers = answer
             state = self._read(prefix, before, said)
@@ -250,8 +226,6 @@ class Prefixes:
                 for longer, found in zip(prefix.longer.values(), answers, strict=True):
                     read(longer, state, found)
 
-        if answer is None:
-            return False
         read(self._root, None, answer)
         return True
 

@@ -9,9 +9,7 @@ requests about the same program have in common: what one of them has reached is 
 A tree of declarations is ``[text, guarded, name, [tree, ...]]``, and its answer ``[said, [answer, ...]]``. Below a text
 with an error in its first ``guarded`` lines nothing is run. If there is a ``name``, the guarded lines after the first
 only ask about the constant that the first declares; where that is the very constant that the same text declared
-before, what Lean said then is the answer. With ``"kernel": {name: [name, ...]}`` beside it, the names that each text
-speaks of, the kernel decides where it can; the answer is null if it cannot (see
-:mod:`vcrt.environments.lean.kernel`).
+before, what Lean said then is the answer.
 
 A proof has its ``start``, its ``steps`` and its ``closing`` (which may be empty) as texts, the ``questions`` that
 follow it, and a ``tree``: a list of ``[step, ended, [...]]``. A step is a line for the tactic and one that traces the
@@ -41,7 +39,6 @@ from vcrt.environments.lean.confinement import (
 )
 from vcrt.environments.lean.declarations import Declarations, Node
 from vcrt.environments.lean.elaborator import Elaborator, Said, State
-from vcrt.environments.lean.kernel import KernelDeclarations
 from vcrt.environments.lean.notations import Notations
 from vcrt.environments.lean.proofs import HOOK_SYNTAX, Proofs
 from vcrt.environments.lean.recheck import Rechecker, Unsound
@@ -96,8 +93,6 @@ class _Kept:
         root = Node.read(request["declarations"])
         declarations = self._of(request, lambda: Declarations(elaborator, self._state))
         assert isinstance(declarations, Declarations)
-        if "kernel" in request:
-            return KernelDeclarations(declarations, request["kernel"], rechecker).answer(root)
         return declarations.answer(root, rechecker)
 
     def _of(
