@@ -62,6 +62,12 @@ class Rendered:
         """The global names, as they stand in the texts."""
         return {name: name + suffix(self.index) for name in self.program.global_names}
 
+    @property
+    def theorem(self) -> str:
+        """The theorem that a proof is of, as it stands in the texts."""
+        assert isinstance(self.program, Tactics)
+        return self.names[self.program.statement.name]
+
     def start(self) -> Part:
         """What stands before the steps; it makes Lean print the initial state."""
         if isinstance(self.program, Declarations):

@@ -8,7 +8,7 @@ of each sequence run by itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from vcrt.environments.lean.program import Declarations, Program, Tactics
 from vcrt.environments.lean.reading import Reached, read_end, read_start, read_step
 from vcrt.environments.lean.rendering import Part, Rendered, is_complete, part_text
 from vcrt.environments.lean.toolchain import Toolchain
-from vcrt.hashing import json_digest, sha256_hex
+from vcrt.hashing import sha256_hex
 
 _Sequence = tuple[int, ...]
 _Outcome = Reached | Rejected | Unreadable
@@ -85,45 +85,31 @@ class Prefixes:
         self._recheck = recheck
         self._rendered = Rendered(program=program, index=0)
         self._language = Language(self._rendered)
-        self._sequences = list(dict.fromkeys(sequences))
+        self._sequences = dict.fromkeys(sequences)
         self._ends: dict[_Sequence, _Outcome] = {}
         self._root = _Prefix(self._rendered.start())
-        steps = [self._rendered.step(k) for k in range(len(program.steps))]
-        # All that a request holds but its tree: what is kept for the next one must not be of another program.
-        ends = [self._rendered.end(complete=complete) for complete in (True, False)]
-        parts = [part_text(part) for part in (self._root.part, *steps, *ends)]
-        mark = json.dumps([parts, sorted(self._rendered.names.items()), recheck])
-        # In ASCII: untrusted text may hold surrogates, which UTF-8 does not.
-        self._mark = sha256_hex(mark.encode("ascii"))
+        self._steps = [self._rendered.step(k) for k in range(len(program.steps))]
         for sequence in self._sequences:
             prefix = self._root
             for operation in sequence:
-                prefix = prefix.longer.setdefault(operation, _Prefix(steps[operation]))
+                prefix = prefix.longer.setdefault(operation, _Prefix(self._steps[operation]))
 
     def judge(self, elaborators: Elaborators, *, seconds: float) -> None:
         """Run everything in the worker. Raises :class:`WorkerBroken`."""
-        if isinstance(self._program, Declarations):
-            request: dict[str, Any] = {"declarations": _declarations(self._root)}
-            self._run(elaborators, request, self._read_declarations, seconds)
-            return
-        request = {"proof": self._proof(self._program)}
-        if not self._run(elaborators, request, self._read_proof, seconds):
-            texts = [
-                ["".join(map(part_text, self._parts(s))), self._theorem(self._program, s)]
-                for s in self._sequences
-            ]
-            self._run(elaborators, {"texts": texts}, self._read_texts, seconds)
-
-    def _run(
-        self,
-        elaborators: Elaborators,
-        request: dict[str, Any],
-        read: Callable[[Any], bool],
-        seconds: float,
-    ) -> bool:
-        mark = json_digest([self._mark, sorted(request)])
-        request = {**request, "program": mark, "recheck": self._recheck}
-        return elaborators.run(request, read, cost=self._root.count(), seconds=seconds)
+        program, recheck = self._texts(), self._recheck
+        # All that a request holds but its tree: what is kept for the next one must not be of another program. In
+        # ASCII: untrusted text may hold surrogates, which UTF-8 does not.
+        mark = sha256_hex(json.dumps([program, recheck], sort_keys=True).encode("ascii"))
+        request = {**program, "tree": self._branches(self._root, ()), "program": mark}
+        cost = self._root.count()
+        found = elaborators.run(
+            {**request, "recheck": recheck}, self._read_tree, cost=cost, seconds=seconds
+        )
+        if not found:
+            texts = ["".join(map(part_text, self._parts(s))) for s in self._sequences]
+            names = map(self._theorem, self._sequences)
+            request = {"texts": list(zip(texts, names, strict=True)), "recheck": recheck}
+            elaborators.run(request, self._read_texts, cost=cost, seconds=seconds)
 
     def replay(self, sequence: _Sequence) -> Replay:
         """The verdict on a sequence. Raises :class:`Unreadable` if there is none."""
@@ -152,25 +138,25 @@ class Prefixes:
             self._rendered.end(complete=complete),
         ]
 
-    def _theorem(self, program: Tactics, sequence: _Sequence) -> str:
+    def _theorem(self, sequence: _Sequence) -> str:
         """The theorem that a sequence proves, by its name for Lean; empty for a part of a proof."""
-        names = self._rendered.names
-        complete = is_complete(program, sequence)
-        return names[program.statement.name] if complete else ""
+        return self._rendered.theorem if self._ends_at(sequence) else ""
 
-    def _proof(self, program: Tactics) -> dict[str, Any]:
-        """The request for a proof."""
+    def _texts(self) -> dict[str, Any]:
+        """What a request says of the program."""
+        if isinstance(self._program, Declarations):
+            steps = [_declaration(part) for part in self._steps]
+            return {"declarations": {"start": _declaration(self._root.part), "steps": steps}}
         end = self._rendered.end(complete=True)
         closing = tuple(line for line in end if line.role == "closing")
-        steps = [self._rendered.step(k) for k in range(len(program.steps))]
-        return {
-            "name": self._rendered.names[program.statement.name],
+        proof = {
+            "name": self._rendered.theorem,
             "start": part_text(self._root.part),
-            "steps": [part_text(step) for step in steps],
+            "steps": [part_text(step) for step in self._steps],
             "closing": part_text(closing),
             "questions": part_text(end[len(closing) :]),
-            "tree": self._branches(self._root, ()),
         }
+        return {"proof": proof}
 
     def _branches(self, prefix: _Prefix, sequence: _Sequence) -> list[Any]:
         return [
@@ -179,7 +165,12 @@ class Prefixes:
         ]
 
     def _ends_at(self, sequence: _Sequence) -> bool:
-        return sequence in self._sequences and is_complete(self._program, sequence)
+        """Whether a proof is ended behind a sequence."""
+        return (
+            isinstance(self._program, Tactics)
+            and sequence in self._sequences
+            and is_complete(self._program, sequence)
+        )
 
     def _answers(self, part: Part, said: Any) -> Answers:
         """What the worker says that Lean said to the lines of a part."""
@@ -218,19 +209,8 @@ class Prefixes:
         except Unreadable as problem:
             self._ends[sequence] = problem
 
-    def _read_declarations(self, answer: Any) -> bool:
-        def read(prefix: _Prefix, before: Reached | None, answer: Any) -> None:
-            said, answers = answer
-            state = self._read(prefix, before, said)
-            if state is not None:
-                for longer, found in zip(prefix.longer.values(), answers, strict=True):
-                    read(longer, state, found)
-
-        read(self._root, None, answer)
-        return True
-
-    def _read_proof(self, answer: Any) -> bool:
-        """False if the worker could not run the proof step by step."""
+    def _read_tree(self, answer: Any) -> bool:
+        """False if the worker could not run the steps one by one."""
 
         def read(prefix: _Prefix, state: Reached, sequence: _Sequence, answers: Any) -> None:
             for (k, longer), answer in zip(prefix.longer.items(), answers, strict=True):
@@ -269,19 +249,16 @@ class Prefixes:
         return True
 
 
-def _declarations(prefix: _Prefix) -> list[Any]:
-    """The request for declarations; where there is no instance, Lean says so by an error that refuses nothing."""
-    guarded = sum(line.role != "synth" for line in prefix.part)
-    first = prefix.part[0] if prefix.part else None
+def _declaration(part: Part) -> dict[str, Any]:
+    """A declaration as a request has it; where there is no instance, Lean says so by an error that refuses nothing."""
+    first = part[0] if part else None
     known = first is not None and first.role == "step" and not first.text.startswith("inductive")
-    longer = [_declarations(each) for each in prefix.longer.values()]
-    return [
-        part_text(prefix.part),
-        guarded,
-        prefix.part[1].text.split()[-1] if known else "",
-        [line.text.split()[-1] for line in prefix.part if line.role == "axioms"],
-        longer,
-    ]
+    return {
+        "text": part_text(part),
+        "guarded": sum(line.role != "synth" for line in part),
+        "name": part[1].text.split()[-1] if known else "",
+        "declared": [line.text.split()[-1] for line in part if line.role == "axioms"],
+    }
 
 
 def _known(outcome: _Outcome | None) -> Reached:
