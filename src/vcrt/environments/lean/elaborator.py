@@ -1,4 +1,4 @@
-"""Lean's elaborator in this process: commands run in persistent states, so what follows one state never sees another.
+"""Run commands by Lean's elaborator in this process, in persistent states: what follows one never sees another.
 
 Promises for Lean 4.35.0 (commit :data:`COMMIT`) only: which functions there are, which references they consume and how
 their objects are laid out belongs to a commit. A wrong layout ends the process; hence it runs in one of its own.
@@ -131,11 +131,7 @@ class Elaborator:
 
         Raises :class:`ElaboratorError` if Lean does not read the text to its end.
         """
-        source = self._source(text)
-        commands = [self._next(state, source, construct(0, number(0), small=1))]
-        while commands[-1].syntax is not None:
-            commands.append(self._next(state, source, commands[-1].end))
-        return commands
+        return list(self.read_ahead(state, text))
 
     def read_ahead(self, state: State, text: str) -> Iterator[Command]:
         """The commands in ``text`` one by one, so that what follows the last one asked for is not looked at."""

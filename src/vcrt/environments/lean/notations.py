@@ -1,4 +1,4 @@
-"""Lean's own notations on top of the prelude, so that Lean reads a user's text as it stands, not as vcrt spells it.
+"""Add Lean's own notations to the prelude, so that Lean reads a user's text as it stands, not as vcrt spells it.
 
 The prelude has no notations. Here the parsers of ``∧ ∨ ¬ = ≠ ↔ ∃`` and of the ``have`` tactic are declared as in
 Lean's ``Init`` (a test compares them with Lean's own), and each is expanded by the macro that is compiled into Lean.

@@ -1,4 +1,4 @@
-"""Steps of one proof from saved states: Lean elaborates a theorem up to a hook, and from there each step is a branch.
+"""Run the steps of one proof from saved states: Lean elaborates a theorem up to a hook, where each step is a branch.
 
 The hook is a tactic of ours in the place where the steps stand. Called by Lean in the middle of the proof, it runs
 tactics of Lean, and saves and restores all of Lean's state around them. A whole sequence is ended by Lean itself: it

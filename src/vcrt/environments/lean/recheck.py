@@ -1,4 +1,4 @@
-"""What Lean accepted, checked a second time by the kernel alone, in an environment that holds nothing but the prelude.
+"""Check what Lean accepted a second time by the kernel alone, in an environment that holds nothing but the prelude.
 
 What an elaborator, a tactic or an option does to an environment is not carried over: of the state in which a sequence
 ended, only the constants that its declarations rest on are taken, each as text of the kernel's own language, and

@@ -1,4 +1,4 @@
-"""Whether Lean makes the same of a user's text, as it stands in the file, as of the text that vcrt judges.
+"""Compare what Lean makes of a user's text, as it stands in the file, with what it makes of the text that vcrt judges.
 
 Lean itself parses and elaborates both: the first after its own notations, the second after the prelude alone. What they
 declare must then agree term by term in the kernel's language, down to every name that is not the user's own; names of

@@ -1,4 +1,4 @@
-"""Replays judged by a worker: the sequences of an episode as a tree, so that a prefix that they share is judged once.
+"""Judge replays by a worker: the sequences of an episode are a tree, so that a prefix that they share is judged once.
 
 Reads Lean's answers in the same way as the command-line route. Every prefix is a state of Lean's own, from which all
 that begins with it goes on. Only where Lean's parser does not take the steps of a proof one by one is the whole proof
@@ -17,8 +17,8 @@ from vcrt.environments.lean.inprocess import Elaborators, WorkerBroken
 from vcrt.environments.lean.judging import Job, Limits, no_verdict
 from vcrt.environments.lean.messages import Answers, Language, Message, Unreadable
 from vcrt.environments.lean.program import Declarations, Program, Tactics
-from vcrt.environments.lean.reading import Reached, read_end, read_start, read_step
-from vcrt.environments.lean.rendering import Part, Rendered, is_complete, part_text
+from vcrt.environments.lean.reading import Reached, read_end, read_start, read_step, read_text
+from vcrt.environments.lean.rendering import Part, Rendered, is_complete, part_text, replay_parts
 from vcrt.environments.lean.toolchain import Toolchain
 from vcrt.hashing import sha256_hex
 
@@ -87,6 +87,7 @@ class Prefixes:
         self._language = Language(self._rendered)
         self._sequences = dict.fromkeys(sequences)
         self._ends: dict[_Sequence, _Outcome] = {}
+        self._by_text: dict[_Sequence, Replay | Unreadable] = {}
         self._root = _Prefix(self._rendered.start())
         self._steps = [self._rendered.step(k) for k in range(len(program.steps))]
         for sequence in self._sequences:
@@ -106,13 +107,19 @@ class Prefixes:
             {**request, "recheck": recheck}, self._read_tree, cost=cost, seconds=seconds
         )
         if not found:
-            texts = ["".join(map(part_text, self._parts(s))) for s in self._sequences]
+            parts = [replay_parts(self._rendered, s) for s in self._sequences]
+            texts = ["".join(map(part_text, each)) for each in parts]
             names = map(self._theorem, self._sequences)
             request = {"texts": list(zip(texts, names, strict=True)), "recheck": recheck}
             elaborators.run(request, self._read_texts, cost=cost, seconds=seconds)
 
     def replay(self, sequence: _Sequence) -> Replay:
         """The verdict on a sequence. Raises :class:`Unreadable` if there is none."""
+        by_text = self._by_text.get(sequence)
+        if isinstance(by_text, Unreadable):
+            raise by_text
+        if by_text is not None:
+            return by_text
         hashes: list[str] = []
         for outcome in [prefix.outcome for prefix in self._path(sequence)]:
             if isinstance(outcome, Rejected):
@@ -130,13 +137,6 @@ class Prefixes:
         for operation in sequence:
             prefixes.append(prefixes[-1].longer[operation])
         return prefixes
-
-    def _parts(self, sequence: _Sequence) -> list[Part]:
-        complete = is_complete(self._program, sequence)
-        return [
-            *(prefix.part for prefix in self._path(sequence)),
-            self._rendered.end(complete=complete),
-        ]
 
     def _theorem(self, sequence: _Sequence) -> str:
         """The theorem that a sequence proves, by its name for Lean; empty for a part of a proof."""
@@ -174,15 +174,7 @@ class Prefixes:
 
     def _answers(self, part: Part, said: Any) -> Answers:
         """What the worker says that Lean said to the lines of a part."""
-        messages: list[list[Message]] = [[] for _ in part]
-        for line, severity, text in said:
-            message = Message(line=line, severity=severity, text=text)
-            if not (isinstance(severity, str) and isinstance(text, str)):
-                raise TypeError(f"not a message: {message}")
-            if not 1 <= line <= len(part):
-                raise Unreadable(f"a message at line {line} of {len(part)}: {text}")
-            messages[line - 1].append(message)
-        return Answers(self._language, part, messages)
+        return Answers(self._language, part, map(_message, said))
 
     def _read(self, prefix: _Prefix, before: Reached | None, said: Any) -> Reached | None:
         """Note what comes of a prefix, from that of the prefix that is one step shorter; its state, if it has one."""
@@ -228,25 +220,26 @@ class Prefixes:
             read(self._root, state, (), answer["tree"])
         return True
 
-    def _read_texts(self, answer: Any) -> bool:
+    def _read_texts(self, answer: Any) -> None:
         """One proof a sequence, each by itself."""
         for sequence, said in zip(self._sequences, answer, strict=True):
-            state: Reached | None = None
-            found = []
-            for part in self._parts(sequence):
-                size = len(part)
-                found.append([each for each in said if each[0] <= size])
-                said = [[line - size, *rest] for line, *rest in said if line > size]
-            if said:
+            parts, messages = replay_parts(self._rendered, sequence), list(map(_message, said))
+            if any(message.line > sum(map(len, parts)) for message in messages):
                 raise ValueError("messages after the end")
-            for prefix, lines in zip(self._path(sequence), found, strict=False):
-                state = self._read(prefix, state, lines)
-                if state is None:
-                    break
-            else:
-                assert state is not None
-                self._read_end(sequence, state, found[0], found[-1])
-        return True
+            try:
+                self._by_text[sequence] = read_text(
+                    self._program, sequence, self._language, parts, messages, {}
+                )
+            except Unreadable as problem:
+                self._by_text[sequence] = problem
+
+
+def _message(said: Any) -> Message:
+    """A message of the worker; raises ``TypeError`` or ``ValueError`` for what is none."""
+    line, severity, text = said
+    if not (isinstance(line, int) and isinstance(severity, str) and isinstance(text, str)):
+        raise TypeError(f"not a message: {said}")
+    return Message(line=line, severity=severity, text=text)
 
 
 def _declaration(part: Part) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The seccomp filter of a Lean process: which system calls the kernel refuses it, as a program of the kernel's own.
+"""Make the seccomp filter of a Lean process: which system calls it is refused, as a program of the kernel's own.
 
 Not refused is what computing needs: memory, threads, time, reading what is open. Covers Linux on x86-64 and aarch64.
 Imports only the standard library, as it is used by a process without any other package.

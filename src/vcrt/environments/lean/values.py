@@ -1,4 +1,4 @@
-"""Lean's run-time values in this process, through ctypes: the libraries, reference counts, fields and texts.
+"""Handle Lean's run-time values in this process, through ctypes: libraries, reference counts, fields and texts.
 
 A :class:`Value` owns one reference to a Lean object and gives it up when Python forgets it. Covers 64-bit machines and
 the object layout of Lean 4.35; not covered: what the objects mean. Imports only the standard library and ``embedded``,
