@@ -1,4 +1,4 @@
-"""The CLRS environment: steps of textbook algorithms, lifted from the traces of dm-clrs and compared with them.
+"""Judge steps of textbook algorithms, lifted from the traces of dm-clrs and compared with them.
 
 The verifier is the transition in each schema's module. dm-clrs is not asked for verdicts; it gives the inputs, and
 :meth:`ClrsEnvironment.cross_check` proves the transition against its hint rows and outputs. Replay therefore runs

@@ -1,4 +1,4 @@
-"""Episodes out of dm-clrs traces, and the comparison of an episode and its transition with the genuine trace.
+"""Make episodes out of dm-clrs traces, and compare an episode and its transition with the genuine trace.
 
 Not covered: whether an episode has the promised relations. Lifting looks at structure only; certification decides.
 """

@@ -1,4 +1,4 @@
-"""Windows of genuine runs as episodes: every ``num_operations`` steps that follow each other, from the true state.
+"""Lift windows of genuine runs: every ``num_operations`` steps that follow each other, from the true state.
 
 Nothing is chosen here. Certification tells of each window which of its steps commute and whether it is what a data set
 asks for; most windows are not. Steps that would change nothing are no part of a run (see

@@ -1,4 +1,4 @@
-"""Episodes out of a user's Lean file: theorems proved by ``have`` steps or ``case`` blocks, or a file of declarations.
+"""Lift episodes out of a user's Lean file: theorems proved by ``have`` steps or ``case`` blocks, or declarations.
 
 A theorem is lifted if its proof is a tactic block of 2 to 8 such steps, with an optional first ``refine`` and an
 optional last ``exact``; a file of nothing but 2 to 8 declarations (behind the classes that it may begin with) is lifted
@@ -18,6 +18,7 @@ from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from vcrt.documents import read_limited
 from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.lean import grammar
 from vcrt.environments.lean.influence import begins_command, may_change_others
@@ -220,20 +221,14 @@ class _File:
 
 def _bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
+        return read_limited(path, MAX_FILE_BYTES, may_be_pipe=True)
+    except (OSError, ValueError) as error:
         raise MalformedInputError(
-            "a Lean file that cannot be read", where=str(path), found=str(error.strerror)
-        ) from error
-    if len(data) > MAX_FILE_BYTES:
-        raise MalformedInputError(
-            "a Lean file that is too large",
+            "a Lean file that cannot be read",
             where=str(path),
-            found=f"more than {MAX_FILE_BYTES} bytes",
-            expected=f"at most {MAX_FILE_BYTES} bytes",
-        )
-    return data
+            found=str(getattr(error, "strerror", None) or error),
+            expected=f"at most {MAX_FILE_BYTES:,} bytes",
+        ) from error
 
 
 def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal]:

@@ -1,4 +1,4 @@
-"""ProofWriter as an environment: deduction steps, judged by forward chaining, with clingo as second opinion.
+"""Judge deduction steps of ProofWriter theories by forward chaining, with clingo as second opinion.
 
 Promised: a state is an immutable set of facts; its canonical form is their sorted ProofWriter text. Not covered:
 episodes from files of theories (``lifting`` finds them).

@@ -1,6 +1,8 @@
-"""The weighted graph that an episode runs on: read once, checked, and shared by all states of the episode.
+"""Hold the inputs that an episode runs on: read once, checked, and shared by all states of the episode.
 
-A weight of zero means that there is no edge, as in dm-clrs.
+A graph is a matrix of weights, where zero means that there is no edge, as in dm-clrs. Keys are sorted by the order of
+their elements: ``order[i]`` is the number of the element at position ``i``, whose key is ``values[order[i]]``, as in
+dm-clrs's ``A_pos``.
 """
 
 from __future__ import annotations
@@ -18,6 +20,11 @@ from vcrt.hashing import Json
 Edge: TypeAlias = tuple[int, int]
 
 
+def _digest(size: int, *numbers: float) -> bytes:
+    """The SHA-256 of a size and of little-endian doubles."""
+    return sha256(struct.pack(f"<H{len(numbers)}d", size, *numbers)).digest()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightedGraph:
     """A dense weight matrix; ``digest`` is the SHA-256 of its size and its little-endian doubles."""
@@ -33,9 +40,7 @@ class WeightedGraph:
     @classmethod
     def of(cls, weights: tuple[tuple[float, ...], ...]) -> WeightedGraph:
         """The graph of a square matrix of plain floats."""
-        size = len(weights)
-        packed = struct.pack(f"<H{size * size}d", size, *chain.from_iterable(weights))
-        return cls(weights=weights, digest=sha256(packed).digest())
+        return cls(weights=weights, digest=_digest(len(weights), *chain.from_iterable(weights)))
 
     def edges(self) -> list[Edge]:
         """The directed edges, row by row."""
@@ -60,3 +65,33 @@ def read_graph(initial: Json) -> WeightedGraph:
 def graph_of(trace: Trace) -> WeightedGraph:
     """The graph that a genuine trace ran on: its input ``A``."""
     return WeightedGraph.of(tuple(map(tuple, trace.inputs["A"].tolist())))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Keys:
+    """The key of each element; ``digest`` is the SHA-256 of their number and their little-endian doubles."""
+
+    values: tuple[float, ...]
+    digest: bytes
+
+    @classmethod
+    def of(cls, values: tuple[float, ...]) -> Keys:
+        """The keys of plain floats."""
+        return cls(values=values, digest=_digest(len(values), *values))
+
+    @property
+    def num_elements(self) -> int:
+        """How many elements there are."""
+        return len(self.values)
+
+
+def read_keys(initial: Json, name: str = "keys") -> Keys:
+    """The keys in a member of an initial state: a list of numbers, none negative."""
+    field = f"initial.{name}"
+    numbers = read_input(read_member(initial, name), field)
+    return Keys.of(read_reals(numbers, field, len(numbers)))
+
+
+def keys_of(trace: Trace, name: str = "key") -> Keys:
+    """The keys that a genuine trace ran on: one of its inputs."""
+    return Keys.of(tuple(trace.inputs[name].tolist()))
