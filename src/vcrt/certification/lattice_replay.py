@@ -17,9 +17,8 @@ from typing import TypeAlias
 
 from vcrt.certification.certificates import Reached, answers_by_sequence
 from vcrt.certification.lattice import Lattice
-from vcrt.certification.long_episodes import MAX_COMPLETE
 from vcrt.certification.replay import replay_all
-from vcrt.certification.replay_tree import MAX_SEQUENCES, EpisodeTree, ReplayTree
+from vcrt.certification.replay_tree import EpisodeTree, ReplayTree
 from vcrt.certification.sampling import CONTEXTS_PER_PAIR, sampled_sequences
 from vcrt.environments.contract import (
     Environment,
@@ -31,13 +30,11 @@ from vcrt.environments.contract import (
 from vcrt.environments.shared_prefixes import as_values
 from vcrt.errors import TooLargeError, VerifierFailure
 from vcrt.hashing import sha256_hex
+from vcrt.limits import MAX_COMPLETE, MAX_CONTEXTS, MAX_OPERATIONS, MAX_SEQUENCES
 from vcrt.orders import Order
-from vcrt.partial_orders import MAX_OPERATIONS
 from vcrt.printable import counted
 from vcrt.randomness import generator
 
-#: The most contexts of one episode that are replayed completely.
-MAX_CONTEXTS = 50_000
 #: Sequences of a level that are asked for at a time.
 AT_A_TIME = 1_000
 #: Whole orders that are walked at random through a complete lattice.

@@ -16,6 +16,7 @@ from typing import TypeAlias, TypeVar
 
 from vcrt.environments.contract import RelationKind
 from vcrt.environments.long_posets import MAX_ANTI_DIAMONDS, Below, Pair, draw_extension
+from vcrt.limits import MAX_WALKED
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder, num_linear_extensions
 
@@ -29,8 +30,6 @@ _Compared: TypeAlias = tuple[Pair, Hashable, Hashable]
 #: Of each context (the set of steps that have run, and the state), what each other step leads to; None for a refusal.
 _Lattice: TypeAlias = Mapping[tuple[int, Hashable], Mapping[int, Hashable]]
 
-#: The most steps of which samplers walk every context.
-MAX_LATTICE = 8
 #: Random walks, and linear extensions besides.
 _WALKS = 8
 
@@ -71,7 +70,7 @@ def find_relations(
     num_steps: int, start: State, take: Take[State], canonical: Canonical[State], below: Below
 ) -> Relations | None:
     """By :func:`lattice_relations` where that is quick, else by :func:`walked_relations`."""
-    if num_steps <= MAX_LATTICE:
+    if num_steps <= MAX_WALKED:
         return lattice_relations(num_steps, start, take, canonical)
     return walked_relations(num_steps, start, take, canonical, below)
 

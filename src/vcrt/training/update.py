@@ -22,6 +22,7 @@ from torch.nn.functional import pad
 
 from vcrt.errors import DivergedError, RunError
 from vcrt.hashing import Json
+from vcrt.limits import MAX_ENUMERATED
 from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.augmented_lagrangian import dual_step
 from vcrt.objective.sampled import SampledTerms, sampled_objective
@@ -32,7 +33,6 @@ from vcrt.objective.total import (
     ObjectiveTerms,
     objective,
 )
-from vcrt.orders import MAX_ENUMERATED
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.order_tree import order_tree
 from vcrt.policy.prompts import unwrapped

@@ -42,11 +42,10 @@ from vcrt.environments.proofwriter.posets import POSET_SCHEMAS, sample_poset
 from vcrt.environments.proofwriter.schemas import sample_episode
 from vcrt.environments.proofwriter.search import SCHEMAS
 from vcrt.environments.proofwriter.theory import Theory, theory_from_json
+from vcrt.limits import MAX_LIFTED
 
 #: Episodes whose grounded theory is kept; replay asks for the same few again and again.
 CACHE_SIZE = 256
-#: Beyond this, generated theories seldom hold an episode.
-MAX_OPERATIONS = 8
 
 
 class _Prepared(NamedTuple):
@@ -66,9 +65,9 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
     schemas: ClassVar[tuple[Schema, ...]] = (*SCHEMAS, *POSET_SCHEMAS, *LONG_SCHEMAS)
 
     def __init__(self, num_operations: int = 4) -> None:
-        if not 2 <= num_operations <= MAX_OPERATIONS:
+        if not 2 <= num_operations <= MAX_LIFTED:
             raise ValueError(
-                f"num_operations must be from 2 to {MAX_OPERATIONS}, found {num_operations}"
+                f"num_operations must be from 2 to {MAX_LIFTED}, found {num_operations}"
             )
         self._num_operations = num_operations
         self._cache: dict[int, tuple[Episode, _Prepared]] = {}
