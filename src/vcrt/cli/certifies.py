@@ -20,8 +20,7 @@ from vcrt.certification.episodes import (
     certify_episode,
     preset_named,
 )
-from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.merged import replay_merged
+from vcrt.certification.lattice_replay import replay_lattices, replay_merged
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.conformance import Finding, attempted
 from vcrt.environments.contract import Environment, Schema

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from vcrt.certification.config import given
 from vcrt.certification.episodes import PAPER_PRESET
-from vcrt.certification.merged import replay_merged
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.pairs import report_orders
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.cli.counts import print_counts

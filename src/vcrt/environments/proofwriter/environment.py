@@ -23,10 +23,8 @@ from vcrt.environments.contract import (
     Transition,
     Versions,
 )
-from vcrt.environments.posets import require_four
 from vcrt.environments.proofwriter import engine
 from vcrt.environments.proofwriter.clingo_engine import clingo_answers, clingo_version
-from vcrt.environments.proofwriter.long_posets import LONG_SCHEMAS, sample_long
 from vcrt.environments.proofwriter.operations import (
     Step,
     TheoryState,
@@ -58,11 +56,11 @@ class _Prepared(NamedTuple):
 class ProofWriterEnvironment(StepEnvironment[TheoryState]):
     """Deduction over ProofWriter theories; ``num_operations`` is that of the episodes that ``sample`` gives.
 
-    The schemas of long episodes have numbers of their own.
+    Schemas with ``num_steps`` have that number.
     """
 
     name: ClassVar[str] = "proofwriter"
-    schemas: ClassVar[tuple[Schema, ...]] = (*SCHEMAS, *POSET_SCHEMAS, *LONG_SCHEMAS)
+    schemas: ClassVar[tuple[Schema, ...]] = (*SCHEMAS, *POSET_SCHEMAS)
 
     def __init__(self, num_operations: int = 4) -> None:
         if not 2 <= num_operations <= MAX_LIFTED:
@@ -85,10 +83,7 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
     def sample(self, schema: str, seed: int) -> Episode:
         """An episode on a generated theory; raises :class:`UnknownNameError` for an unknown schema."""
         known = self.schema(schema)
-        if known in LONG_SCHEMAS:
-            return sample_long(known, seed)
-        if known in POSET_SCHEMAS:
-            require_four(self._num_operations, f"{self.name}/{schema}")
+        if known.num_steps is not None:
             return sample_poset(known, seed)
         return sample_episode(known, seed, self._num_operations)
 
