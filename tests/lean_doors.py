@@ -10,8 +10,8 @@ from pathlib import Path
 from lean_attacks import Attack
 from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.certification.evidence import evidence_from_json
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.lean_lifting import lift_lean
-from vcrt.certification.merged import replay_merged
 from vcrt.certification.replay import replay_to_json
 from vcrt.certification.shards import evidence_again
 from vcrt.environments.contract import (

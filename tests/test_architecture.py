@@ -21,7 +21,7 @@ FLOW = (
 )
 FOUNDATIONS = {
     *("call_record", "relayed_progress", "workers"),
-    *("documents", "errors", "hashing", "jobs", "memory", "orders", "partial_orders"),
+    *("documents", "errors", "hashing", "jobs", "limits", "memory", "orders", "partial_orders"),
     *("printable", "processes", "progress", "randomness", "storage"),
 }
 #: Pure rooms: functions on values and arrays, without files, processes or clocks.

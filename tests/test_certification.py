@@ -10,7 +10,7 @@ import toy_environment as toy
 from vcrt.certification.certificates import certificates
 from vcrt.certification.config import given, sampled
 from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.merged import replay_merged
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.replay import replay_exhaustively, replay_from_json, replay_to_json
 from vcrt.certification.run import certify
 from vcrt.certification.shards import certify_again

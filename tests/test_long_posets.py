@@ -8,29 +8,32 @@ import pytest
 
 from graph_environment import Graphs
 from long_graphs import graph_episode
-from vcrt.environments.contract import Accepted
-from vcrt.environments.long_posets import (
+from vcrt.environments.contract import Accepted, Schema
+from vcrt.environments.posets import (
+    SHAPES,
     SIZES,
+    DrawnRelations,
+    Relations,
+    below_of,
     components,
     draw_extension,
     draw_relations,
     long_schemas,
-    num_steps_of,
 )
 from vcrt.environments.relation_search import (
-    Relations,
     find_relations,
     lattice_relations,
+    relations_of,
     walked_relations,
 )
+from vcrt.errors import MalformedInputError
 from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
 
 
 def below(seed=0):
-    rng = generator(seed, "test")
-    return lambda number: int(rng.integers(number))
+    return below_of(generator(seed, "test"))
 
 
 # --- relations that are planted ---------------------------------------------------------------------
@@ -66,10 +69,53 @@ def test_extensions_keep_every_pair_and_all_are_reached() -> None:
 
 def test_each_size_has_a_schema_for_its_own_preset() -> None:
     schemas = long_schemas("steps")
-    assert [num_steps_of(schema) for schema in schemas] == list(SIZES)
+    assert [schema.num_steps for schema in schemas] == list(SIZES)
     assert [(s.name, s.preset, s.default) for s in schemas] == [
         (f"posets{n}", f"posets{n}", True) for n in SIZES
     ]
+
+
+def test_a_number_of_steps_names_the_preset_unless_another_is_given() -> None:
+    def made(**fields):
+        return Schema(name="x", summary="x", relation="either", **fields)
+
+    assert made().preset == "paper"
+    assert made(num_steps=7).preset == made(preset="posets7").preset == "posets7"
+    assert made(num_steps=4, preset="several").preset == "several"
+    assert made(num_steps=9, preset="any").preset == "any"
+    with pytest.raises(MalformedInputError, match="two numbers of steps") as error:
+        made(num_steps=7, preset="posets8")
+    assert "num_steps=7" in str(error.value)
+    for few in (made(), made(num_steps=3)):
+        with pytest.raises(MalformedInputError, match="no relations are drawn"):
+            DrawnRelations.of(few, below())
+
+
+@pytest.mark.parametrize("num_steps", [4, 5, 7])
+def test_what_was_drawn_is_what_an_environment_says_of_the_steps_planted_for_it(num_steps) -> None:
+    schema, draw = Schema(name="x", summary="x", relation="either", num_steps=num_steps), below()
+    texts = set()
+    for _ in range(20):
+        drawn = DrawnRelations.of(schema, draw)
+        texts.add(drawn.text)
+        order = drawn.arranged(range(num_steps), draw)
+        places = {step: place for place, step in enumerate(order)}
+        needs = transitive_closure((places[a], places[b]) for a, b in drawn.pairs)
+        found = relations_of(Graphs(), graph_episode(num_steps, needs), draw)
+        assert drawn.are(found)
+        assert (drawn.shape in SHAPES) == (num_steps == 4)
+        less = relations_of(Graphs(), graph_episode(num_steps), draw)
+        assert not drawn.are(less)
+        assert not drawn.are(None)
+    assert len(texts) > 5
+
+
+def test_a_step_that_changes_nothing_gives_an_episode_no_relations() -> None:
+    class Idle(Graphs):
+        def canonical(self, state):
+            return b"1"
+
+    assert relations_of(Idle(), graph_episode(4), below()) is None
 
 
 # --- relations that are found -----------------------------------------------------------------------

@@ -17,13 +17,7 @@ from vcrt.certification.certificates import (
     certificates,
 )
 from vcrt.certification.futures import unequal_futures
-from vcrt.certification.long_episodes import (
-    MAX_COMPLETE,
-    MAX_EXHAUSTIVE,
-    Flaw,
-    PairContexts,
-    explain,
-)
+from vcrt.certification.long_episodes import Flaw, PairContexts, explain
 from vcrt.certification.relations import (
     ContextDependentError,
     OperationRelation,
@@ -35,13 +29,9 @@ from vcrt.certification.replay import EpisodeReplays
 from vcrt.certification.replay_tree import EpisodeTree, ReplayTree
 from vcrt.environments.contract import ANY, CrossCheck, Episode, Replay, Versions
 from vcrt.errors import UnknownNameError
-from vcrt.orders import MAX_ENUMERATED, Order, linear_extensions, orbit_of
-from vcrt.partial_orders import (
-    MAX_COUNTED,
-    MAX_OPERATIONS,
-    PartialOrder,
-    num_linear_extensions,
-)
+from vcrt.limits import MAX_COMPLETE, MAX_COUNTED, MAX_ENUMERATED, MAX_EXHAUSTIVE, MAX_OPERATIONS
+from vcrt.orders import Order, linear_extensions, orbit_of
+from vcrt.partial_orders import PartialOrder, num_linear_extensions
 from vcrt.printable import counted
 
 ExclusionKind: TypeAlias = Literal[
@@ -76,7 +66,7 @@ class Preset:
 
     Without a size, the episode has several directed relations, two at least, and its legal orders are their linear
     extensions, two at least; then at most a third of all orders are legal. Of more than
-    ``vcrt.orders.MAX_ENUMERATED`` operations, one directed relation is enough, and the legal orders are the linear
+    ``vcrt.limits.MAX_ENUMERATED`` operations, one directed relation is enough, and the legal orders are the linear
     extensions whatever their number. Without a number of operations either, an episode may have any, from two, and any
     relations that explain its legal orders: none at all, or as many as leave one order.
     """

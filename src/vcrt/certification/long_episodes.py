@@ -24,18 +24,9 @@ from vcrt.certification.relations import (
 from vcrt.certification.replay_tree import ReplayTree
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json
+from vcrt.limits import MAX_COMPLETE, MAX_COUNTED
 from vcrt.orders import Order
-from vcrt.partial_orders import (
-    MAX_COUNTED,
-    PartialOrder,
-    num_contexts_of_pairs,
-    num_linear_extensions,
-)
-
-#: The most operations of which every order is replayed by itself.
-MAX_EXHAUSTIVE = 5
-#: The most operations of which every reachable context is replayed; beyond, contexts are sampled.
-MAX_COMPLETE = 10
+from vcrt.partial_orders import PartialOrder, num_contexts_of_pairs, num_linear_extensions
 
 FlawKind: TypeAlias = Literal[
     "nondeterministic",
@@ -60,7 +51,7 @@ class PairContexts:
     """In how many contexts a pair was compared.
 
     ``contexts`` counts those that legal orders reach, by the certified order; None if that is not counted, for more
-    than ``vcrt.partial_orders.MAX_COUNTED`` operations. ``replayed`` is how many of them were replayed, in both orders
+    than ``vcrt.limits.MAX_COUNTED`` operations. ``replayed`` is how many of them were replayed, in both orders
     of the pair, and ``beside`` how many that are reached by accepted orders that are not legal. ``verdicts`` counts
     what was found in all that were replayed; ``examples`` has the first certificate of each thing that was.
     """

@@ -19,11 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vcrt.errors import TooLargeError
+from vcrt.limits import MAX_REPRESENTATIVES
 from vcrt.orders import Order
 from vcrt.printable import counted
-
-#: The most representatives that an episode's certification replays.
-MAX_REPRESENTATIVES = 20_000
 
 
 def dependence(num_operations: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:

@@ -17,12 +17,9 @@ from vcrt.certification.certificates import Reached
 from vcrt.environments.contract import Episode, Rejected, Replay
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
+from vcrt.limits import MAX_OPERATIONS, MAX_SEQUENCES
 from vcrt.orders import Order
-from vcrt.partial_orders import MAX_OPERATIONS
 from vcrt.printable import counted
-
-#: The most sequences that one episode's evidence may have.
-MAX_SEQUENCES = 1_000_000
 
 _HASH = re.compile("[0-9a-f]{64}")
 _FORM = (

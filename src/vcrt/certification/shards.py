@@ -26,7 +26,6 @@ from vcrt.certification.episodes import (
 )
 from vcrt.certification.evidence import Evidence, shown_to_others
 from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
 from vcrt.certification.replay import EpisodeReplays, replay_exhaustively
 from vcrt.certification.replay_tree import EpisodeTree
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
@@ -34,6 +33,7 @@ from vcrt.environments.contract import CrossCheck, Environment, Episode, Guards,
 from vcrt.environments.guarding import make_guarded
 from vcrt.errors import VcrtError, VerifierFailure
 from vcrt.hashing import json_digest
+from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.processes import in_fresh_processes
 
 #: Makes an environment. Equal ones must make equal environments: one is made in a process and kept.

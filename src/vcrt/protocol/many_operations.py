@@ -12,6 +12,7 @@ from math import fsum
 
 import torch
 
+from vcrt.limits import MAX_MANY_PATHS
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.backends import Backend
@@ -26,7 +27,6 @@ from vcrt.training.orbit_masses import read_masses
 #: Masked paths of an estimate: it is made once, for one record. Fewer where paths are long.
 NUM_PATHS = 256
 _NUM_LONG_PATHS = 64
-_LONG = 16
 #: Choices of the paths that are drawn and scored together: a bound on memory, whatever the record.
 _AT_ONCE = 1_024
 #: Random orders whose choices are compared with naive scores.
@@ -88,7 +88,7 @@ def _mass(
     """The mass of the legal orders, and its standard error if it is the mean of several estimates."""
     config, num_operations = EstimateConfig(), order.num_operations
     exact = fits([order], config.max_legal_prefixes)
-    wanted = NUM_PATHS if num_operations <= _LONG else _NUM_LONG_PATHS
+    wanted = NUM_PATHS if num_operations <= MAX_MANY_PATHS else _NUM_LONG_PATHS
     num_paths = min(wanted, max(_AT_ONCE // num_operations, 2))
     draw = torch.Generator().manual_seed(derive_seed(seed, "decide", "paths") % 2**63)
     parts = [

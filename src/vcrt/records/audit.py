@@ -30,13 +30,13 @@ from vcrt.certification.evidence import (
     replays_from_json,
     replays_to_json,
 )
-from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
 from vcrt.certification.replay import EpisodeReplays
 from vcrt.certification.replay_tree import EpisodeTree, require_own_tree, tree_from_json
 from vcrt.documents import in_a_line
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, canonical_json, json_digest
+from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.orders import all_orders
 from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised

@@ -17,18 +17,17 @@ from pydantic import FailFast, Field, ValidationError
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.evidence import Evidence, evidence_from_json
-from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
 from vcrt.certification.replay_tree import EpisodeTree, require_own_tree
 from vcrt.documents import MAX_BYTES, first_error, read_limited, strict_json
 from vcrt.environments.contract import Versions
 from vcrt.errors import DatasetError, MalformedInputError
 from vcrt.hashing import Json, canonical_json, json_digest
+from vcrt.limits import MAX_EXHAUSTIVE, MAX_OPERATIONS
 from vcrt.orders import all_orders
 from vcrt.printable import counted
 from vcrt.records.audit import certified_documents
 from vcrt.records.differences import Difference, first_difference, short
 from vcrt.records.forms import (
-    MAX_OPERATIONS,
     CrossCheckForm,
     EpisodeForm,
     ReplayForm,

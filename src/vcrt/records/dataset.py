@@ -21,7 +21,7 @@ from vcrt.documents import is_plain_name
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError, TooLargeError
 from vcrt.hashing import canonical_json, file_digest, json_digest
-from vcrt.orders import MAX_ENUMERATED
+from vcrt.limits import MAX_ENUMERATED
 from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised, anonymise, supervise
 from vcrt.records.audit import (
@@ -342,7 +342,7 @@ def load_items(
 ) -> list[Item]:
     """The supervised records of one environment, in the dataset's order. Opens no other environment's files.
 
-    Of more than ``vcrt.orders.MAX_ENUMERATED`` operations, and where the dataset has any number of them, they are
+    Of more than ``vcrt.limits.MAX_ENUMERATED`` operations, and where the dataset has any number of them, they are
     :class:`vcrt.records.supervision.PosetRecord`.
     Relations and orbits are derived again from the sealed replays, never taken as text. With ``only``, those of the
     episodes of these names alone.

@@ -10,8 +10,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import Strict as StrictOf
 
-#: The largest number of operations in a row or document.
-MAX_OPERATIONS = 64
+from vcrt.limits import MAX_OPERATIONS
 
 Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Count: TypeAlias = Annotated[int, Field(ge=0)]

@@ -18,6 +18,7 @@ import numpy as np
 
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json
+from vcrt.limits import MAX_ENUMERATED, MAX_OPERATIONS
 from vcrt.printable import counted
 
 #: Pointers that records of up to four operations draw from.
@@ -25,9 +26,9 @@ POINTER_POOL = 8
 #: Pointers that records of 5 to 32 operations draw from; a tokenizer with 52 letters has that many single tokens.
 LARGE_POOL = 32
 #: Pointers that records of 33 to 64 operations draw from, which is as many as an episode may have.
-LARGEST_POOL = 64
+LARGEST_POOL = MAX_OPERATIONS
 #: The most operations that each pool serves.
-_SERVES = {4: POINTER_POOL, LARGE_POOL: LARGE_POOL, LARGEST_POOL: LARGEST_POOL}
+_SERVES = {MAX_ENUMERATED: POINTER_POOL, LARGE_POOL: LARGE_POOL, LARGEST_POOL: LARGEST_POOL}
 #: The most relations among operations that do not occur which a record may have.
 MAX_DISTRACTORS = 4
 

@@ -20,7 +20,8 @@ from pydantic import (
 
 from vcrt.certification.relations import OperationRelation, directed
 from vcrt.errors import MalformedInputError
-from vcrt.orders import MAX_ENUMERATED, transitive_reduction
+from vcrt.limits import MAX_ENUMERATED
+from vcrt.orders import transitive_reduction
 from vcrt.printable import counted
 from vcrt.records.policy_view import (
     LARGE_POOL,

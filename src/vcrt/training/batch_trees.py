@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from vcrt.errors import RunError
+from vcrt.limits import MAX_ENUMERATED
 from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.batch import (
     FrozenBatch,
@@ -29,7 +30,7 @@ from vcrt.objective.batch import (
 )
 from vcrt.objective.masked_paths import Paths, path_terms
 from vcrt.objective.orbit_mass import orbit_log_mass
-from vcrt.orders import MAX_ENUMERATED, Order
+from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.interface import Interface, tree_depth
 from vcrt.policy.order_sampling import Draw, NextChoices, Scheme, sample_orders

@@ -24,7 +24,6 @@ from vcrt.environments.contract import (
 )
 from vcrt.environments.lean.inprocess import RECHECKED
 from vcrt.environments.lean.judging import Job, Limits, judge
-from vcrt.environments.lean.long_posets import LONG_SCHEMAS, sample_long
 from vcrt.environments.lean.posets import POSET_SCHEMAS, sample_poset
 from vcrt.environments.lean.program import Program, read_program
 from vcrt.environments.lean.protection import protections
@@ -33,7 +32,6 @@ from vcrt.environments.lean.schemas import SCHEMAS, sample_episode
 from vcrt.environments.lean.selftest import check_toolchain, elaborators_of, runs_in_process
 from vcrt.environments.lean.sharing import judge_shared
 from vcrt.environments.lean.toolchain import Toolchain, find_toolchain
-from vcrt.environments.posets import require_four
 from vcrt.environments.second_opinions import replays_to_check, some_of
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import sha256_hex
@@ -42,13 +40,13 @@ from vcrt.hashing import sha256_hex
 class LeanEnvironment(BatchEnvironment):
     """Episodes of Lean steps, replayed in batches by ``lean`` processes.
 
-    ``limits`` bounds what a replay may use; ``num_operations`` is the length of the sampled episodes, except for the
-    schemas of long ones. With ``recheck``, the kernel alone checks again what Lean accepts, which takes about a tenth
-    of the time.
+    ``limits`` bounds what a replay may use; ``num_operations`` is the length of the sampled episodes, except for
+    schemas with ``num_steps``. With ``recheck``, the kernel alone checks again what Lean accepts, which takes about a
+    tenth of the time.
     """
 
     name: ClassVar[str] = "lean"
-    schemas = (*SCHEMAS, *POSET_SCHEMAS, *LONG_SCHEMAS)
+    schemas = (*SCHEMAS, *POSET_SCHEMAS)
     preferred_batch: ClassVar[int] = 240
     #: Its processes have limits of their own, which come first and name the episode.
     call_timeout_s: ClassVar[float] = 3600.0
@@ -83,11 +81,8 @@ class LeanEnvironment(BatchEnvironment):
     def sample(self, schema: str, seed: int) -> Episode:
         """A candidate episode; raises :class:`vcrt.errors.UnknownNameError` for an unknown schema."""
         known = self.schema(schema)
-        if known in LONG_SCHEMAS:
-            return sample_long(known, seed)
-        if known in POSET_SCHEMAS:
-            require_four(self.num_operations, f"{self.name}/{schema}")
-            return sample_poset(known.name, seed)
+        if known.num_steps is not None:
+            return sample_poset(known, seed)
         return sample_episode(known.name, seed, num_operations=self.num_operations)
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:

@@ -36,11 +36,12 @@ from vcrt.environments.lean.source import (
 from vcrt.environments.lean.spelling import Spelling, spelling_of, with_explicit_binders
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, sha256_hex
+from vcrt.limits import MAX_LIFTED
 from vcrt.printable import counted
 from vcrt.randomness import derive_seed
 
 #: How many steps an episode may have.
-MIN_STEPS, MAX_STEPS = 2, 8
+MIN_STEPS = 2
 #: The largest file that is read, in bytes.
 MAX_FILE_BYTES = 1_000_000
 #: The schema of lifted episodes and the generator that their provenance names.
@@ -50,11 +51,11 @@ _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAMED = re.compile(r"(?:noncomputable )?\w+ ([^\s:({\[]+)")
 _DECLARING = ("theorem", "def", "inductive", "instance", "noncomputable", "class")
 _PROOF = (
-    f"{MIN_STEPS} to {MAX_STEPS} steps have NAME : TYPE := TERM, or case NAME => exact TERM, "
+    f"{MIN_STEPS} to {MAX_LIFTED} steps have NAME : TYPE := TERM, or case NAME => exact TERM, "
     "behind at most one refine and before at most one exact"
 )
 _ALLOWED = (
-    f"theorem NAME ... := by and a proof of such steps (have, case), or {MIN_STEPS} to {MAX_STEPS} "
+    f"theorem NAME ... := by and a proof of such steps (have, case), or {MIN_STEPS} to {MAX_LIFTED} "
     "declarations (theorem, def, inductive, instance, behind any classes) that have the file to themselves"
 )
 
@@ -284,7 +285,7 @@ def _theorem(file: _File, command: Command, proof: TacticProof) -> list[Lifted |
     ]
     texts = {piece: file.checked(piece, read, spelling, name) for piece, read in readings}
     refused = [text for text in texts.values() if isinstance(text, Refusal)]
-    if not refused and not MIN_STEPS <= len(steps) <= MAX_STEPS:
+    if not refused and not MIN_STEPS <= len(steps) <= MAX_LIFTED:
         refused = [
             file.refusal(head.line, f"a proof of {counted(len(steps), 'step')}", _PROOF, name)
         ]
@@ -318,7 +319,7 @@ def _declarations(file: _File, commands: Sequence[tuple[Command, Piece]]) -> lis
     pieces = [piece for _, piece in commands]
     classes = list(takewhile(lambda piece: piece.text.startswith("class "), pieces))
     steps = pieces[len(classes) :]
-    if not MIN_STEPS <= len(steps) <= MAX_STEPS:
+    if not MIN_STEPS <= len(steps) <= MAX_LIFTED:
         found = counted(len(steps), "declaration")
         return [file.refusal(piece.line, found, _ALLOWED) for piece in pieces[:1]]
     spelling = spelling_of([piece.text for piece in pieces])

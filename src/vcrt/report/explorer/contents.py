@@ -9,6 +9,7 @@ from math import factorial
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.errors import DatasetError, RunError, UnavailableError, UnknownNameError, VcrtError
 from vcrt.hashing import Json
+from vcrt.limits import MAX_DRAWN
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.experiment import Experiment
 from vcrt.protocol.plan import PlannedRun
@@ -21,7 +22,7 @@ from vcrt.report.data_words import evidence_sentences
 from vcrt.report.explorer.choice import PER_SCHEMA, drawn_steps, in_turn, named
 from vcrt.report.explorer.embedding import embedded
 from vcrt.report.explorer.episodes import episode_json, required_pairs, shown_text
-from vcrt.report.explorer.geometry import MAX_DRAWN, Drawing, drawing
+from vcrt.report.explorer.geometry import Drawing, drawing
 from vcrt.report.explorer.masses import (
     RunMasses,
     default_runs,
