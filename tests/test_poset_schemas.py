@@ -13,13 +13,13 @@ from vcrt.certification.config import sampled
 from vcrt.certification.episodes import SEVERAL_PRESET, CertifiedEpisode, certify_episode
 from vcrt.certification.relations import directed
 from vcrt.certification.replay import replay_exhaustively
+from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Accepted
 from vcrt.environments.posets import SHAPES, Poset, linear_order, poset_of
 from vcrt.environments.registry import load_environment
 from vcrt.errors import VcrtError
 from vcrt.hashing import json_digest
 from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction
-from vcrt.records.freezing import make_dataset
 
 #: Schema, how many seeds are certified here, and the shapes that it never has.
 RARE = {"sink", "crossing", "diamond"}

@@ -10,14 +10,10 @@ certified order's pairs and the number of legal orders.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
@@ -41,14 +37,11 @@ from vcrt.orders import all_orders
 from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised
 from vcrt.records.forms import CrossCheckForm, EpisodeForm, ReplayForm, VersionsForm
-from vcrt.records.tables import BROKEN, open_table
 
 _EPISODE: TypeAdapter[Any] = TypeAdapter(EpisodeForm)
 _REPLAYS: TypeAdapter[Any] = TypeAdapter(list[ReplayForm])
 _VERSIONS: TypeAdapter[Any] = TypeAdapter(VersionsForm)
 _CROSS_CHECKS: TypeAdapter[Any] = TypeAdapter(list[CrossCheckForm])
-#: Rows that are written at a time; it bounds the memory, not the result.
-ROWS_IN_MEMORY = 256
 #: The columns of an audit file, in their order. All are UTF-8 strings; those after ``record_id`` hold canonical JSON.
 AUDIT_COLUMNS = (
     "episode_id",
@@ -183,30 +176,4 @@ def _in_due_form(where: str) -> Iterator[None]:
             where=where,
             found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
             remedy="restore the original, or make the dataset again with `vcrt certify`",
-        ) from error
-
-
-def write_rows(rows: Iterable[Mapping[str, str]], columns: tuple[str, ...], path: Path) -> None:
-    """Write string rows as one Parquet file, :data:`ROWS_IN_MEMORY` at a time."""
-    schema = pa.schema([(name, pa.string()) for name in columns])
-    remaining = iter(rows)
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        while some := list(islice(remaining, ROWS_IN_MEMORY)):
-            writer.write_table(
-                pa.table({name: [row[name] for row in some] for name in columns}, schema)
-            )
-
-
-def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    """Read string rows; raises :class:`DatasetError` if the file is not such a table."""
-    try:
-        with open_table(path, columns) as table:
-            return [row for group in range(len(table.groups)) for row in table.rows(group)]
-    except DatasetError:
-        raise
-    except BROKEN as error:
-        raise DatasetError(
-            "a dataset file cannot be read",
-            where=str(path),
-            found=next(iter(str(error).splitlines()), type(error).__name__),
         ) from error

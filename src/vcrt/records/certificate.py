@@ -2,7 +2,7 @@
 
 A document comes from anywhere, so reading one trusts nothing: size, depth, types and digest are checked, and everything
 that follows from the replays is derived again and must be equal. Not covered: whether a verifier gives these replays
-(see :mod:`vcrt.records.examination`), and where the episode came from, which no replay can tell.
+(see :mod:`vcrt.datasets.examination`), and where the episode came from, which no replay can tell.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Frozen datasets: a directory of audit and policy files with a manifest that commits to all of them.
 
-    manifest.json             what was certified, counts, versions, conformance, digests, the root hash
-    audit/ENVIRONMENT.parquet the sealed audit view, one file for each environment
-    policy/ENVIRONMENT.parquet the anonymous policy view; what is in its records names no environment
-    leaves.jsonl, seal.json   what certificates can be checked from one by one (see :mod:`vcrt.records.sealing.seal`)
-    agreement.json            written by `vcrt verify`: every replay was repeated and agreed
+    manifest.json               what was certified, counts, versions, conformance, digests, the root hash
+    audit/ENVIRONMENT.jsonl.gz  the sealed audit view, one file for each environment
+    policy/ENVIRONMENT.jsonl.gz the anonymous policy view; what is in its records names no environment
+    leaves.jsonl, seal.json     what certificates can be checked from one by one (see :mod:`vcrt.records.sealing.seal`)
+    agreement.json              written by `vcrt verify`: every replay was repeated and agreed
 
 The root hash commits to the content (configuration, counts, versions, every row), not to the bytes of the files, so
 that it is the same for every version of the file format. The files' own SHA-256 stand beside it.
@@ -24,14 +24,9 @@ from vcrt.hashing import canonical_json, file_digest, json_digest
 from vcrt.orders import MAX_ENUMERATED
 from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised, anonymise, supervise
-from vcrt.records.audit import (
-    AUDIT_COLUMNS,
-    certified_from_row,
-    read_rows,
-)
+from vcrt.records.audit import AUDIT_COLUMNS, certified_from_row
 from vcrt.records.manifest import (
     AGREEMENT,
-    FORMAT,
     MANIFEST,
     OWN_FILES,
     Agreement,
@@ -40,8 +35,10 @@ from vcrt.records.manifest import (
     full_agreement,
     model_bytes,
     read_model,
+    require_format,
 )
 from vcrt.records.policy_view import PolicyRecord, record_of_json
+from vcrt.records.rows import SUFFIX, read_rows
 from vcrt.records.supervision import PosetRecord, SupervisedRecord
 from vcrt.storage import write_file
 
@@ -65,12 +62,12 @@ class Dataset:
 
 def audit_name(environment: str) -> str:
     """The path of an environment's audit file within a dataset."""
-    return f"audit/{environment}.parquet"
+    return f"audit/{environment}{SUFFIX}"
 
 
 def policy_name(environment: str) -> str:
     """The path of an environment's policy file within a dataset."""
-    return f"policy/{environment}.parquet"
+    return f"policy/{environment}{SUFFIX}"
 
 
 def policy_row(record: PolicyRecord) -> dict[str, str]:
@@ -97,13 +94,7 @@ def open_dataset(path: str | Path, *, without: Collection[str] = ()) -> Dataset:
     if not manifest_path.is_file():
         raise not_a_dataset(path)
     manifest = read_model(Manifest, manifest_path)
-    if manifest.format != FORMAT:
-        raise DatasetError(
-            "a dataset of another format",
-            where=str(manifest_path),
-            found=manifest.format[:200],
-            expected=FORMAT,
-        )
+    require_format(manifest, manifest_path)
     try:
         root_hash = manifest.computed_root_hash()
     except ValueError as error:
@@ -171,7 +162,7 @@ def _require_own_files(manifest: Manifest, where: Path) -> None:
             "the manifest names files that no dataset has",
             where=str(where),
             found=", ".join(map(repr, odd or found))[:500],
-            expected="audit/ENVIRONMENT.parquet and policy/ENVIRONMENT.parquet for each environment that it counts",
+            expected=f"audit/ENVIRONMENT{SUFFIX} and policy/ENVIRONMENT{SUFFIX} for each environment that it counts",
             remedy="restore the original, or make the dataset again with `vcrt certify`",
         )
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from vcrt.certification.episodes import Preset
 from vcrt.errors import DatasetError
 from vcrt.hashing import json_digest
-from vcrt.records.audit import AUDIT_COLUMNS, read_rows
+from vcrt.records.audit import AUDIT_COLUMNS
 from vcrt.records.dataset import POLICY_COLUMNS, audit_name, policy_name
+from vcrt.records.rows import read_rows
 from vcrt.records.sealing.leaves import Leaf, leaf_of, row_digest
 
 

@@ -3,7 +3,7 @@
 Nothing is replayed and no signature is checked here. Files, manifest, leaves and seal say many things twice; what
 disagrees with all the others is what was altered. Somebody who alters all of them alike leaves no trace but another
 root hash: against that there are signatures (:mod:`vcrt.records.sealing.signing`) and the replay
-(:mod:`vcrt.records.agreement`).
+(:mod:`vcrt.datasets.agreement`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from vcrt.errors import AlteredError, DatasetError
 from vcrt.hashing import file_digest
 from vcrt.records.audit import AUDIT_COLUMNS
 from vcrt.records.dataset import POLICY_COLUMNS, audit_name, not_a_dataset, policy_name
-from vcrt.records.manifest import AGREEMENT, LEAVES, MANIFEST, SEAL, FileEntry, Manifest
+from vcrt.records.manifest import (
+    AGREEMENT,
+    LEAVES,
+    MANIFEST,
+    SEAL,
+    FileEntry,
+    Manifest,
+    require_known_format,
+)
 from vcrt.records.sealing.derived_leaves import derived_leaves
 from vcrt.records.sealing.dsse import Envelope
 from vcrt.records.sealing.folder import foreign_entries, kinds_of_entries
@@ -45,6 +53,8 @@ def examine_integrity(path: Path) -> Integrity:
         raise not_a_dataset(path)
     kinds = kinds_of_entries(path)
     sealed = read_sealed(path)
+    if sealed.committed is None and sealed.manifest is not None:
+        require_known_format(sealed.manifest, path / MANIFEST)
     damage = [*_entries(kinds, sealed.committed), *sealed.damage]
     if sealed.committed is not None:
         damage += _files(path, kinds, sealed, sealed.committed)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from vcrt.documents import MAX_BYTES, in_a_line, read_limited, strict_json
 from vcrt.errors import AlteredError, DatasetError
-from vcrt.records.manifest import Manifest
+from vcrt.records.manifest import Manifest, require_known_format
 from vcrt.records.sealing.dsse import Envelope, envelope_bytes
 from vcrt.records.sealing.integrity import require_integrity
 from vcrt.records.sealing.leaves import by_environment, leaf_from_line
@@ -88,6 +88,8 @@ def check_proof(proof: Path, certificate_digest: str) -> Included:
     except ValueError as error:
         raise _malformed(proof, str(error)) from error
     held = held_manifest(statement)
+    if held is None:
+        require_known_format(statement["predicate"]["manifest"].encode(), proof)
     tree = statement["predicate"]["merkle"].get(leaf.environment)
     trees = statement["predicate"]["merkle"]
     if held is None or tree is None or _sizes(trees) != _episodes(held):

@@ -31,6 +31,7 @@ from vcrt.records.manifest import (
     full_agreement,
     model_bytes,
 )
+from vcrt.records.rows import SUFFIX
 from vcrt.records.sealing.dsse import Envelope, envelope_from_bytes
 from vcrt.records.sealing.leaves import Leaf, leaves_from_bytes
 from vcrt.records.sealing.row_damage import Damage
@@ -52,6 +53,8 @@ class Sealed:
     sealed.
     """
 
+    #: The bytes of ``manifest.json``, whatever they are.
+    manifest: bytes | None = None
     envelope: Envelope | None = None
     committed: Manifest | None = None
     leaves: tuple[Leaf, ...] | None = None
@@ -65,6 +68,7 @@ def read_sealed(path: Path) -> Sealed:
     manifest, leaves_data, seal, agreement = (
         _read(path, name, what, sealed.damage) for name, what in _WHAT.items()
     )
+    sealed.manifest = manifest
     statement = None
     if seal is not None:
         try:
@@ -118,7 +122,7 @@ def _own_manifest(data: bytes | None) -> Manifest | None:
 def _is_consistent(manifest: Manifest) -> bool:
     environments = sorted(manifest.counts)
     files = sorted(
-        f"{view}/{name}.parquet" for view in ("audit", "policy") for name in environments
+        f"{view}/{name}{SUFFIX}" for view in ("audit", "policy") for name in environments
     )
     return (
         manifest.format == FORMAT
