@@ -29,8 +29,7 @@ from vcrt.records.dataset import (
 from vcrt.records.policy_view import render
 from vcrt.records.rows import read_rows, write_rows
 from vcrt.records.sealing.integrity import require_integrity
-from vcrt.records.sealing.seal import seal_dataset
-from vcrt.records.sealing.verification import verify_seal
+from vcrt.records.sealing.seal import seal_dataset, verify_seal
 
 CONFIG = sampled({"toy": ("needs", "overwrite")}, 4, seed=7)
 TOY = {"toy": toy.ToyEnvironment}

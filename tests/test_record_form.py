@@ -166,8 +166,8 @@ GOOD = {"record_id": "a", "pointers": [0, 2], "relations": [[0, 1, "precedes"]]}
 @pytest.mark.parametrize(
     ("distractors", "message"),
     [
-        ([], "left out where there are none"),
-        ({}, "must be a list"),
+        ([], "at least 1 item"),
+        ({}, "should be a valid list"),
         ([[1, 2, "precedes"]], "not the record's own"),
         ([[1, 1, "precedes"]], "not the record's own"),
         ([[1, 8, "precedes"]], "not the record's own"),

@@ -23,7 +23,7 @@ from vcrt.progress import SILENT, Progress
 from vcrt.records.dataset import Dataset, open_dataset
 from vcrt.records.manifest import Agreement
 from vcrt.records.record_form import RecordForm
-from vcrt.records.sealing.verification import verify_seal
+from vcrt.records.sealing.seal import verify_seal
 
 #: Environments that are not registered, by name: the class, or whatever makes one.
 Environments = Mapping[str, EnvironmentFactory]

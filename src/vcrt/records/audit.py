@@ -28,10 +28,10 @@ from vcrt.certification.evidence import (
 )
 from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
 from vcrt.certification.replay import EpisodeReplays
-from vcrt.certification.replay_tree import EpisodeTree, require_own_tree, tree_from_json
+from vcrt.certification.replay_tree import EpisodeTree, require_own_tree
 from vcrt.documents import in_a_line
 from vcrt.environments.contract import Episode, Versions
-from vcrt.errors import DatasetError
+from vcrt.errors import DatasetError, MalformedInputError
 from vcrt.hashing import Json, canonical_json, json_digest
 from vcrt.orders import all_orders
 from vcrt.printable import counted
@@ -117,7 +117,9 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
     name = f"episode {row['episode_id'][:200]}"
     episode = episode_of_json(row["episode"], name)
     with _in_due_form(name):
-        evidence = _evidence(episode, row["replays"])
+        long = episode.num_operations > MAX_EXHAUSTIVE
+        text = row["replays"]
+        evidence = evidence_of(episode, json.loads(text) if long else _of(_REPLAYS, text))
         versions = Versions(**_of(_VERSIONS, row["versions"]))
         cross_checks = cross_checks_from_json(_of(_CROSS_CHECKS, row["cross_checks"]))
     outcome = certify_episode(evidence, versions, preset, cross_checks)
@@ -131,23 +133,46 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
     return outcome
 
 
-def _evidence(episode: Episode, text: str) -> EpisodeReplays | EpisodeTree:
-    """The replays in a row's text; raises ``ValueError`` if they are not those that its episode has."""
-    if episode.num_operations > MAX_EXHAUSTIVE:
-        return require_own_tree(EpisodeTree(episode, tree_from_json(json.loads(text))))
-    evidence = replays_from_json(episode, _of(_REPLAYS, text))
-    assert isinstance(evidence, EpisodeReplays)
-    orders = all_orders(episode.num_operations)
-    replays = evidence.replays
-    if tuple(replay.sequence for replay in replays) != orders:
-        raise ValueError(
-            f"{counted(len(replays), 'replay')} that are not those of all {counted(len(orders), 'order')}"
+def evidence_of(episode: Episode, value: Any) -> EpisodeReplays | EpisodeTree:
+    """The replays that an episode of so many operations has, from JSON of their form.
+
+    Raises :class:`MalformedInputError`, with the field as its place, if they are not those of every order or, of a long
+    episode, not a tree of its own.
+    """
+    num_operations = episode.num_operations
+    if isinstance(value, Mapping) != (num_operations > MAX_EXHAUSTIVE):
+        raise MalformedInputError(
+            "replays of another kind than this many operations have",
+            where="episode.operations",
+            found=f"{counted(num_operations, 'operation')}",
+            expected=f"at most {MAX_EXHAUSTIVE} for a replay of every order, more for a tree",
         )
-    for replay in replays:
-        missing = len(replay.sequence) + 1 - len(replay.state_hashes)
+    evidence = replays_from_json(episode, value)
+    if isinstance(evidence, EpisodeTree):
+        return require_own_tree(evidence)
+    orders = all_orders(num_operations)
+    if len(evidence.replays) != len(orders):
+        raise MalformedInputError(
+            "not the replays of all orders",
+            where="replays",
+            found=f"{counted(len(evidence.replays), 'replay')}",
+            expected=f"all {counted(len(orders), 'order')}",
+        )
+    for index, (replay, order) in enumerate(zip(evidence.replays, orders, strict=True)):
+        if replay.sequence != order:
+            raise MalformedInputError(
+                "the replay of another order",
+                where=f"replays[{index}].order",
+                found=str(list(replay.sequence))[:160],
+                expected=str(list(order)),
+            )
+        missing = len(order) + 1 - len(replay.state_hashes)
         if missing < 0 or (missing > 0 and replay.accepted):
-            raise ValueError(
-                f"{counted(len(replay.state_hashes), 'hash', 'hashes')} of order {replay.sequence}"
+            raise MalformedInputError(
+                "a replay that does not end as it says",
+                where=f"replays[{index}].state_hashes",
+                found=f"{counted(len(replay.state_hashes), 'hash', 'hashes')}",
+                expected=f"{len(order) + 1}, or fewer and the message that refused a step",
             )
     return evidence
 

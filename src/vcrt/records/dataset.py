@@ -38,7 +38,7 @@ from vcrt.records.manifest import (
     require_format,
 )
 from vcrt.records.policy_view import PolicyRecord, record_of_json
-from vcrt.records.rows import SUFFIX, read_rows
+from vcrt.records.rows import SUFFIX, read_digested
 from vcrt.records.supervision import PosetRecord, SupervisedRecord
 from vcrt.storage import write_file
 
@@ -103,13 +103,13 @@ def open_dataset(path: str | Path, *, without: Collection[str] = ()) -> Dataset:
         ) from error
     if root_hash != manifest.root_hash:
         raise _altered(manifest_path, manifest.root_hash[:200], root_hash)
-    _require_own_files(manifest, manifest_path)
-    if set(manifest.files) != set(manifest.content):
+    if foreign := foreign_names(manifest):
         raise DatasetError(
-            "the manifest's lists of files and of contents differ",
+            "the manifest names files that no dataset has",
             where=str(manifest_path),
-            found=", ".join(sorted(set(manifest.files) ^ set(manifest.content)))[:500],
-            remedy="make the dataset again with `vcrt certify`",
+            found=", ".join(map(repr, foreign))[:500],
+            expected=f"audit/ENVIRONMENT{SUFFIX} and policy/ENVIRONMENT{SUFFIX} for each environment that it counts",
+            remedy="restore the original, or make the dataset again with `vcrt certify`",
         )
     closed = {part(name) for name in without for part in (audit_name, policy_name)}
     for name, entry in manifest.files.items():
@@ -152,19 +152,11 @@ def open_dataset(path: str | Path, *, without: Collection[str] = ()) -> Dataset:
     return Dataset(path, manifest, frozenset(without))
 
 
-def _require_own_files(manifest: Manifest, where: Path) -> None:
-    """The two files of each environment and no other: a manifest names no place outside its own directory."""
+def foreign_names(manifest: Manifest) -> list[str]:
+    """What a manifest names besides the two files of each environment, or leaves out: never a place elsewhere."""
     odd = [name for name in manifest.counts if not is_plain_name(name)]
     own = {part(name) for name in manifest.counts for part in (audit_name, policy_name)}
-    found = sorted(set(manifest.files) ^ own)
-    if odd or found:
-        raise DatasetError(
-            "the manifest names files that no dataset has",
-            where=str(where),
-            found=", ".join(map(repr, odd or found))[:500],
-            expected=f"audit/ENVIRONMENT{SUFFIX} and policy/ENVIRONMENT{SUFFIX} for each environment that it counts",
-            remedy="restore the original, or make the dataset again with `vcrt certify`",
-        )
+    return odd or sorted((set(manifest.files) ^ own) | (set(manifest.content) ^ own))
 
 
 def _require_inside(file: Path, directory: Path) -> None:
@@ -266,11 +258,11 @@ def _read_sealed(
             found=f"a request for items of {environment!r}",
             expected="source environments alone, until every run is trained",
         )
-    rows = read_rows(dataset.path / name, columns)
-    found = rows_digest(rows)
+    digested = list(read_digested(dataset.path / name, columns))
+    found = json_digest([digest for digest, _ in digested])
     if found != dataset.manifest.content[name]:
         raise _altered(dataset.path / name, dataset.manifest.content[name], found)
-    return rows
+    return [row for _, row in digested]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,7 @@ from json.decoder import scanstring
 from pathlib import Path
 
 from vcrt.errors import DatasetError, TooLargeError
-from vcrt.hashing import canonical_json
+from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.printable import counted
 
 SUFFIX = ".jsonl.gz"
@@ -40,14 +40,21 @@ def write_rows(rows: Iterable[Mapping[str, str]], path: Path) -> None:
 
 
 def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    """All rows of a file; raises :class:`DatasetError` naming the file and the row, from 0 on, that cannot be read."""
-    rows = []
+    """All rows of a file; raises as :func:`read_digested` does."""
+    return [row for _, row in read_digested(path, columns)]
+
+
+def read_digested(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of a file, each after its digest.
+
+    Raises :class:`DatasetError` naming the file and the row, from 0 on, that cannot be read.
+    """
     for number, line in enumerate(read_lines(path)):
         try:
-            rows.append(row_of(line, columns))
+            row = row_of(line, columns)
         except ValueError as error:
             raise _unreadable(path, number, error) from error
-    return rows
+        yield sha256_hex(line), row
 
 
 def read_lines(path: Path) -> Iterator[bytes]:

@@ -8,7 +8,8 @@ root hash: against that there are signatures (:mod:`vcrt.records.sealing.signing
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,15 +21,14 @@ from vcrt.records.manifest import (
     AGREEMENT,
     LEAVES,
     MANIFEST,
+    OWN_FILES,
     SEAL,
     FileEntry,
     Manifest,
     require_known_format,
 )
-from vcrt.records.sealing.derived_leaves import derived_leaves
 from vcrt.records.sealing.dsse import Envelope
-from vcrt.records.sealing.folder import foreign_entries, kinds_of_entries
-from vcrt.records.sealing.leaves import Leaf, by_environment
+from vcrt.records.sealing.leaves import Leaf, by_environment, derived_leaves
 from vcrt.records.sealing.row_damage import Damage, damaged_rows
 from vcrt.records.sealing.sealed_files import Sealed, read_sealed
 
@@ -97,7 +97,7 @@ def _remedy(first: Damage) -> str:
 def _entries(kinds: dict[str, str], committed: Manifest | None) -> Iterator[Damage]:
     own = {MANIFEST, LEAVES, SEAL} | ({AGREEMENT} & set(kinds))
     if committed is not None:
-        yield from foreign_entries(kinds, {*own, *files_of(committed)})
+        yield from _foreign_entries(kinds, {*own, *files_of(committed)})
 
 
 def files_of(manifest: Manifest) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -165,3 +165,60 @@ def _rows(path: Path, leaves: Sequence[Leaf], committed: Manifest) -> Iterator[D
             found=str(len(leaves)),
             expected=str(place),
         )
+
+
+def kinds_of_entries(path: Path) -> dict[str, str]:
+    """Every entry below ``path`` by its name within it: ``file``, ``directory``, ``link`` or ``special``."""
+    found = {}
+    for entry in _walk(path):
+        name = Path(entry.path).relative_to(path).as_posix()
+        if _is_left_by_a_kill(name):
+            continue
+        if entry.is_symlink():
+            found[name] = "link"
+        elif entry.is_dir():
+            found[name] = "directory"
+        else:
+            found[name] = "file" if entry.is_file() else "special"
+    return dict(sorted(found.items()))
+
+
+def _foreign_entries(kinds: dict[str, str], expected: Iterable[str]) -> Iterator[Damage]:
+    """What is there and does not belong there, or is missing; of the files ``expected`` none may be a link."""
+    wanted = set(expected)
+    folders = {Path(name).parent.as_posix() for name in wanted} - {"."}
+    for name, kind in kinds.items():
+        if kind == "link":
+            yield Damage(
+                what="a symbolic link in the dataset's directory",
+                place=name,
+                expected="plain files",
+            )
+        elif (kind != "file" or name not in wanted) and (
+            kind != "directory" or name not in folders
+        ):
+            yield Damage(
+                what=f"a {kind} in the dataset's directory does not belong to it"
+                if kind != "special"
+                else "something in the dataset's directory is no plain file",
+                place=name,
+                expected="only what manifest.json lists",
+            )
+    for name in sorted(wanted - set(kinds)):
+        yield Damage(what="a file of the dataset is missing", place=name)
+
+
+def _is_left_by_a_kill(name: str) -> bool:
+    """Whether an entry is what a killed write of one of a dataset's own files left; nothing ever reads it."""
+    return name.startswith(tuple(f".{own}.unfinished-" for own in OWN_FILES))
+
+
+def _walk(path: Path) -> Iterator[os.DirEntry[str]]:
+    # Not recursive: whoever hands over a folder may nest it deeper than Python goes.
+    folders = [os.fspath(path)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                yield entry
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import FailFast, Field
 
 from vcrt.documents import MAX_BYTES, in_a_line, read_limited, strict_json
 from vcrt.errors import AlteredError, DatasetError
+from vcrt.records.forms import Count, Digest, Strict
 from vcrt.records.manifest import Manifest, require_known_format
 from vcrt.records.sealing.dsse import Envelope, envelope_bytes
 from vcrt.records.sealing.integrity import require_integrity
@@ -25,16 +26,12 @@ from vcrt.records.sealing.sealed_files import held_manifest, sealed_statement
 
 FORMAT: Final = "vcrt-proof/1"
 
-_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
-
-class _Proof(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
+class _Proof(Strict):
     format: Literal["vcrt-proof/1"]
     leaf: str
-    index: Annotated[int, Field(ge=0)]
-    path: Annotated[list[_Digest], Field(max_length=64), FailFast()]
+    index: Count
+    path: Annotated[list[Digest], Field(max_length=64), FailFast()]
     seal: str
 
 
