@@ -1,4 +1,4 @@
-"""The agreement gate: replay a whole frozen dataset again in fresh processes and demand that everything agrees.
+"""Replay a whole frozen dataset again in fresh processes and demand that everything agrees: the agreement gate.
 
 Each episode is read from its own bytes, replayed as before (in all orders, or all that its evidence has), certified and
 anonymised anew; the rows that come out must be the rows that were frozen. Training refuses a dataset without this.

@@ -1,4 +1,4 @@
-"""Asking the verifier: an episode certified on the spot, and a certificate replayed again from its own bytes.
+"""Ask the verifier: certify an episode on the spot, or replay a certificate again from its own bytes.
 
 Every replay is made in a fresh process. Not covered: whole datasets (see :mod:`vcrt.datasets.agreement`).
 """

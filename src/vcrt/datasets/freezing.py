@@ -1,4 +1,4 @@
-"""Making a frozen dataset: certify, write both views one row at a time, publish the directory by one rename.
+"""Make a frozen dataset: certify, write both views one row at a time, publish the directory by one rename.
 
 A dataset is there whole or not at all. What was certified before an interruption lies beside it, in a folder with
 ``.shards`` after the dataset's name, until the dataset is published.

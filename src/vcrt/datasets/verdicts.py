@@ -1,4 +1,4 @@
-"""Whether orders are legal, by the native verifier: its own replay of each, now or as the dataset holds it.
+"""Judge whether orders are legal, by the native verifier: its own replay of each, now or as the dataset holds it.
 
 Where every reachable context of an episode was replayed, the verdict on any order follows from those replays, which the
 agreement gate repeated. Where they are a sample, the order itself is replayed, once.
@@ -22,7 +22,7 @@ from vcrt.records.dataset import Dataset, Item
 class Judging(Protocol):
     """An item that knows which of its orders are legal by what was replayed of it."""
 
-    def is_legal(self, order: Order) -> bool:
+    def is_legal(self, order: Order, /) -> bool:
         """Whether an order of slots is legal."""
 
 

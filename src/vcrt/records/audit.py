@@ -1,4 +1,4 @@
-"""The sealed audit view: everything that was executed, as rows of JSON columns.
+"""Make and read rows of the sealed audit view: everything that was executed, as rows of JSON columns.
 
 A row holds an episode in its native form, the versions that judged it, every replay, every certificate, the relation
 graph and the orbit, and the link to its policy record. It is what a certificate can be checked from, and what no
@@ -196,9 +196,12 @@ def _in_due_form(where: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, RecursionError) as error:
+        found = f"{type(error).__name__}: {in_a_line(error)[:300]}"
+        if isinstance(error, MalformedInputError):
+            found = ": ".join(filter(None, (error.what, error.where, error.found)))[:300]
         raise DatasetError(
             "an audit row does not have the documented form",
             where=where,
-            found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
+            found=found,
             remedy="restore the original, or make the dataset again with `vcrt certify`",
         ) from error

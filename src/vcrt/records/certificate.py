@@ -1,4 +1,4 @@
-"""A certificate by itself: one JSON document with an episode, what its verifier said, and what that certifies.
+"""Write and read a certificate by itself: a JSON document with an episode, what its verifier said and certifies.
 
 A document comes from anywhere, so reading one trusts nothing: size, depth, types and digest are checked, and everything
 that follows from the replays is derived again and must be equal. Not covered: whether a verifier gives these replays

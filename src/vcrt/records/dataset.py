@@ -1,4 +1,4 @@
-"""Frozen datasets: a directory of audit and policy files with a manifest that commits to all of them.
+"""Open frozen datasets and read their items: directories of files with a manifest that commits to all.
 
     manifest.json               what was certified, counts, versions, conformance, digests, the root hash
     audit/ENVIRONMENT.jsonl.gz  the sealed audit view, one file for each environment
@@ -20,17 +20,17 @@ from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.documents import is_plain_name
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError, TooLargeError
-from vcrt.hashing import canonical_json, file_digest, json_digest
+from vcrt.hashing import canonical_json, json_digest
 from vcrt.orders import MAX_ENUMERATED
 from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised, anonymise, supervise
 from vcrt.records.audit import AUDIT_COLUMNS, certified_from_row
+from vcrt.records.folder import Damage, altered_file, foreign_entries, kinds_of_entries
 from vcrt.records.manifest import (
     AGREEMENT,
     MANIFEST,
     OWN_FILES,
     Agreement,
-    FileEntry,
     Manifest,
     full_agreement,
     model_bytes,
@@ -112,43 +112,14 @@ def open_dataset(path: str | Path, *, without: Collection[str] = ()) -> Dataset:
             remedy="restore the original, or make the dataset again with `vcrt certify`",
         )
     closed = {part(name) for name in without for part in (audit_name, policy_name)}
-    for name, entry in manifest.files.items():
-        if name in closed:
-            continue
-        file = path / name
-        _require_inside(file, path)
-        if not file.is_file():
-            raise DatasetError(
-                "a file of the dataset is missing",
-                where=str(file),
-                expected=f"{entry.size} bytes with SHA-256 {entry.sha256}",
-                remedy="restore it, or make the dataset again with `vcrt certify`",
-            )
-        found = FileEntry(size=file.stat().st_size, sha256=file_digest(file))
-        if found != entry:
-            raise DatasetError(
-                "a file of the dataset is not the one that was frozen",
-                where=f"{file}, against {MANIFEST}",
-                found=f"{found.size} bytes with SHA-256 {found.sha256}",
-                expected=f"{entry.size} bytes with SHA-256 {entry.sha256}",
-                remedy="restore the original, or make the dataset again with `vcrt certify`",
-            )
-    known = {*manifest.files, *OWN_FILES}
-    foreign = sorted(
-        str(file.relative_to(path))
-        for file in path.rglob("*")
-        if file.is_file()
-        and str(file.relative_to(path)) not in known
-        # What a killed write left behind was never part of anything.
-        and not file.name.startswith(tuple(f".{name}." for name in OWN_FILES))
-    )
-    if foreign:
-        raise DatasetError(
-            "a file in the dataset's directory does not belong to it",
-            where=str(path / foreign[0]),
-            expected="only the files that manifest.json lists",
-            remedy="move it away",
-        )
+    kinds = kinds_of_entries(path)
+    wanted = {*manifest.files} - (closed - set(kinds))
+    for damage in foreign_entries(kinds, wanted | (set(OWN_FILES) & set(kinds))):
+        raise _damaged(path, damage)
+    for name in sorted(wanted - closed):
+        altered = altered_file(path, name, manifest.files[name])
+        if altered is not None:
+            raise _damaged(path, altered)
     return Dataset(path, manifest, frozenset(without))
 
 
@@ -159,16 +130,14 @@ def foreign_names(manifest: Manifest) -> list[str]:
     return odd or sorted((set(manifest.files) ^ own) | (set(manifest.content) ^ own))
 
 
-def _require_inside(file: Path, directory: Path) -> None:
-    """Raise :class:`DatasetError` if a link leads out of the dataset's own directory."""
-    if not file.resolve().is_relative_to(directory.resolve()):
-        raise DatasetError(
-            "a file of the dataset is a link that leads out of it",
-            where=str(file),
-            found=str(file.resolve()),
-            expected="files in the dataset's own directory",
-            remedy="put the file itself in the place of the link",
-        )
+def _damaged(path: Path, damage: Damage) -> DatasetError:
+    return DatasetError(
+        damage.what,
+        where=str(path / damage.place),
+        found=damage.found,
+        expected=damage.expected,
+        remedy="restore the original, or make the dataset again with `vcrt certify`",
+    )
 
 
 def not_a_dataset(path: Path) -> DatasetError:

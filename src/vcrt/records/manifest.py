@@ -1,4 +1,4 @@
-"""The manifest and the agreement record of a frozen dataset: their fields, their hash, and reading them.
+"""Define, hash and read the manifest and the agreement record of a frozen dataset.
 
 Not covered: the files that a manifest commits to (see :mod:`vcrt.records.dataset`).
 """

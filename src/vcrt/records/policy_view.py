@@ -1,4 +1,4 @@
-"""The policy view: the anonymous record that a model sees, and its rendering as tokens.
+"""Hold, read and render the policy view: the anonymous record that a model sees.
 
 A record holds pointers drawn afresh for each episode and typed relations between them, in a dataset's form (see
 :mod:`vcrt.records.record_form`). It holds no environment, schema, verdict, message, mask or operation order. *Slots*

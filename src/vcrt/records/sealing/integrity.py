@@ -1,4 +1,4 @@
-"""Whether a dataset is what was sealed, and if not, which certificate, file or field of the manifest was altered.
+"""Find whether a dataset is what was sealed, and if not, which certificate, file or field of the manifest is altered.
 
 Nothing is replayed and no signature is checked here. Files, manifest, leaves and seal say many things twice; what
 disagrees with all the others is what was altered. Somebody who alters all of them alike leaves no trace but another
@@ -8,28 +8,25 @@ root hash: against that there are signatures (:mod:`vcrt.records.sealing.signing
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vcrt.errors import AlteredError, DatasetError
-from vcrt.hashing import file_digest
 from vcrt.records.audit import AUDIT_COLUMNS
 from vcrt.records.dataset import POLICY_COLUMNS, audit_name, not_a_dataset, policy_name
+from vcrt.records.folder import Damage, altered_file, foreign_entries, kinds_of_entries
 from vcrt.records.manifest import (
     AGREEMENT,
     LEAVES,
     MANIFEST,
-    OWN_FILES,
     SEAL,
-    FileEntry,
     Manifest,
     require_known_format,
 )
 from vcrt.records.sealing.dsse import Envelope
 from vcrt.records.sealing.leaves import Leaf, by_environment, derived_leaves
-from vcrt.records.sealing.row_damage import Damage, damaged_rows
+from vcrt.records.sealing.row_damage import damaged_rows
 from vcrt.records.sealing.sealed_files import Sealed, read_sealed
 
 #: How many altered places an error names.
@@ -97,7 +94,7 @@ def _remedy(first: Damage) -> str:
 def _entries(kinds: dict[str, str], committed: Manifest | None) -> Iterator[Damage]:
     own = {MANIFEST, LEAVES, SEAL} | ({AGREEMENT} & set(kinds))
     if committed is not None:
-        yield from _foreign_entries(kinds, {*own, *files_of(committed)})
+        yield from foreign_entries(kinds, {*own, *files_of(committed)})
 
 
 def files_of(manifest: Manifest) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -114,23 +111,15 @@ def _files(
 ) -> Iterator[Damage]:
     leaves = by_environment(sealed.leaves or ()) if sealed.leaves_hold else None
     for name, (environment, columns) in files_of(committed).items():
-        entry = committed.files[name]
         if kinds.get(name) != "file":
             continue
-        found = FileEntry(size=(path / name).stat().st_size, sha256=file_digest(path / name))
-        if found == entry:
+        altered = altered_file(path, name, committed.files[name])
+        if altered is None:
             continue
         rows: list[Damage] = []
         if leaves is not None:
             rows += damaged_rows(path / name, name, columns, leaves.get(environment, ()))
-        yield from rows
-        if not rows:
-            yield Damage(
-                what="a file of the dataset is not the one that was frozen",
-                place=name,
-                found=f"{found.size} bytes with SHA-256 {found.sha256}",
-                expected=f"{entry.size} bytes with SHA-256 {entry.sha256}",
-            )
+        yield from rows or (altered,)
 
 
 def _rows(path: Path, leaves: Sequence[Leaf], committed: Manifest) -> Iterator[Damage]:
@@ -165,60 +154,3 @@ def _rows(path: Path, leaves: Sequence[Leaf], committed: Manifest) -> Iterator[D
             found=str(len(leaves)),
             expected=str(place),
         )
-
-
-def kinds_of_entries(path: Path) -> dict[str, str]:
-    """Every entry below ``path`` by its name within it: ``file``, ``directory``, ``link`` or ``special``."""
-    found = {}
-    for entry in _walk(path):
-        name = Path(entry.path).relative_to(path).as_posix()
-        if _is_left_by_a_kill(name):
-            continue
-        if entry.is_symlink():
-            found[name] = "link"
-        elif entry.is_dir():
-            found[name] = "directory"
-        else:
-            found[name] = "file" if entry.is_file() else "special"
-    return dict(sorted(found.items()))
-
-
-def _foreign_entries(kinds: dict[str, str], expected: Iterable[str]) -> Iterator[Damage]:
-    """What is there and does not belong there, or is missing; of the files ``expected`` none may be a link."""
-    wanted = set(expected)
-    folders = {Path(name).parent.as_posix() for name in wanted} - {"."}
-    for name, kind in kinds.items():
-        if kind == "link":
-            yield Damage(
-                what="a symbolic link in the dataset's directory",
-                place=name,
-                expected="plain files",
-            )
-        elif (kind != "file" or name not in wanted) and (
-            kind != "directory" or name not in folders
-        ):
-            yield Damage(
-                what=f"a {kind} in the dataset's directory does not belong to it"
-                if kind != "special"
-                else "something in the dataset's directory is no plain file",
-                place=name,
-                expected="only what manifest.json lists",
-            )
-    for name in sorted(wanted - set(kinds)):
-        yield Damage(what="a file of the dataset is missing", place=name)
-
-
-def _is_left_by_a_kill(name: str) -> bool:
-    """Whether an entry is what a killed write of one of a dataset's own files left; nothing ever reads it."""
-    return name.startswith(tuple(f".{own}.unfinished-" for own in OWN_FILES))
-
-
-def _walk(path: Path) -> Iterator[os.DirEntry[str]]:
-    # Not recursive: whoever hands over a folder may nest it deeper than Python goes.
-    folders = [os.fspath(path)]
-    while folders:
-        with os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                yield entry
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)

@@ -1,4 +1,4 @@
-"""The leaves of a dataset's Merkle trees: one for each certificate, as a line of JSON that binds all there is of it.
+"""Make and read the leaves of a dataset's Merkle trees: for each certificate a line of JSON that binds all of it.
 
     {"audit": SHA-256 of the audit row, "certificate": that of the certificate's document, "environment": NAME,
      "episode": NAME, "policy": SHA-256 of the policy row}

@@ -1,4 +1,4 @@
-"""Inclusion proofs: that one certificate is among those of a sealed dataset, without any other file of the dataset.
+"""Make and check inclusion proofs: that a certificate is among those of a sealed dataset, without its other files.
 
 A proof is one JSON document: the certificate's leaf, its place, the hashes on the way up its Merkle tree, and the
 dataset's seal as it stands. Whether the certificate is true is another question: its replays answer that.

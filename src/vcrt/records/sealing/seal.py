@@ -1,4 +1,4 @@
-"""The seal of a dataset: the statement about it in an envelope, beside the manifest and derived from it.
+"""Make, sign and verify the seal of a dataset: the statement about it in an envelope, derived from its manifest.
 
     leaves.jsonl   one line for each certificate (see :mod:`vcrt.records.sealing.leaves`)
     seal.json      the in-toto Statement in a DSSE envelope, signed or not

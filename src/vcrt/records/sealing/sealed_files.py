@@ -19,6 +19,7 @@ from vcrt.documents import in_a_line, read_limited, strict_json
 from vcrt.hashing import Json, canonical_json
 from vcrt.records.dataset import foreign_names
 from vcrt.records.differences import first_difference
+from vcrt.records.folder import Damage
 from vcrt.records.manifest import (
     AGREEMENT,
     FORMAT,
@@ -33,7 +34,6 @@ from vcrt.records.manifest import (
 )
 from vcrt.records.sealing.dsse import Envelope, envelope_from_bytes
 from vcrt.records.sealing.leaves import Leaf, leaves_from_bytes
-from vcrt.records.sealing.row_damage import Damage
 from vcrt.records.sealing.statement import PAYLOAD_TYPE, Statement, statement_of
 
 _WHAT = {

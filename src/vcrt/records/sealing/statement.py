@@ -1,4 +1,4 @@
-"""The in-toto Statement about a frozen dataset: its files by digest, its manifest, and the roots of its Merkle trees.
+"""Make the in-toto Statement about a frozen dataset: its files by digest, its manifest, the roots of its Merkle trees.
 
 It follows from the manifest and the rows, and the root hash knows nothing of it, so that sealing a dataset (or sealing
 it differently one day) changes no root hash. The manifest stands in it in full: a field of either that was changed can

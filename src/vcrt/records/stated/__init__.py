@@ -1,4 +1,4 @@
-"""Operations by name and the relations between them, as a user states them or as another command gives them.
+"""Read operations by name and the relations between them, as a user states them or as another command gives them.
 
 Read from three forms of JSON, told apart by what is in them:
 
