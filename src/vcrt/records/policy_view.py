@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, cast
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -216,8 +216,12 @@ def record_from_json(value: object) -> PolicyRecord:
     record = PolicyRecord(
         record_id=form.record_id,
         pointers=tuple(form.pointers),
-        relations=tuple(PointerRelation(*one) for one in form.relations),
-        distractors=tuple(Distractor(*one) for one in form.distractors or ()),
+        relations=tuple(
+            PointerRelation(a, b, cast(RelationType, kind)) for a, b, kind in form.relations
+        ),
+        distractors=tuple(
+            Distractor(a, b, cast(RelationType, kind)) for a, b, kind in form.distractors or ()
+        ),
         pool=form.pool or 0,
     )
     if form.model_dump(exclude_unset=True).keys() != record.to_json().keys():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from json.decoder import scanstring
+from json import JSONDecoder
 from pathlib import Path
 
 from vcrt.errors import DatasetError, TooLargeError
@@ -23,6 +23,7 @@ MAX_RATIO, MAX_UNFOLDED = 100, 64 * 2**20
 #: The longest line, in bytes.
 MAX_LINE = 64 * 2**20
 _LEVEL = 6
+_DECODER = JSONDecoder()
 #: How a file begins: no name, time, comment or field of its own (RFC 1952, section 2.3).
 HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
 
@@ -92,10 +93,11 @@ def row_of(line: bytes, columns: tuple[str, ...]) -> dict[str, str]:
     row: dict[str, str] = {}
     place = 0
     for name in sorted(columns):
-        opening = f'{"," if row else "{"}"{name}":"'
-        if not text.startswith(opening, place):
+        opening = f'{"," if row else "{"}"{name}":'
+        place += len(opening)
+        if not text.startswith(f'{opening}"', place - len(opening)):
             raise ValueError(f"no text of column {name} where it should be")
-        row[name], place = scanstring(text, place + len(opening))
+        row[name], place = _DECODER.raw_decode(text, place)
     if canonical_json(row) != line:
         raise ValueError("not the canonical JSON of a row")
     return {name: row[name] for name in columns}
