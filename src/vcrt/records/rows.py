@@ -94,10 +94,9 @@ def row_of(line: bytes, columns: tuple[str, ...]) -> dict[str, str]:
     place = 0
     for name in sorted(columns):
         opening = f'{"," if row else "{"}"{name}":'
-        place += len(opening)
-        if not text.startswith(f'{opening}"', place - len(opening)):
+        if not text.startswith(f'{opening}"', place):
             raise ValueError(f"no text of column {name} where it should be")
-        row[name], place = _DECODER.raw_decode(text, place)
+        row[name], place = _DECODER.raw_decode(text, place + len(opening))
     if canonical_json(row) != line:
         raise ValueError("not the canonical JSON of a row")
     return {name: row[name] for name in columns}
