@@ -119,7 +119,7 @@ def open_dataset(path: str | Path, *, without: Collection[str] = ()) -> Dataset:
     for name in sorted(wanted - closed):
         altered = altered_file(path, name, manifest.files[name])
         if altered is not None:
-            raise _damaged(path, altered)
+            raise _damaged(path, altered, f", against {MANIFEST}")
     return Dataset(path, manifest, frozenset(without))
 
 
@@ -130,10 +130,10 @@ def foreign_names(manifest: Manifest) -> list[str]:
     return odd or sorted((set(manifest.files) ^ own) | (set(manifest.content) ^ own))
 
 
-def _damaged(path: Path, damage: Damage) -> DatasetError:
+def _damaged(path: Path, damage: Damage, against: str = "") -> DatasetError:
     return DatasetError(
         damage.what,
-        where=str(path / damage.place),
+        where=f"{path / damage.place}{against}",
         found=damage.found,
         expected=damage.expected,
         remedy="restore the original, or make the dataset again with `vcrt certify`",
