@@ -25,8 +25,8 @@ def certified_items(count: int, vocabulary: int) -> list[EncodedItem]:
     # A machine lent for its GPU may not have what environments need.
     from vcrt.certification.config import sampled
     from vcrt.certification.schema_names import select_schemas
+    from vcrt.datasets.freezing import make_dataset
     from vcrt.records.dataset import load_items
-    from vcrt.records.freezing import make_dataset
 
     form = TextForm(tokenizer=byte_level_tokenizer(), style="plain")
     encode = TextEncoder(

@@ -43,13 +43,13 @@ import vcrt.training.run
 import vcrt.training.update
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
+from vcrt.datasets.freezing import make_dataset
 from vcrt.objective.config import ObjectiveConfig
 from vcrt.orders import all_orders
 from vcrt.policy.backbone import blank_model, load_backbone
 from vcrt.policy.scoring import score_orders
 from vcrt.policy.tokenizer import PADDING, encode_record
 from vcrt.records.dataset import load_items
-from vcrt.records.freezing import make_dataset
 from vcrt.training.items import encode_items
 from vcrt.training.methods import method
 from vcrt.training.orbit_masses import orbit_log_masses

@@ -62,7 +62,7 @@ def made_records(num_each, seed, environments=("a", "b", "c")):
         for row, (record, episode) in enumerate(of_file):
             records.append(
                 ProbedRecord(
-                    file=f"policy/{environment}.parquet",
+                    file=f"policy/{environment}.jsonl.gz",
                     row=row,
                     num_rows=num_each,
                     record_id=record.record_id,

@@ -102,9 +102,9 @@ def synthetic_dataset(schema: str = "cite", exclusion: str = "duplicate") -> dic
             },
         },
         versions=versions,
-        content={"policy/records.parquet": "00" * 32},
+        content={"policy/records.jsonl.gz": "00" * 32},
         root_hash="cd" * 32,
-        files={"policy/records.parquet": FileEntry(size=1, sha256="00" * 32)},
+        files={"policy/records.jsonl.gz": FileEntry(size=1, sha256="00" * 32)},
     )
     return manifest.model_dump()
 

@@ -10,6 +10,7 @@ FLOW = (
     "environments",
     "certification",
     "records",
+    "datasets",
     "policy",
     "objective",
     "training",
@@ -78,6 +79,24 @@ def test_every_import_points_to_the_left():
                     or other == "__version__"
                     or room in ("__init__", "__main__")
                 )
+
+
+#: What runs a verifier or waits for one that runs: what lies in files is read and derived without any.
+RUNNERS = (
+    *("certification.run", "certification.shards", "certification.store", "certification.watching"),
+    *("environments.guarding", "environments.isolation", "environments.registry"),
+    *("processes", "progress", "workers"),
+)
+
+
+def test_records_run_no_verifier():
+    refused = tuple(f"vcrt.{name}." for name in RUNNERS)
+    for path in (SOURCE / "records").rglob("*.py"):
+        found = [name for name in imports(path) if f"{name}.".startswith(refused)]
+        assert not found, f"{path} imports {found}"
+    # The rule sees those that do.
+    seen = {name for path in (SOURCE / "datasets").rglob("*.py") for name in imports(path)}
+    assert any(name.startswith(refused) for name in seen)
 
 
 def test_environments_do_not_know_each_other():

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import toy_environment as toy
 from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.certification.replay import EpisodeReplays, replay_exhaustively
+from vcrt.datasets.examination import examine, verify_certificate
 from vcrt.environments.contract import CrossCheck, Rejected
 from vcrt.environments.registry import load_environment
 from vcrt.errors import DatasetError, UnavailableError, UnknownNameError, VerifierFailure
@@ -25,7 +26,6 @@ from vcrt.records.certificate import (
     read_certificate,
 )
 from vcrt.records.differences import first_difference
-from vcrt.records.examination import examine, verify_certificate
 
 TOY = {"toy": toy.ToyEnvironment}
 

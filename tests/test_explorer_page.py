@@ -14,9 +14,9 @@ from report_support import Page
 from vcrt.certification.certificates import certificates
 from vcrt.certification.replay import EpisodeReplays
 from vcrt.cli.main import main
+from vcrt.datasets.agreement import verify_agreement
 from vcrt.errors import DatasetError, VcrtError
 from vcrt.orders import all_orders
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import read_audit
 from vcrt.report.explorer import contents as gathering

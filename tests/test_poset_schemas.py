@@ -13,13 +13,13 @@ from vcrt.certification.config import sampled
 from vcrt.certification.episodes import SEVERAL_PRESET, CertifiedEpisode, certify_episode
 from vcrt.certification.relations import directed
 from vcrt.certification.replay import replay_exhaustively
+from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.posets import SHAPES, below_of, linear_order, shape_of
 from vcrt.environments.registry import load_environment
 from vcrt.environments.relation_search import lattice_relations, relations_of
 from vcrt.hashing import json_digest
 from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction
 from vcrt.randomness import generator
-from vcrt.records.freezing import make_dataset
 
 #: Schema, how many seeds are certified here, and the shapes that it never has.
 RARE = {"sink", "crossing", "diamond"}

@@ -11,6 +11,8 @@ import pytest
 
 import toy_environment as toy
 from vcrt.certification.config import sampled
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import RunError, UnknownNameError, VcrtError
 from vcrt.objective.config import ObjectiveConfig
 from vcrt.policy.backbone import load_backbone
@@ -26,9 +28,7 @@ from vcrt.protocol.search import (
     write_search,
 )
 from vcrt.protocol.trials import VALIDATION_SHARE, _split, _TrialJob, run_search
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import open_dataset
-from vcrt.records.freezing import make_dataset
 from vcrt.training import methods as methods_module
 from vcrt.training.methods import METHODS
 from vcrt.training.run import RunConfig, Settings

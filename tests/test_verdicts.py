@@ -6,11 +6,11 @@ import pytest
 
 import poset_environment as posets
 from test_long_datasets import made
+from vcrt.datasets import examination
+from vcrt.datasets.verdicts import passes, require_verifiers
 from vcrt.environments import registry
 from vcrt.errors import DatasetError, UnavailableError
 from vcrt.partial_orders import PartialOrder, legal_prefixes
-from vcrt.protocol.verdicts import passes, require_verifiers
-from vcrt.records import examination
 from vcrt.records.dataset import load_items
 from vcrt.records.supervision import PosetRecord
 from vcrt.training.items import EncodedItem

@@ -1,6 +1,6 @@
 """An episode and its certificates as a person reads them: steps, relations, orders, and every pair in every context.
 
-Only the rendering; what is shown comes from :mod:`vcrt.records.examination`. Nothing is cut off but hashes, the values
+Only the rendering; what is shown comes from :mod:`vcrt.datasets.examination`. Nothing is cut off but hashes, the values
 of the initial state and, of long episodes, contexts; the JSON form holds all of it. Steps are numbered from 0, as
 everywhere in vcrt's files.
 """
@@ -30,11 +30,11 @@ from vcrt.certification.lattice import Lattice
 from vcrt.certification.long_episodes import PairContexts
 from vcrt.certification.replay import EpisodeReplays
 from vcrt.certification.replay_tree import EpisodeTree, ReplayTree
+from vcrt.datasets.examination import Examined
 from vcrt.environments.contract import Operation
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import printable
 from vcrt.records.certificate import in_words
-from vcrt.records.examination import Examined
 from vcrt.report.certificate_words import (
     EXCLUSIONS,
     commutes,

@@ -26,6 +26,7 @@ from vcrt.cli.counts import print_counts
 from vcrt.cli.lift_options import require_within
 from vcrt.cli.orders_view import MERGED, PLAIN, print_orders
 from vcrt.cli.progress import showing_progress
+from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.clrs.lifting import MAX_SEED, MIN_STEPS, lift_windows
 from vcrt.environments.clrs.reading import MAX_LENGTH
 from vcrt.environments.contract import Environment, Episode
@@ -36,7 +37,6 @@ from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.limits import MAX_LIFTED
 from vcrt.printable import counted
 from vcrt.processes import Backend
-from vcrt.records.freezing import make_dataset
 from vcrt.storage import require_new
 
 #: Refused lines that are printed in full; the rest are counted.

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import torch
 
+from vcrt.datasets import verdicts
 from vcrt.errors import RunError
 from vcrt.memory import naming_out_of_memory
 from vcrt.policy.backbone import Backbone
@@ -24,7 +25,6 @@ from vcrt.policy.scoring import Backend, CausalModel, greedy_orders
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress, heard, tell
-from vcrt.protocol import verdicts
 from vcrt.protocol.experiment import (
     Experiment,
     device_of,
@@ -341,7 +341,7 @@ def greedy_passes(
 ) -> str:
     """One greedy order for each item, judged by its native verdict: ``1`` for a legal order, else ``0``.
 
-    ``ready`` are the items as :func:`encoded` gives them. Raises as :func:`vcrt.protocol.verdicts.passes`.
+    ``ready`` are the items as :func:`encoded` gives them. Raises as :func:`vcrt.datasets.verdicts.passes`.
     """
     prompts = [one.prompt for one in ready]
     answers = greedy_orders(

@@ -1,4 +1,4 @@
-"""From a certified episode to its anonymous policy record, and to the supervision that belongs to it.
+"""Make of a certified episode its anonymous policy record, and the supervision that belongs to it.
 
 Only the relations and fresh random draws enter a record. The map from operations to slots stays in the audit view.
 """

@@ -1,4 +1,4 @@
-"""The types of what audit rows and certificates hold, for reading those that come from anywhere.
+"""Define the types of what audit rows and certificates hold, for reading those that come from anywhere.
 
 Not covered: what the values mean to a verifier, and what follows from them.
 """

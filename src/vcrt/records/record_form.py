@@ -1,4 +1,4 @@
-"""How the records of a dataset state the certified relations: all of them, or in a form that is harder to read.
+"""Choose how the records of a dataset state the certified relations: all of them, or in a form that is harder to read.
 
 The form belongs to a dataset and is the same for all of its records. It changes what the policy is shown, never what
 is certified, rewarded or credited.

@@ -1,4 +1,4 @@
-"""Operations by name with relations between them, and what a policy is shown of them."""
+"""Check operations by name with relations between them, and draw what a policy is shown of them."""
 
 from __future__ import annotations
 

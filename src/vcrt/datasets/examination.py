@@ -1,6 +1,6 @@
-"""Asking the verifier: an episode certified on the spot, and a certificate replayed again from its own bytes.
+"""Ask the verifier: certify an episode on the spot, or replay a certificate again from its own bytes.
 
-Every replay is made in a fresh process. Not covered: whole datasets (see :mod:`vcrt.records.agreement`).
+Every replay is made in a fresh process. Not covered: whole datasets (see :mod:`vcrt.datasets.agreement`).
 """
 
 from __future__ import annotations

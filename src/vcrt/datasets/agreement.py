@@ -1,4 +1,4 @@
-"""The agreement gate: replay a whole frozen dataset again in fresh processes and demand that everything agrees.
+"""Replay a whole frozen dataset again in fresh processes and demand that everything agrees: the agreement gate.
 
 Each episode is read from its own bytes, replayed as before (in all orders, or all that its evidence has), certified and
 anonymised anew; the rows that come out must be the rows that were frozen. Training refuses a dataset without this.
@@ -111,13 +111,11 @@ def verify_agreement(
                 again, found_guards = watch.done(name, len(part), told)
                 guards[name] = _joined(guards.get(name), found_guards)
                 for row, found in zip(part, again, strict=True):
-                    try:
-                        _compare(dataset, row, found)
-                        _compare_record(dataset, name, row, records, found)
-                    except DatasetError as error:
+                    error = _difference(dataset, name, row, records, found)
+                    if error is not None:
                         disagreeing[row["episode_id"]] = error
-                        continue
-                    num_replays += num_replayed(json.loads(row["replays"]))
+                    else:
+                        num_replays += num_replayed(json.loads(row["replays"]))
             num_episodes += len(rows)
             num_records += len(records)
     if disagreeing:
@@ -191,30 +189,28 @@ def _only_episode(shard: _Shard, episode: str) -> _Shard | None:
     return replace(shard, episodes=own) if own and len(shard.episodes) > 1 else None
 
 
-def _compare(dataset: Dataset, sealed: dict[str, str], found: _Again) -> None:
-    if found.refusal is None and found.row == sealed:
-        return
-    differing = [name for name in AUDIT_COLUMNS if found.row.get(name) != sealed[name]]
-    raise DatasetError(
-        "an episode does not replay as it was certified",
-        where=f"{dataset.path}, episode {sealed['episode_id']}",
-        found=found.refusal or f"other values in {', '.join(differing)}",
-        expected="the sealed evidence, replay by replay",
-        remedy="if the verifier is deterministic, the dataset was altered: make it again with `vcrt certify`",
-    )
-
-
-def _compare_record(
+def _difference(
     dataset: Dataset,
     environment: str,
-    row: dict[str, str],
+    sealed: dict[str, str],
     records: Mapping[str, PolicyRecord],
     found: _Again,
-) -> None:
-    record = records.get(row["record_id"])
+) -> DatasetError | None:
+    """Why an episode does not agree with its own replay; None if it does."""
+    if found.refusal is not None or found.row != sealed:
+        differing = [name for name in AUDIT_COLUMNS if found.row.get(name) != sealed[name]]
+        return DatasetError(
+            "an episode does not replay as it was certified",
+            where=f"{dataset.path}, episode {sealed['episode_id']}",
+            found=found.refusal or f"other values in {', '.join(differing)}",
+            expected="the sealed evidence, replay by replay",
+            remedy="if the verifier is deterministic, the dataset was altered: make it again with `vcrt certify`",
+        )
+    record = records.get(sealed["record_id"])
     if record is None or policy_row(record) != found.policy:
-        raise DatasetError(
+        return DatasetError(
             "a policy record is not the one that its evidence gives",
-            where=f"{dataset.path / policy_name(environment)}, record {row['record_id'][:80]}",
+            where=f"{dataset.path / policy_name(environment)}, record {sealed['record_id'][:80]}",
             remedy="make the dataset again with `vcrt certify`",
         )
+    return None

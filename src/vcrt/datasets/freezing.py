@@ -1,4 +1,4 @@
-"""Making a frozen dataset: certify, write both views one row at a time, publish the directory by one rename.
+"""Make a frozen dataset: certify, write both views one row at a time, publish the directory by one rename.
 
 A dataset is there whole or not at all. What was certified before an interruption lies beside it, in a folder with
 ``.shards`` after the dataset's name, until the dataset is published.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from math import factorial
 from pathlib import Path
@@ -31,9 +31,8 @@ from vcrt.partial_orders import num_contexts_of_pairs
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
 from vcrt.records.anonymise import anonymise
-from vcrt.records.audit import AUDIT_COLUMNS, audit_row, write_rows
+from vcrt.records.audit import audit_row
 from vcrt.records.dataset import (
-    POLICY_COLUMNS,
     Dataset,
     audit_name,
     open_dataset,
@@ -44,15 +43,16 @@ from vcrt.records.dataset import (
 from vcrt.records.manifest import (
     FORMAT,
     MANIFEST,
+    CheckCounts,
     EvidenceCounts,
     FileEntry,
     LengthCounts,
     Manifest,
     SchemaCounts,
-    conformance_counts,
     model_bytes,
 )
 from vcrt.records.record_form import PLAIN_FORM, RecordForm, usual_form
+from vcrt.records.rows import write_rows
 from vcrt.records.sealing.leaves import Leaf, leaf_of, row_digest
 from vcrt.records.sealing.seal import write_seal
 from vcrt.storage import (
@@ -188,10 +188,10 @@ def _fill(
         written = _Written()
         schemas = [schema for schema in certified if schema.environment == environment]
         audit, policy = audit_name(environment), policy_name(environment)
-        write_rows(_audit_rows(config, schemas, written, form), AUDIT_COLUMNS, directory / audit)
+        write_rows(_audit_rows(config, schemas, written, form), directory / audit)
         # By digest, so that the order of the rows says nothing.
         written.policy.sort(key=lambda row: row["record_id"])
-        write_rows(written.policy, POLICY_COLUMNS, directory / policy)
+        write_rows(written.policy, directory / policy)
         content[audit] = json_digest([leaf.audit for leaf in written.leaves])
         content[policy] = rows_digest(written.policy)
         counts[environment] = written.counts
@@ -205,7 +205,7 @@ def _fill(
         sampled=config.preset.samples,
         series=[series.to_json() for series in config.series],
         counts=counts,
-        conformance=conformance_counts(certified),
+        conformance=_conformance_counts(certified),
         versions={schema.environment: schema.versions.to_json() for schema in certified},
         content=dict(sorted(content.items())),
         root_hash="",
@@ -320,3 +320,27 @@ def _total(numbers: Sequence[int | None]) -> int | None:
     """The sum; None if one of them is not known."""
     known = [number for number in numbers if number is not None]
     return sum(known) if len(known) == len(numbers) else None
+
+
+def _conformance_counts(
+    certified: Sequence[CertifiedSchema],
+) -> dict[str, dict[str, CheckCounts]]:
+    """What each second opinion compared, by environment and checker."""
+    totals: dict[str, dict[str, Counter[str]]] = {}
+    for schema in certified:
+        checkers = totals.setdefault(schema.environment, {})
+        for checker, opinion in schema.second_opinions.items():
+            checkers.setdefault(checker, Counter()).update(asdict(opinion))
+    return {
+        environment: {
+            checker: CheckCounts.model_validate(
+                {
+                    **counts,
+                    "disagreement_rate": (counts["checked"] - counts["agreed"])
+                    / max(counts["checked"], 1),
+                }
+            )
+            for checker, counts in sorted(checkers.items())
+        }
+        for environment, checkers in totals.items()
+    }

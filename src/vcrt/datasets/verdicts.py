@@ -1,4 +1,4 @@
-"""Whether orders are legal, by the native verifier: its own replay of each, now or as the dataset holds it.
+"""Judge whether orders are legal, by the native verifier: its own replay of each, now or as the dataset holds it.
 
 Where every reachable context of an episode was replayed, the verdict on any order follows from those replays, which the
 agreement gate repeated. Where they are a sample, the order itself is replayed, once.
@@ -7,20 +7,27 @@ agreement gate repeated. Where they are a sample, the order itself is replayed, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from vcrt.certification.replay import replay_all
+from vcrt.datasets.agreement import require_versions
+from vcrt.datasets.examination import factory_of
 from vcrt.environments.contract import Environment, ReplayRequest
 from vcrt.environments.guarding import make_guarded
 from vcrt.errors import DatasetError, UnavailableError, UnknownNameError
 from vcrt.orders import Order
-from vcrt.records.agreement import require_versions
 from vcrt.records.dataset import Dataset, Item
-from vcrt.records.examination import factory_of
-from vcrt.training.items import EncodedItem
+
+
+class Judging(Protocol):
+    """An item that knows which of its orders are legal by what was replayed of it."""
+
+    def is_legal(self, order: Order, /) -> bool:
+        """Whether an order of slots is legal."""
 
 
 def passes(
-    items: Sequence[Item], encoded: Sequence[EncodedItem], orders: Sequence[Order | None]
+    items: Sequence[Item], judging: Iterable[Judging], orders: Sequence[Order | None]
 ) -> str:
     """For each item ``1`` if its order (None: no order at all) is legal, else ``0``.
 
@@ -30,7 +37,7 @@ def passes(
     """
     verdicts = [
         order is not None and one.is_legal(order)
-        for one, order in zip(encoded, orders, strict=True)
+        for one, order in zip(judging, orders, strict=True)
     ]
     asked: dict[str, list[int]] = {}
     for number, (item, order) in enumerate(zip(items, orders, strict=True)):

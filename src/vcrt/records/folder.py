@@ -1,21 +1,32 @@
-"""What lies in a dataset's folder, by name and kind, without following a link out of it."""
+"""Look at what lies in a dataset's folder, by name, kind and digest, without following a link out of it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from vcrt.records.manifest import OWN_FILES
-from vcrt.records.sealing.row_damage import Damage
+from vcrt.hashing import file_digest
+from vcrt.records.manifest import OWN_FILES, FileEntry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Damage:
+    """One thing that is not as it was sealed; ``place`` is a path within the dataset, and what is meant in it."""
+
+    what: str
+    place: str
+    found: str | None = None
+    expected: str | None = None
 
 
 def kinds_of_entries(path: Path) -> dict[str, str]:
     """Every entry below ``path`` by its name within it: ``file``, ``directory``, ``link`` or ``special``."""
     found = {}
-    for entry in _entries(path):
+    for entry in _walk(path):
         name = Path(entry.path).relative_to(path).as_posix()
-        if is_left_by_a_kill(name):
+        if _is_left_by_a_kill(name):
             continue
         if entry.is_symlink():
             found[name] = "link"
@@ -51,12 +62,12 @@ def foreign_entries(kinds: dict[str, str], expected: Iterable[str]) -> Iterator[
         yield Damage(what="a file of the dataset is missing", place=name)
 
 
-def is_left_by_a_kill(name: str) -> bool:
+def _is_left_by_a_kill(name: str) -> bool:
     """Whether an entry is what a killed write of one of a dataset's own files left; nothing ever reads it."""
     return name.startswith(tuple(f".{own}.unfinished-" for own in OWN_FILES))
 
 
-def _entries(path: Path) -> Iterator[os.DirEntry[str]]:
+def _walk(path: Path) -> Iterator[os.DirEntry[str]]:
     # Not recursive: whoever hands over a folder may nest it deeper than Python goes.
     folders = [os.fspath(path)]
     while folders:
@@ -65,3 +76,16 @@ def _entries(path: Path) -> Iterator[os.DirEntry[str]]:
                 yield entry
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
+
+
+def altered_file(path: Path, name: str, entry: FileEntry) -> Damage | None:
+    """That a file has another size or digest than the manifest says; None if it has not."""
+    found = FileEntry(size=(path / name).stat().st_size, sha256=file_digest(path / name))
+    if found == entry:
+        return None
+    return Damage(
+        what="a file of the dataset is not the one that was frozen",
+        place=name,
+        found=f"{found.size} bytes with SHA-256 {found.sha256}",
+        expected=f"{entry.size} bytes with SHA-256 {entry.sha256}",
+    )
