@@ -30,8 +30,7 @@ from vcrt.certification.evidence import (
     replays_from_json,
     replays_to_json,
 )
-from vcrt.certification.replay import EpisodeReplays
-from vcrt.certification.replay_tree import EpisodeTree, require_own_tree, tree_from_json
+from vcrt.certification.replay_tree import EpisodeReplays, require_own_tree, tree_from_json
 from vcrt.documents import in_a_line
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError
@@ -95,7 +94,7 @@ def certified_documents(certified: CertifiedEpisode) -> dict[str, Json]:
         {**certificate.to_json(), **context} for certificate in certified.certificates
     ]
     orbit: Json = [list(order) for order in certified.orbit]
-    if certified.tree is not None:
+    if not certified.exhaustive:
         certificates = {
             "complete": certified.complete,
             "classes": certified.classes,
@@ -138,12 +137,11 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
     return outcome
 
 
-def _evidence(episode: Episode, text: str) -> EpisodeReplays | EpisodeTree:
+def _evidence(episode: Episode, text: str) -> EpisodeReplays:
     """The replays in a row's text; raises ``ValueError`` if they are not those that its episode has."""
     if episode.num_operations > MAX_EXHAUSTIVE:
-        return require_own_tree(EpisodeTree(episode, tree_from_json(json.loads(text))))
+        return require_own_tree(EpisodeReplays(episode, tree_from_json(json.loads(text))))
     evidence = replays_from_json(episode, _of(_REPLAYS, text))
-    assert isinstance(evidence, EpisodeReplays)
     orders = all_orders(episode.num_operations)
     replays = evidence.replays
     if tuple(replay.sequence for replay in replays) != orders:

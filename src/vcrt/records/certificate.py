@@ -17,7 +17,7 @@ from pydantic import FailFast, Field, ValidationError
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.evidence import Evidence, evidence_from_json
-from vcrt.certification.replay_tree import EpisodeTree, require_own_tree
+from vcrt.certification.replay_tree import require_own_tree
 from vcrt.documents import MAX_BYTES, first_error, read_limited, strict_json
 from vcrt.environments.contract import Versions
 from vcrt.errors import DatasetError, MalformedInputError
@@ -150,8 +150,7 @@ def certificate_of(value: dict[str, Any], path: Path) -> SealedCertificate:
         _require_all_orders(value, path)
     try:
         evidence = evidence_from_json(value)
-        if isinstance(evidence.replays, EpisodeTree):
-            require_own_tree(evidence.replays)
+        require_own_tree(evidence.replays)
     except MalformedInputError as error:
         found = error.found or error.what
         raise _malformed(path, "replays", found, error.expected) from error
