@@ -18,6 +18,7 @@ from scipy.stats import chi2_contingency, chisquare
 from anonymity_support import anti_relation, made_episode
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.certification.relations import OperationRelation
+from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.environments.contract import (
     CrossCheck,
     Episode,
@@ -102,9 +103,11 @@ def evidence(draw):
 
 
 def certified(content, relations, found):
-    rest = {k: v for k, v in found.items() if k != "provenance"}
+    own = ("provenance", "replays", "tree")
+    rest = {k: v for k, v in found.items() if k not in own}
+    episode = replace(content, provenance=found["provenance"])
     return CertifiedEpisode(
-        episode=replace(content, provenance=found["provenance"]),
+        evidence=EpisodeReplays(episode, found["tree"], found["replays"]),
         relations=relations,
         **rest,
     )
@@ -131,18 +134,17 @@ def expected_bytes(relations, permutation, identity):
 def test_every_audit_field_is_varied_below():
     """A new field must be put into ``contents`` or ``evidence``, or this test says so."""
     assert {f.name for f in fields(CertifiedEpisode)} == {
-        "episode",
+        "evidence",
         "versions",
-        "replays",
         "certificates",
         "relations",
         "orbit",
         "cross_checks",
-        "tree",
         "pairs",
         "complete",
         "classes",
     }
+    assert {f.name for f in fields(EpisodeReplays)} == {"episode", "tree", "replays"}
     assert {f.name for f in fields(Episode)} == {
         "environment",
         "schema",
@@ -184,15 +186,7 @@ def test_equal_draws_give_equal_bytes_whatever_the_content(one, other, relations
         return SameHash(**values)
 
     rows = [
-        policy_row(
-            anonymise(
-                replace(
-                    certified(content, relations, found),
-                    episode=replace(with_same_hash(content), provenance=found["provenance"]),
-                ),
-                7,
-            ).record
-        )
+        policy_row(anonymise(certified(with_same_hash(content), relations, found), 7).record)
         for content in (one, other)
     ]
     assert rows[0] == rows[1]

@@ -34,7 +34,6 @@ PURE = (
     "protocol/crossed.py",
     "protocol/statistics.py",
     "certification/certificates.py",
-    "certification/futures.py",
     "certification/lattice.py",
     "certification/long_episodes.py",
     "certification/pairs.py",

@@ -8,6 +8,7 @@ import pytest
 
 from graph_environment import Graphs
 from long_graphs import graph_episode
+from vcrt.environments.contexts import ContextWalk
 from vcrt.environments.contract import Accepted, Schema
 from vcrt.environments.posets import (
     SHAPES,
@@ -27,7 +28,7 @@ from vcrt.environments.relation_search import (
     walked_relations,
 )
 from vcrt.errors import MalformedInputError
-from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction
+from vcrt.orders import all_orders, linear_extensions, transitive_closure, transitive_reduction
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
 
@@ -116,6 +117,39 @@ def test_a_step_that_changes_nothing_gives_an_episode_no_relations() -> None:
             return b"1"
 
     assert relations_of(Idle(), graph_episode(4), below()) is None
+
+
+# --- the walk over contexts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_walk_counts_the_orders_that_trying_all_of_them_accepts(seed) -> None:
+    pairs = transitive_closure(draw_relations(5, below(seed)))
+    made = graph_episode(5, pairs, ()) if seed % 2 else graph_episode(5, (), pairs)
+    num_steps, start, take, key = asked_of(made)
+
+    def end(order):
+        state = start
+        for step in order:
+            state = None if state is None else take(state, step)
+        return None if state is None else (31, key(state))
+
+    parts = []
+    walk = ContextWalk(num_steps=num_steps, start=start, take=take, key=key)
+    for part in walk.parts(3):
+        parts.append(len(part))
+    tried = Counter(end(order) for order in all_orders(5))
+    ways = walk.num_orders()
+    assert {each: n for each, n in ways.items() if each[0] == 31} == {
+        each: n for each, n in tried.items() if each is not None
+    }
+    assert all(walk.follow(order) == end(order) for order in all_orders(5))
+    assert max(parts) == 3
+    # Each step of each context is asked for once.
+    assert sum(parts) == sum(map(len, walk.transitions.values()))
+    order = PartialOrder.of(5, pairs)
+    assert walk.ends_of(order) == {end(range(5)): len(linear_extensions(5, pairs))}
+    assert (walk.ends_of(PartialOrder.of(5, [])) is None) == bool(seed % 2)
 
 
 # --- relations that are found -----------------------------------------------------------------------

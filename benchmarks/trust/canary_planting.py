@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, certify_episode
 from vcrt.certification.relations import directed
-from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Rejected, Replay
 from vcrt.hashing import canonical_json, file_digest, json_digest, sha256_hex
 from vcrt.orders import Order
@@ -156,7 +156,7 @@ def _forged(dataset: Dataset, row: dict[str, str], kind: str) -> dict[str, str] 
     if replays == certified.replays:
         return None
     false = certify_episode(
-        EpisodeReplays(certified.episode, replays),
+        EpisodeReplays.of_every_order(certified.episode, replays),
         certified.versions,
         preset,
         certified.cross_checks,

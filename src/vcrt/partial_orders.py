@@ -112,6 +112,18 @@ class PartialOrder:
         return True
 
 
+def members(operations: int) -> Iterator[int]:
+    """The operations of a set, ascending.
+
+    >>> list(members(0b101))
+    [0, 2]
+    """
+    while operations:
+        lowest = operations & -operations
+        yield lowest.bit_length() - 1
+        operations ^= lowest
+
+
 def num_linear_extensions(order: PartialOrder) -> int:
     """How many orders keep every pair: exact, up to ``MAX_COUNTED`` operations; raises :class:`TooLargeError` beyond.
 

@@ -20,16 +20,16 @@ from hashlib import sha256
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from vcrt.certification.certificates import Reached, answers_by_sequence
 from vcrt.certification.lattice import Lattice
-from vcrt.certification.replay import EpisodeReplays, replay_all
-from vcrt.certification.replay_tree import EpisodeTree, ReplayTree
+from vcrt.certification.replay import replay_all
+from vcrt.certification.replay_tree import Answers, EpisodeReplays, Reached, ReplayTree
 from vcrt.certification.sampling import CONTEXTS_PER_PAIR, sampled_sequences
 from vcrt.environments.contexts import ContextWalk, Merge, first_only
 from vcrt.environments.contract import (
     Environment,
     Episode,
     Rejected,
+    Replay,
     ReplayRequest,
     StepEnvironment,
 )
@@ -55,20 +55,23 @@ class _Work:
 
     episode: Episode
     complete: bool
-    answers: dict[Order, Reached] = field(default_factory=dict)
-    contradiction: str | None = None
+    answered: Answers = field(default_factory=Answers)
     wanted: list[Order] = field(default_factory=list)
 
-    def note(self, answers: Mapping[Order, Reached]) -> None:
-        for sequence, reached in answers.items():
-            known = self.answers.setdefault(sequence, reached)
-            if known != reached and self.contradiction is None:
-                self.contradiction = f"the sequence {list(sequence)} gave {known} in one replay, {reached} in another"
+    @property
+    def answers(self) -> Mapping[Order, Reached]:
+        return self.answered.by_sequence
+
+    def note(self, replay: Replay) -> None:
+        self.answered.note_replay(replay)
+        self.require_room()
+
+    def require_room(self) -> None:
         ways_out = [_SAMPLE] * self.complete + [_SHORTER]
         _require_room(len(self.answers), MAX_SEQUENCES, "sequences", self.episode, ways_out)
 
     def tree(self) -> ReplayTree:
-        return ReplayTree.of(self.episode.num_operations, self.answers, self.contradiction)
+        return self.answered.tree(self.episode.num_operations)
 
 
 def replay_lattices(
@@ -79,7 +82,7 @@ def replay_lattices(
     sampled: bool = False,
     contexts_per_pair: int = CONTEXTS_PER_PAIR,
     max_contexts: int = MAX_CONTEXTS,
-) -> list[EpisodeTree]:
+) -> list[EpisodeReplays]:
     """Replay the episodes, all at once, batch by batch.
 
     With ``sampled``, contexts are sampled for any number of operations. ``backwards`` asks for the same sequences in
@@ -108,7 +111,7 @@ def replay_lattices(
     ]
     _run(environment, asking, backwards=backwards)
     _walk_whole_orders(environment, [w for w in works if w.complete], backwards=backwards)
-    return [EpisodeTree(work.episode, work.tree()) for work in works]
+    return [EpisodeReplays(work.episode, work.tree()) for work in works]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +133,19 @@ def replay_merged(environment: Environment, episodes: Sequence[Episode]) -> list
 
 
 def _merged(work: _Work) -> MergedReplays:
-    if work.contradiction is not None:
+    if work.answered.contradiction is not None:
         raise VerifierFailure(
             "a sequence that was accepted before is answered differently",
             where=work.episode.episode_id,
-            found=work.contradiction,
+            found=work.answered.contradiction,
             expected="one answer to each sequence",
         )
     tree = work.tree()
     lattice = Lattice.of(tree)
     replays = tuple(lattice.replay(tree, o) for o in all_orders(tree.num_operations))
-    return MergedReplays(EpisodeReplays(work.episode, replays), len(lattice.transitions))
+    return MergedReplays(
+        EpisodeReplays.of_every_order(work.episode, replays), len(lattice.transitions)
+    )
 
 
 class _Entry(NamedTuple):
@@ -164,7 +169,7 @@ def _four(entries: tuple[_Entry, ...], entry: _Entry) -> tuple[_Entry, ...]:
 def _whole_orders(work: _Work) -> list[Order]:
     """Orders that are walked at random through the lattice, to where nothing is accepted; none if it is flawed."""
     lattice = Lattice.of(work.tree())
-    if work.contradiction is not None or lattice.unequal is not None:
+    if work.answered.contradiction is not None or lattice.unequal is not None:
         return []
     draw = generator(0, "whole orders", work.episode.content_hash())
     found: dict[Order, None] = {}
@@ -197,7 +202,7 @@ def _walk_whole_orders(
         requests.reverse()
     answers = replay_all(environment, [request for _, request in requests])
     for (work, _), answer in zip(requests, answers, strict=True):
-        work.note(answers_by_sequence([answer]))
+        work.note(answer)
 
 
 def _all_contexts(work: _Work, max_contexts: int, merge: Merge[_Entry]) -> Asking:
@@ -251,7 +256,6 @@ def _run_by_steps(environment: StepEnvironment[object], work: _Work, asking: Ask
     """Step by step, each sequence from the state of its longest prefix that has run."""
     states: dict[Order, object] = {}
     for wanted in asking:
-        answers: dict[Order, Reached] = {}
         if work.complete:
             # Only the level before is gone on from, and there may be very many states.
             length = len(wanted[0]) - 1 if wanted else 0
@@ -266,12 +270,13 @@ def _run_by_steps(environment: StepEnvironment[object], work: _Work, asking: Ask
             for length in range(first, len(sequence) + 1):
                 prefix = sequence[:length]
                 # Whatever was accepted has its state, so this one was refused.
-                if prefix in answers or prefix in work.answers:
+                if prefix in work.answers:
                     break
-                answers[prefix] = _reached(environment, work.episode, prefix, states)
-                if answers[prefix].state_hash is None:
+                reached = _reached(environment, work.episode, prefix, states)
+                work.answered.note(prefix, reached)
+                if reached.state_hash is None:
                     break
-        work.note(answers)
+        work.require_room()
 
 
 def _reached(
@@ -331,7 +336,7 @@ def _run_by_batches(
         answers = replay_all(environment, [requests[place][1] for place in succession])
         by_place = dict(zip(succession, answers, strict=True))
         for place, (work, _) in enumerate(requests):
-            work.note(answers_by_sequence([by_place[place]]))
+            work.note(by_place[place])
 
 
 _SAMPLE = "sample the contexts (`vcrt certify --sampled`)"

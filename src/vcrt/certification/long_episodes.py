@@ -112,18 +112,9 @@ def explain(tree: ReplayTree, *, sampled: bool = False) -> Explained | Flaw:
 
     Evidence of ``sampled`` contexts is never complete; that of more than ``MAX_COMPLETE`` operations always is sampled.
     """
-    if tree.contradiction is not None:
-        return Flaw("nondeterministic", tree.contradiction)
-    lattice = Lattice.of(tree)
-    if lattice.idle is not None:
-        context, step = lattice.idle
-        return Flaw("no_effect", f"step {step} after {list(context)}")
-    if lattice.unequal is not None:
-        one, other, step = lattice.unequal
-        return Flaw(
-            "unequal_futures",
-            f"{list(one)} and {list(other)} have one hash, but differ when followed by {[step]}",
-        )
+    lattice = sound_lattice(tree)
+    if isinstance(lattice, Flaw):
+        return lattice
     certificates = lattice.certificates()
     try:
         relations = relation_graph(tree.num_operations, certificates, allow_implied=True)
@@ -160,6 +151,23 @@ def explain(tree: ReplayTree, *, sampled: bool = False) -> Explained | Flaw:
         complete=complete,
         classes=None if complete else len(classes),
     )
+
+
+def sound_lattice(tree: ReplayTree) -> Lattice | Flaw:
+    """The lattice of replays; or why not, if they disagree, a step is idle, or equal states have unequal futures."""
+    if tree.contradiction is not None:
+        return Flaw("nondeterministic", tree.contradiction)
+    lattice = Lattice.of(tree)
+    if lattice.idle is not None:
+        context, step = lattice.idle
+        return Flaw("no_effect", f"step {step} after {list(context)}")
+    if lattice.unequal is not None:
+        one, other, step = lattice.unequal
+        return Flaw(
+            "unequal_futures",
+            f"{list(one)} and {list(other)} have one hash, but differ when followed by {[step]}",
+        )
+    return lattice
 
 
 def expected_representatives(

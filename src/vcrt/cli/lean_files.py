@@ -15,7 +15,7 @@ from rich.console import Console
 from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.lean_lifting import LeanLift, LiftedTheorem, lift_lean
 from vcrt.certification.pairs import PairReport
-from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.cli.options import plain_console
 from vcrt.cli.orders_view import MERGED, PLAIN, print_orders
 from vcrt.cli.progress import PATIENCE, showing_progress

@@ -140,7 +140,7 @@ def _legal_orders(certified: CertifiedEpisode) -> str:
 
 
 def _replayed(certified: CertifiedEpisode) -> str:
-    if certified.tree is None:
+    if certified.exhaustive:
         return "orders"
     return "sequences (complete)" if certified.complete else "sequences (sampled, not complete)"
 

@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.evidence import Evidence, num_replayed, replays_to_json
-from vcrt.certification.replay_tree import EpisodeTree
 from vcrt.certification.shards import EnvironmentFactory, evidence_again
 from vcrt.certification.watching import calls_for_all_orders, watching
 from vcrt.environments.contract import Environment, Episode, Operation, Versions
@@ -167,19 +166,12 @@ def verify_certificate(
     for versions in found:
         _require_versions(path, certified, versions)
     _require_equal(path, certified, again)
-    tree = certified.tree
-    if tree is not None:
-        return CertificateCheck(
-            certificate=certificate,
-            replays=len(tree),
-            hashes=len(tree) - tree.num_refused,
-            messages=tree.num_refused,
-        )
+    tree, replays = certified.tree, certified.replays
     return CertificateCheck(
         certificate=certificate,
-        replays=len(certified.replays),
-        hashes=sum(len(replay.state_hashes) for replay in certified.replays),
-        messages=sum(not replay.accepted for replay in certified.replays),
+        replays=len(replays) or len(tree),
+        hashes=sum(len(each.state_hashes) for each in replays) or len(tree) - tree.num_refused,
+        messages=sum(not each.accepted for each in replays) if replays else tree.num_refused,
     )
 
 
@@ -295,7 +287,7 @@ def _require_equal(path: Path, certified: CertifiedEpisode, again: Evidence) -> 
 
 def _which(difference: Difference, evidence: Evidence) -> str:
     """Which pair in which context a difference between replays is about, in words."""
-    if isinstance(evidence.replays, EpisodeTree):
+    if not evidence.replays.exhaustive:
         match difference.field:
             case ("replays", "nodes", int(index), *_) if index + 1 < len(evidence.replays.tree):
                 *context, step = list(evidence.replays.tree.answers)[index + 1]

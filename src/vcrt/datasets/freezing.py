@@ -243,7 +243,7 @@ def _audit_rows(
             num_orders += factorial(num_operations)
             all_legal = not episode.order.pairs
             lengths.setdefault(num_operations, []).append((episode.num_legal, all_legal))
-            is_long |= episode.tree is not None
+            is_long |= not episode.exhaustive
             if config.preset.is_long:
                 evidence.append(_evidence_counts(episode))
             row, policy = audit_row(episode, anonymised), policy_row(anonymised.record)
@@ -286,7 +286,7 @@ def _by_length(
 
 
 def _evidence_counts(episode: CertifiedEpisode) -> EvidenceCounts:
-    if episode.tree is None:
+    if episode.exhaustive:
         # Every order of a short episode, among long ones: nothing is left out.
         by_pair = num_contexts_of_pairs(episode.order)
         contexts = sum(int(by_pair[p]) for p in combinations(range(len(by_pair)), 2))

@@ -23,11 +23,10 @@ from vcrt.certification.evidence import (
     episode_from_json,
     episode_to_json,
     provenance_to_json,
-    replays_from_json,
     replays_to_json,
 )
-from vcrt.certification.replay import EpisodeReplays
-from vcrt.certification.replay_tree import EpisodeTree, require_own_tree
+from vcrt.certification.replay import replay_from_json
+from vcrt.certification.replay_tree import EpisodeReplays, require_own_tree, tree_from_json
 from vcrt.documents import in_a_line
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError, MalformedInputError
@@ -88,7 +87,7 @@ def certified_documents(certified: CertifiedEpisode) -> dict[str, Json]:
         {**certificate.to_json(), **context} for certificate in certified.certificates
     ]
     orbit: Json = [list(order) for order in certified.orbit]
-    if certified.tree is not None:
+    if not certified.exhaustive:
         certificates = {
             "complete": certified.complete,
             "classes": certified.classes,
@@ -133,7 +132,7 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
     return outcome
 
 
-def evidence_of(episode: Episode, value: Any) -> EpisodeReplays | EpisodeTree:
+def evidence_of(episode: Episode, value: Any) -> EpisodeReplays:
     """The replays that an episode of so many operations has, from JSON of their form.
 
     Raises :class:`MalformedInputError`, with the field as its place, if they are not those of every order or, of a long
@@ -147,18 +146,18 @@ def evidence_of(episode: Episode, value: Any) -> EpisodeReplays | EpisodeTree:
             found=f"{counted(num_operations, 'operation')}",
             expected=f"at most {MAX_EXHAUSTIVE} for a replay of every order, more for a tree",
         )
-    evidence = replays_from_json(episode, value)
-    if isinstance(evidence, EpisodeTree):
-        return require_own_tree(evidence)
+    if isinstance(value, Mapping):
+        return require_own_tree(EpisodeReplays(episode, tree_from_json(value)))
+    replays = [replay_from_json(each) for each in value]
     orders = all_orders(num_operations)
-    if len(evidence.replays) != len(orders):
+    if len(replays) != len(orders):
         raise MalformedInputError(
             "not the replays of all orders",
             where="replays",
-            found=f"{counted(len(evidence.replays), 'replay')}",
+            found=f"{counted(len(replays), 'replay')}",
             expected=f"all {counted(len(orders), 'order')}",
         )
-    for index, (replay, order) in enumerate(zip(evidence.replays, orders, strict=True)):
+    for index, (replay, order) in enumerate(zip(replays, orders, strict=True)):
         if replay.sequence != order:
             raise MalformedInputError(
                 "the replay of another order",
@@ -174,7 +173,7 @@ def evidence_of(episode: Episode, value: Any) -> EpisodeReplays | EpisodeTree:
                 found=f"{counted(len(replay.state_hashes), 'hash', 'hashes')}",
                 expected=f"{len(order) + 1}, or fewer and the message that refused a step",
             )
-    return evidence
+    return EpisodeReplays.of_every_order(episode, replays)
 
 
 def episode_of_json(text: str, where: str) -> Episode:

@@ -327,7 +327,7 @@ def load_items(
 
 
 def _unreplayed(certified: CertifiedEpisode, anonymised: Anonymised) -> Unreplayed | None:
-    if certified.complete or certified.tree is None:
+    if certified.complete:
         return None
     reference = tuple(range(certified.episode.num_operations))
     reached = certified.tree.answers[reference]
