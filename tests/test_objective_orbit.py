@@ -5,8 +5,13 @@ import math
 import pytest
 import torch
 
-from objective_oracle import GRID, RandomPolicy, event_probabilities, random_members
-from vcrt.objective import ratio
+from objective_oracle import (
+    GRID,
+    RandomPolicy,
+    event_probabilities,
+    orbit_log_ratio,
+    random_members,
+)
 from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.clipped_loss import MAX_LOG_RATIO, clip_fraction, clipped_loss
 from vcrt.objective.orbit_mass import orbit_log_mass
@@ -14,14 +19,6 @@ from vcrt.objective.ratio import trajectory_log_ratio
 from vcrt.orders import all_orders
 
 CLIP = 0.2
-
-
-def orbit_log_ratio(new, old, samples, *, successes, orbit):
-    """The ratio by event log-probabilities and members."""
-    count = orbit.shape[1]
-    masses = [orbit_log_mass(each[:, :count], orbit) for each in (new, old)]
-    single = trajectory_log_ratio(new, old, samples)
-    return ratio.orbit_log_ratio(*masses, single, successes=successes)
 
 
 @pytest.mark.parametrize(("n", "interface"), GRID)
