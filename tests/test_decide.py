@@ -23,7 +23,7 @@ from language_models import byte_level_tokenizer, save_model
 from test_cli import refused, run
 from vcrt.certification.config import sampled
 from vcrt.cli import main
-from vcrt.cli.deciding import decision_lines
+from vcrt.cli.decide import decision_lines
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.scoring import score_orders
 from vcrt.protocol.decision import chosen_run, decide, load_policy

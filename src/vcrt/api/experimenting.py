@@ -1,32 +1,113 @@
-"""Experiments from Python: plan, train, evaluate once, report, and ask what was trained."""
+"""Choose settings, plan, train, evaluate once, report, and ask what was trained."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vcrt.api.certifying import Environments
+from vcrt.api.datasets import require_apart
 from vcrt.errors import MalformedInputError, RunError, VcrtError
 from vcrt.hashing import Json
 from vcrt.jobs import num_jobs
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol import decision, evaluation, planned_training
+from vcrt.protocol.anonymity.probe import probe_dataset
+from vcrt.protocol.anonymity.result import AnonymityReport, report_bytes
 from vcrt.protocol.decision import Decision, Policy, chosen_run, frozen_policy, load_policy
 from vcrt.protocol.evaluation import PROMPTS_AT_A_TIME
 from vcrt.protocol.experiment import Experiment, create_experiment, device_of, open_experiment
 from vcrt.protocol.model_options import NO_OPTIONS, ModelOptions
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.scores import Scores
-from vcrt.protocol.search import read_search
+from vcrt.protocol.search import Search, read_search
+from vcrt.protocol.trials import run_search
 from vcrt.records.dataset import Dataset, open_dataset
-from vcrt.records.stated import read_stated
+from vcrt.records.stated import StatedRecord, read_stated
 from vcrt.report import explorer, page
+from vcrt.report.analysis import Analysis, analyse
+from vcrt.report.contents import ReportContents
+from vcrt.report.explorer.contents import ExplorerContents
 from vcrt.report.gather import gather
 from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE, neighbour
-from vcrt.storage import require_new
-from vcrt.training.frugality import LAVISH, Frugality
+from vcrt.storage import require_new, write_file
+from vcrt.training.distributed import launched_group
+from vcrt.training.frugality import Frugality
+from vcrt.training.methods import METHODS, Method
+
+
+def probe(
+    dataset: Dataset | str | Path,
+    output: str | Path | None = None,
+    *,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> AnonymityReport:
+    """Measure what classifiers can guess from a dataset's policy records: ``vcrt probe``.
+
+    The report is kept in the new file ``output``, if one is given; ``seed`` draws subsamples and splits. A leak is a
+    result, which the command makes an error (:func:`vcrt.protocol.anonymity.result.require_anonymous`). Raises
+    :class:`vcrt.errors.VcrtError` if ``output`` exists or lies in the dataset.
+    """
+    opened = dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
+    if output is not None:
+        require_apart(
+            Path(output),
+            opened.path,
+            "elsewhere, for example anonymity.json in an experiment's directory",
+        )
+    report = probe_dataset(opened, seed=seed, progress=progress)
+    if output is not None:
+        write_file(Path(output), report_bytes(report))
+    return report
+
+
+def methods() -> dict[str, Method]:
+    """What each method trains on and what it leaves out, by name: ``vcrt methods``.
+
+    >>> methods()["canonical-grpo"].constraints
+    False
+    """
+    return dict(METHODS)
+
+
+def search(
+    dataset: Dataset | str | Path,
+    output: str | Path,
+    *,
+    methods: Sequence[str] | str = ("canonical-grpo", "vcrt"),
+    held_out: Sequence[str] | str = (),
+    trials: int = 8,
+    model: ModelOptions = NO_OPTIONS,
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+) -> Search:
+    """Search for hyper-parameters on source items alone, and keep what was found in a new file: ``vcrt search``.
+
+    Each of ``methods`` gets so many ``trials`` on each fold; the first are the library's defaults. ``held_out`` are the
+    environments to hold out in turn, by default all. No file of the environment that a fold holds out is opened for it.
+    A search that was interrupted goes on when it is given again. Raises :class:`vcrt.errors.VcrtError` if ``output``
+    exists or the dataset was not verified.
+    """
+    names, held_out = _names(methods) or (), _names(held_out) or ()
+    if not isinstance(dataset, Dataset):
+        # The environment of a single fold is nobody's source; with more folds, each is one of another's.
+        dataset = open_dataset(dataset, without=held_out if len(held_out) == 1 else ())
+    return run_search(
+        dataset,
+        Path(output),
+        backbone=model.reference(),
+        methods=tuple(names),
+        held_out=tuple(held_out) or dataset.environments,
+        num_trials=trials,
+        run=model.run_config(),
+        jobs=num_jobs(jobs),
+        seed=seed,
+        progress=progress,
+    )
 
 
 def plan(
@@ -96,8 +177,9 @@ def train(
     *,
     resume: bool = False,
     jobs: int | None = None,
+    prompts_at_a_time: int | None = None,
+    gradient_checkpointing: bool = False,
     trackers: Sequence[str] = (),
-    frugality: Frugality = LAVISH,
     progress: Progress = SILENT,
     other_code: str | None = None,
 ) -> dict[str, str]:
@@ -105,18 +187,22 @@ def train(
 
     A run that was interrupted goes on from its last checkpoint; ``resume`` says so too and changes nothing.
     ``jobs`` runs at a time, each in a process of its own: by default as many as there are cores, or one on a GPU.
-    ``other_code`` is the reason to train with other source code of vcrt than was planned, which every report shows.
+    Scoring at most ``prompts_at_a_time``, or ``gradient_checkpointing``, needs less memory; the result is the same but
+    for rounding. In processes of `torchrun` or `accelerate launch`, all share each update. ``other_code`` is the reason
+    to train with other source code of vcrt than was planned, which every report shows.
     Raises :class:`vcrt.errors.RunError` if dataset, backbone or code is not the planned one, and
-    :class:`vcrt.errors.OutOfMemory`, with what would need less. To share each update among processes, use the
-    command with ``--num-processes``.
+    :class:`vcrt.errors.OutOfMemory`, with what would need less.
     """
     opened = _opened(experiment)
     return planned_training.train(
         opened,
         jobs=jobs_on_device(opened, jobs),
         progress=progress,
+        group=launched_group(),
         trackers=tuple(trackers),
-        frugality=frugality,
+        frugality=Frugality(
+            prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
+        ),
         other_code=other_code,
     )
 
@@ -147,10 +233,18 @@ def evaluate(
     )
 
 
-def write_report(
-    experiment: Experiment | str | Path, output: str | Path | None = None
-) -> dict[str, Path]:
-    """Write the tables, figures and page of an evaluated experiment: ``vcrt report``; returns its files by name.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """A report that was written: its folder, its files by name, and what stands in them."""
+
+    directory: Path
+    files: Mapping[str, Path]
+    contents: ReportContents
+    analysis: Analysis
+
+
+def write_report(experiment: Experiment | str | Path, output: str | Path | None = None) -> Report:
+    """Write the tables, figures and page of an evaluated experiment: ``vcrt report``.
 
     ``output`` is a new folder; by default ``report`` in the experiment, where an earlier one is replaced. Raises
     :class:`vcrt.errors.RunError` if the experiment was not evaluated.
@@ -158,42 +252,47 @@ def write_report(
     opened = _opened(experiment)
     if output is not None:
         require_new(Path(output), RunError)
-    directory = Path(output or opened.path / "report")
-    contents = replace(gather(opened), explorer=neighbour(directory, EXPLORER_FILE))
-    return page.write_report(contents, directory)
+    return report_in(opened, Path(output or opened.path / "report"))
 
 
-def write_explorer(
+def report_in(experiment: Experiment, directory: Path) -> Report:
+    """Write the report to a folder that may be there; it links to an explorer that lies in it."""
+    contents = replace(gather(experiment), explorer=neighbour(directory, EXPLORER_FILE))
+    analysis = analyse(contents)
+    files = page.write_report(contents, directory, analysis)
+    return Report(directory=directory, files=files, contents=contents, analysis=analysis)
+
+
+def explore(
     dataset: Dataset | str | Path,
     output: str | Path = EXPLORER_FILE,
     *,
     experiment: Experiment | str | Path | None = None,
-    runs: Sequence[str] = (),
-    episodes: Sequence[str] = (),
-    per_schema: int | None = None,
+    run: Sequence[str] = (),
+    episode: Sequence[str] = (),
+    episodes: int | None = None,
     environments: Environments | None = None,
     progress: Progress = SILENT,
-) -> Path:
-    """Write a self-contained page to look at a dataset's episodes, and return its path: ``vcrt explore``.
+) -> ExplorerContents:
+    """Write a self-contained page to look at a dataset's episodes, and return what is on it: ``vcrt explore``.
 
     With an ``experiment`` on the dataset it has the exact probability of every order before training and after each
-    kept update of ``runs`` (METHOD/HELD-OUT/SEED; by default the first seed of each method and fold). What a run holds
-    out is scored only after the evaluation. ``episodes`` are names; without them, the page has the first
-    ``per_schema`` (8) of each schema. Raises as :func:`vcrt.report.explorer.write_explorer`.
+    kept update of the runs ``run`` (METHOD/HELD-OUT/SEED; by default the first seed of each method and fold). What a
+    run holds out is scored only after the evaluation. ``episode`` are names; without them, the page has the first
+    ``episodes`` (8) of each schema. Raises as :func:`vcrt.report.explorer.write_explorer`.
     """
     path = Path(output)
-    explorer.write_explorer(
+    return explorer.write_explorer(
         dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset)),
         path,
         experiment=None if experiment is None else _opened(experiment),
-        runs=runs,
-        episodes=episodes,
-        per_schema=per_schema,
+        runs=_names(run) or (),
+        episodes=_names(episode) or (),
+        per_schema=episodes,
         report=neighbour(path.parent, REPORT_FILE),
         factories=environments,
         progress=progress,
     )
-    return path
 
 
 def trained_policy(
@@ -222,19 +321,26 @@ def trained_policy(
     return load_policy(opened, chosen_run(opened.plan, run), update=update)
 
 
-def decide(policy: Policy, record: Mapping[str, Json], *, seed: int = 0) -> Decision:
+def decide(
+    policy: Policy,
+    record: Mapping[str, Json] | Sequence[Json] | StatedRecord,
+    *,
+    theorem: str | None = None,
+    seed: int = 0,
+) -> Decision:
     """Ask a policy for an order of a record's operations, with its probability and the orbit mass: ``vcrt decide``.
 
     ``record`` is ``{"operations": ["a", "b"], "relations": [["a", "b", "precedes"]]}``, or what ``vcrt show --json``
-    and ``vcrt lift lean --json`` print. Orders in the answer are places in ``operations``. Raises
-    :class:`vcrt.errors.MalformedInputError` for a record of another form.
+    and ``vcrt lift lean --json`` print, of whose theorems ``theorem`` is one. Orders in the answer are places in
+    ``operations``. Raises :class:`vcrt.errors.MalformedInputError` for a record of another form.
     """
-    try:
-        text = json.dumps(dict(record))
-    except (TypeError, ValueError) as error:
-        raise MalformedInputError("the record is no JSON", found=str(error)) from error
-    stated = read_stated(text.encode(), "the record")
-    return decision.decide(policy, stated, seed=seed)
+    if not isinstance(record, StatedRecord):
+        try:
+            text = json.dumps(dict(record) if isinstance(record, Mapping) else record)
+        except (TypeError, ValueError) as error:
+            raise MalformedInputError("the record is no JSON", found=str(error)) from error
+        record = read_stated(text.encode(), "the record", theorem=theorem)
+    return decision.decide(policy, record, seed=seed)
 
 
 def _names(given: Sequence[str] | str | None) -> Sequence[str] | None:
