@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from vcrt.api.experimenting import probe
+from vcrt.api.reporting import probe
 from vcrt.cli import main
 from vcrt.cli.report import probe as command
 from vcrt.errors import DatasetError, VcrtError

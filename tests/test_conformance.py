@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import toy_environment as toy
-from vcrt.api.environments import validate_environment
+from vcrt.api.listing import validate_environment
 from vcrt.cli.environments import print_validation
 from vcrt.environments.conformance import validate
 from vcrt.environments.contract import Accepted, Operation, Rejected, StepEnvironment

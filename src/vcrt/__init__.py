@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from vcrt.api.datasets import seal as seal
     from vcrt.api.datasets import show as show
     from vcrt.api.doctor import doctor as doctor
-    from vcrt.api.environments import list_environments as list_environments
-    from vcrt.api.environments import validate_environment as validate_environment
     from vcrt.api.experimenting import decide as decide
     from vcrt.api.experimenting import evaluate as evaluate
-    from vcrt.api.experimenting import explore as explore
-    from vcrt.api.experimenting import methods as methods
     from vcrt.api.experimenting import plan as plan
-    from vcrt.api.experimenting import probe as probe
     from vcrt.api.experimenting import search as search
     from vcrt.api.experimenting import train as train
     from vcrt.api.experimenting import trained_policy as trained_policy
-    from vcrt.api.experimenting import write_report as write_report
     from vcrt.api.lifting import lift_clrs as lift_clrs
     from vcrt.api.lifting import lift_lean as lift_lean
     from vcrt.api.lifting import lift_proofwriter as lift_proofwriter
+    from vcrt.api.listing import list_environments as list_environments
+    from vcrt.api.listing import methods as methods
+    from vcrt.api.listing import validate_environment as validate_environment
     from vcrt.api.models import check_backbone as check_backbone
     from vcrt.api.models import export_model as export_model
     from vcrt.api.models import lock_backbone as lock_backbone
     from vcrt.api.models import pretrain_backbone as pretrain_backbone
+    from vcrt.api.reporting import explore as explore
+    from vcrt.api.reporting import probe as probe
+    from vcrt.api.reporting import write_report as write_report
     from vcrt.api.reproducing import demo as demo
     from vcrt.api.reproducing import reproduce as reproduce
     from vcrt.certification.episodes import CertifiedEpisode as CertifiedEpisode
@@ -80,10 +80,11 @@ _PLACES = {
     "vcrt.api.certifying": "certify certify_episode verify verify_certificate verify_proof verify_seal",
     "vcrt.api.datasets": "export prove seal show",
     "vcrt.api.doctor": "doctor",
-    "vcrt.api.environments": "list_environments validate_environment",
-    "vcrt.api.experimenting": "decide evaluate explore methods plan probe search train trained_policy write_report",
+    "vcrt.api.listing": "list_environments methods validate_environment",
+    "vcrt.api.experimenting": "decide evaluate plan search train trained_policy",
     "vcrt.api.lifting": "lift_clrs lift_lean lift_proofwriter",
     "vcrt.api.models": "check_backbone export_model lock_backbone pretrain_backbone",
+    "vcrt.api.reporting": "explore probe write_report",
     "vcrt.api.reproducing": "demo reproduce",
     "vcrt.certification.episodes": "CertifiedEpisode Exclusion",
     "vcrt.environments.contract": "Accepted BatchEnvironment Environment Episode Operation Provenance "

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vcrt.api.environments import validate_environment
+from vcrt.api.listing import validate_environment
 from vcrt.cli.environments import print_validation
 from vcrt.environments.conformance_checks import REMEDIES
 

@@ -197,6 +197,11 @@ def verify_proof(
     return included, check_signatures(included.envelope, path_or_none(public_key), where)
 
 
+def as_dataset(dataset: Dataset | str | Path) -> Dataset:
+    """The dataset, opened if it was not."""
+    return dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
+
+
 def place_of(dataset: Dataset | str | Path) -> Path:
     """Where a dataset lies."""
     return dataset.path if isinstance(dataset, Dataset) else Path(dataset)

@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
-from vcrt.api.certifying import Environments, path_or_none, place_of
+from vcrt.api.certifying import Environments, as_dataset, path_or_none, place_of
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.environments.isolation import describe, sample
@@ -132,9 +132,7 @@ def show(
     :class:`vcrt.errors.DatasetError` if there is no such episode.
     """
     if dataset is not None:
-        examined, origin = _sealed(
-            episode, dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
-        )
+        examined, origin = _sealed(episode, as_dataset(dataset))
     elif Path(episode).is_file():
         read = read_certificate(Path(episode))
         examined = from_certified(read.certified, read.preset)

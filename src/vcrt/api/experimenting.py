@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vcrt.api.certifying import Environments
-from vcrt.api.datasets import require_apart
 from vcrt.errors import MalformedInputError, RunError, VcrtError
 from vcrt.hashing import Json
 from vcrt.jobs import num_jobs
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol import decision, evaluation, planned_training
-from vcrt.protocol.anonymity.probe import probe_dataset
-from vcrt.protocol.anonymity.result import AnonymityReport, report_bytes
 from vcrt.protocol.decision import Decision, Policy, chosen_run, frozen_policy, load_policy
 from vcrt.protocol.evaluation import PROMPTS_AT_A_TIME
 from vcrt.protocol.experiment import Experiment, create_experiment, device_of, open_experiment
@@ -26,51 +21,9 @@ from vcrt.protocol.search import Search, read_search
 from vcrt.protocol.trials import run_search
 from vcrt.records.dataset import Dataset, open_dataset
 from vcrt.records.stated import StatedRecord, read_stated
-from vcrt.report import explorer, page
-from vcrt.report.analysis import Analysis, analyse
-from vcrt.report.contents import ReportContents
-from vcrt.report.explorer.contents import ExplorerContents
-from vcrt.report.gather import gather
-from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE, neighbour
-from vcrt.storage import require_new, write_file
+from vcrt.storage import require_new
 from vcrt.training.distributed import launched_group
 from vcrt.training.frugality import Frugality
-from vcrt.training.methods import METHODS, Method
-
-
-def probe(
-    dataset: Dataset | str | Path,
-    output: str | Path | None = None,
-    *,
-    seed: int = 0,
-    progress: Progress = SILENT,
-) -> AnonymityReport:
-    """Measure what classifiers can guess from a dataset's policy records: ``vcrt probe``.
-
-    The report is kept in the new file ``output``, if one is given; ``seed`` draws subsamples and splits. A leak is a
-    result, which the command makes an error (:func:`vcrt.protocol.anonymity.result.require_anonymous`). Raises
-    :class:`vcrt.errors.VcrtError` if ``output`` exists or lies in the dataset.
-    """
-    opened = dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
-    if output is not None:
-        require_apart(
-            Path(output),
-            opened.path,
-            "elsewhere, for example anonymity.json in an experiment's directory",
-        )
-    report = probe_dataset(opened, seed=seed, progress=progress)
-    if output is not None:
-        write_file(Path(output), report_bytes(report))
-    return report
-
-
-def methods() -> dict[str, Method]:
-    """What each method trains on and what it leaves out, by name: ``vcrt methods``.
-
-    >>> methods()["canonical-grpo"].constraints
-    False
-    """
-    return dict(METHODS)
 
 
 def search(
@@ -92,7 +45,7 @@ def search(
     A search that was interrupted goes on when it is given again. Raises :class:`vcrt.errors.VcrtError` if ``output``
     exists or the dataset was not verified.
     """
-    names, held_out = _names(methods) or (), _names(held_out) or ()
+    held_out = names_of(held_out)
     if not isinstance(dataset, Dataset):
         # The environment of a single fold is nobody's source; with more folds, each is one of another's.
         dataset = open_dataset(dataset, without=held_out if len(held_out) == 1 else ())
@@ -100,8 +53,8 @@ def search(
         dataset,
         Path(output),
         backbone=model.reference(),
-        methods=tuple(names),
-        held_out=tuple(held_out) or dataset.environments,
+        methods=names_of(methods),
+        held_out=held_out or dataset.environments,
         num_trials=trials,
         run=model.run_config(),
         jobs=num_jobs(jobs),
@@ -137,7 +90,6 @@ def plan(
     environment less than held out. Raises :class:`vcrt.errors.VcrtError` if ``output`` exists, a dataset was not
     verified, or a trial comes out otherwise.
     """
-    methods, held_out = _names(methods), _names(held_out)
     found = None if search is None else read_search(Path(search))
     if found is not None and model.learning_rate is not None:
         raise VcrtError(
@@ -156,8 +108,8 @@ def plan(
     require_new(path, RunError)
     made = frozen_plan(
         dataset.path if isinstance(dataset, Dataset) else Path(dataset),
-        methods=tuple(methods or (found.methods if found else ("canonical-grpo", "vcrt"))),
-        held_out=tuple(held_out or (found.held_out if found else ())),
+        methods=names_of(methods) or (found.methods if found else ("canonical-grpo", "vcrt")),
+        held_out=names_of(held_out) or (found.held_out if found else ()),
         runs=runs,
         run=model.run_config(tuple(checkpoints)),
         seed=seed,
@@ -193,7 +145,7 @@ def train(
     Raises :class:`vcrt.errors.RunError` if dataset, backbone or code is not the planned one, and
     :class:`vcrt.errors.OutOfMemory`, with what would need less.
     """
-    opened = _opened(experiment)
+    opened = as_experiment(experiment)
     return planned_training.train(
         opened,
         jobs=jobs_on_device(opened, jobs),
@@ -222,7 +174,7 @@ def evaluate(
     reason ``other_code`` to score with other source code of vcrt than was planned. Raises
     :class:`vcrt.errors.RunError` if a run is not finished or the folds were opened before.
     """
-    opened = _opened(experiment)
+    opened = as_experiment(experiment)
     return evaluation.evaluate(
         opened,
         jobs=jobs_on_device(opened, jobs),
@@ -230,68 +182,6 @@ def evaluate(
         prompts_at_a_time=prompts_at_a_time,
         progress=progress,
         other_code=other_code,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
-    """A report that was written: its folder, its files by name, and what stands in them."""
-
-    directory: Path
-    files: Mapping[str, Path]
-    contents: ReportContents
-    analysis: Analysis
-
-
-def write_report(experiment: Experiment | str | Path, output: str | Path | None = None) -> Report:
-    """Write the tables, figures and page of an evaluated experiment: ``vcrt report``.
-
-    ``output`` is a new folder; by default ``report`` in the experiment, where an earlier one is replaced. Raises
-    :class:`vcrt.errors.RunError` if the experiment was not evaluated.
-    """
-    opened = _opened(experiment)
-    if output is not None:
-        require_new(Path(output), RunError)
-    return report_in(opened, Path(output or opened.path / "report"))
-
-
-def report_in(experiment: Experiment, directory: Path) -> Report:
-    """Write the report to a folder that may be there; it links to an explorer that lies in it."""
-    contents = replace(gather(experiment), explorer=neighbour(directory, EXPLORER_FILE))
-    analysis = analyse(contents)
-    files = page.write_report(contents, directory, analysis)
-    return Report(directory=directory, files=files, contents=contents, analysis=analysis)
-
-
-def explore(
-    dataset: Dataset | str | Path,
-    output: str | Path = EXPLORER_FILE,
-    *,
-    experiment: Experiment | str | Path | None = None,
-    run: Sequence[str] = (),
-    episode: Sequence[str] = (),
-    episodes: int | None = None,
-    environments: Environments | None = None,
-    progress: Progress = SILENT,
-) -> ExplorerContents:
-    """Write a self-contained page to look at a dataset's episodes, and return what is on it: ``vcrt explore``.
-
-    With an ``experiment`` on the dataset it has the exact probability of every order before training and after each
-    kept update of the runs ``run`` (METHOD/HELD-OUT/SEED; by default the first seed of each method and fold). What a
-    run holds out is scored only after the evaluation. ``episode`` are names; without them, the page has the first
-    ``episodes`` (8) of each schema. Raises as :func:`vcrt.report.explorer.write_explorer`.
-    """
-    path = Path(output)
-    return explorer.write_explorer(
-        dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset)),
-        path,
-        experiment=None if experiment is None else _opened(experiment),
-        runs=_names(run) or (),
-        episodes=_names(episode) or (),
-        per_schema=episodes,
-        report=neighbour(path.parent, REPORT_FILE),
-        factories=environments,
-        progress=progress,
     )
 
 
@@ -309,7 +199,7 @@ def trained_policy(
     makes its result less blind, and no report can show it. Raises :class:`vcrt.errors.RunError` and
     :class:`vcrt.errors.UnknownNameError`.
     """
-    opened = _opened(experiment)
+    opened = as_experiment(experiment)
     if frozen and update is not None:
         raise VcrtError(
             "the frozen backbone has no updates",
@@ -343,12 +233,13 @@ def decide(
     return decision.decide(policy, record, seed=seed)
 
 
-def _names(given: Sequence[str] | str | None) -> Sequence[str] | None:
+def names_of(given: Sequence[str] | str | None) -> tuple[str, ...]:
     """A single name is a sequence of one, not of letters."""
-    return (given,) if isinstance(given, str) else given
+    return (given,) if isinstance(given, str) else tuple(given or ())
 
 
-def _opened(experiment: Experiment | str | Path) -> Experiment:
+def as_experiment(experiment: Experiment | str | Path) -> Experiment:
+    """The experiment, opened if it was not."""
     return experiment if isinstance(experiment, Experiment) else open_experiment(Path(experiment))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcrt import __version__
+from vcrt.api.experimenting import as_experiment
 from vcrt.errors import BackboneError, UnknownNameError, VcrtError
 from vcrt.policy.backbone import EMBEDDED_DIRECTORIES, LOCKED_FILES, verify_lock
 from vcrt.policy.locking import Lock, make_lock, verified
@@ -25,7 +26,7 @@ from vcrt.policy.reference import (
 from vcrt.printable import counted, printable
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.decision import Policy, chosen_run, load_policy
-from vcrt.protocol.experiment import Experiment, open_experiment
+from vcrt.protocol.experiment import Experiment
 from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.storage import publish_directory, require_new, write_file
 
@@ -141,7 +142,7 @@ def export_model(
 
     output = Path(output)
     require_new(output, VcrtError)
-    opened = experiment if isinstance(experiment, Experiment) else open_experiment(experiment)
+    opened = as_experiment(experiment)
     chosen = chosen_run(opened.plan, run)
     policy = load_policy(opened, chosen, update=update)
     reference, model = opened.plan.backbone, policy.model

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcrt.api.experimenting import Report, report_in
+from vcrt.api.reporting import Report, report_in
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
 from vcrt.errors import DatasetError, RunError, VcrtError

@@ -25,7 +25,7 @@ from vcrt.hashing import Json
 from vcrt.printable import counted
 
 if TYPE_CHECKING:
-    from vcrt.api.environments import Validation
+    from vcrt.api.listing import Validation
     from vcrt.certification.validation import Cost
     from vcrt.environments.conformance import Finding
     from vcrt.environments.isolation import Description

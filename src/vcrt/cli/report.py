@@ -16,7 +16,7 @@ from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.printable import counted
 
 if TYPE_CHECKING:
-    from vcrt.api.experimenting import Report
+    from vcrt.api.reporting import Report
     from vcrt.report.table import Table
 
 

@@ -1,9 +1,10 @@
-"""List the environments that can be certified here, and validate one."""
+"""List what can be chosen, methods and environments, and validate an environment."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vcrt.api.certifying import Environments
 from vcrt.certification.rehearsal import look_in_a_process
@@ -14,6 +15,9 @@ from vcrt.environments.registry import Registered, environment_names
 from vcrt.errors import VcrtError
 from vcrt.progress import SILENT, Progress
 from vcrt.records.examination import factory_of
+
+if TYPE_CHECKING:
+    from vcrt.training.methods import Method
 
 NUM_EPISODES = 3
 
@@ -66,3 +70,14 @@ def validate_environment(
         costs=costs,
         left_out=not_looked_at(environment, NUM_EPISODES) if quick else None,
     )
+
+
+def methods() -> dict[str, Method]:
+    """What each method trains on and what it leaves out, by name: ``vcrt methods``.
+
+    >>> methods()["canonical-grpo"].constraints
+    False
+    """
+    from vcrt.training.methods import METHODS
+
+    return dict(METHODS)
