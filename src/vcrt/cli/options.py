@@ -63,7 +63,7 @@ def plain_console(*, quiet: bool = False, aside: bool = False) -> Console:
 
 def say(console: Console, *texts: str, style: str | None = None) -> None:
     """Print lines as they are, whoever wrote them: no markup, no breaks, and no character that a terminal acts on."""
-    for line in "\n".join(texts).split("\n"):
+    for line in (line for text in texts for line in text.split("\n")):
         console.print(printable(line), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
