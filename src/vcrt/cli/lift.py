@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -268,7 +267,7 @@ def _file_document(lifted: LeanLift, file: str) -> Json:
         "replay": "merged",
         "theorems": [_theorem_document(theorem) for theorem in lifted.theorems],
         "refused": [
-            {name: value for name, value in asdict(one).items() if name != "file"}
+            {name: getattr(one, name) for name in ("line", "theorem", "cause", "found", "allowed")}
             for one in lifted.refused
         ],
     }

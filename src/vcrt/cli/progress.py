@@ -265,14 +265,18 @@ class _Printing(logging.Handler):
 @contextmanager
 def telling(console: Console) -> Iterator[None]:
     """Print on the console what is logged for people while the context lasts."""
-    printing, level = _Printing(console), contract.LOGGER.level
-    contract.LOGGER.addHandler(printing)
-    contract.LOGGER.setLevel(logging.INFO)
+    printing, logger = _Printing(console), contract.LOGGER
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(printing)
+    logger.setLevel(logging.INFO)
+    # Libraries that set up the root logger would have it printed twice.
+    logger.propagate = False
     try:
         yield
     finally:
-        contract.LOGGER.removeHandler(printing)
-        contract.LOGGER.setLevel(level)
+        logger.removeHandler(printing)
+        logger.setLevel(level)
+        logger.propagate = propagate
 
 
 @contextmanager
