@@ -131,7 +131,7 @@ def made_suite(folder: Path, name: str, jobs: int) -> float:
     path, began = folder / name, time.monotonic()
     if not path.exists():
         say(f"certify {name}")
-        vcrt.certify(path, preset=preset, episodes=episodes, form=form, jobs=jobs)
+        vcrt.certify(path, preset=preset, episodes=episodes, jobs=jobs, **form.model_dump())
     if not (path / AGREEMENT).exists():
         say(f"verify {name}")
         vcrt.verify(path, jobs=jobs)

@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 import vcrt
 from language_models import save_model
+from vcrt.api.models import export_model
 from vcrt.certification.config import sampled
-from vcrt.cli.model_exporting import export_model
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.clrs.environment import ClrsEnvironment
@@ -117,8 +116,7 @@ def plan(folder: Path, name: str, held_out: str, **options):
 
 
 def exported(folder: Path, experiment: str, name: str) -> Path:
-    quiet = Console(file=open(os.devnull, "w"))  # noqa: SIM115
-    export_model(quiet, folder / experiment, folder / name, run=None, update=None)
+    export_model(folder / experiment, folder / name)
     return folder / name
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
+from vcrt.api.reporting import probe
 from vcrt.cli import main
-from vcrt.cli.anonymity import run_probe
+from vcrt.cli.report import probe as command
 from vcrt.errors import DatasetError, VcrtError
 from vcrt.protocol.anonymity.material import read_probed_records
 from vcrt.protocol.anonymity.probe import probe_dataset
@@ -104,21 +103,20 @@ def test_the_material_is_the_files_rows(dataset):
         assert 0 <= record.row < record.num_rows
 
 
-def test_the_command_prints_and_writes(dataset, tmp_path):
-    stream = io.StringIO()
+def test_the_command_prints_and_writes(dataset, tmp_path, capsys):
     output = tmp_path / "anonymity.json"
     # So few records leave some control of a hidden state at chance, and that is said too.
     with pytest.raises(DatasetError, match="control") as caught:
-        run_probe(Console(file=stream, width=120), dataset, output, seed=0)
+        command(dataset, output)
     assert "asks for more records" in str(caught.value)
-    text = stream.getvalue()
+    text = capsys.readouterr().out
     assert "What can be guessed from policy records" in text
     assert "16 probes of the policy records' anonymity, none above chance" in text
     assert read_report(output).root_hash == open_dataset(dataset).manifest.root_hash
     with pytest.raises(VcrtError, match="not overwritten"):
-        run_probe(Console(file=stream), dataset, output, seed=0)
+        probe(dataset, output)
     with pytest.raises(DatasetError, match="nothing but the dataset"):
-        run_probe(Console(file=stream), dataset, dataset / "anonymity.json", seed=0)
+        probe(dataset, dataset / "anonymity.json")
     open_dataset(dataset)
 
 

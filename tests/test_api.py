@@ -57,7 +57,7 @@ def test_the_whole_way_is_that_of_the_commands(tmp_path, capsys):
     with pytest.raises(RunError, match="opened"):
         vcrt.evaluate(experiment)
     written = vcrt.write_report(experiment)
-    assert written["report.html"].is_file()
+    assert written.files["report.html"].is_file()
 
     at = tmp_path / "b"
     for command in (

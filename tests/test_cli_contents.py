@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 import vcrt
 from test_cli import refused, run
 from vcrt.cli.contents import CHAPTERS
+from vcrt.cli.lift import clrs, lean, proofwriter
 from vcrt.cli.main import COMMANDS
 
 
@@ -46,25 +46,91 @@ def test_every_command_shows_an_example_of_itself(capsys, name):
     assert f"vcrt {name}" in out
 
 
-def test_the_page_says_which_commands_are_functions():
-    """One table, in the contents, says it; the page and what `vcrt` exports agree with it."""
-    functions = {
-        name: command.function
-        for chapter in CHAPTERS.values()
-        for name, command in chapter.items()
-        if command.function is not None
-    }
-    assert set(functions.values()) <= set(vcrt.__all__)
-    # A command with a function of its name is in the table under that name.
-    assert set(COMMANDS) & set(vcrt.__all__) <= set(functions)
+#: By command, the functions that do what it does.
+FUNCTIONS = {
+    name: (command.functions or command.run.__name__).split()
+    for chapter in CHAPTERS.values()
+    for name, command in chapter.items()
+}
+#: What has another form in Python: options by command, each with the reason.
+PRINTING = "says how to print what the function returns"
+PROCESS = "holds for the whole process: VCRT_VERIFIER_TIMEOUT sets it"
+BY_NAME = "names the function, or is an argument of one of the command's functions alone"
+NOT_SETTINGS = {
+    "backbone": {"action": BY_NAME},
+    "decide": {"json": PRINTING},
+    "doctor": {"json": PRINTING},
+    "environments": {"action": BY_NAME, "json": PRINTING},
+    "evaluate": {
+        "reopen": "reopen_reason is both",
+        "reason": "reopen_reason is both",
+    },
+    "lift": {"source": BY_NAME, "json": PRINTING, "inputs": "files, or algorithms"},
+    "methods": {"json": PRINTING},
+    "plan": {"json": PRINTING},
+    "report": {"table": PRINTING, "form": PRINTING},
+    "show": dict.fromkeys(("json", "pair", "brief", "full"), PRINTING),
+    "train": dict.fromkeys(
+        ("num_processes", "sharded"), "starts processes: in Python, whoever launches them"
+    ),
+    "verify": {"json": PRINTING, "replay": "without it, it is verify_seal"},
+    "certify": {"json": PRINTING},
+}
+#: What a function takes and the command does not.
+PYTHON_ALONE = {
+    "progress": "where it is shown is the command's business",
+    "environments": "classes that are not registered",
+    "policy": "what trained_policy gives, to be asked more than once",
+    "reopen_reason": "--reopen and --reason",
+    "files": "INPUTS of `vcrt lift`",
+    "algorithms": "INPUTS of `vcrt lift`",
+}
+
+
+def options_of(name):
+    """The options of a command, with those of its subcommands."""
+    runs = [COMMANDS[name], *((lean, proofwriter, clrs) if name == "lift" else ())]
+    return {option for run in runs for option in inspect.signature(run).parameters}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_a_function_with_its_settings(name):
+    functions = [getattr(vcrt, one) for one in FUNCTIONS[name]]
+    assert set(FUNCTIONS[name]) <= set(vcrt.__all__)
+    taken = {one for function in functions for one in inspect.signature(function).parameters}
+    listed = {**NOT_SETTINGS.get(name, {}), "verifier_timeout": PROCESS}
+    assert options_of(name) - taken <= set(listed)
+    assert not taken & set(NOT_SETTINGS.get(name, {})), "listed and taken"
+    assert taken - options_of(name) <= set(PYTHON_ALONE)
+    for function in functions:
+        # The one that is the command's own says so.
+        assert f"``vcrt {name}" in inspect.getdoc(function) or len(functions) > 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_function_has_the_name_of_its_command_unless_that_is_taken(name):
+    own = name.replace("-", "_")
+    if own not in FUNCTIONS[name]:
+        is_a_room = (Path(vcrt.__file__).parent / own).is_dir()
+        assert is_a_room or len(FUNCTIONS[name]) > 1
+
+
+def test_defaults_are_those_of_the_function():
+    for name in COMMANDS:
+        if len(FUNCTIONS[name]) > 1:
+            continue
+        function = inspect.signature(getattr(vcrt, FUNCTIONS[name][0])).parameters
+        for option, parameter in inspect.signature(COMMANDS[name]).parameters.items():
+            if option in function and parameter.default is not inspect.Parameter.empty:
+                own = function[option].default
+                assert str(parameter.default) == str(own) or not (parameter.default or own), option
+
+
+def test_the_page_says_which_functions_have_other_names():
     page = (Path(__file__).parents[1] / "docs" / "start.md").read_text(encoding="utf-8")
-    said = " ".join(page.split()).partition("These commands are functions too: ")[2]
-    said = said.partition(" The others are commands alone.")[0]
-    found = {
-        command: function or command
-        for command, function in re.findall(r"`([\w-]+)`(?: \(`(\w+)`\))?", said)
-    }
-    assert found == functions
-    readme = Path(__file__).parents[1] / "README.md"
-    for text in (page, readme.read_text(encoding="utf-8")):
-        assert "Every command is a function" not in " ".join(text.split())
+    said = " ".join(page.split()).partition("Every command is a function of the same name")[2]
+    said = said.partition(".")[0]
+    for name, functions in FUNCTIONS.items():
+        if functions != [name.replace("-", "_")] and name not in ("verify", "decide"):
+            assert f"`{name}`" in said
+            assert f"`{functions[0]}`" in said

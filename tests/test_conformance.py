@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 import toy_environment as toy
-import vcrt.cli.environments
-from vcrt.cli.environments import validate_environment
+from vcrt.api.listing import validate_environment
+from vcrt.cli.environments import print_validation
 from vcrt.environments.conformance import validate
 from vcrt.environments.contract import Accepted, Operation, Rejected, StepEnvironment
 from vcrt.environments.registry import environment_names, load_environment, make_environment
@@ -236,22 +236,22 @@ def test_what_is_found_is_said_in_steps_and_answers():
     assert finding.remedy.startswith("canonical() leaves out something")
 
 
-def printed(monkeypatch, environment, name="toy"):
+def printed(environment, name="toy"):
     """What the command prints about an environment, and the error it ends with."""
-    monkeypatch.setattr(vcrt.cli.environments, "Registered", lambda _: type(environment))
     text = io.StringIO()
     error = None
     try:
-        validate_environment(Console(file=text, width=120), name)
+        found = validate_environment(name, environments={name: type(environment)})
+        print_validation(Console(file=text, width=120), name, found)
     except VcrtError as raised:
         error = str(raised)
     return text.getvalue(), error
 
 
-def test_the_command_explains_each_failure(monkeypatch):
-    text, error = printed(monkeypatch, toy.ToyEnvironment())
+def test_the_command_explains_each_failure():
+    text, error = printed(toy.ToyEnvironment())
     assert (error, "to mend" in text, "0 of" in text) == (None, False, False)
-    text, error = printed(monkeypatch, toy.Idle())
+    text, error = printed(toy.Idle())
     assert (
         "every step changes the state (toy/needs)\n  found: [step 2] changes nothing, run first"
         in text
@@ -271,8 +271,8 @@ def test_the_command_explains_each_failure(monkeypatch):
         (toy.ToyEnvironment, "other", "found: its class says 'toy'"),
     ],
 )
-def test_what_only_the_command_finds(monkeypatch, mutant, name, found):
-    text, error = printed(monkeypatch, mutant(), name)
+def test_what_only_the_command_finds(mutant, name, found):
+    text, error = printed(mutant(), name)
     assert found in text
     assert "does not conform" in error
 
@@ -328,8 +328,8 @@ class _NoSecondOpinion(toy.ToyEnvironment):
         raise KeyError("no engine")
 
 
-def test_what_breaks_in_certification_is_a_finding_too(monkeypatch):
-    text, error = printed(monkeypatch, _NoSecondOpinion())
+def test_what_breaks_in_certification_is_a_finding_too():
+    text, error = printed(_NoSecondOpinion())
     assert "KeyError: 'no engine' (environment 'toy', toy/needs/0, second opinion; " in text
     assert "test_conformance.py:" in text
     assert "does not conform" in error

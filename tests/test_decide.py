@@ -23,7 +23,7 @@ from language_models import byte_level_tokenizer, save_model
 from test_cli import refused, run
 from vcrt.certification.config import sampled
 from vcrt.cli import main
-from vcrt.cli.deciding import decision_lines
+from vcrt.cli.decide import decision_lines
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.policy.backbone import load_backbone

@@ -5,7 +5,7 @@ from math import factorial
 import pytest
 
 from vcrt.certification.relations import OperationRelation
-from vcrt.cli.deciding import decision_lines
+from vcrt.cli.decide import decision_lines
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.policy.backbone import load_backbone
 from vcrt.protocol import decision

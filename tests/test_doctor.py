@@ -9,7 +9,7 @@ from importlib import metadata
 import pytest
 
 from test_cli import refused, run
-from vcrt.cli import doctor
+from vcrt.api import doctor
 from vcrt.environments import registry
 from vcrt.errors import UnavailableError
 
@@ -70,7 +70,7 @@ def test_an_environment_that_breaks_keeps_nothing_else_from_being_looked_at(monk
         return real(name)
 
     monkeypatch.setattr(registry, "load_environment", load)
-    found = {one.subject: one for one in doctor.diagnose()}
+    found = {one.subject: one for one in doctor.doctor()}
     assert found["clrs"].status == "broken"
     assert found["clrs"].remedy
     assert found["proofwriter"].status == "ok"
@@ -86,6 +86,6 @@ def test_a_package_that_breaks_when_imported_is_a_finding(monkeypatch, package):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", breaks)
-    found = {one.subject: one for one in doctor.diagnose()}
+    found = {one.subject: one for one in doctor.doctor()}
     assert "broken" in {one.status for one in found.values()}
     assert found["proofwriter"].status == "ok"

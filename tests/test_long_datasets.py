@@ -12,14 +12,16 @@ from rich.console import Console
 import poset_environment as posets
 from explorer_support import without_processes
 from vcrt.api.certifying import certify
+from vcrt.api.datasets import show
 from vcrt.certification.config import given
 from vcrt.certification.episodes import PRESETS, Preset, preset_named
 from vcrt.certification.evidence import Evidence, shown_to_others
 from vcrt.certification.lattice_replay import replay_lattices
 from vcrt.certification.replay_tree import ReplayTree, tree_from_json
 from vcrt.certification.shards import certify_again
-from vcrt.cli.counts import print_counts
-from vcrt.cli.show import check_certificate, show_episode
+from vcrt.cli.certificate_view import print_shown
+from vcrt.cli.certify import print_counts
+from vcrt.cli.verify import check_lines
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.examination import verify_certificate
 from vcrt.datasets.freezing import make_dataset
@@ -120,7 +122,7 @@ def test_sampled_evidence_is_never_called_complete(datasets):
         sentence = " ".join(evidence_sentences(dataset.manifest.model_dump()["counts"]))
         table = printed(print_counts, dataset.manifest)
         (name, *_) = [row["episode_id"] for row in read_audit(dataset, "posets")]
-        view = printed(show_episode, name, dataset=dataset.path, factories=FACTORIES)
+        view = printed(print_shown, show(name, dataset, environments=FACTORIES))
         for text in (sentence, table, view):
             assert ("sampled, not complete" in " ".join(text.split())) == (not complete)
         assert ("orders keep the certified relations" in " ".join(view.split())) == (not complete)
@@ -140,12 +142,12 @@ def test_a_pair_that_commutes_has_one_line_unless_it_is_asked_for(dataset):
         for r in certified.relations
         if r.kind != "commutes"
     }
-    view = printed(show_episode, row["episode_id"], dataset=dataset.path, factories=FACTORIES)
+    view = printed(print_shown, show(row["episode_id"], dataset, environments=FACTORIES))
     whole, _, brief = view.partition("Pairs that commute")
     lines = {line.split("  ")[1]: line for line in brief.splitlines() if line.startswith("  ")}
     one, other = next(c.pair for c in certified.pairs if c.pair not in related)
-    asked = {"dataset": dataset.path, "factories": FACTORIES, "pair": (one, other)}
-    one_pair = printed(show_episode, row["episode_id"], **asked)
+    asked = show(row["episode_id"], dataset, environments=FACTORIES)
+    one_pair = printed(print_shown, asked, pair=(one, other))
     assert f"Steps {one} and {other}: a diamond, they commute" in one_pair
     assert "Pairs that commute" not in one_pair
     for contexts in certified.pairs:
@@ -201,7 +203,7 @@ def test_a_certificate_stands_alone(number, tmp_path):
     file = tmp_path / "certificate.json"
     file.write_text(document_text(certificate_document(outcome, preset)))
     assert read_certificate(file).certified == outcome
-    text = printed(check_certificate, file, factories=FACTORIES)
+    text = "\n".join(check_lines(verify_certificate(file, factories=FACTORIES)))
     word = "complete" if number == 6 else "sampled, not complete"
     assert f"sequences ({word}) again in a fresh process" in text
 

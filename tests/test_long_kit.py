@@ -10,7 +10,7 @@ import pytest
 
 from long_graphs import LongGraphs, graph_episode
 from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.cli.certifies import certifies
+from vcrt.certification.validation import certifies
 from vcrt.environments.conformance import validate
 from vcrt.environments.conformance_sequences import sequences
 from vcrt.environments.contract import Replay, Schema

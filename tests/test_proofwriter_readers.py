@@ -2,17 +2,16 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from io import StringIO
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from proofwriter_support import data_file
-from vcrt.cli import theories
-from vcrt.cli.theories import check_theories
+from vcrt.cli.environments import theories
+from vcrt.environments.proofwriter import answers
 from vcrt.environments.proofwriter.engine import holding, truth
 from vcrt.environments.proofwriter.english import parse_question, parse_theory
 from vcrt.environments.proofwriter.files import Refused, read_row, read_rows, read_theories
@@ -82,7 +81,8 @@ def test_all_english_rows_are_read_and_written_again() -> None:
 
 def checked(*paths) -> str:
     output = StringIO()
-    check_theories(Console(file=output, width=200), paths)
+    with redirect_stdout(output):
+        theories(paths)
     return output.getvalue()
 
 
@@ -115,7 +115,7 @@ def test_command_names_the_line_of_a_theory_without_a_model(tmp_path) -> None:
 def test_command_finds_a_model_that_is_not_clingos(tmp_path, monkeypatch) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(GOOD_ENGLISH))
-    monkeypatch.setattr(theories, "holding", lambda theory: frozenset())
+    monkeypatch.setattr(answers, "holding", lambda theory: frozenset())
     with pytest.raises(VcrtError, match="2 differ"):
         checked(path)
 

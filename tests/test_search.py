@@ -376,7 +376,7 @@ def test_the_commands_print_methods_and_what_was_chosen(searched, dataset, capsy
     from rich.console import Console
 
     from vcrt.cli import main
-    from vcrt.cli.searching import print_search
+    from vcrt.cli.plan import print_search
 
     main(["methods"])
     printed = capsys.readouterr().out

@@ -14,11 +14,13 @@ import pytest
 from rich.console import Console
 
 import toy_environment as toy
+from vcrt.api.certifying import verify_certificate
+from vcrt.api.datasets import show
 from vcrt.certification.config import sampled
 from vcrt.certification.episodes import PAPER_PRESET, ExclusionKind
 from vcrt.certification.evidence import episode_from_json
-from vcrt.cli.certificate_view import View, print_view
-from vcrt.cli.show import check_certificate, show_episode
+from vcrt.cli.certificate_view import View, print_shown, print_view
+from vcrt.cli.verify import check_lines
 from vcrt.datasets.examination import examine
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Rejected
@@ -32,11 +34,16 @@ TOY = {"toy": toy.ToyEnvironment}
 VCRT = Path(sys.executable).with_name("vcrt")
 
 
-def shown(name, *, width=100, factories=TOY, terminal=False, **options):
+def shown(name, *, width=100, factories=TOY, terminal=False, dataset=None, **options):
     """What is printed of an episode at some width."""
     console = Console(file=io.StringIO(), width=width, force_terminal=terminal)
-    show_episode(console, name, factories=factories, **options)
+    print_shown(console, show(name, dataset, environments=factories), **options)
     return console.file.getvalue()
+
+
+def document(name, *, factories=TOY, dataset=None):
+    """What is printed of it for machines."""
+    return document_text(show(name, dataset, environments=factories).examined.document())
 
 
 def squeezed(text):
@@ -245,12 +252,11 @@ def test_what_changed_between_two_processes_is_named():
     assert outcome.detail.startswith("replays[0].state_hashes[0] (the initial state): ")
 
 
-def test_an_excluded_episode_is_shown_and_is_no_error(capsys):
+def test_an_excluded_episode_is_shown_and_is_no_error():
     broken = {"toy": toy.AlwaysAccepts}
     assert "excluded, outside_schema" in shown("toy/needs/1", factories=broken)
-    shown("toy/needs/1", factories=broken, as_json=True)
     expected = examined("needs", 1, toy.AlwaysAccepts).document()
-    assert capsys.readouterr().out == document_text(expected) + "\n"
+    assert document("toy/needs/1", factories=broken) == document_text(expected)
 
 
 def test_every_exclusion_has_a_meaning():
@@ -286,8 +292,9 @@ def test_pairs_that_do_not_exist_are_refused(tmp_path):
     for pair in ((1, 1), (0, 4), (-1, 2)):
         with pytest.raises(VcrtError, match="no such pair"):
             shown(str(path), pair=pair)
-    with pytest.raises(VcrtError, match="always whole"):
-        shown(str(path), pair=(0, 1), as_json=True)
+    done = vcrt("show", path, "--pair", 0, 1, "--json")
+    assert done.returncode == 2
+    assert "options that do not go together" in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -298,17 +305,13 @@ def dataset(tmp_path_factory):
     )
 
 
-def test_sealed_evidence_is_shown_and_is_what_is_replayed_on_the_spot(dataset, capsys):
+def test_sealed_evidence_is_shown_and_is_what_is_replayed_on_the_spot(dataset):
     config = sampled({"toy": ("needs", "overwrite")}, 3, seed=7)
     name = f"toy/overwrite/{config.candidate_seed(config.series[1], 0)}"
     text = shown(name, dataset=dataset.path)
     assert f"sealed in {dataset.path}" in " ".join(text.split())
     assert dataset.manifest.root_hash in squeezed(text)
-    documents = []
-    for options in ({"dataset": dataset.path}, {}):
-        shown(name, as_json=True, **options)
-        documents.append(capsys.readouterr().out)
-    assert documents[0] == documents[1]
+    assert document(name, dataset=dataset.path) == document(name)
     # A verifier that is broken now does not matter to what was sealed.
     shown(name, dataset=dataset.path, factories={"toy": toy.DyingVerifier})
 
@@ -361,9 +364,7 @@ def test_what_was_checked_is_printed_with_counts(tmp_path):
     outcome = examined("needs", 3)
     path = tmp_path / "certificate.json"
     path.write_text(document_text(outcome.document()))
-    console = Console(file=io.StringIO(), width=120)
-    check_certificate(console, path, TOY)
-    text = console.file.getvalue()
+    text = "\n".join(check_lines(verify_certificate(path, environments=TOY)))
     hashes = sum(len(r.state_hashes) for r in outcome.outcome.replays)
     assert f"24 of 24 orders again in a fresh process: {hashes} hashes and 12 messages" in text
     assert f"{len(outcome.outcome.certificates)} local certificates" in text

@@ -28,12 +28,13 @@ from vcrt.certification.config import SHARD_SIZE, sampled, shard_size
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
 from vcrt.certification.lattice_replay import replay_lattices, replay_merged
 from vcrt.certification.pairs import report_orders
+from vcrt.certification.rehearsal import rehearsed_calls
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.certification.run import certify
 from vcrt.certification.shard_results import SecondReplay
 from vcrt.certification.shards import replay_first
+from vcrt.certification.validation import look_at
 from vcrt.certification.watching import calls_for_all_orders
-from vcrt.cli.validating import look_at, rehearsed_calls
 from vcrt.environments.calls import Calls, counting, hearing
 from vcrt.environments.conformance import validate
 from vcrt.environments.conformance_checks import CHECKS

@@ -11,124 +11,98 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vcrt.api.certifying import certify, certify_episode, verify
-    from vcrt.api.experimenting import (
-        decide,
-        evaluate,
-        plan,
-        train,
-        trained_policy,
-        write_explorer,
-        write_report,
-    )
-    from vcrt.certification.episodes import CertifiedEpisode, Exclusion
-    from vcrt.environments.contract import (
-        Accepted,
-        BatchEnvironment,
-        Environment,
-        Episode,
-        Operation,
-        Provenance,
-        Rejected,
-        Schema,
-        StepEnvironment,
-        Versions,
-    )
-    from vcrt.environments.registry import environment_names, load_environment
-    from vcrt.errors import VcrtError
-    from vcrt.objective.orbit_mass import orbit_log_mass
-    from vcrt.orders import all_orders, linear_extensions
-    from vcrt.policy.backbone import load_backbone
-    from vcrt.policy.scoring import greedy_orders, score_orders
-    from vcrt.protocol.experiment import Experiment, open_experiment
-    from vcrt.protocol.model_options import ModelOptions
-    from vcrt.records.dataset import Dataset, Item, load_items, open_dataset
-    from vcrt.records.record_form import RecordForm
-    from vcrt.training.frugality import Frugality
+    from vcrt.api.certifying import certify as certify
+    from vcrt.api.certifying import certify_episode as certify_episode
+    from vcrt.api.certifying import verify as verify
+    from vcrt.api.certifying import verify_certificate as verify_certificate
+    from vcrt.api.certifying import verify_proof as verify_proof
+    from vcrt.api.certifying import verify_seal as verify_seal
+    from vcrt.api.datasets import export as export
+    from vcrt.api.datasets import prove as prove
+    from vcrt.api.datasets import seal as seal
+    from vcrt.api.datasets import show as show
+    from vcrt.api.doctor import doctor as doctor
+    from vcrt.api.experimenting import decide as decide
+    from vcrt.api.experimenting import evaluate as evaluate
+    from vcrt.api.experimenting import plan as plan
+    from vcrt.api.experimenting import search as search
+    from vcrt.api.experimenting import train as train
+    from vcrt.api.experimenting import trained_policy as trained_policy
+    from vcrt.api.lifting import lift_clrs as lift_clrs
+    from vcrt.api.lifting import lift_lean as lift_lean
+    from vcrt.api.lifting import lift_proofwriter as lift_proofwriter
+    from vcrt.api.listing import list_environments as list_environments
+    from vcrt.api.listing import methods as methods
+    from vcrt.api.listing import validate_environment as validate_environment
+    from vcrt.api.models import check_backbone as check_backbone
+    from vcrt.api.models import export_model as export_model
+    from vcrt.api.models import lock_backbone as lock_backbone
+    from vcrt.api.models import pretrain_backbone as pretrain_backbone
+    from vcrt.api.reporting import explore as explore
+    from vcrt.api.reporting import probe as probe
+    from vcrt.api.reporting import write_report as write_report
+    from vcrt.api.reproducing import demo as demo
+    from vcrt.api.reproducing import reproduce as reproduce
+    from vcrt.certification.episodes import CertifiedEpisode as CertifiedEpisode
+    from vcrt.certification.episodes import Exclusion as Exclusion
+    from vcrt.environments.contract import Accepted as Accepted
+    from vcrt.environments.contract import BatchEnvironment as BatchEnvironment
+    from vcrt.environments.contract import Environment as Environment
+    from vcrt.environments.contract import Episode as Episode
+    from vcrt.environments.contract import Operation as Operation
+    from vcrt.environments.contract import Provenance as Provenance
+    from vcrt.environments.contract import Rejected as Rejected
+    from vcrt.environments.contract import Schema as Schema
+    from vcrt.environments.contract import StepEnvironment as StepEnvironment
+    from vcrt.environments.contract import Versions as Versions
+    from vcrt.environments.proofwriter.answers import theories as theories
+    from vcrt.environments.registry import environment_names as environment_names
+    from vcrt.environments.registry import load_environment as load_environment
+    from vcrt.errors import VcrtError as VcrtError
+    from vcrt.objective.orbit_mass import orbit_log_mass as orbit_log_mass
+    from vcrt.orders import all_orders as all_orders
+    from vcrt.orders import linear_extensions as linear_extensions
+    from vcrt.policy.backbone import load_backbone as load_backbone
+    from vcrt.policy.scoring import greedy_orders as greedy_orders
+    from vcrt.policy.scoring import score_orders as score_orders
+    from vcrt.protocol.experiment import Experiment as Experiment
+    from vcrt.protocol.experiment import open_experiment as open_experiment
+    from vcrt.protocol.model_options import ModelOptions as ModelOptions
+    from vcrt.records.dataset import Dataset as Dataset
+    from vcrt.records.dataset import Item as Item
+    from vcrt.records.dataset import load_items as load_items
+    from vcrt.records.dataset import open_dataset as open_dataset
 
 __version__ = "0.1.0"
 
 #: Where each public name lives.
 _PLACES = {
-    "vcrt.api.certifying": ("certify", "certify_episode", "verify"),
-    "vcrt.api.experimenting": (
-        "decide",
-        "evaluate",
-        "plan",
-        "train",
-        "trained_policy",
-        "write_explorer",
-        "write_report",
-    ),
-    "vcrt.certification.episodes": ("CertifiedEpisode", "Exclusion"),
-    "vcrt.environments.contract": (
-        "Accepted",
-        "BatchEnvironment",
-        "Environment",
-        "Episode",
-        "Operation",
-        "Provenance",
-        "Rejected",
-        "Schema",
-        "StepEnvironment",
-        "Versions",
-    ),
-    "vcrt.environments.registry": ("environment_names", "load_environment"),
-    "vcrt.errors": ("VcrtError",),
-    "vcrt.objective.orbit_mass": ("orbit_log_mass",),
-    "vcrt.orders": ("all_orders", "linear_extensions"),
-    "vcrt.policy.backbone": ("load_backbone",),
-    "vcrt.policy.scoring": ("greedy_orders", "score_orders"),
-    "vcrt.protocol.experiment": ("Experiment", "open_experiment"),
-    "vcrt.protocol.model_options": ("ModelOptions",),
-    "vcrt.records.dataset": ("Dataset", "Item", "load_items", "open_dataset"),
-    "vcrt.records.record_form": ("RecordForm",),
-    "vcrt.training.frugality": ("Frugality",),
+    "vcrt.api.certifying": "certify certify_episode verify verify_certificate verify_proof verify_seal",
+    "vcrt.api.datasets": "export prove seal show",
+    "vcrt.api.doctor": "doctor",
+    "vcrt.api.listing": "list_environments methods validate_environment",
+    "vcrt.api.experimenting": "decide evaluate plan search train trained_policy",
+    "vcrt.api.lifting": "lift_clrs lift_lean lift_proofwriter",
+    "vcrt.api.models": "check_backbone export_model lock_backbone pretrain_backbone",
+    "vcrt.api.reporting": "explore probe write_report",
+    "vcrt.api.reproducing": "demo reproduce",
+    "vcrt.certification.episodes": "CertifiedEpisode Exclusion",
+    "vcrt.environments.contract": "Accepted BatchEnvironment Environment Episode Operation Provenance "
+    "Rejected Schema StepEnvironment Versions",
+    "vcrt.environments.proofwriter.answers": "theories",
+    "vcrt.environments.registry": "environment_names load_environment",
+    "vcrt.errors": "VcrtError",
+    "vcrt.objective.orbit_mass": "orbit_log_mass",
+    "vcrt.orders": "all_orders linear_extensions",
+    "vcrt.policy.backbone": "load_backbone",
+    "vcrt.policy.scoring": "greedy_orders score_orders",
+    "vcrt.protocol.experiment": "Experiment open_experiment",
+    "vcrt.protocol.model_options": "ModelOptions",
+    "vcrt.records.dataset": "Dataset Item load_items open_dataset",
 }
-_PLACE_OF = {name: module for module, names in _PLACES.items() for name in names}
+_PLACE_OF = {name: module for module, names in _PLACES.items() for name in names.split()}
 
-__all__ = [
-    "Accepted",
-    "BatchEnvironment",
-    "CertifiedEpisode",
-    "Dataset",
-    "Environment",
-    "Episode",
-    "Exclusion",
-    "Experiment",
-    "Frugality",
-    "Item",
-    "ModelOptions",
-    "Operation",
-    "Provenance",
-    "RecordForm",
-    "Rejected",
-    "Schema",
-    "StepEnvironment",
-    "VcrtError",
-    "Versions",
-    "all_orders",
-    "certify",
-    "certify_episode",
-    "decide",
-    "environment_names",
-    "evaluate",
-    "greedy_orders",
-    "linear_extensions",
-    "load_backbone",
-    "load_environment",
-    "load_items",
-    "open_dataset",
-    "open_experiment",
-    "orbit_log_mass",
-    "plan",
-    "score_orders",
-    "train",
-    "trained_policy",
-    "verify",
-    "write_explorer",
-    "write_report",
-]
+__all__ = sorted(_PLACE_OF)
 
 
 def __getattr__(name: str) -> object:

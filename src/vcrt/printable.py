@@ -16,3 +16,14 @@ def printable(text: str) -> str:
 def counted(number: int, singular: str, plural: str | None = None) -> str:
     """``1 run``, ``3 runs``."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A duration to two digits or so.
+
+    >>> duration(44.2), duration(150), duration(9000)
+    ('44 s', '3 minutes', '2.5 hours')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"

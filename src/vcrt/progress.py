@@ -25,6 +25,8 @@ LOGGER = logging.getLogger("vcrt")
 #: Seconds after which a stage that still lasts is told, and from then on how often.
 FIRST_TOLD_S = 1.0
 TOLD_EVERY_S = 10.0
+#: Seconds of a verifier's calls that are measured before it is said what all of them will cost.
+MEASURED_S = 1.0
 
 
 class Task(Protocol):

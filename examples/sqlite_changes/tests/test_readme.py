@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-import vcrt.cli.environments
+from vcrt.api.listing import validate_environment
+from vcrt.cli.environments import print_validation
 from vcrt.environments.conformance_checks import REMEDIES
 
 FOLDER = Path(__file__).parents[1]
@@ -39,7 +40,7 @@ def test_every_check_is_explained():
     assert set(REMEDIES) <= set(rows)
 
 
-def test_the_failure_that_it_shows(monkeypatch):
+def test_the_failure_that_it_shows():
     """The edit that the README proposes gives what the README prints."""
 
     def edited():
@@ -48,11 +49,11 @@ def test_the_failure_that_it_shows(monkeypatch):
         environment.CATALOGUE = "SELECT name FROM sqlite_schema ORDER BY name"
         return environment.SqliteChanges()
 
-    monkeypatch.setattr(vcrt.cli.environments, "Registered", lambda _: edited)
     text = io.StringIO()
     error = ""
     try:
-        vcrt.cli.environments.validate_environment(Console(file=text, width=120), "sqlite_changes")
+        found = validate_environment("sqlite_changes", environments={"sqlite_changes": edited})
+        print_validation(Console(file=text, width=120), "sqlite_changes", found)
     except ValueError as raised:
         error = str(raised)
     (shown,) = (block for block in blocks("text") if "does not conform" in block)

@@ -1,4 +1,4 @@
-"""Certificates from Python: one episode, a frozen dataset, and its verification."""
+"""Certify episodes, freeze them as a dataset, and verify them again."""
 
 from __future__ import annotations
 
@@ -11,19 +11,28 @@ from vcrt.certification.episodes import CertifiedEpisode, Exclusion, preset_name
 from vcrt.certification.schema_names import select_schemas
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.datasets.agreement import verify_agreement
-from vcrt.datasets.examination import examine, factory_of
+from vcrt.datasets.examination import (
+    CertificateCheck,
+    examine,
+    factory_of,
+)
+from vcrt.datasets.examination import verify_certificate as check_certificate
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Episode
 from vcrt.environments.guarding import required_episode
 from vcrt.environments.isolation import Description, describe
-from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.errors import DatasetError, MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
+from vcrt.records.certificate import read_certificate
 from vcrt.records.dataset import Dataset, open_dataset
 from vcrt.records.manifest import Agreement
-from vcrt.records.record_form import RecordForm
-from vcrt.records.sealing.seal import verify_seal
+from vcrt.records.policy_view import MAX_DISTRACTORS
+from vcrt.records.record_form import Commutations, Pool, RecordForm, Relations, usual_form
+from vcrt.records.sealing.proof import Included, check_proof
+from vcrt.records.sealing.seal import Signers, VerifiedSeal, check_signatures
+from vcrt.records.sealing.seal import verify_seal as check_seal
 
 #: Environments that are not registered, by name: the class, or whatever makes one.
 Environments = Mapping[str, EnvironmentFactory]
@@ -59,7 +68,10 @@ def certify(
     seed: int = 0,
     preset: str = "paper",
     sampled: bool = False,
-    form: RecordForm | None = None,
+    relations: Relations = "all",
+    commutations: Commutations | None = None,
+    distractors: int = 0,
+    pool: Pool | None = None,
     environments: Environments | None = None,
     jobs: int | None = None,
     backend: Backend = "loky",
@@ -69,15 +81,22 @@ def certify(
 
     ``schemas`` are names like ``clrs`` or ``clrs/mst_kruskal``; without any, the default ones of vcrt's own
     environments. With ``sampled``, contexts are sampled even where all of them could be replayed, from 6 operations on;
-    above 10 they always are. Without a ``form``, records of more than four operations leave out the commuting pairs.
-    The preset ``any`` takes schemas of every preset, and episodes of several lengths in one dataset.
-    ``environments`` adds some that are not registered. A call that was interrupted goes on when it is
-    given again; the result does not depend on ``jobs`` or ``backend``. Raises :class:`vcrt.errors.VcrtError` if
-    ``output`` exists, :class:`vcrt.errors.UncertifiableError` if too little was certified, and
-    :class:`vcrt.errors.UnknownNameError`.
+    above 10 they always are. The preset ``any`` takes schemas of every preset, and episodes of several lengths in one
+    dataset. ``relations`` to ``pool`` say what a record states (:class:`vcrt.records.record_form.RecordForm`); by
+    default, records of more than four operations leave out the commuting pairs. ``environments`` adds some that are
+    not registered. A call that was interrupted goes on when it is given again; the result does not depend on ``jobs``
+    or ``backend``. Raises :class:`vcrt.errors.VcrtError` if ``output`` exists,
+    :class:`vcrt.errors.UncertifiableError` if too little was certified, and :class:`vcrt.errors.UnknownNameError`.
     """
     if episodes < 1:
         raise VcrtError("too few episodes", found=f"{episodes} episodes", expected="at least 1")
+    if not 0 <= distractors <= MAX_DISTRACTORS:
+        raise VcrtError(
+            "a number of distractors that no record has",
+            found=f"{distractors} distractors",
+            expected=f"0 to {MAX_DISTRACTORS}",
+        )
+    usual = usual_form(preset_named(preset).num_operations)
 
     def load(name: str) -> Description:
         return describe(factory_of(name, environments))
@@ -96,7 +115,12 @@ def certify(
         backend=backend,
         progress=progress,
         factories=environments,
-        form=form,
+        form=RecordForm(
+            relations=relations,
+            commutations=commutations or usual.commutations,
+            distractors=distractors,
+            pool=pool or usual.pool,
+        ),
     )
 
 
@@ -114,8 +138,75 @@ def verify(
     :class:`vcrt.errors.DatasetError` naming what was altered, :class:`vcrt.errors.SignatureError`, and
     :class:`vcrt.errors.DisagreementError` naming every episode whose replay differs.
     """
-    path = dataset.path if isinstance(dataset, Dataset) else Path(dataset)
-    verify_seal(path, public_key=None if public_key is None else Path(public_key))
+    verify_seal(dataset, public_key=public_key)
     return verify_agreement(
-        open_dataset(path), jobs=num_jobs(jobs), progress=progress, factories=environments
+        open_dataset(place_of(dataset)),
+        jobs=num_jobs(jobs),
+        progress=progress,
+        factories=environments,
     )
+
+
+def verify_seal(
+    dataset: Dataset | str | Path, *, public_key: str | Path | None = None
+) -> VerifiedSeal:
+    """Check files, manifest, leaves, seal and signatures of a dataset without a replay: ``vcrt verify --no-replay``.
+
+    Raises as :func:`verify` does, but for disagreement.
+    """
+    return check_seal(place_of(dataset), public_key=path_or_none(public_key))
+
+
+def verify_certificate(
+    certificate: str | Path,
+    *,
+    environments: Environments | None = None,
+    progress: Progress = SILENT,
+) -> CertificateCheck:
+    """Check a certificate alone, from its own bytes, and replay it again: ``vcrt verify --certificate``.
+
+    The file is what ``vcrt show EPISODE --json`` prints. Raises :class:`vcrt.errors.DatasetError` naming the field that
+    is wrong, or the versions that are not present.
+    """
+    path = Path(certificate)
+    if not path.exists() or path.is_dir():
+        found = "a directory" if path.is_dir() else "No such file"
+        if path.is_symlink() and not path.exists():
+            found = f"a link to {path.readlink()}, which is not there"
+        raise DatasetError(
+            "no certificate there",
+            where=str(path),
+            found=found,
+            expected="a file made by `vcrt show EPISODE --json`",
+            remedy="check the name, or make one: vcrt show EPISODE --json > FILE",
+        )
+    return check_certificate(path, factories=environments, progress=progress)
+
+
+def verify_proof(
+    certificate: str | Path, proof: str | Path, *, public_key: str | Path | None = None
+) -> tuple[Included, Signers]:
+    """Check that a certificate is among those of the dataset that a proof names: ``vcrt verify --proof``.
+
+    Returns its place, and whose signatures the proof's seal has. Both are files; the proof is what :func:`prove` gives.
+    Raises :class:`vcrt.errors.VcrtError` if it is not, and
+    :class:`vcrt.errors.SignatureError` if ``public_key`` has not signed the proof's seal.
+    """
+    included = check_proof(Path(proof), read_certificate(Path(certificate)).sha256)
+    where = f"{proof}, field seal"
+    return included, check_signatures(included.envelope, path_or_none(public_key), where)
+
+
+def as_dataset(dataset: Dataset | str | Path) -> Dataset:
+    """The dataset, opened if it was not."""
+    return dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
+
+
+def place_of(dataset: Dataset | str | Path) -> Path:
+    """Where a dataset lies."""
+    return dataset.path if isinstance(dataset, Dataset) else Path(dataset)
+
+
+def path_or_none(given: str | Path | None) -> Path | None:
+    """The path, if one was given."""
+    return None if given is None else Path(given)

@@ -1,13 +1,11 @@
-"""Experiments from Python: plan, train, evaluate once, report, and ask what was trained."""
+"""Choose settings, plan, train, evaluate once, report, and ask what was trained."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from vcrt.api.certifying import Environments
 from vcrt.errors import MalformedInputError, RunError, VcrtError
 from vcrt.hashing import Json
 from vcrt.jobs import num_jobs
@@ -19,14 +17,50 @@ from vcrt.protocol.experiment import Experiment, create_experiment, device_of, o
 from vcrt.protocol.model_options import NO_OPTIONS, ModelOptions
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.scores import Scores
-from vcrt.protocol.search import read_search
+from vcrt.protocol.search import Search, read_search
+from vcrt.protocol.trials import run_search
 from vcrt.records.dataset import Dataset, open_dataset
-from vcrt.records.stated import read_stated
-from vcrt.report import explorer, page
-from vcrt.report.gather import gather
-from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE, neighbour
+from vcrt.records.stated import StatedRecord, read_stated
 from vcrt.storage import require_new
-from vcrt.training.frugality import LAVISH, Frugality
+from vcrt.training.distributed import launched_group
+from vcrt.training.frugality import Frugality
+
+
+def search(
+    dataset: Dataset | str | Path,
+    output: str | Path,
+    *,
+    methods: Sequence[str] | str = ("canonical-grpo", "vcrt"),
+    held_out: Sequence[str] | str = (),
+    trials: int = 8,
+    model: ModelOptions = NO_OPTIONS,
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+) -> Search:
+    """Search for hyper-parameters on source items alone, and keep what was found in a new file: ``vcrt search``.
+
+    Each of ``methods`` gets so many ``trials`` on each fold; the first are the library's defaults. ``held_out`` are the
+    environments to hold out in turn, by default all. No file of the environment that a fold holds out is opened for it.
+    A search that was interrupted goes on when it is given again. Raises :class:`vcrt.errors.VcrtError` if ``output``
+    exists or the dataset was not verified.
+    """
+    held_out = names_of(held_out)
+    if not isinstance(dataset, Dataset):
+        # The environment of a single fold is nobody's source; with more folds, each is one of another's.
+        dataset = open_dataset(dataset, without=held_out if len(held_out) == 1 else ())
+    return run_search(
+        dataset,
+        Path(output),
+        backbone=model.reference(),
+        methods=names_of(methods),
+        held_out=held_out or dataset.environments,
+        num_trials=trials,
+        run=model.run_config(),
+        jobs=num_jobs(jobs),
+        seed=seed,
+        progress=progress,
+    )
 
 
 def plan(
@@ -56,7 +90,6 @@ def plan(
     environment less than held out. Raises :class:`vcrt.errors.VcrtError` if ``output`` exists, a dataset was not
     verified, or a trial comes out otherwise.
     """
-    methods, held_out = _names(methods), _names(held_out)
     found = None if search is None else read_search(Path(search))
     if found is not None and model.learning_rate is not None:
         raise VcrtError(
@@ -75,8 +108,8 @@ def plan(
     require_new(path, RunError)
     made = frozen_plan(
         dataset.path if isinstance(dataset, Dataset) else Path(dataset),
-        methods=tuple(methods or (found.methods if found else ("canonical-grpo", "vcrt"))),
-        held_out=tuple(held_out or (found.held_out if found else ())),
+        methods=names_of(methods) or (found.methods if found else ("canonical-grpo", "vcrt")),
+        held_out=names_of(held_out) or (found.held_out if found else ()),
         runs=runs,
         run=model.run_config(tuple(checkpoints)),
         seed=seed,
@@ -96,8 +129,9 @@ def train(
     *,
     resume: bool = False,
     jobs: int | None = None,
+    prompts_at_a_time: int | None = None,
+    gradient_checkpointing: bool = False,
     trackers: Sequence[str] = (),
-    frugality: Frugality = LAVISH,
     progress: Progress = SILENT,
     other_code: str | None = None,
 ) -> dict[str, str]:
@@ -105,18 +139,22 @@ def train(
 
     A run that was interrupted goes on from its last checkpoint; ``resume`` says so too and changes nothing.
     ``jobs`` runs at a time, each in a process of its own: by default as many as there are cores, or one on a GPU.
-    ``other_code`` is the reason to train with other source code of vcrt than was planned, which every report shows.
+    Scoring at most ``prompts_at_a_time``, or ``gradient_checkpointing``, needs less memory; the result is the same but
+    for rounding. In processes of `torchrun` or `accelerate launch`, all share each update. ``other_code`` is the reason
+    to train with other source code of vcrt than was planned, which every report shows.
     Raises :class:`vcrt.errors.RunError` if dataset, backbone or code is not the planned one, and
-    :class:`vcrt.errors.OutOfMemory`, with what would need less. To share each update among processes, use the
-    command with ``--num-processes``.
+    :class:`vcrt.errors.OutOfMemory`, with what would need less.
     """
-    opened = _opened(experiment)
+    opened = as_experiment(experiment)
     return planned_training.train(
         opened,
         jobs=jobs_on_device(opened, jobs),
         progress=progress,
+        group=launched_group(),
         trackers=tuple(trackers),
-        frugality=frugality,
+        frugality=Frugality(
+            prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
+        ),
         other_code=other_code,
     )
 
@@ -136,7 +174,7 @@ def evaluate(
     reason ``other_code`` to score with other source code of vcrt than was planned. Raises
     :class:`vcrt.errors.RunError` if a run is not finished or the folds were opened before.
     """
-    opened = _opened(experiment)
+    opened = as_experiment(experiment)
     return evaluation.evaluate(
         opened,
         jobs=jobs_on_device(opened, jobs),
@@ -145,55 +183,6 @@ def evaluate(
         progress=progress,
         other_code=other_code,
     )
-
-
-def write_report(
-    experiment: Experiment | str | Path, output: str | Path | None = None
-) -> dict[str, Path]:
-    """Write the tables, figures and page of an evaluated experiment: ``vcrt report``; returns its files by name.
-
-    ``output`` is a new folder; by default ``report`` in the experiment, where an earlier one is replaced. Raises
-    :class:`vcrt.errors.RunError` if the experiment was not evaluated.
-    """
-    opened = _opened(experiment)
-    if output is not None:
-        require_new(Path(output), RunError)
-    directory = Path(output or opened.path / "report")
-    contents = replace(gather(opened), explorer=neighbour(directory, EXPLORER_FILE))
-    return page.write_report(contents, directory)
-
-
-def write_explorer(
-    dataset: Dataset | str | Path,
-    output: str | Path = EXPLORER_FILE,
-    *,
-    experiment: Experiment | str | Path | None = None,
-    runs: Sequence[str] = (),
-    episodes: Sequence[str] = (),
-    per_schema: int | None = None,
-    environments: Environments | None = None,
-    progress: Progress = SILENT,
-) -> Path:
-    """Write a self-contained page to look at a dataset's episodes, and return its path: ``vcrt explore``.
-
-    With an ``experiment`` on the dataset it has the exact probability of every order before training and after each
-    kept update of ``runs`` (METHOD/HELD-OUT/SEED; by default the first seed of each method and fold). What a run holds
-    out is scored only after the evaluation. ``episodes`` are names; without them, the page has the first
-    ``per_schema`` (8) of each schema. Raises as :func:`vcrt.report.explorer.write_explorer`.
-    """
-    path = Path(output)
-    explorer.write_explorer(
-        dataset if isinstance(dataset, Dataset) else open_dataset(Path(dataset)),
-        path,
-        experiment=None if experiment is None else _opened(experiment),
-        runs=runs,
-        episodes=episodes,
-        per_schema=per_schema,
-        report=neighbour(path.parent, REPORT_FILE),
-        factories=environments,
-        progress=progress,
-    )
-    return path
 
 
 def trained_policy(
@@ -210,7 +199,7 @@ def trained_policy(
     makes its result less blind, and no report can show it. Raises :class:`vcrt.errors.RunError` and
     :class:`vcrt.errors.UnknownNameError`.
     """
-    opened = _opened(experiment)
+    opened = as_experiment(experiment)
     if frozen and update is not None:
         raise VcrtError(
             "the frozen backbone has no updates",
@@ -222,27 +211,35 @@ def trained_policy(
     return load_policy(opened, chosen_run(opened.plan, run), update=update)
 
 
-def decide(policy: Policy, record: Mapping[str, Json], *, seed: int = 0) -> Decision:
+def decide(
+    policy: Policy,
+    record: Mapping[str, Json] | Sequence[Json] | StatedRecord,
+    *,
+    theorem: str | None = None,
+    seed: int = 0,
+) -> Decision:
     """Ask a policy for an order of a record's operations, with its probability and the orbit mass: ``vcrt decide``.
 
     ``record`` is ``{"operations": ["a", "b"], "relations": [["a", "b", "precedes"]]}``, or what ``vcrt show --json``
-    and ``vcrt lift lean --json`` print. Orders in the answer are places in ``operations``. Raises
-    :class:`vcrt.errors.MalformedInputError` for a record of another form.
+    and ``vcrt lift lean --json`` print, of whose theorems ``theorem`` is one. Orders in the answer are places in
+    ``operations``. Raises :class:`vcrt.errors.MalformedInputError` for a record of another form.
     """
-    try:
-        text = json.dumps(dict(record))
-    except (TypeError, ValueError) as error:
-        raise MalformedInputError("the record is no JSON", found=str(error)) from error
-    stated = read_stated(text.encode(), "the record")
-    return decision.decide(policy, stated, seed=seed)
+    if not isinstance(record, StatedRecord):
+        try:
+            text = json.dumps(dict(record) if isinstance(record, Mapping) else record)
+        except (TypeError, ValueError) as error:
+            raise MalformedInputError("the record is no JSON", found=str(error)) from error
+        record = read_stated(text.encode(), "the record", theorem=theorem)
+    return decision.decide(policy, record, seed=seed)
 
 
-def _names(given: Sequence[str] | str | None) -> Sequence[str] | None:
+def names_of(given: Sequence[str] | str | None) -> tuple[str, ...]:
     """A single name is a sequence of one, not of letters."""
-    return (given,) if isinstance(given, str) else given
+    return (given,) if isinstance(given, str) else tuple(given or ())
 
 
-def _opened(experiment: Experiment | str | Path) -> Experiment:
+def as_experiment(experiment: Experiment | str | Path) -> Experiment:
+    """The experiment, opened if it was not."""
     return experiment if isinstance(experiment, Experiment) else open_experiment(Path(experiment))
 
 

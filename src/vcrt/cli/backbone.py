@@ -1,109 +1,83 @@
-"""What ``vcrt backbone`` does: lock a backbone, check one against its lock, or make an embedded one by pretraining."""
+"""The command backbone: lock a language model, check one against its lock, or pretrain an embedded one."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import tyro
 from rich.console import Console
 
+import vcrt
+from vcrt.cli.options import plain_console, say
 from vcrt.cli.progress import showing_progress
-from vcrt.errors import BackboneError, UnknownNameError, VcrtError
-from vcrt.policy.reference import (
-    EMBEDDED_NAME,
-    EMBEDDED_NAMES,
-    BackboneReference,
-    backbone_reference,
-)
+from vcrt.errors import VcrtError
+from vcrt.policy.reference import EMBEDDED_NAME
 from vcrt.printable import counted
-from vcrt.storage import require_new
 
 if TYPE_CHECKING:
-    from vcrt.policy.model_provenance import ModelProvenance
+    from vcrt.api.models import LockedBackbone
 
 
-def lock_backbone(
-    console: Console, name: str | None, *, revision: str | None, lock: Path | None
+def backbone(
+    action: Annotated[Literal["check", "lock", "pretrain"], tyro.conf.Positional] = "check",
+    name: Annotated[str | None, tyro.conf.Positional] = None,
+    revision: str | None = None,
+    lock: Path | None = None,
+    output: Path | None = None,
+    seed: int | None = None,
+    steps: int | None = None,
 ) -> None:
-    """Write the lock of a folder or hub model; raises :class:`BackboneError` if it has no files that may be loaded."""
-    from vcrt.policy.locking import make_lock, verified
-    from vcrt.policy.model_provenance import read_provenance
+    """Lock a language model, check a backbone against its lock, or rebuild an embedded one by pretraining.
 
+    A lock names the revision and the SHA-256 of each file that is loaded: configuration, safetensors weights and
+    tokenizer. Plans, searches and training refuse a backbone that is not locked or has changed since. Only `lock` may
+    download, and only for a hub name; everything else reads the local hub cache.
+
+    Example: vcrt backbone lock models/granite
+    Example: vcrt backbone lock Qwen/Qwen3.5-2B --revision main --lock qwen.lock.json
+    Example: vcrt backbone check models/granite
+    Example: vcrt backbone pretrain embedded-long --output DIRECTORY
+
+    Args:
+        action: What to do.
+        name: A folder of a causal language model, a hub name as OWNER/MODEL, or `embedded` (the default) or
+            `embedded-long`, which alone can be pretrained.
+        revision: Branch, tag or commit of the hub, by default main; for a folder, a note on where its files are from.
+        lock: The lock file, by default vcrt-lock.json in the folder; a hub name needs one.
+        output: Where pretraining writes the new backbone.
+        seed: Seed of the pretraining; the shipped backbone's by default.
+        steps: Steps of the pretraining; the shipped backbone's by default.
+    """
+    console = plain_console()
+    if action == "pretrain":
+        if output is None:
+            raise VcrtError("where to?", expected="--output DIRECTORY")
+        with showing_progress(console) as progress:
+            digest, is_shipped = vcrt.pretrain_backbone(
+                output, name or EMBEDDED_NAME, seed=seed, steps=steps, progress=progress
+            )
+        same = "the shipped one" if is_shipped else "not the shipped one"
+        say(console, f"{output}", f"digest {digest}: {same}")
+        return
+    if action == "check":
+        _print_locked(console, vcrt.check_backbone(name or EMBEDDED_NAME, lock=lock))
+        return
     if name is None:
         raise VcrtError("which backbone?", expected="vcrt backbone lock FOLDER_OR_NAME")
-    reference = backbone_reference(name, lock=lock)
-    if reference.is_embedded:
-        raise VcrtError("an embedded backbone is locked as it comes", expected="a folder or name")
-    made = make_lock(reference, revision=revision)
-    for file, digest in sorted(made.files.items()):
-        console.print(f"{digest}  {file}", highlight=False, soft_wrap=True)
-    _print_summary(console, len(made.files), made.revision, made.digest)
-    loaded_from = Path(reference.folder) if reference.folder else verified(reference)[1]
-    _print_training(console, read_provenance(loaded_from, made.files))
+    locked = vcrt.lock_backbone(name, revision=revision, lock=lock)
+    assert locked.lock is not None
+    say(console, *(f"{digest}  {file}" for file, digest in sorted(locked.lock.files.items())))
+    _print_locked(console, locked)
     given = "" if lock is None else f" --lock {lock}"
-    console.print(
-        f"lock {reference.lock}\nnext: vcrt plan DATASET --output EXPERIMENT --backbone {name}{given}",
-        highlight=False,
-        soft_wrap=True,
+    say(
+        console,
+        f"lock {locked.reference.lock}",
+        f"next: vcrt plan DATASET --output EXPERIMENT --backbone {name}{given}",
     )
 
 
-def check_backbone(console: Console, name: str | None, *, lock: Path | None) -> None:
-    """Check a backbone's files against their lock; raises :class:`BackboneError` that names the first that differs."""
-    from vcrt.policy.model_provenance import EMBEDDED_PROVENANCE, read_provenance
-
-    reference = BackboneReference() if name is None else backbone_reference(name, lock=lock)
-    if reference.is_embedded:
-        from vcrt.policy.backbone import EMBEDDED_DIRECTORIES, LOCKED_FILES, verify_lock
-
-        digest = verify_lock(EMBEDDED_DIRECTORIES[reference.name])
-        _print_summary(console, len(LOCKED_FILES), None, digest)
-        _print_training(console, EMBEDDED_PROVENANCE)
-    else:
-        from vcrt.policy.locking import verified
-
-        found, folder = verified(reference)
-        _print_summary(console, len(found.files), found.revision, found.digest)
-        _print_training(console, read_provenance(folder, found.files))
-
-
-def _print_summary(console: Console, count: int, revision: str | None, digest: str) -> None:
-    of = "" if revision is None else f" of revision {revision}"
-    console.print(
-        f"{counted(count, 'file')}{of} as locked, digest {digest}", highlight=False, soft_wrap=True
-    )
-
-
-def _print_training(console: Console, provenance: ModelProvenance) -> None:
-    console.print(provenance.in_words(), highlight=False, markup=False, soft_wrap=True)
-
-
-def pretrain_backbone(
-    console: Console, name: str | None, output: Path, *, seed: int | None, steps: int | None
-) -> None:
-    """Pretrain an embedded backbone into a new directory, and say whether it equals the shipped one.
-
-    Raises :class:`UnknownNameError` for the name of any other backbone.
-    """
-    name = EMBEDDED_NAME if name is None else name
-    if name not in EMBEDDED_NAMES:
-        raise UnknownNameError.of("embedded backbone", name, EMBEDDED_NAMES)
-    require_new(output, BackboneError)
-    from vcrt.policy.backbone import EMBEDDED_DIRECTORIES, verify_lock
-    from vcrt.policy.pretraining import pretrain
-    from vcrt.policy.pretraining_recipes import RECIPES
-
-    recipe = RECIPES[name]
-    num_steps = recipe.steps if steps is None else steps
-    with showing_progress(console) as progress:
-        task = progress.task(f"pretrain the backbone {name}", num_steps, "steps")
-        digest = pretrain(
-            output,
-            recipe=recipe,
-            seed=seed,
-            steps=num_steps,
-            progress=lambda step, total, loss: task.advance(),
-        )
-    shipped = verify_lock(EMBEDDED_DIRECTORIES[name])
-    same = "the shipped one" if digest == shipped else "not the shipped one"
-    console.print(f"{output}\ndigest {digest}: {same}", highlight=False, soft_wrap=True)
+def _print_locked(console: Console, found: LockedBackbone) -> None:
+    of = "" if found.revision is None else f" of revision {found.revision}"
+    files = counted(found.num_files, "file")
+    say(console, f"{files}{of} as locked, digest {found.digest}", found.provenance.in_words())

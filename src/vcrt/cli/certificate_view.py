@@ -17,6 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from vcrt.api.datasets import Shown
 from vcrt.certification.certificates import (
     Certificate,
     InconsistentReplayError,
@@ -30,6 +31,7 @@ from vcrt.certification.long_episodes import PairContexts
 from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.datasets.examination import Examined
 from vcrt.environments.contract import Operation
+from vcrt.errors import VcrtError
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import printable
 from vcrt.records.certificate import in_words
@@ -77,6 +79,30 @@ class View:
     only_pair: tuple[int, int] | None = None
     #: Steps, relations and counts of orders alone.
     brief: bool = False
+
+
+def print_shown(
+    console: Console, shown: Shown, *, pair: tuple[int, int] | None = None, brief: bool = False
+) -> None:
+    """Print an episode, one ``pair`` of it, or what is ``brief``; raises :class:`VcrtError` for no such pair."""
+    num_operations = shown.examined.evidence.episode.num_operations
+    if pair is not None and not 0 <= min(pair) < max(pair) < num_operations:
+        raise VcrtError(
+            "no such pair",
+            found=f"--pair {pair[0]} {pair[1]}",
+            expected=f"two different steps from 0 to {num_operations - 1}",
+        )
+    view = View(
+        examined=shown.examined,
+        describe=shown.describe(),
+        origin=shown.origin,
+        only_pair=None if pair is None else (min(pair), max(pair)),
+        brief=brief,
+    )
+    print_view(console, view)
+    if brief:
+        more = "--full: the initial state, every order, and every pair in every context; --pair A B: one pair"
+        console.print(f"\n{more}", style="dim", highlight=False, markup=False)
 
 
 def print_view(console: Console, view: View) -> None:

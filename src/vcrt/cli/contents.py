@@ -5,84 +5,82 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vcrt.cli import (
-    backbone_commands,
-    data_commands,
-    handing_commands,
-    planning_commands,
-    result_commands,
-    running_commands,
-    whole_commands,
-)
+from vcrt.cli.backbone import backbone
+from vcrt.cli.certify import certify
+from vcrt.cli.decide import decide
+from vcrt.cli.environments import doctor, environments, theories
+from vcrt.cli.export import export, export_model
+from vcrt.cli.lift import lift
+from vcrt.cli.plan import methods, plan, search
+from vcrt.cli.report import explore, probe, report
+from vcrt.cli.reproduce import demo, reproduce
+from vcrt.cli.show import show
+from vcrt.cli.train import evaluate, train
+from vcrt.cli.verify import prove, seal, verify
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """A function whose options are the command's, and what it does in at most 62 characters.
 
-    ``function`` is the name in ``vcrt.__all__`` that does the same in Python; None where there is none.
+    ``functions`` are the names in ``vcrt`` of what does the same in Python, if it is not the command's own: where that
+    is a room's (``vcrt.environments``, ``vcrt.report``), or one command is several functions.
     """
 
     run: Callable[..., None]
     summary: str
-    function: str | None = None
+    functions: str | None = None
 
 
 CHAPTERS: dict[str, dict[str, Command]] = {
     "the whole way": {
-        "demo": Command(whole_commands.demo, "everything once, small, with a report at the end"),
-        "reproduce": Command(
-            whole_commands.reproduce, "the paper's experiment, or what is missing"
-        ),
-        "doctor": Command(
-            whole_commands.doctor, "what is installed, what is missing, what mends it"
-        ),
+        "demo": Command(demo, "everything once, small, with a report at the end"),
+        "reproduce": Command(reproduce, "the paper's experiment, or what is missing"),
+        "doctor": Command(doctor, "what is installed, what is missing, what mends it"),
     },
     "certify": {
         "environments": Command(
-            data_commands.environments, "what can be certified here", "environment_names"
+            environments, "what can be certified here", "list_environments validate_environment"
         ),
-        "certify": Command(
-            data_commands.certify, "replay all orders of episodes, freeze a dataset", "certify"
+        "certify": Command(certify, "replay all orders of episodes, freeze a dataset"),
+        "lift": Command(
+            lift,
+            "episodes from your theories, Lean files or runs",
+            "lift_lean lift_proofwriter lift_clrs",
         ),
-        "lift": Command(data_commands.lift, "episodes from your theories, Lean files or runs"),
-        "theories": Command(data_commands.theories, "check ProofWriter files by their answers"),
+        "theories": Command(theories, "check ProofWriter files by their answers"),
         "verify": Command(
-            data_commands.verify, "replay a dataset or one certificate again", "verify"
+            verify,
+            "replay a dataset or one certificate again",
+            "verify verify_seal verify_certificate verify_proof",
         ),
-        "show": Command(data_commands.show, "one episode: its steps, relations and evidence"),
-        "probe": Command(data_commands.probe, "how anonymous the policy's records are"),
+        "show": Command(show, "one episode: its steps, relations and evidence"),
+        "probe": Command(probe, "how anonymous the policy's records are"),
     },
     "hand over": {
-        "seal": Command(handing_commands.seal, "sign a dataset"),
-        "prove": Command(handing_commands.prove, "that a certificate is in a dataset"),
-        "export": Command(handing_commands.export, "records with orbits, for other trainers"),
+        "seal": Command(seal, "sign a dataset"),
+        "prove": Command(prove, "that a certificate is in a dataset"),
+        "export": Command(export, "records with orbits, for other trainers"),
     },
     "train": {
-        "methods": Command(planning_commands.methods, "what each method trains on"),
-        "backbone": Command(backbone_commands.backbone, "lock a language model, or check it"),
-        "search": Command(planning_commands.search, "choose settings on source items alone"),
-        "plan": Command(planning_commands.plan, "freeze what will be trained and measured", "plan"),
-        "train": Command(running_commands.train, "every run of a plan", "train"),
+        "methods": Command(methods, "what each method trains on"),
+        "backbone": Command(
+            backbone,
+            "lock a language model, or check it",
+            "lock_backbone check_backbone pretrain_backbone",
+        ),
+        "search": Command(search, "choose settings on source items alone"),
+        "plan": Command(plan, "freeze what will be trained and measured"),
+        "train": Command(train, "every run of a plan"),
     },
     "results": {
-        "evaluate": Command(
-            running_commands.evaluate, "open the held-out environments, once", "evaluate"
-        ),
-        "report": Command(
-            result_commands.report, "tables, figures and one HTML page", "write_report"
-        ),
-        "explore": Command(
-            result_commands.explore,
-            "a page of episodes, orders and probabilities",
-            "write_explorer",
-        ),
+        "evaluate": Command(evaluate, "open the held-out environments, once"),
+        "report": Command(report, "tables, figures and one HTML page", "write_report"),
+        "explore": Command(explore, "a page of episodes, orders and probabilities"),
         "decide": Command(
-            result_commands.decide, "ask a trained run for the order of your steps", "decide"
+            decide, "ask a trained run for the order of your steps", "trained_policy decide"
         ),
-        "export-model": Command(
-            result_commands.export_model, "a trained run as PEFT or model folder"
-        ),
+        "export-model": Command(export_model, "a trained run as PEFT or model folder"),
     },
 }
 

@@ -1,7 +1,8 @@
 """Run a command of this program in several processes that share its work.
 
-The first process has the terminal; what the others print is shown only if it explains why one of them failed. Not
-covered: several machines, for which there are `torchrun` and `accelerate launch`.
+The first process has the terminal; what the others print is shown only if it explains why one of them failed. Each
+tells its :class:`Launcher` how it ended, which prints what the first that failed has said, once. Not covered: several
+machines, for which there are `torchrun` and `accelerate launch`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,21 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import IO, NoReturn
 
-from vcrt.cli.launched import LAUNCHER
 from vcrt.errors import RunError, UnavailableError, VcrtError
+from vcrt.workers import end_with
 
+#: The environment variable that names the launcher's process and the open file for last words: ``PID:DESCRIPTOR``.
+LAUNCHER = "VCRT_LAUNCHER"
+#: Seconds that a process waits before it leaves with an unforeseen error. That may be a connection that another
+#: process's death has cut: then the launcher hears of that one first and ends this one.
+PATIENCE_S = 3.0
 #: What `accelerate launch --use_fsdp --fsdp_version 2` sets.
 _SHARDED = {
     "ACCELERATE_USE_FSDP": "true",
@@ -34,6 +42,46 @@ _LOOK_S = 0.02
 GRACE_S = 10.0
 #: Of what a failed process printed, the end is shown: so many characters.
 _SHOWN = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The launcher of this process; ``descriptor`` is an open file that it reads afterwards."""
+
+    descriptor: int
+
+    @classmethod
+    def of_this_process(cls) -> Launcher | None:
+        """The launcher that started this process, if one did; this process ends soon after it from now on."""
+        # Taken away, as this process's own children have another parent.
+        named = os.environ.pop(LAUNCHER, None)
+        if named is None:
+            return None
+        parent, descriptor = map(int, named.split(":"))
+        os.set_inheritable(descriptor, False)
+        end_with(parent)
+        return cls(descriptor)
+
+    def leave(self, error: VcrtError) -> NoReturn:
+        """Leave after a named error, with its exit code."""
+        self._tell(error.exit_code, str(error))
+        sys.exit(error.exit_code)
+
+    def leave_with_traceback(self) -> NoReturn:
+        """Leave with exit code 1 after the unforeseen error that is being handled; the launcher may interrupt this."""
+        self._tell(1, traceback.format_exc())
+        time.sleep(PATIENCE_S)
+        sys.exit(1)
+
+    def _tell(self, exit_code: int, text: str) -> None:
+        os.write(self.descriptor, json.dumps({"exit_code": exit_code, "text": text}).encode())
+
+
+def interrupt_once(number: int, frame: FrameType | None) -> None:
+    """A signal's handler: interrupt as Ctrl-C does, and let no second signal disturb the tidying up."""
+    del frame
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def require_processes(num_processes: int, *, sharded: bool) -> None:

@@ -1,22 +1,53 @@
-"""What the commands share: the console that they print to, and options of more than one of them."""
+"""Give the commands what they share: the console, how they print to it, and options of more than one of them."""
 
 from __future__ import annotations
 
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
 
 from vcrt.errors import VcrtError
+from vcrt.printable import printable
 from vcrt.workers import TIMEOUT
 
 DatasetPath = Annotated[Path, tyro.conf.Positional]
 ExperimentPath = Annotated[Path, tyro.conf.Positional]
+Jobs = Annotated[
+    int | None,
+    tyro.conf.arg(
+        help="Worker processes; as many as there are cores by default. The result does not depend on it."
+    ),
+]
+Backend = Annotated[
+    Literal["loky", "ray", "dask"],
+    tyro.conf.arg(
+        help="Where the workers are: local processes, or a Ray or Dask cluster (that of RAY_ADDRESS or "
+        "DASK_SCHEDULER_ADDRESS, else a local one)."
+    ),
+]
+VerifierTimeout = Annotated[
+    float | None,
+    tyro.conf.arg(
+        help="Seconds that one call of a verifier may take (a step, or a batch), in place of what each environment "
+        "says (60, or 600 for a batch)."
+    ),
+]
+Run = Annotated[
+    str | None,
+    tyro.conf.arg(
+        help="A run as METHOD/HELD-OUT/SEED; by default the only one, or the only one of vcrt."
+    ),
+]
+Update = Annotated[
+    int | None,
+    tyro.conf.arg(help="The checkpoint after this update; the last one by default."),
+]
 #: Columns of output that does not go to a terminal.
 PLAIN_WIDTH = 120
 
@@ -30,7 +61,13 @@ def plain_console(*, quiet: bool = False, aside: bool = False) -> Console:
     return console if console.is_terminal else Console(width=PLAIN_WIDTH, quiet=quiet, stderr=aside)
 
 
-def print_document(document: Mapping[str, object]) -> None:
+def say(console: Console, *texts: str, style: str | None = None) -> None:
+    """Print lines as they are, whoever wrote them: no markup, no breaks, and no character that a terminal acts on."""
+    for line in (line for text in texts for line in text.split("\n")):
+        console.print(printable(line), style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_document(document: Mapping[str, object] | Sequence[object]) -> None:
     """What ``--json`` prints: one document on the standard output."""
     print(json.dumps(document, indent=2))
 

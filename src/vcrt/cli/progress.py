@@ -24,14 +24,14 @@ from rich.table import Column
 from rich.text import Text
 
 from vcrt import progress as contract
-from vcrt.printable import printable
+from vcrt.printable import duration, printable
 
 #: Seconds between two lines about one task; its last line comes at once.
 LINE_INTERVAL = 10.0
 #: Seconds of silence that need no explanation: what ends sooner shows no progress where a command usually ends at once.
 PATIENCE = 3.0
-#: Seconds and calls of a verifier that are measured before it is said what all of them will cost.
-MEASURED_S, MEASURED_CALLS = 1.0, 10
+#: Calls of a verifier that are measured before it is said what all of them will cost.
+MEASURED_CALLS = 10
 
 
 class UnitsColumn(ProgressColumn):
@@ -85,29 +85,18 @@ class Pace:
         return f"{self.done:,}{of} calls, {self.rate:.1f}/s"
 
 
-def in_words(seconds: float) -> str:
-    """A duration to two digits or so.
-
-    >>> in_words(44.2), in_words(150), in_words(9000)
-    ('44 s', '3 minutes', '2.5 hours')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
-
-
 def estimate(pace: Pace, seconds: float, note: str) -> str:
     """What all calls will cost, from the first ones, which took ``seconds`` together."""
     each = f"at {seconds / pace.done:.2g} s each"
     if pace.expected is None or pace.left_s is None:
         return f"verifier calls {each}; how many there will be is not known yet{note}"
-    lasts = in_words(pace.expected / pace.rate)
+    lasts = duration(pace.expected / pace.rate)
     return f"about {pace.expected:,} verifier calls {each}: {lasts}{note}"
 
 
 def is_worth_an_estimate(pace: Pace) -> bool:
     """Whether enough was measured, and enough is left, to say what the work costs."""
-    if pace.elapsed < MEASURED_S or pace.measured < MEASURED_CALLS:
+    if pace.elapsed < contract.MEASURED_S or pace.measured < MEASURED_CALLS:
         return False
     return pace.left_s is None or pace.left_s > PATIENCE
 
@@ -226,7 +215,7 @@ class _LineTask:
             self.estimated = True
             self._print(estimate(pace, seconds, note))
         elif done and time.monotonic() - self.printed >= max(LINE_INTERVAL, pace.elapsed / 20):
-            left = "" if pace.left_s is None else f", {in_words(pace.left_s)} left"
+            left = "" if pace.left_s is None else f", {duration(pace.left_s)} left"
             self._print(f"{self.done}/{self.total} {self.unit}, {pace.text()}{left}")
 
     def _print(self, text: str) -> None:
@@ -276,14 +265,18 @@ class _Printing(logging.Handler):
 @contextmanager
 def telling(console: Console) -> Iterator[None]:
     """Print on the console what is logged for people while the context lasts."""
-    printing, level = _Printing(console), contract.LOGGER.level
-    contract.LOGGER.addHandler(printing)
-    contract.LOGGER.setLevel(logging.INFO)
+    printing, logger = _Printing(console), contract.LOGGER
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(printing)
+    logger.setLevel(logging.INFO)
+    # Libraries that set up the root logger would have it printed twice.
+    logger.propagate = False
     try:
         yield
     finally:
-        contract.LOGGER.removeHandler(printing)
-        contract.LOGGER.setLevel(level)
+        logger.removeHandler(printing)
+        logger.setLevel(level)
+        logger.propagate = propagate
 
 
 @contextmanager

@@ -43,7 +43,7 @@ class RecordForm(BaseModel):
     reduction). ``commutations``: whether the pairs that commute are stated. ``distractors``: how many relations among
     operations that do not occur stand beside them. ``pool``: whether few operations
     draw their pointers from a pool of 8, as is usual, or from the 32 that up to 32 operations have, so that records of
-    any length look alike. For ``vcrt.certify(..., form=...)``.
+    any length look alike. :func:`vcrt.certify` takes each of them by its name.
 
     >>> RecordForm(relations="reduced", commutations="omitted", distractors=2).distractors
     2

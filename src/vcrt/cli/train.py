@@ -1,13 +1,14 @@
-"""The commands that run a plan: training, and the one evaluation.
-
-Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
-"""
+"""The commands that run a plan: train, and the one evaluate."""
 
 from __future__ import annotations
 
-from vcrt.cli.options import ExperimentPath, plain_console
+import os
+
+import vcrt
+from vcrt.cli.options import ExperimentPath, plain_console, say
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import RunError
+from vcrt.jobs import num_jobs
 from vcrt.printable import counted
 
 
@@ -44,59 +45,50 @@ def train(
             EXPERIMENT/tracking and need no network; other trackers of accelerate are taken by name too.
         other_code: Why other source code of vcrt than was planned is to train; every later report shows it.
     """
-    from vcrt.api.experimenting import jobs_on_device
     from vcrt.cli.launching import launch, require_processes
-    from vcrt.protocol.experiment import open_experiment
     from vcrt.protocol.planned_training import require_trainable
-    from vcrt.protocol.planned_training import train as run_training
-    from vcrt.training.distributed import is_launched, launched_group
-    from vcrt.training.frugality import Frugality
+    from vcrt.training.distributed import is_launched
     from vcrt.training.tracking import require_trackers
 
     if not is_launched():
         require_processes(num_processes, sharded=sharded)
-    opened = open_experiment(experiment)
-    jobs = jobs_on_device(opened, jobs)
+    opened = vcrt.open_experiment(experiment)
+    num_jobs(jobs)
     require_trackers(trackers)
-    frugality = Frugality(
-        prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
-    )
     # Once here, not once in each process.
     if num_processes > 1 and not is_launched() and require_trainable(opened, other_code=other_code):
         options = []
-        told = ["--trackers", *trackers] if trackers else []
         if prompts_at_a_time is not None:
             options += ["--prompts-at-a-time", str(prompts_at_a_time)]
         if gradient_checkpointing:
             options += ["--gradient-checkpointing"]
         if other_code is not None:
             options += ["--other-code", other_code]
+        if trackers:
+            options += ["--trackers", *trackers]
         shared = f"--num-processes {num_processes}" + (" --sharded" if sharded else "")
-        remedy = f"go on from the last checkpoints with `vcrt train {experiment} {shared}`"
         launch(
-            ["train", str(experiment), *options, *told],
+            ["train", str(experiment), *options],
             num_processes,
             sharded=sharded,
-            remedy=remedy,
+            remedy=f"go on from the last checkpoints with `vcrt train {experiment} {shared}`",
         )
         return
-    group = launched_group()
     done = len(opened.finished_runs())
-    console = plain_console(quiet=group.rank > 0)
+    console = plain_console(quiet=is_launched() and os.environ.get("RANK", "0") != "0")
     with showing_progress(console) as progress:
-        digests = run_training(
+        digests = vcrt.train(
             opened,
             jobs=jobs,
-            progress=progress,
-            group=group,
+            prompts_at_a_time=prompts_at_a_time,
+            gradient_checkpointing=gradient_checkpointing,
             trackers=trackers,
-            frugality=frugality,
+            progress=progress,
             other_code=other_code,
         )
-    runs = counted(len(digests), "run")
     already = f" ({done} already were)" if done else ""
-    console.print(f"{runs} at the last update{already}", highlight=False, soft_wrap=True)
-    console.print(f"next: vcrt evaluate {experiment}", highlight=False, soft_wrap=True)
+    say(console, f"{counted(len(digests), 'run')} at the last update{already}")
+    say(console, f"next: vcrt evaluate {experiment}")
 
 
 def evaluate(
@@ -119,8 +111,6 @@ def evaluate(
         prompts_at_a_time: Score so many prompts in one pass; fewer need less memory.
         other_code: Why other source code of vcrt than was planned is to score; every later report shows it.
     """
-    from vcrt.api.experimenting import evaluate as opened_and_scored
-
     if reopen != bool(reason):
         raise RunError(
             "a second opening needs both --reopen and --reason",
@@ -129,7 +119,7 @@ def evaluate(
         )
     console = plain_console()
     with showing_progress(console) as progress:
-        opened_and_scored(
+        vcrt.evaluate(
             experiment,
             jobs=jobs,
             reopen_reason=reason,
@@ -137,4 +127,4 @@ def evaluate(
             progress=progress,
             other_code=other_code,
         )
-    console.print(f"next: vcrt report {experiment}", highlight=False, soft_wrap=True)
+    say(console, f"next: vcrt report {experiment}")

@@ -1,35 +1,30 @@
-"""What ``vcrt doctor`` says: what is installed here, what works, and the command that mends what does not.
+"""Look at what is installed here, what works, and which command mends what does not.
 
 Everything is looked at as it is used: environments are asked for their versions, the embedded backbone is loaded.
 """
 
 from __future__ import annotations
 
-import json as json_module
 import os
 import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
-
 from vcrt import __version__
 from vcrt.environments import registry
 from vcrt.environments.isolation import describe
-from vcrt.errors import UnavailableError, VcrtError
-from vcrt.printable import printable
+from vcrt.errors import VcrtError
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 #: ``absent`` is what only some uses need, ``broken`` what keeps something that was asked for from working.
 Status = Literal["ok", "absent", "broken"]
-MARKS: dict[Status, str] = {"ok": "ok", "absent": "-", "broken": "broken"}
 #: Extras for those who work on vcrt itself.
 NOT_FOR_USERS = ("dev", "bench", "browser")
 GIB = 2**30
@@ -45,8 +40,11 @@ class Finding:
     remedy: str | None = None
 
 
-def diagnose() -> list[Finding]:
-    """Look at everything; a check that fails is a finding, never an exception."""
+def doctor() -> list[Finding]:
+    """Look at everything that is installed, as it is used: ``vcrt doctor``.
+
+    A check that fails is a finding with its remedy, never an exception.
+    """
     return [
         _system(),
         *_attempt("packages", _required),
@@ -55,29 +53,6 @@ def diagnose() -> list[Finding]:
         *_attempt("backbone", _backbone),
         *_attempt("extras", _extras),
     ]
-
-
-def run_doctor(console: Console, *, as_json: bool) -> None:
-    """Print the diagnosis; raises :class:`UnavailableError` if something is broken."""
-    findings = diagnose()
-    if as_json:
-        document = {"vcrt": __version__, "findings": [asdict(finding) for finding in findings]}
-        print(json_module.dumps(document, indent=2))
-    else:
-        width = max(len(finding.subject) for finding in findings)
-        for finding in findings:
-            line = f"{MARKS[finding.status]:<7}{finding.subject:<{width}}  {finding.found}"
-            console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
-            if finding.remedy:
-                mend = f"{'':<{width + 9}}to mend: {finding.remedy}"
-                console.print(printable(mend), highlight=False, markup=False, soft_wrap=True)
-    broken = [finding.subject for finding in findings if finding.status == "broken"]
-    if broken:
-        raise UnavailableError(
-            "something that vcrt needs cannot be used",
-            found=", ".join(broken),
-            remedy="see the lines above that say how",
-        )
 
 
 def _attempt(subject: str, check: Callable[[], Iterator[Finding]]) -> list[Finding]:

@@ -1,74 +1,73 @@
-"""What ``vcrt decide`` does: read a relation record, ask a policy for an order, and say how sure it is."""
+"""The command decide: ask a policy for an order of the operations in a record, and say how sure it is."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
+import tyro
 
-from vcrt.cli.options import plain_console
-from vcrt.cli.orders_view import PLAIN
+import vcrt
+from vcrt.cli.options import ExperimentPath, Run, Update, plain_console, print_document, say
 from vcrt.cli.progress import telling
 from vcrt.documents import MAX_BYTES
-from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
-from vcrt.printable import printable
-from vcrt.protocol.decision import (
-    Answered,
-    Decision,
-    Policy,
-    chosen_run,
-    decide,
-    frozen_policy,
-    load_policy,
-)
-from vcrt.protocol.experiment import open_experiment
-from vcrt.records.stated import SOURCES, StatedRecord, read_stated
-from vcrt.report.wording import counted
+from vcrt.printable import counted
+
+if TYPE_CHECKING:
+    from vcrt.protocol.decision import Answered, Decision, Policy
+    from vcrt.records.stated import StatedRecord
 
 FORMAT = "vcrt-decision/1"
 #: The record's name that stands for the standard input.
 STDIN = "-"
 
 
-def decide_record(
-    console: Console,
-    experiment: Path,
-    record: str,
-    *,
-    run: str | None,
-    update: int | None,
-    frozen: bool,
-    theorem: str | None,
-    seed: int,
-    as_json: bool,
+def decide(
+    experiment: ExperimentPath,
+    record: Annotated[str, tyro.conf.Positional],
+    run: Run = None,
+    update: Update = None,
+    frozen: bool = False,
+    theorem: str | None = None,
+    seed: int = 0,
+    json: bool = False,
 ) -> None:
-    """Print what a policy answers to a record; raises :class:`VcrtError` for anything that cannot be asked."""
-    if frozen and update is not None:
-        raise VcrtError(
-            "the frozen backbone has no updates",
-            found=f"--frozen and --update {update}",
-            expected="one of them",
-        )
-    opened = open_experiment(experiment)
-    chosen = None if frozen and run is None else chosen_run(opened.plan, run)
+    """Ask a trained policy in which order to take operations, given the relations between them.
+
+    Says the greedy order, its exact probability, and the orbit mass: that of all orders which keep every required
+    pair, estimated with a standard error where they are too many to score. A record is JSON: {"operations":
+    ["a", "b"], "relations": [["a", "b", "precedes"]]}, of 2 to 64 operations, with kinds commutes, precedes and
+    conflicts (the first stands before the second), or what `vcrt show EPISODE --json` or `vcrt lift lean FILE --json`
+    prints. Nothing is written, and the dataset need not be there.
+
+    Example: vcrt decide runs/experiment record.json --run vcrt/clrs/0
+
+    Args:
+        experiment: An experiment with finished runs.
+        record: The file of a record, or - for the standard input.
+        frozen: Ask the backbone alone, as it was before training.
+        theorem: The theorem to take, where `vcrt lift lean` found several.
+        seed: Seed of the pointers that stand for the operations.
+        json: Print the answer for machines.
+    """
+    from vcrt.protocol.decision import chosen_run
+    from vcrt.records.stated import read_stated
+
+    opened = vcrt.open_experiment(experiment)
     # What costs least is refused first.
+    if not frozen:
+        chosen_run(opened.plan, run)
     stated = read_stated(_read(record), _where(record), theorem=theorem)
     with telling(plain_console(aside=True)):
-        policy = (
-            frozen_policy(opened, chosen)
-            if frozen or chosen is None
-            else load_policy(opened, chosen, update=update)
-        )
-        decision = decide(policy, stated, seed=seed)
-    if as_json:
-        document = decision_document(policy, stated, decision, opened.plan.plan_hash, seed)
-        print(json.dumps(document, indent=2))
-        return
-    for line in decision_lines(policy, stated, decision):
-        console.print(printable(line), **PLAIN)
+        policy = vcrt.trained_policy(opened, run, update=update, frozen=frozen)
+        decision = vcrt.decide(policy, stated, seed=seed)
+    if json:
+        print_document(decision_document(policy, stated, decision, opened.plan.plan_hash, seed))
+    else:
+        say(plain_console(), *decision_lines(policy, stated, decision))
 
 
 def decision_document(
@@ -174,6 +173,8 @@ def _where(record: str) -> str:
 def _read(record: str) -> bytes:
     if record == STDIN:
         return sys.stdin.buffer.read(MAX_BYTES + 1)
+    from vcrt.records.stated import SOURCES
+
     path = Path(record)
     if not path.exists() or path.is_dir():
         raise MalformedInputError(

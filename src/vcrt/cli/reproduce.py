@@ -1,16 +1,17 @@
-"""The commands that do everything in one call: the demo, and the paper's experiment.
-
-Each loads what it needs when it runs, so that ``vcrt --help`` is quick.
-"""
+"""The commands that do everything in one call: demo, and reproduce, the paper's experiment."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
+import vcrt
+from vcrt.cli.certify import print_counts
 from vcrt.cli.model_options import NO_OPTIONS, Model
-from vcrt.cli.options import plain_console
-from vcrt.errors import VcrtError
-from vcrt.jobs import num_jobs
+from vcrt.cli.options import Jobs, plain_console, say
+from vcrt.cli.progress import showing_progress
+from vcrt.cli.report import print_report
 
 
 def demo(
@@ -19,7 +20,7 @@ def demo(
     updates: int = 400,
     runs: int = 1,
     seed: int = 0,
-    jobs: int | None = None,
+    jobs: Jobs = None,
 ) -> None:
     """Certify, freeze, verify, train, evaluate once and report, with the embedded defaults.
 
@@ -31,21 +32,35 @@ def demo(
         updates: Updates of each training run.
         runs: Independent training runs of each method and fold.
         seed: Seed of everything.
-        jobs: Worker processes; as many as there are cores by default.
     """
-    for option, value in (("--episodes", episodes), ("--updates", updates), ("--runs", runs)):
-        if value < 1:
-            raise VcrtError("too small a number", found=f"{option} {value}", expected="at least 1")
-    from vcrt.cli.demo import run_demo
-
-    run_demo(
-        plain_console(),
-        output,
-        episodes=episodes,
-        updates=updates,
-        runs=runs,
-        seed=seed,
-        jobs=num_jobs(jobs),
+    console = plain_console()
+    with showing_progress(console) as progress:
+        made = vcrt.demo(
+            output,
+            episodes=episodes,
+            updates=updates,
+            runs=runs,
+            seed=seed,
+            jobs=jobs,
+            progress=progress,
+        )
+    print_counts(console, made.dataset.manifest)
+    print_report(console, made.report)
+    agreement, dataset, vcrt_command = made.agreement, made.dataset.path, _command()
+    say(
+        console,
+        f"{agreement.episodes} episodes, {agreement.agreed} of {agreement.replays} replays agree; "
+        f"{made.seconds:.0f} s in all",
+        f"root hash  {made.dataset.manifest.root_hash}",
+        f"dataset    {dataset}",
+        f"experiment {made.experiment.path}",
+        f"report     {made.report.files['report.html']}",
+        f"explorer   {made.explorer}",
+        "",
+        "try next:",
+        f"  {vcrt_command} verify {dataset}",
+        f"  {vcrt_command} environments validate clrs",
+        f"  {vcrt_command} plan {dataset} --output {made.folder / 'ablation'} --methods vcrt no-orbit no-anti",
     )
 
 
@@ -59,7 +74,7 @@ def reproduce(
     model: Model = NO_OPTIONS,
     trials: int = 8,
     seed: int = 0,
-    jobs: int | None = None,
+    jobs: Jobs = None,
 ) -> None:
     """Do the paper's experiment, or whatever of it is missing: certify, verify, search, plan, train, evaluate, report.
 
@@ -78,42 +93,26 @@ def reproduce(
         model: Which model is trained, and how.
         trials: Settings tried for each method and fold, on source items alone; 0 takes the library's defaults.
         seed: Seed of everything.
-        jobs: Worker processes; as many as there are cores by default. The result does not depend on it.
     """
-    from vcrt.cli.reproducing import Reproduction
-    from vcrt.cli.reproducing import reproduce as run
-    from vcrt.training.methods import PAPER_METHODS
-
-    run(
-        plain_console(),
-        Reproduction(
-            output=output,
+    console = plain_console()
+    with showing_progress(console) as progress:
+        report = vcrt.reproduce(
+            output,
             dataset=dataset,
             schemas=schemas,
             episodes=episodes,
-            methods=methods or PAPER_METHODS,
-            backbone=model.reference(),
+            methods=methods,
             runs=runs,
-            run=model.run_config(),
-            how_chosen=model.how_chosen(),
+            model=model,
             trials=trials,
             seed=seed,
-            jobs=num_jobs(jobs),
-        ),
-    )
+            jobs=jobs,
+            progress=progress,
+        )
+    print_report(console, report)
 
 
-def doctor(json: bool = False) -> None:
-    """Say what is installed here, which Lean, which device, what is missing, and the command that mends it.
-
-    The exit status is that of an error if something that vcrt needs cannot be used; extras that are not installed are
-    named and count for nothing.
-
-    Example: vcrt doctor
-
-    Args:
-        json: Print the findings for machines.
-    """
-    from vcrt.cli.doctor import run_doctor
-
-    run_doctor(plain_console(), as_json=json)
+def _command() -> str:
+    """How to call this very command from the shell: by its name only if the shell finds it."""
+    called = Path(sys.argv[0])
+    return called.name if shutil.which(called.name) else str(called)

@@ -1,4 +1,4 @@
-"""Whether the episodes of a schema are certified, as ``vcrt environments validate`` looks at it.
+"""Look whether an environment conforms and whether its episodes are certified: ``vcrt environments validate``.
 
 Of a few operations, every order of several episodes is replayed. Of many, one episode is enough of a quick look: it is
 replayed as ``vcrt certify`` would do it once, and what that took is part of the answer.
@@ -22,9 +22,11 @@ from vcrt.certification.episodes import (
 )
 from vcrt.certification.lattice_replay import replay_lattices, replay_merged
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.environments.conformance import Finding, attempted
+from vcrt.environments.conformance import ANSWERS, Finding, attempted, validate
 from vcrt.environments.contract import Environment, Schema
+from vcrt.environments.isolation import Description
 from vcrt.limits import MAX_EXHAUSTIVE
+from vcrt.printable import counted
 
 _Look: TypeAlias = Callable[
     [Environment, str, Preset, Sequence[int]], "Exclusion | tuple[set[str], Cost | None]"
@@ -41,6 +43,52 @@ class Cost:
     num_sequences: int
     seconds: float
     contexts: str
+
+
+def look_at(
+    environment: Environment,
+    seeds: Sequence[int],
+    *,
+    quick: bool,
+    checked: Callable[[Finding], None] = lambda finding: None,
+    long: bool = True,
+) -> tuple[list[Finding], list[Cost]]:
+    """The findings of the conformance kit and of certifying a few episodes, and what long ones cost.
+
+    ``quick`` leaves out most sequences, all episodes but the first and the certification of long ones; without
+    ``long``, these alone are left out.
+    """
+    findings = validate(environment, seeds, quick=quick, checked=checked)
+    # What does not answer cannot be certified.
+    silent = {found.subject for found in findings if found.check == ANSWERS and not found.passed}
+    costs = []
+    for schema in environment.schemas:
+        if f"{environment.name}/{schema.name}" in silent or (
+            is_long(schema) and (quick or not long)
+        ):
+            continue
+        finding, cost = certifies(environment, schema, seeds[:1] if quick else seeds, quick=quick)
+        checked(finding)
+        findings.append(finding)
+        costs += [] if cost is None else [cost]
+    return findings, costs
+
+
+def not_looked_at(environment: Description, num_episodes: int) -> str:
+    """What a quick look leaves out, in words."""
+    long = ", ".join(schema.name for schema in environment.schemas if is_long(schema))
+    return (
+        f"A quick look: 1 of {counted(num_episodes, 'episode')} of each schema, and three orders of its steps with "
+        "few prefixes; "
+        "all others are known only as far as equal states are continued alike"
+        + (f"; no episode of {long} was certified" if long else "")
+        + ". Without --quick all of it is looked at; `vcrt certify` replays everything twice whatever was found here."
+    )
+
+
+def is_long(schema: Schema) -> bool:
+    """Whether a schema's episodes are of many steps, or of any number."""
+    return preset_named(schema.preset).is_long
 
 
 def certifies(

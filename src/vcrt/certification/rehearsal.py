@@ -1,4 +1,4 @@
-"""The checks of ``vcrt environments validate``, what they cost, and what a quick look leaves out.
+"""Run the checks of an environment in a process of its own, and say early on what they will cost.
 
 The cost is found by rehearsal: the same checks, on an environment of the same form that accepts everything at once. A
 verifier that refuses needs fewer calls. What certifying a long episode costs is not known beforehand.
@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.shards import EnvironmentFactory
-from vcrt.cli.certifies import Cost, certifies
-from vcrt.cli.progress import MEASURED_S, in_words
+from vcrt.certification.validation import Cost, is_long, look_at
 from vcrt.environments.calls import Calls, Noting, counting, hearing
-from vcrt.environments.conformance import ANSWERS, Finding, validate
+from vcrt.environments.conformance import Finding
 from vcrt.environments.conformance_checks import CHECKS
 from vcrt.environments.contract import (
     Accepted,
@@ -29,47 +28,17 @@ from vcrt.environments.contract import (
     Provenance,
     Replay,
     ReplayRequest,
-    Schema,
     StepEnvironment,
     Versions,
 )
-from vcrt.environments.isolation import Description, ask
+from vcrt.environments.isolation import ask
 from vcrt.environments.shared_prefixes import offers_snapshots, shares_prefixes
 from vcrt.hashing import sha256_hex
-from vcrt.printable import counted
-from vcrt.progress import Progress
+from vcrt.printable import duration
+from vcrt.progress import MEASURED_S, Progress
 from vcrt.relayed_progress import RelayedProgress, RelayingProgress
 
 Done: TypeAlias = frozenset[str]
-
-
-def look_at(
-    environment: Environment,
-    seeds: Sequence[int],
-    *,
-    quick: bool,
-    checked: Callable[[Finding], None] = lambda finding: None,
-    long: bool = True,
-) -> tuple[list[Finding], list[Cost]]:
-    """The findings of the conformance kit and of certifying a few episodes, and what long ones cost.
-
-    ``quick`` leaves out most sequences, all episodes but the first and the certification of long ones; without
-    ``long``, these alone are left out.
-    """
-    findings = validate(environment, seeds, quick=quick, checked=checked)
-    # What does not answer cannot be certified.
-    silent = {found.subject for found in findings if found.check == ANSWERS and not found.passed}
-    costs = []
-    for schema in environment.schemas:
-        if f"{environment.name}/{schema.name}" in silent or (
-            _is_long(schema) and (quick or not long)
-        ):
-            continue
-        finding, cost = certifies(environment, schema, seeds[:1] if quick else seeds, quick=quick)
-        checked(finding)
-        findings.append(finding)
-        costs += [] if cost is None else [cost]
-    return findings, costs
 
 
 def look_in_a_process(
@@ -110,22 +79,6 @@ def _look_with_progress(
         return look_at(environment, seeds, quick=quick, checked=checked)
 
 
-def not_looked_at(environment: Description, num_episodes: int) -> str:
-    """What a quick look leaves out, in words."""
-    long = ", ".join(schema.name for schema in environment.schemas if _is_long(schema))
-    return (
-        f"A quick look: 1 of {counted(num_episodes, 'episode')} of each schema, and three orders of its steps with "
-        "few prefixes; "
-        "all others are known only as far as equal states are continued alike"
-        + (f"; no episode of {long} was certified" if long else "")
-        + ". Without --quick all of it is looked at; `vcrt certify` replays everything twice whatever was found here."
-    )
-
-
-def _is_long(schema: Schema) -> bool:
-    return preset_named(schema.preset).is_long
-
-
 @dataclass(slots=True, kw_only=True)
 class _Watched(Noting):
     """The same, with how many are expected, once the checks have lasted a while."""
@@ -152,9 +105,9 @@ class _Watched(Noting):
     def _note(self, each: float) -> str:
         if self.quick:
             return ""
-        long = [schema.name for schema in self.environment.schemas if _is_long(schema)]
+        long = [schema.name for schema in self.environment.schemas if is_long(schema)]
         more = f", and what certifying an episode of {', '.join(long)} takes" if long else ""
-        quick = in_words(self.expected_quick * each)
+        quick = duration(self.expected_quick * each)
         return f"{more}; with --quick {self.expected_quick:,} calls: {quick}"
 
 

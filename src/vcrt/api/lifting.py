@@ -1,0 +1,235 @@
+"""Find episodes in material of the user's own, and say which of their steps commute.
+
+Theories and windows of four steps are certified like sampled episodes, each order replayed by itself. For theorems and
+other windows, merged replay (:mod:`vcrt.certification.lattice_replay`) asks once for all orders that reach equal
+states by the same steps. What is found on the way is told (:func:`vcrt.progress.tell`).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from vcrt.certification.config import given
+from vcrt.certification.episodes import PAPER_PRESET
+from vcrt.certification.lattice_replay import replay_merged
+from vcrt.certification.lean_lifting import LeanLift
+from vcrt.certification.lean_lifting import lift_lean as lift_lean_file
+from vcrt.certification.pairs import OrdersReport, report_orders
+from vcrt.certification.replay_tree import EpisodeReplays
+from vcrt.certification.run import CertifiedSchema, certify
+from vcrt.datasets.freezing import make_dataset
+from vcrt.environments.calls import Noting, counting, hearing
+from vcrt.environments.clrs.lifting import MAX_SEED, MIN_STEPS, lift_windows
+from vcrt.environments.clrs.reading import MAX_LENGTH
+from vcrt.environments.contract import Environment, Episode
+from vcrt.environments.proofwriter.files import Refused
+from vcrt.environments.proofwriter.lifting import lift_theories
+from vcrt.environments.registry import load_environment
+from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.jobs import num_jobs
+from vcrt.limits import MAX_LIFTED
+from vcrt.printable import counted
+from vcrt.processes import Backend
+from vcrt.progress import SILENT, Progress, tell
+from vcrt.records.dataset import Dataset
+from vcrt.storage import require_new
+
+Input = TypeVar("Input")
+#: Refused lines that are told one by one; the rest are counted.
+SHOWN_REFUSALS = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lifted:
+    """What lifted episodes gave: a new dataset; where none was asked for, what each schema would have had.
+
+    Windows of another number of steps than four have ``orders``, what was found about each of them.
+    """
+
+    dataset: Dataset | None = None
+    schemas: tuple[CertifiedSchema, ...] = ()
+    orders: tuple[OrdersReport, ...] = ()
+
+
+def lift_lean(
+    files: Sequence[str | Path], *, progress: Progress = SILENT
+) -> Iterator[LeanLift | MalformedInputError]:
+    """What the steps of the theorems in Lean files do in every order, file by file: ``vcrt lift lean``.
+
+    A file that cannot be read gives an error in its place and does not stop the others. Raises
+    :class:`vcrt.errors.UnavailableError` without a fit Lean.
+    """
+    files = _given(files)
+    environment = counting(load_environment("lean").thorough())
+    task = progress.task("lift", len(files), "files")
+    for place, file in enumerate(files):
+        if place:
+            task.advance()
+        found: LeanLift | MalformedInputError
+        with hearing(Noting(task)):
+            try:
+                found = lift_lean_file(Path(file), environment, _merged)
+            except MalformedInputError as error:
+                found = error
+        yield found
+
+
+def lift_proofwriter(
+    files: Sequence[str | Path],
+    *,
+    output: str | Path | None = None,
+    limit: int | None = None,
+    jobs: int | None = None,
+    backend: Backend = "loky",
+    progress: Progress = SILENT,
+) -> Lifted:
+    """Certify episodes of four steps from ProofWriter theories: ``vcrt lift proofwriter``.
+
+    ``output`` is a new dataset; nothing is written without it. ``limit`` is the most episodes of a schema from one
+    theory. Raises :class:`vcrt.errors.VcrtError` if nothing was found, if a file is not there or empty, and, before
+    anything is read, if the output exists.
+    """
+    if limit is not None:
+        _require_within("limit", limit, 1)
+    paths = [Path(file) for file in _given(files)]
+    for file in paths:
+        _require_material(file)
+    if output is not None:
+        require_new(Path(output), VcrtError)
+    found = list(lift_theories(paths, limit=limit))
+    theories = [one for one in found if not isinstance(one, Refused)]
+    refusals = [one for one in found if isinstance(one, Refused)]
+    episodes = [episode for theory in theories for episode in theory.episodes]
+    for refusal in refusals[:SHOWN_REFUSALS]:
+        detail = f": {refusal.error.found}" if refusal.error.found else ""
+        tell(f"refused: {refusal.where}: {refusal.error.what}{detail}")
+    tell(
+        f"{counted(len(theories), 'theory', 'theories')} read, {len(refusals)} refused, "
+        f"{counted(len(episodes), 'candidate')}"
+    )
+    if not theories:
+        raise MalformedInputError(
+            "no theory could be read",
+            where=", ".join(map(str, paths)),
+            expected="JSON lines: ProofWriter's structured rows, or English theories with their questions",
+            remedy="the lines above say what is wrong with each",
+        )
+    if not episodes:
+        raise VcrtError(
+            "nothing was lifted",
+            found="no theory with four steps of which exactly one pair must keep its order",
+            remedy="give more theories, or theories with more rules that apply",
+        )
+    return _certified(episodes, output, jobs, backend, progress)
+
+
+def lift_clrs(
+    algorithms: Sequence[str],
+    *,
+    output: str | Path | None = None,
+    runs: int = 20,
+    length: int = 8,
+    steps: int = 4,
+    seed: int = 0,
+    jobs: int | None = None,
+    backend: Backend = "loky",
+    progress: Progress = SILENT,
+) -> Lifted:
+    """Lift all windows of ``steps`` steps from genuine runs of algorithms: ``vcrt lift clrs``.
+
+    Each of ``runs`` has an input of ``length``, the first from ``seed``. Windows of four steps are certified, and
+    frozen as a new dataset ``output``; others are reported. Raises :class:`vcrt.errors.VcrtError` if there is no
+    window, and, before anything is lifted, for a number out of range, an unknown algorithm or an output that exists.
+    """
+    _require_within("runs", runs, 1)
+    _require_within("length", length, 2, MAX_LENGTH)
+    _require_within("steps", steps, MIN_STEPS, MAX_LIFTED)
+    _require_within("seed", seed, 0, MAX_SEED + 1 - runs)
+    certifying = steps == PAPER_PRESET.num_operations
+    if output is not None and not certifying:
+        raise VcrtError(
+            "only episodes of four steps can be frozen",
+            found=f"steps {steps} with an output",
+            remedy="leave out one of the two",
+        )
+    environment = load_environment("clrs")
+    names = list(dict.fromkeys(environment.schema(name).name for name in _given(algorithms)))
+    if output is not None:
+        require_new(Path(output), VcrtError)
+    episodes = list[Episode]()
+    for name in names:
+        windows = lift_windows(name, range(seed, seed + runs), length, num_operations=steps)
+        tell(
+            f"{counted(len(windows), 'window')} of {counted(steps, 'step')} in {counted(runs, 'run')} of "
+            f"{name} on inputs of {length}"
+        )
+        episodes += windows
+    if not episodes:
+        raise VcrtError(
+            "nothing was lifted",
+            found=f"no run of {counted(steps, 'step')} or more",
+            remedy="give a longer input with --length, more runs with --runs, or fewer --steps",
+        )
+    if certifying:
+        return _certified(episodes, output, jobs, backend, progress)
+    orders = [report_orders(_merged(environment, [episode])[0]) for episode in episodes]
+    return Lifted(orders=tuple(orders))
+
+
+def _certified(
+    episodes: Sequence[Episode],
+    output: str | Path | None,
+    jobs: int | None,
+    backend: Backend,
+    progress: Progress,
+) -> Lifted:
+    config, jobs = given(episodes), num_jobs(jobs)
+    if output is not None:
+        dataset = make_dataset(config, Path(output), jobs=jobs, backend=backend, progress=progress)
+        return Lifted(dataset=dataset)
+    with tempfile.TemporaryDirectory() as shards:
+        schemas, _ = certify(config, Path(shards), jobs=jobs, backend=backend, progress=progress)
+    return Lifted(schemas=tuple(schemas))
+
+
+def _merged(environment: Environment, episodes: Sequence[Episode]) -> list[EpisodeReplays]:
+    return [merged.evidence for merged in replay_merged(environment, episodes)]
+
+
+def _given(inputs: Sequence[Input]) -> Sequence[Input]:
+    if not inputs:
+        raise VcrtError("lift what?", expected="at least one input", remedy="vcrt lift --help")
+    return inputs
+
+
+def _require_material(file: Path) -> None:
+    found = None
+    if not file.exists():
+        found = "no such file"
+    elif file.is_dir():
+        found = "a directory"
+    elif not os.access(file, os.R_OK):
+        found = "a file that you may not read"
+    elif file.is_file() and file.stat().st_size == 0:
+        found = "an empty file"
+    if found is not None:
+        raise MalformedInputError(
+            "no theories there",
+            where=str(file),
+            found=found,
+            expected="a file of JSON lines, one theory each",
+        )
+
+
+def _require_within(name: str, value: int, low: int, high: int | None = None) -> None:
+    if value < low or (high is not None and value > high):
+        raise VcrtError(
+            "a number out of range",
+            found=f"{name} {value}",
+            expected=f"at least {low}" if high is None else f"from {low} to {high}",
+        )

@@ -1,0 +1,83 @@
+"""List what can be chosen, methods and environments, and validate an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vcrt.api.certifying import Environments
+from vcrt.certification.rehearsal import look_in_a_process
+from vcrt.certification.validation import Cost, not_looked_at
+from vcrt.datasets.examination import factory_of
+from vcrt.environments.conformance import Finding
+from vcrt.environments.isolation import Description, describe
+from vcrt.environments.registry import Registered, environment_names
+from vcrt.errors import VcrtError
+from vcrt.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from vcrt.training.methods import Method
+
+NUM_EPISODES = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Validation:
+    """What was found of an environment, what its long episodes cost, and what a quick look has left out, in words."""
+
+    findings: Sequence[Finding]
+    costs: Sequence[Cost]
+    left_out: str | None
+
+
+def list_environments() -> dict[str, Description | VcrtError]:
+    """What each registered environment says of itself, or why it is not available: ``vcrt environments``.
+
+    >>> [schema.name for schema in list_environments()["clrs"].schemas][0]
+    'mst_kruskal'
+    """
+    found = dict[str, Description | VcrtError]()
+    for name in environment_names():
+        try:
+            found[name] = environment = describe(Registered(name))
+            environment.versions()
+        except VcrtError as error:
+            found[name] = error
+    return found
+
+
+def validate_environment(
+    name: str,
+    *,
+    quick: bool = False,
+    environments: Environments | None = None,
+    progress: Progress = SILENT,
+) -> Validation:
+    """Run the conformance kit, and certify a few episodes of each schema: ``vcrt environments validate``.
+
+    ``quick`` looks at a part of it. A check that failed is a finding, never an exception. Raises
+    :class:`vcrt.errors.UnknownNameError` for a name that is neither registered nor among ``environments``, and
+    :class:`vcrt.errors.VerifierFailure` for one that ends its process or runs over its time limit.
+    """
+    factory = factory_of(name, environments)
+    environment = describe(factory)
+    named = None if environment.name == name else f"its class says {environment.name!r}"
+    own = Finding("registered under its own name", name, named, "give both the same name")
+    findings, costs = look_in_a_process(factory, range(NUM_EPISODES), progress, quick=quick)
+    return Validation(
+        findings=(own, *findings),
+        costs=costs,
+        left_out=not_looked_at(environment, NUM_EPISODES) if quick else None,
+    )
+
+
+def methods() -> dict[str, Method]:
+    """What each method trains on and what it leaves out, by name: ``vcrt methods``.
+
+    >>> methods()["canonical-grpo"].constraints
+    False
+    """
+    from vcrt.training.methods import METHODS
+
+    return dict(METHODS)

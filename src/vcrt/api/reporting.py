@@ -1,0 +1,112 @@
+"""Write what was found: the report of an experiment, the page of a dataset's episodes, the probe's measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vcrt.api.certifying import Environments, as_dataset
+from vcrt.api.datasets import require_apart
+from vcrt.api.experimenting import as_experiment, names_of
+from vcrt.errors import RunError
+from vcrt.progress import SILENT, Progress
+from vcrt.protocol.anonymity.probe import probe_dataset
+from vcrt.protocol.anonymity.result import AnonymityReport, report_bytes
+from vcrt.protocol.experiment import Experiment
+from vcrt.records.dataset import Dataset
+from vcrt.report import explorer, page
+from vcrt.report.analysis import Analysis, analyse
+from vcrt.report.contents import ReportContents
+from vcrt.report.explorer.contents import ExplorerContents
+from vcrt.report.gather import gather
+from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE, neighbour
+from vcrt.storage import require_new, write_file
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """A report that was written: its folder, its files by name, and what stands in them."""
+
+    directory: Path
+    files: Mapping[str, Path]
+    contents: ReportContents
+    analysis: Analysis
+
+
+def write_report(experiment: Experiment | str | Path, output: str | Path | None = None) -> Report:
+    """Write the tables, figures and page of an evaluated experiment: ``vcrt report``.
+
+    ``output`` is a new folder; by default ``report`` in the experiment, where an earlier one is replaced. Raises
+    :class:`vcrt.errors.RunError` if the experiment was not evaluated.
+    """
+    opened = as_experiment(experiment)
+    if output is not None:
+        require_new(Path(output), RunError)
+    return report_in(opened, Path(output or opened.path / "report"))
+
+
+def report_in(experiment: Experiment, directory: Path) -> Report:
+    """Write the report to a folder that may be there; it links to an explorer that lies in it."""
+    contents = replace(gather(experiment), explorer=neighbour(directory, EXPLORER_FILE))
+    analysis = analyse(contents)
+    files = page.write_report(contents, directory, analysis)
+    return Report(directory=directory, files=files, contents=contents, analysis=analysis)
+
+
+def explore(
+    dataset: Dataset | str | Path,
+    output: str | Path = EXPLORER_FILE,
+    *,
+    experiment: Experiment | str | Path | None = None,
+    run: Sequence[str] = (),
+    episode: Sequence[str] = (),
+    episodes: int | None = None,
+    environments: Environments | None = None,
+    progress: Progress = SILENT,
+) -> ExplorerContents:
+    """Write a self-contained page to look at a dataset's episodes, and return what is on it: ``vcrt explore``.
+
+    With an ``experiment`` on the dataset it has the exact probability of every order before training and after each
+    kept update of the runs ``run`` (METHOD/HELD-OUT/SEED; by default the first seed of each method and fold). What a
+    run holds out is scored only after the evaluation. ``episode`` are names; without them, the page has the first
+    ``episodes`` (8) of each schema. Raises as :func:`vcrt.report.explorer.write_explorer`.
+    """
+    path = Path(output)
+    return explorer.write_explorer(
+        as_dataset(dataset),
+        path,
+        experiment=None if experiment is None else as_experiment(experiment),
+        runs=names_of(run),
+        episodes=names_of(episode),
+        per_schema=episodes,
+        report=neighbour(path.parent, REPORT_FILE),
+        factories=environments,
+        progress=progress,
+    )
+
+
+def probe(
+    dataset: Dataset | str | Path,
+    output: str | Path | None = None,
+    *,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> AnonymityReport:
+    """Measure what classifiers can guess from a dataset's policy records: ``vcrt probe``.
+
+    The report is kept in the new file ``output``, if one is given; ``seed`` draws subsamples and splits. A leak is a
+    result, which the command makes an error (:func:`vcrt.protocol.anonymity.result.require_anonymous`). Raises
+    :class:`vcrt.errors.VcrtError` if ``output`` exists or lies in the dataset.
+    """
+    opened = as_dataset(dataset)
+    if output is not None:
+        require_apart(
+            Path(output),
+            opened.path,
+            "elsewhere, for example anonymity.json in an experiment's directory",
+        )
+    report = probe_dataset(opened, seed=seed, progress=progress)
+    if output is not None:
+        write_file(Path(output), report_bytes(report))
+    return report

@@ -1,0 +1,302 @@
+"""Go the whole way in one call: certify, verify, search, plan, train, evaluate once, report; small, or as the paper.
+
+In the paper's experiment, every stage that is finished is checked and left as it is, and an interrupted one goes on, so
+that the same call always ends in the same files. How long each took is told (:func:`vcrt.progress.tell`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcrt.api.reporting import Report, report_in
+from vcrt.certification.config import sampled
+from vcrt.certification.schema_names import select_schemas
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import discard_work_of_finished, make_dataset
+from vcrt.errors import DatasetError, RunError, VcrtError
+from vcrt.jobs import num_jobs
+from vcrt.policy.backbone import load_backbone
+from vcrt.policy.reference import BackboneReference
+from vcrt.printable import counted
+from vcrt.progress import SILENT, Progress, tell
+from vcrt.protocol.evaluation import evaluate
+from vcrt.protocol.experiment import Experiment, create_experiment, open_experiment
+from vcrt.protocol.model_options import NO_OPTIONS, ModelOptions
+from vcrt.protocol.planned_training import train
+from vcrt.protocol.planning import frozen_plan
+from vcrt.protocol.same_code import require_same_code
+from vcrt.protocol.scores import SCORES_FILE, read_scores
+from vcrt.protocol.search import SEARCH_FILE, Search, read_search
+from vcrt.protocol.trials import discard_trials_of_finished, run_search
+from vcrt.records.dataset import Dataset, open_dataset, require_agreement
+from vcrt.records.manifest import AGREEMENT, Agreement
+from vcrt.records.record_form import PLAIN_FORM
+from vcrt.report.explorer import write_explorer
+from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE
+from vcrt.storage import make_directory, remove_leftovers, sole_user
+from vcrt.training.methods import PAPER_METHODS, method
+from vcrt.training.run import RunConfig
+
+LOCK_FILE = "lock"
+RETENTION_SHARE = 0.1
+
+
+DEMO_ENVIRONMENTS = ("clrs", "lean", "proofwriter")
+DEMO_METHODS = ("canonical-grpo", "vcrt")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Demo:
+    """What a demo has made, in its new numbered folder."""
+
+    folder: Path
+    dataset: Dataset
+    agreement: Agreement
+    experiment: Experiment
+    report: Report
+    explorer: Path
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What is reproduced, and where: all files lie below ``output``, unless a ``dataset`` elsewhere is given."""
+
+    output: Path
+    dataset: Path | None
+    schemas: tuple[str, ...]
+    episodes: int
+    methods: tuple[str, ...]
+    backbone: BackboneReference
+    runs: int
+    run: RunConfig
+    how_chosen: str
+    trials: int
+    seed: int
+    jobs: int
+    progress: Progress
+
+
+def demo(
+    output: str | Path = "runs",
+    *,
+    episodes: int = 100,
+    updates: int = 400,
+    runs: int = 1,
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+) -> Demo:
+    """Certify, freeze, verify, train, evaluate once and report, small, in a new folder below ``output``: ``vcrt demo``.
+
+    ``episodes`` are those of each environment, spread evenly over its schemas; ``updates`` those of each of the
+    ``runs`` of each method and fold. Raises :class:`vcrt.errors.VcrtError` for a number below one.
+    """
+    for name, value in (("episodes", episodes), ("updates", updates), ("runs", runs)):
+        if value < 1:
+            raise VcrtError("too small a number", found=f"{name} {value}", expected="at least 1")
+    began, jobs = time.monotonic(), num_jobs(jobs)
+    folder = _new_folder(Path(output))
+    schemas = select_schemas(DEMO_ENVIRONMENTS)
+    per_schema = {name: -(-episodes // len(some)) for name, some in schemas.items()}
+    config = sampled(schemas, per_schema, seed=seed)
+    dataset = make_dataset(config, folder / "dataset", jobs=jobs, progress=progress)
+    agreement = verify_agreement(dataset, jobs=jobs, progress=progress)
+    plan = frozen_plan(
+        dataset.path,
+        methods=DEMO_METHODS,
+        held_out=(),
+        runs=runs,
+        run=RunConfig(num_updates=updates),
+        seed=seed,
+    )
+    experiment = create_experiment(plan, folder / "experiment")
+    train(experiment, jobs=jobs, progress=progress)
+    evaluate(experiment, jobs=jobs, progress=progress)
+    explorer = folder / "report" / EXPLORER_FILE
+    write_explorer(dataset, explorer, experiment=experiment, report=REPORT_FILE, progress=progress)
+    return Demo(
+        folder=folder,
+        dataset=dataset,
+        agreement=agreement,
+        experiment=experiment,
+        report=report_in(experiment, folder / "report"),
+        explorer=explorer,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _new_folder(output: Path) -> Path:
+    make_directory(output)
+    number = 1
+    while True:
+        folder = output / f"demo-{number:03d}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def reproduce(
+    output: str | Path,
+    *,
+    dataset: str | Path | None = None,
+    schemas: Sequence[str] = (),
+    episodes: int = 500,
+    methods: Sequence[str] = (),
+    runs: int = 3,
+    model: ModelOptions = NO_OPTIONS,
+    trials: int = 8,
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+) -> Report:
+    """Do whatever is missing of the paper's experiment below ``output``, and write its report: ``vcrt reproduce``.
+
+    The arguments are those of :func:`vcrt.certify`, :func:`vcrt.search` and :func:`vcrt.plan`; a ``dataset`` that lies
+    elsewhere takes the place of a new one, ``methods`` are the paper's six if none is given, and without ``trials``
+    the library's defaults are taken. Raises :class:`vcrt.errors.VcrtError` if what is there was made with other
+    options.
+    """
+    asked = _Asked(
+        output=Path(output),
+        dataset=None if dataset is None else Path(dataset),
+        schemas=tuple(schemas),
+        episodes=episodes,
+        methods=tuple(methods) or PAPER_METHODS,
+        backbone=model.reference(),
+        runs=runs,
+        run=model.run_config(),
+        how_chosen=model.how_chosen(),
+        trials=trials,
+        seed=seed,
+        jobs=num_jobs(jobs),
+        progress=progress,
+    )
+    for name in asked.methods:
+        method(name)
+    make_directory(asked.output)
+    with sole_user(asked.output / LOCK_FILE, "this reproduction", RunError):
+        remove_leftovers(asked.output)
+        return _reproduced(asked)
+
+
+def _reproduced(asked: _Asked) -> Report:
+    dataset = _dataset(asked)
+    experiment = _experiment(asked, dataset, _search(asked, dataset) if asked.trials else None)
+    with _stage("train"):
+        train(experiment, jobs=asked.jobs, progress=asked.progress)
+    if (experiment.path / SCORES_FILE).exists() and experiment.ledger.entries("scores"):
+        read_scores(experiment)
+    else:
+        with _stage("evaluate"):
+            evaluate(experiment, jobs=asked.jobs, progress=asked.progress)
+    return report_in(experiment, asked.output / "report")
+
+
+def _dataset(asked: _Asked) -> Dataset:
+    path = asked.dataset or asked.output / "dataset"
+    if asked.dataset is not None and asked.schemas:
+        raise DatasetError(
+            "the schemas are those of the dataset",
+            found="--dataset and --schemas",
+            expected="one of them",
+        )
+    if asked.dataset is None:
+        config = sampled(select_schemas(asked.schemas), asked.episodes, seed=asked.seed)
+        discard_work_of_finished(config, path)
+        if not path.exists():
+            with _stage("certify"):
+                make_dataset(config, path, jobs=asked.jobs, progress=asked.progress)
+        manifest = open_dataset(path).manifest
+        found = [manifest.seed, manifest.series, manifest.record_form]
+        expected = [config.to_json()["seed"], config.to_json()["series"], PLAIN_FORM]
+        if found != expected:
+            raise RunError(
+                "the dataset was made with other options",
+                where=str(path),
+                found=f"seed {manifest.seed}, {len(manifest.series)} series",
+                expected=f"seed {asked.seed}, {counted(asked.episodes, 'episode')} of each of "
+                f"{counted(len(config.series), 'schema')}",
+                remedy="give the options that it was made with, or another --output",
+            )
+    dataset = open_dataset(path)
+    if not (path / AGREEMENT).exists():
+        with _stage("verify"):
+            verify_agreement(dataset, jobs=asked.jobs, progress=asked.progress)
+    require_agreement(dataset)
+    return dataset
+
+
+def _search(asked: _Asked, dataset: Dataset) -> Search:
+    path = asked.output / SEARCH_FILE
+    discard_trials_of_finished(path)
+    if not path.exists():
+        with _stage("search"):
+            run_search(
+                dataset,
+                path,
+                backbone=asked.backbone,
+                methods=asked.methods,
+                held_out=dataset.environments,
+                num_trials=asked.trials,
+                run=asked.run,
+                jobs=asked.jobs,
+                seed=asked.seed,
+                retention_share=RETENTION_SHARE,
+                progress=asked.progress,
+            )
+    search = read_search(path)
+    search.require_same_training(asked.run, asked.methods)
+    search.require(
+        root_hash=dataset.manifest.root_hash,
+        backbone_identity=asked.backbone.identity,
+        backbone_digest=load_backbone(asked.backbone).digest,
+        learning_rate=asked.run.learning_rate,
+        methods=asked.methods,
+        num_trials=asked.trials,
+        seed=asked.seed,
+    )
+    return search
+
+
+def _experiment(asked: _Asked, dataset: Dataset, search: Search | None) -> Experiment:
+    path = asked.output / "experiment"
+    plan = frozen_plan(
+        dataset.path,
+        methods=asked.methods,
+        held_out=(),
+        runs=asked.runs,
+        run=asked.run,
+        seed=asked.seed,
+        search=search,
+        backbone=asked.backbone,
+        how_chosen=asked.how_chosen,
+    )
+    if not path.exists():
+        return create_experiment(plan, path, search=search)
+    experiment = open_experiment(path)
+    if experiment.plan.code != plan.code:
+        require_same_code(experiment.plan)
+    if experiment.plan.plan_hash != plan.plan_hash:
+        raise RunError(
+            "the experiment was planned with other options",
+            where=str(path),
+            found=f"plan {experiment.plan.plan_hash}",
+            expected=f"plan {plan.plan_hash}",
+            remedy="give the options that it was planned with, or another --output",
+        )
+    return experiment
+
+
+@contextmanager
+def _stage(name: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    tell(f"{name}: {time.monotonic() - began:.0f} s")

@@ -1,0 +1,296 @@
+"""The commands lift lean, lift proofwriter and lift clrs: episodes in material of the user's own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+import vcrt
+from vcrt.cli.certify import print_dataset
+from vcrt.cli.options import (
+    Backend,
+    Jobs,
+    VerifierTimeout,
+    plain_console,
+    say,
+    set_verifier_timeout,
+    with_named_paths,
+)
+from vcrt.cli.progress import PATIENCE, showing_progress
+from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.hashing import Json
+from vcrt.printable import counted
+
+if TYPE_CHECKING:
+    from vcrt.api.lifting import Lifted
+    from vcrt.certification.lean_lifting import LeanLift, LiftedTheorem
+    from vcrt.certification.pairs import OrdersReport
+    from vcrt.certification.run import CertifiedSchema
+
+#: Where the numbers of legal orders come from.
+MERGED = (
+    "The numbers of orders come from merged replay: orders that reach equal states by the same steps are continued "
+    "once for all of them."
+)
+
+
+def lean(
+    inputs: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    json: bool = False,
+    verifier_timeout: VerifierTimeout = None,
+) -> None:
+    """Report on the theorems of Lean files: how many orders of their tactics are legal, and which pairs commute.
+
+    The exit status is 2 if a file cannot be read or nothing can be judged; the rest is reported all the same.
+
+    Example: vcrt lift lean Proofs.lean
+
+    Args:
+        inputs: Lean files.
+        json: Print the report for machines.
+    """
+    set_verifier_timeout(verifier_timeout)
+    console, judged, refused = plain_console(), 0, 0
+    documents, unread = list[Json](), list[MalformedInputError]()
+    with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
+        for file, found in zip(inputs, vcrt.lift_lean(inputs, progress=progress), strict=True):
+            if isinstance(found, MalformedInputError):
+                unread.append(found)
+                error: Json = {"what": found.what, "found": found.found}
+                documents.append({"file": str(file), "error": error})
+                if not json and len(inputs) > 1:
+                    say(console, f"\nrefused: {found}")
+                continue
+            judged += len(found.theorems)
+            refused += len(found.refused)
+            documents.append(_file_document(found, str(file)))
+            if not json:
+                _print_file(console, found, str(file))
+    if json:
+        console.print_json(data=documents)
+    elif judged:
+        own = "judged in vcrt's own prelude, without the file's imports"
+        say(console, f"\n{MERGED}", f"{judged} {own}; {refused} refused")
+    _require_judged(inputs, judged, unread)
+
+
+def _require_judged(
+    files: Sequence[Path], judged: int, unread: Sequence[MalformedInputError]
+) -> None:
+    if unread and len(files) == 1:
+        raise unread[0]
+    if unread:
+        raise MalformedInputError(
+            f"{len(unread)} of {counted(len(files), 'file')} could not be read",
+            where=", ".join(str(error.where) for error in unread),
+            remedy="check their names and what is in them; the other files are reported above",
+        )
+    if not judged:
+        raise VcrtError(
+            "nothing in these files could be judged",
+            where=", ".join(map(str, files)),
+            remedy="what stands above says what is allowed",
+        )
+
+
+def proofwriter(
+    inputs: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    output: Path | None = None,
+    limit: int | None = None,
+    jobs: Jobs = None,
+    backend: Backend = "loky",
+    verifier_timeout: VerifierTimeout = None,
+) -> None:
+    """Certify episodes of four steps from ProofWriter theories, every order replayed by itself.
+
+    Example: vcrt lift proofwriter theories.jsonl
+
+    Args:
+        inputs: ProofWriter files, structured or English rows.
+        output: A new dataset of the certified episodes; nothing is written without it. Until it is whole, finished
+            work lies in OUTPUT.shards.
+        limit: The most episodes of a schema from one theory; all by default.
+    """
+    set_verifier_timeout(verifier_timeout)
+    console = plain_console()
+    with showing_progress(console) as progress:
+        lifted = vcrt.lift_proofwriter(
+            inputs, output=output, limit=limit, jobs=jobs, backend=backend, progress=progress
+        )
+    _print_lifted(console, lifted)
+
+
+def clrs(
+    inputs: Annotated[tuple[str, ...], tyro.conf.Positional],
+    output: Path | None = None,
+    runs: int = 20,
+    length: int = 8,
+    steps: int = 4,
+    seed: int = 0,
+    jobs: Jobs = None,
+    backend: Backend = "loky",
+    verifier_timeout: VerifierTimeout = None,
+) -> None:
+    """Lift all windows of genuine runs of CLRS algorithms; those of four steps are certified, others reported.
+
+    Example: vcrt lift clrs mst_kruskal --runs 10
+
+    Args:
+        inputs: Names of CLRS algorithms.
+        output: A new dataset of the certified episodes; nothing is written without it. Until it is whole, finished
+            work lies in OUTPUT.shards.
+        runs: Genuine runs whose windows are lifted.
+        length: Length of those runs' inputs.
+        steps: Steps of a window, 2 to 8; others than 4 are reported, not frozen, by this process alone.
+        seed: Seed of the first run.
+    """
+    set_verifier_timeout(verifier_timeout)
+    console = plain_console()
+    with showing_progress(console) as progress:
+        lifted = vcrt.lift_clrs(
+            inputs,
+            output=output,
+            runs=runs,
+            length=length,
+            steps=steps,
+            seed=seed,
+            jobs=jobs,
+            backend=backend,
+            progress=progress,
+        )
+    _print_lifted(console, lifted)
+
+
+Source = (
+    Annotated[Any, tyro.conf.subcommand("lean", constructor=with_named_paths(lean))]
+    | Annotated[Any, tyro.conf.subcommand("proofwriter", constructor=with_named_paths(proofwriter))]
+    | Annotated[Any, tyro.conf.subcommand("clrs", constructor=with_named_paths(clrs))]
+)
+
+
+def lift(
+    source: Annotated[tyro.conf.OmitSubcommandPrefixes[Source], tyro.conf.arg(name="")],
+) -> None:
+    """Find episodes in your own theories, Lean files or runs of an algorithm, and say which steps commute.
+
+    Theories and windows of four steps are certified like sampled episodes: every order is replayed by itself. For
+    theorems, and for windows of another length, the numbers of legal orders come from merged replay: orders that
+    reach equal states by the same steps are continued once for all of them.
+
+    Example: vcrt lift lean Proofs.lean
+
+    Args:
+        source: The kind of material.
+    """
+
+
+def _print_lifted(console: Console, lifted: Lifted) -> None:
+    for orders in lifted.orders:
+        source = orders.episode.provenance
+        say(console, f"\n{source.source}, {source.generator}")
+        _print_orders(console, orders, [one.signature for one in orders.episode.operations])
+    if lifted.orders:
+        say(console, f"\n{MERGED}")
+    elif lifted.dataset is not None:
+        print_dataset(console, lifted.dataset)
+    else:
+        _print_schemas(console, lifted.schemas)
+        say(console, "nothing was written; --output DIRECTORY freezes the certified episodes")
+
+
+def _print_schemas(console: Console, schemas: Sequence[CertifiedSchema]) -> None:
+    table = Table("schema", "candidates", "certified", "left out")
+    for schema in schemas:
+        kinds = Counter(exclusion.kind for exclusion in schema.exclusions)
+        table.add_row(
+            schema.series.name,
+            str(schema.num_candidates),
+            str(schema.num_episodes),
+            ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none",
+        )
+    console.print(table)
+
+
+def _print_file(console: Console, lifted: LeanLift, file: str) -> None:
+    for theorem in lifted.theorems:
+        where = f"{file}:{theorem.lifted.line} {theorem.lifted.theorem}"
+        say(console, f"\n{where}", style="bold")
+        for number, step in enumerate(theorem.lifted.steps, start=1):
+            say(console, f"  {number}. {step.text}")
+        labels = [f"{n}. {s.label}" for n, s in enumerate(theorem.lifted.steps, start=1)]
+        _print_orders(console, theorem.orders, labels)
+    for refusal in lifted.refused:
+        name = f" {refusal.theorem}" if refusal.theorem else ""
+        say(
+            console,
+            f"\nrefused: {file}:{refusal.line}{name} ({refusal.cause})",
+            f"  found: {refusal.found}",
+            f"  allowed: {refusal.allowed}",
+        )
+
+
+def _print_orders(console: Console, report: OrdersReport, labels: Sequence[str]) -> None:
+    """Print the number of legal orders and the relation of every pair of steps, which go by their labels."""
+    line = f"{report.num_legal} of {report.num_orders} orders are legal"
+    if report.num_other_state:
+        line += f"; {report.num_other_state} more are accepted, but end in another state"
+    say(console, line)
+    if report.reference_refusal is not None:
+        refusal = report.reference_refusal
+        step = "the whole" if refusal.step is None else labels[refusal.step]
+        say(console, f"the order as it stands is refused at {step}: {refusal.reason}")
+    table = Table("first", "second", "relation", "why")
+    for pair in report.pairs:
+        relation: str = pair.relation
+        if pair.before is not None:
+            relation = f"{labels[pair.before]} {pair.relation}"
+        why = pair.reason
+        if pair.relation == "uncertified" and pair.always_first is not None:
+            why += f"; {labels[pair.always_first]} comes first in every legal order"
+        table.add_row(labels[pair.first], labels[pair.second], relation, why)
+    console.print(table, markup=False)
+    if report.idle:
+        names = ", ".join(labels[step] for step in report.idle)
+        say(console, f"somewhere without any effect: {names}")
+
+
+def _file_document(lifted: LeanLift, file: str) -> Json:
+    return {
+        "file": file,
+        "sha256": lifted.digest,
+        "replay": "merged",
+        "theorems": [_theorem_document(theorem) for theorem in lifted.theorems],
+        "refused": [
+            {name: getattr(one, name) for name in ("line", "theorem", "cause", "found", "allowed")}
+            for one in lifted.refused
+        ],
+    }
+
+
+def _theorem_document(theorem: LiftedTheorem) -> Json:
+    return {
+        "name": theorem.lifted.theorem,
+        "line": theorem.lifted.line,
+        "steps": [{"label": s.label, "text": s.text, "line": s.line} for s in theorem.lifted.steps],
+        "orders": theorem.orders.num_orders,
+        "legal_orders": theorem.orders.num_legal,
+        "other_state": theorem.orders.num_other_state,
+        "pairs": [
+            {
+                "first": pair.first,
+                "second": pair.second,
+                "relation": pair.relation,
+                "before": pair.before,
+                "always_first": pair.always_first,
+                "reason": pair.reason,
+                "contexts": {str(verdict): count for verdict, count in pair.contexts.items()},
+            }
+            for pair in theorem.orders.pairs
+        ],
+    }

@@ -1,0 +1,220 @@
+"""The commands verify, seal and prove: whether a dataset or a certificate is what it says, and who signed that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+
+import vcrt
+from vcrt.cli.options import (
+    DatasetPath,
+    Jobs,
+    VerifierTimeout,
+    plain_console,
+    print_document,
+    say,
+    set_verifier_timeout,
+)
+from vcrt.cli.progress import PATIENCE, showing_progress
+from vcrt.errors import VcrtError
+from vcrt.printable import counted
+
+if TYPE_CHECKING:
+    from vcrt.certification.episodes import CertifiedEpisode
+    from vcrt.datasets.examination import CertificateCheck
+    from vcrt.records.manifest import Agreement
+    from vcrt.records.sealing.proof import Included
+    from vcrt.records.sealing.seal import Signers, VerifiedSeal
+
+
+def verify(
+    dataset: Annotated[Path | None, tyro.conf.Positional] = None,
+    certificate: Path | None = None,
+    proof: Path | None = None,
+    public_key: Path | None = None,
+    replay: bool = True,
+    jobs: Jobs = None,
+    json: bool = False,
+    verifier_timeout: VerifierTimeout = None,
+) -> None:
+    """Replay a whole dataset, or one certificate, again in fresh processes and demand that everything agrees.
+
+    A dataset is compared with its seal first: what was altered is named, and nothing is replayed.
+
+    Example: vcrt verify runs/data
+
+    Args:
+        dataset: A directory made by `vcrt certify`.
+        certificate: A file made by `vcrt show EPISODE --json`, checked alone, from its own bytes.
+        proof: A file made by `vcrt prove`: the certificate must be among those of the dataset that it names.
+        public_key: Demand that the seal (or the proof's) is signed by this key, a PEM file.
+        replay: With `--no-replay`, only the seal is checked: files, manifest, leaves, signatures.
+        json: Print what agreed for machines (a dataset, with its replays); the rest goes to the standard error.
+    """
+    set_verifier_timeout(verifier_timeout)
+    if (dataset is None) == (certificate is None):
+        raise VcrtError(
+            "verify what?",
+            found="neither a dataset nor a certificate" if dataset is None else "both",
+            expected="a dataset, or a certificate",
+            remedy="vcrt verify DATASET, or vcrt verify --certificate FILE",
+        )
+    if (proof is not None and certificate is None) or (
+        certificate is not None and (not replay or (proof is None and public_key is not None))
+    ):
+        raise VcrtError(
+            "options that do not go together",
+            expected="--proof with --certificate; --public-key with a dataset or --proof; --no-replay with a dataset",
+        )
+    if json and (certificate is not None or not replay):
+        raise VcrtError(
+            "options that do not go together",
+            found="--json without the replays of a dataset",
+            remedy="leave --json out: the exit status says whether all holds",
+        )
+    console = plain_console(aside=json)
+    if certificate is not None:
+        with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
+            say(console, *check_lines(vcrt.verify_certificate(certificate, progress=progress)))
+        if proof is not None:
+            say(
+                console,
+                inclusion_line(*vcrt.verify_proof(certificate, proof, public_key=public_key)),
+            )
+    if dataset is not None:
+        _print_seal(console, dataset, vcrt.verify_seal(dataset, public_key=public_key))
+        if replay:
+            with showing_progress(console) as progress:
+                agreement = vcrt.verify(
+                    dataset, public_key=public_key, jobs=jobs, progress=progress
+                )
+            _print_agreement(console, dataset, agreement)
+            if json:
+                print_document(agreement.model_dump())
+
+
+def seal(dataset: DatasetPath, key: Path | None = None) -> None:
+    """Sign a dataset's seal with an Ed25519 key, or make the seal of a dataset that has none yet.
+
+    A key is made by `openssl genpkey -algorithm ed25519 -out key.pem`, and its public half, for others, by
+    `openssl pkey -in key.pem -pubout -out key.pub`. Signing needs `pip install 'vcrt[sign]'`.
+
+    Example: vcrt seal runs/data --key key.pem
+
+    Args:
+        dataset: A directory made by `vcrt certify`.
+        key: The private key, a PEM file without a password.
+    """
+    from vcrt.records.manifest import SEAL
+
+    signers = vcrt.seal(dataset, key)
+    say(plain_console(), f"seal      {dataset / SEAL}, {_signed(signers)}")
+
+
+def prove(episode: Annotated[str, tyro.conf.Positional], dataset: Path) -> None:
+    """Print the proof that an episode's certificate is among those of a sealed dataset.
+
+    Whoever has the certificate and the proof needs no other file of the dataset to check it.
+
+    Example: vcrt prove clrs/bellman_ford/7 --dataset runs/data > proof.json
+
+    Args:
+        episode: An episode of the dataset, as environment/schema/seed.
+        dataset: A directory made by `vcrt certify`.
+    """
+    print(vcrt.prove(episode, dataset))
+
+
+def _print_seal(console: Console, dataset: Path, found: VerifiedSeal) -> None:
+    """Print what holds; the ledger of openings beside the dataset is not sealed, and has a chain of its own."""
+    from vcrt.protocol.ledger import recorded_openings
+    from vcrt.records.sealing.statement import trees_of
+
+    certificates = counted(len(found.leaves), "certificate")
+    say(console, f"sealed    {certificates} as they were frozen, {_signed(found.signers)}")
+    if openings := recorded_openings(dataset):
+        times = counted(len(openings), "time")
+        say(console, f"opened    {times}, by the ledger beside the dataset")
+    for name, tree in trees_of(found.leaves).items():
+        assert isinstance(tree, dict)
+        say(console, f"Merkle    {tree['root']} {name}")
+
+
+def _print_agreement(console: Console, dataset: Path, agreement: Agreement) -> None:
+    from vcrt.report.data_words import evidence_sentences
+
+    say(
+        console,
+        f"{agreement.agreed} of {agreement.replays} replays agree "
+        f"({counted(agreement.episodes, 'episode')}), root hash {agreement.root_hash}",
+        *evidence_sentences(vcrt.open_dataset(dataset).manifest.model_dump()["counts"]),
+    )
+    for name, guards in agreement.guards.items():
+        counts = ", ".join(f"{count} {what}" for what, count in guards.checked_again.items())
+        if counts:
+            say(console, f"{name}: checked again by itself: {counts}")
+        if guards.absent:
+            missing = "; ".join(f"{what} ({why})" for what, why in guards.absent.items())
+            say(console, f"{name}: not protected: {missing}")
+
+
+def inclusion_line(included: Included, signers: Signers) -> str:
+    """Which dataset a certificate is in, in words."""
+    place = f"as number {included.index + 1} of {included.size}"
+    if included.envelope.signatures:
+        found = f"in the dataset with root hash {included.root_hash}, Merkle root {included.merkle_root}"
+    else:
+        found = (
+            f"under Merkle root {included.merkle_root}, which nobody signed: it is one of the dataset with root hash "
+            f"{included.root_hash} if `vcrt verify` prints it there"
+        )
+    return f"included    {place} {found}; {_signed(signers)}"
+
+
+def _signed(signers: Signers) -> str:
+    """What was checked, in words."""
+    if signers.demanded is not None:
+        return f"signed by {signers.demanded}"
+    if not signers.keyids:
+        return "not signed"
+    if not signers.checked:
+        return "signatures not checked: pip install 'vcrt[sign]'"
+    return f"signed by {', '.join(signers.keyids)} (whose key that is, --public-key tells)"
+
+
+def check_lines(check: CertificateCheck) -> list[str]:
+    """What was checked, with counts, one thing a line."""
+    certified = check.certificate.certified
+    versions, num_libraries = certified.versions, len(certified.versions.libraries)
+    opinions = [f"{c.checker} {c.agreed}/{c.checked}" for c in certified.cross_checks]
+    return [
+        f"certificate {certified.episode.episode_id}",
+        f"digest      SHA-256 {check.certificate.sha256} holds",
+        f"derived     {counted(len(certified.certificates), 'local certificate')}, "
+        f"{counted(len(certified.relations), 'relation')} and "
+        f"{_legal_orders(certified)} follow from the replays",
+        f"versions    {versions.verifier}, adapter {versions.adapter}, canonicalizer {versions.canonicalizer} and "
+        f"{counted(num_libraries, 'library', 'libraries')} are the same here",
+        f"replayed    {check.replays} of {check.replays} {_replayed(certified)} again in a fresh process: "
+        f"{check.hashes} hashes and {check.messages} messages equal",
+        f"opinions    {', '.join(opinions) or 'none to repeat'}" + ", as before" * bool(opinions),
+        "unchecked   where the episode comes from: no replay tells its source, generator or seed",
+    ]
+
+
+def _legal_orders(certified: CertifiedEpisode) -> str:
+    num_legal = certified.num_legal
+    if num_legal is None:
+        return "the legal orders"
+    if certified.complete:
+        return counted(num_legal, "legal order")
+    return f"{counted(num_legal, 'order')} that keep them"
+
+
+def _replayed(certified: CertifiedEpisode) -> str:
+    if certified.exhaustive:
+        return "orders"
+    return "sequences (complete)" if certified.complete else "sequences (sampled, not complete)"
