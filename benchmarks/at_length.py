@@ -34,7 +34,8 @@ from vcrt.certification.episodes import preset_named
 from vcrt.certification.schema_names import select_schemas
 from vcrt.jobs import num_jobs
 from vcrt.policy.backbone import load_backbone
-from vcrt.policy.reference import EMBEDDED_LONG_NAME, BackboneReference
+from vcrt.config import EMBEDDED_LONG_NAME
+from vcrt.policy.reference import BackboneReference
 from vcrt.processes import in_fresh_processes
 from vcrt.protocol.crossed import crossed_interval
 from vcrt.protocol.evaluation import encoded, evaluate
@@ -64,7 +65,7 @@ from vcrt.report.task import chance
 from vcrt.report.test_sets import seen_on
 from vcrt.storage import write_file
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig
+from vcrt.config import RunConfig
 from vcrt.training.update import UpdateConfig
 
 RESULT = Path(__file__).parent / "results" / "at_length.json"

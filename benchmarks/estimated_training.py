@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vcrt.objective.config import ObjectiveConfig
+from vcrt.config import ObjectiveConfig
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.scoring import greedy_orders

@@ -33,7 +33,8 @@ from vcrt.randomness import generator
 from vcrt.storage import write_file
 from vcrt.training.checkpoint import load_weights
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig, train_run
+from vcrt.config import RunConfig
+from vcrt.training.run import train_run
 from vcrt.training.run_directory import checkpoint_path
 
 ROOT = Path(__file__).parents[1]

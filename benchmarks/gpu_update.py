@@ -49,7 +49,7 @@ from gpu_timing import Stopwatch, measured, peak_memory, summary, synchronise
 import vcrt.training.batch_scores
 import vcrt.training.update
 from vcrt.errors import VcrtError
-from vcrt.objective.config import ObjectiveConfig
+from vcrt.config import ObjectiveConfig
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth

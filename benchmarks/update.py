@@ -44,7 +44,7 @@ import vcrt.training.update
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
 from vcrt.datasets.freezing import make_dataset
-from vcrt.objective.config import ObjectiveConfig
+from vcrt.config import ObjectiveConfig
 from vcrt.orders import all_orders
 from vcrt.policy.backbone import blank_model, load_backbone
 from vcrt.policy.scoring import score_orders
@@ -53,7 +53,8 @@ from vcrt.records.dataset import load_items
 from vcrt.training.items import encode_items
 from vcrt.training.methods import method
 from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.run import RunConfig, train_run
+from vcrt.config import RunConfig
+from vcrt.training.run import train_run
 from vcrt.training.update import UpdateConfig, new_state, update
 
 PROMPTS, SAMPLES, TOKENS, EPOCHS = 2, 8, 4, 2

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from vcrt.objective.config import ObjectiveConfig
+from vcrt.config import ObjectiveConfig
 from vcrt.partial_orders import PartialOrder, num_legal_prefixes
 from vcrt.policy.scoring import Prompt
 from vcrt.randomness import generator

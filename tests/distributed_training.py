@@ -10,7 +10,8 @@ from training_fixtures import ENCODE, TOKENIZER, supervised_records, tiny_model
 from vcrt.policy.backbone import Backbone
 from vcrt.training.distributed import LaunchedGroup, launched_group
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig, train_run
+from vcrt.config import RunConfig
+from vcrt.training.run import train_run
 from vcrt.training.update import UpdateConfig
 
 

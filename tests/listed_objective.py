@@ -16,7 +16,7 @@ from vcrt.objective.augmented_lagrangian import Constraint, penalties
 from vcrt.objective.batch import FrozenBatch, ListedOrders
 from vcrt.objective.clipped_loss import clip_fraction, clipped_loss
 from vcrt.objective.commutation import commutation_loss
-from vcrt.objective.config import ObjectiveConfig
+from vcrt.config import ObjectiveConfig
 from vcrt.objective.contrastive import contrastive_loss
 from vcrt.objective.masked_paths import Paths
 from vcrt.objective.orbit_mass import orbit_log_mass, split_log_masses

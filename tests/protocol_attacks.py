@@ -42,7 +42,7 @@ from vcrt.protocol.trials import run_search
 from vcrt.report.gather import gather
 from vcrt.report.page import write_report
 from vcrt.report.summary import summary
-from vcrt.training.run import RunConfig
+from vcrt.config import RunConfig
 
 RUN = RunConfig(num_updates=2)
 SCHEMAS = {"clrs": ("bubble_sort",), "proofwriter": ("attribute_chain",)}

@@ -15,7 +15,8 @@ from vcrt.policy.backbone import load_backbone
 from vcrt.policy.scoring import score_orders
 from vcrt.randomness import generator
 from vcrt.training.presets import PRESETS, preset
-from vcrt.training.run import RunConfig, start
+from vcrt.config import RunConfig
+from vcrt.training.run import start
 from vcrt.training.update import trainable_parameters
 
 DENSE = dict.fromkeys(TARGETS, 2)

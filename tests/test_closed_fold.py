@@ -43,7 +43,7 @@ from vcrt.records.dataset import load_items, open_dataset, read_audit, read_poli
 from vcrt.report.gather import gather
 from vcrt.report.summary import summary
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig
+from vcrt.config import RunConfig
 
 TOYS = toy.THREE_TOYS
 HELD_OUT = "toy-b"

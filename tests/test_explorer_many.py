@@ -26,7 +26,7 @@ from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import load_items, open_dataset, read_audit
 from vcrt.report.explorer import gather_explorer
 from vcrt.report.explorer.page import page_json
-from vcrt.training.run import RunConfig
+from vcrt.config import RunConfig
 
 NAMES = ("left", "right")
 FACTORIES = {name: type(name.title(), (posets.Posets,), {"name": name}) for name in NAMES}

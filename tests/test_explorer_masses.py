@@ -30,7 +30,7 @@ from vcrt.records.dataset import load_items, open_dataset, read_audit
 from vcrt.report.explorer import gather_explorer, masses
 from vcrt.report.explorer.page import page_json
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig
+from vcrt.config import RunConfig
 
 TOYS = toy.THREE_TOYS
 HELD_OUT = "toy-b"

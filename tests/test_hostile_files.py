@@ -51,7 +51,7 @@ from vcrt.records.manifest import Manifest
 from vcrt.records.policy_view import record_from_json, record_of_json
 from vcrt.records.stated import read_stated
 from vcrt.training.checkpoint import METRICS, TRAINER, WEIGHTS, load_checkpoint, save_checkpoint
-from vcrt.training.run import RunConfig
+from vcrt.config import RunConfig
 from vcrt.training.update import new_state
 
 DEEP = "[" * 100_000 + "]" * 100_000

@@ -25,7 +25,7 @@ from vcrt.protocol.plan import PLAN_FILE, make_plan, read_plan
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.source_code import code_hash
 from vcrt.report.gather import gather
-from vcrt.training.run import RunConfig
+from vcrt.config import RunConfig
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
 OTHER = "f" * 64

@@ -11,7 +11,7 @@ import torch
 from tabular_policy import members
 from test_training_sampled_update import EXACT, SAMPLED, poset_record, train
 from training_fixtures import ENCODE, same_tensors, tiny_model, weights
-from vcrt.objective.config import ObjectiveConfig
+from vcrt.config import ObjectiveConfig
 from vcrt.objective.terms import constrained
 from vcrt.objective.total import objective
 from vcrt.orders import all_orders

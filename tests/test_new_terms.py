@@ -6,7 +6,7 @@ import pytest
 
 from report_support import synthetic_contents
 from test_training_update import _train
-from vcrt.objective.config import ObjectiveConfig
+from vcrt.config import ObjectiveConfig
 from vcrt.objective.terms import TERMS, Term, settings_of
 from vcrt.report.curve_figures import curve_figures
 from vcrt.training.methods import METHODS, method

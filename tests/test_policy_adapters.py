@@ -14,7 +14,8 @@ from vcrt.policy.scoring import score_orders
 from vcrt.policy.self_check import self_check
 from vcrt.policy.tokenizer import encode_record
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig, start, train_run
+from vcrt.config import RunConfig
+from vcrt.training.run import start, train_run
 from vcrt.training.run_directory import checkpoint_path
 from vcrt.training.update import trainable_parameters
 

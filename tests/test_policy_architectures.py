@@ -20,7 +20,7 @@ from tiny_models import (
 )
 from training_fixtures import ENCODE, supervised_records
 from vcrt.errors import BackboneError
-from vcrt.objective.config import ObjectiveConfig
+from vcrt.config import ObjectiveConfig
 from vcrt.policy import backends, scoring
 from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.scoring import greedy_orders, score_orders

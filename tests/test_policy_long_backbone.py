@@ -27,7 +27,8 @@ from vcrt.policy.pretraining_long_data import (
     named_alone,
 )
 from vcrt.policy.pretraining_recipes import LONG
-from vcrt.policy.reference import EMBEDDED_LONG_NAME, backbone_reference
+from vcrt.config import EMBEDDED_LONG_NAME
+from vcrt.policy.reference import backbone_reference
 from vcrt.policy.scoring import greedy_orders, score_prefixes
 from vcrt.policy.tokenizer import QUESTION, embedded_tokenizer
 from vcrt.randomness import generator

@@ -22,7 +22,8 @@ from vcrt.protocol.planned_training import train
 from vcrt.protocol.splits import source_split
 from vcrt.records.dataset import load_items
 from vcrt.training import methods
-from vcrt.training.run import RunConfig, episode_order
+from vcrt.config import RunConfig
+from vcrt.training.run import episode_order
 
 TOYS = toy.THREE_TOYS
 

@@ -14,7 +14,7 @@ from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import RunError, UnknownNameError, VcrtError
-from vcrt.objective.config import ObjectiveConfig
+from vcrt.config import ObjectiveConfig
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
 from vcrt.protocol.experiment import create_experiment, open_experiment
@@ -31,7 +31,8 @@ from vcrt.protocol.trials import VALIDATION_SHARE, _split, _TrialJob, run_search
 from vcrt.records.dataset import open_dataset
 from vcrt.training import methods as methods_module
 from vcrt.training.methods import METHODS
-from vcrt.training.run import RunConfig, Settings
+from vcrt.config import RunConfig
+from vcrt.training.run import Settings
 
 TOYS = toy.THREE_TOYS
 RUN = RunConfig(num_updates=2)

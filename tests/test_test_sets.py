@@ -37,7 +37,7 @@ from vcrt.records.record_form import RecordForm
 from vcrt.report.assembly import report_tables
 from vcrt.report.gather import gather
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig
+from vcrt.config import RunConfig
 
 HELD_OUT = "toy-b"
 FORM = RecordForm(commutations="omitted", pool="large")

@@ -16,7 +16,7 @@ from training_fixtures import (
     weights,
 )
 from vcrt.errors import RunError
-from vcrt.objective.config import ObjectiveConfig
+from vcrt.config import ObjectiveConfig
 from vcrt.training.checkpoint import load_checkpoint, load_weights, save_checkpoint
 from vcrt.training.items import encode_items
 from vcrt.training.methods import METHODS, method

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training_fixtures import ENCODE, answering_model, supervised_records, tiny_model
-from vcrt.objective.config import ObjectiveConfig
+from vcrt.config import ObjectiveConfig
 from vcrt.training.batch_scores import shares
 from vcrt.training.items import encode_items
 from vcrt.training.methods import METHODS, method

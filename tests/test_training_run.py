@@ -12,7 +12,8 @@ from training_fixtures import supervised_records
 from vcrt.errors import RunError
 from vcrt.policy.backbone import load_backbone
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig, train_run
+from vcrt.config import RunConfig
+from vcrt.training.run import train_run
 from vcrt.training.run_directory import checkpoint_path, latest_checkpoint, updates_kept
 
 CONFIG = RunConfig(num_updates=8, checkpoints=(3, 8))

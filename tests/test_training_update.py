@@ -18,7 +18,7 @@ from training_fixtures import (
     weights,
 )
 from vcrt.errors import MalformedInputError, RunError, UnknownNameError
-from vcrt.objective.config import ObjectiveConfig
+from vcrt.config import ObjectiveConfig
 from vcrt.objective.terms import constrained
 from vcrt.objective.total import next_duals, objective
 from vcrt.policy.order_tree import order_tree

@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from vcrt.policy.scoring import score_orders as score_orders
     from vcrt.protocol.experiment import Experiment as Experiment
     from vcrt.protocol.experiment import open_experiment as open_experiment
-    from vcrt.protocol.model_options import ModelOptions as ModelOptions
     from vcrt.records.dataset import Dataset as Dataset
     from vcrt.records.dataset import Item as Item
     from vcrt.records.dataset import load_items as load_items
@@ -97,7 +96,6 @@ _PLACES = {
     "vcrt.policy.backbone": "load_backbone",
     "vcrt.policy.scoring": "greedy_orders score_orders",
     "vcrt.protocol.experiment": "Experiment open_experiment",
-    "vcrt.protocol.model_options": "ModelOptions",
     "vcrt.records.dataset": "Dataset Item load_items open_dataset",
 }
 _PLACE_OF = {name: module for module, names in _PLACES.items() for name in names.split()}

@@ -71,12 +71,15 @@ class UnknownNameError(VcrtError):
     """A schema, method, environment or other registered name that does not exist."""
 
     @classmethod
-    def of(cls, kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    def of(
+        cls, kind: str, name: str, known: Iterable[str], *, where: str | None = None
+    ) -> UnknownNameError:
         """The error for an unknown ``kind`` called ``name``; suggests the nearest of the ``known`` names."""
         names = sorted(known)
         near = get_close_matches(name, names, n=1)
         return cls(
             f"unknown {kind} {name!r}",
+            where=where,
             expected=f"one of {', '.join(names)}" if names else f"no {kind} is registered",
             remedy=f"did you mean {near[0]!r}?" if near else None,
         )
@@ -90,6 +93,10 @@ class UnavailableError(VcrtError):
 
 class MalformedInputError(VcrtError):
     """A file or text from outside that does not have the documented form."""
+
+
+class ConfigError(VcrtError):
+    """A setting that is not possible, or two sources of settings that disagree."""
 
 
 class TooLargeError(VcrtError):

@@ -26,7 +26,7 @@ from vcrt.protocol.trials import _read_trial
 from vcrt.records.dataset import (
     Dataset,
 )
-from vcrt.training.run import RunConfig
+from vcrt.config import RunConfig
 
 
 def experiment_readers(place: Path, dataset: Dataset) -> Iterator[Target]:

@@ -6,15 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vcrt.errors import MalformedInputError, RunError, VcrtError
+from vcrt.config import DEFAULTS, MemoryConfig, RunConfig
+from vcrt.errors import ConfigError, MalformedInputError, RunError, VcrtError
 from vcrt.hashing import Json
 from vcrt.jobs import num_jobs
+from vcrt.policy.reference import reference_of
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol import decision, evaluation, planned_training
 from vcrt.protocol.decision import Decision, Policy, chosen_run, frozen_policy, load_policy
 from vcrt.protocol.evaluation import PROMPTS_AT_A_TIME
 from vcrt.protocol.experiment import Experiment, create_experiment, device_of, open_experiment
-from vcrt.protocol.model_options import NO_OPTIONS, ModelOptions
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.scores import Scores
 from vcrt.protocol.search import Search, read_search
@@ -23,7 +24,6 @@ from vcrt.records.dataset import Dataset, open_dataset
 from vcrt.records.stated import StatedRecord, read_stated
 from vcrt.storage import require_new
 from vcrt.training.distributed import launched_group
-from vcrt.training.frugality import Frugality
 
 
 def search(
@@ -33,7 +33,7 @@ def search(
     methods: Sequence[str] | str = ("canonical-grpo", "vcrt"),
     held_out: Sequence[str] | str = (),
     trials: int = 8,
-    model: ModelOptions = NO_OPTIONS,
+    config: RunConfig = DEFAULTS,
     seed: int = 0,
     jobs: int | None = None,
     progress: Progress = SILENT,
@@ -52,11 +52,11 @@ def search(
     return run_search(
         dataset,
         Path(output),
-        backbone=model.reference(),
+        backbone=reference_of(config.model),
         methods=names_of(methods),
         held_out=held_out or dataset.environments,
         num_trials=trials,
-        run=model.run_config(),
+        config=config,
         jobs=num_jobs(jobs),
         seed=seed,
         progress=progress,
@@ -70,8 +70,7 @@ def plan(
     methods: Sequence[str] | None = None,
     held_out: Sequence[str] | None = None,
     runs: int = 3,
-    model: ModelOptions = NO_OPTIONS,
-    checkpoints: Sequence[int] = (),
+    config: RunConfig = DEFAULTS,
     search: str | Path | None = None,
     seed: int = 0,
     also_test: Sequence[str | Path] | str | Path = (),
@@ -83,16 +82,16 @@ def plan(
 
     ``methods`` are names that ``vcrt methods`` lists (by default those of ``search``, or Canonical-GRPO and VCRT),
     ``held_out`` the environments to hold out in turn (by default those of ``search``, or all), ``runs`` the independent
-    runs of each method and fold, ``checkpoints`` the updates after which a run is kept. ``also_test`` are further
-    verified datasets, each with other records (longer ones, say), on whose held-out environments the finished runs are
+    runs of each method and fold, ``config`` their settings (:func:`vcrt.load_config` reads a file). ``also_test`` are
+    further verified datasets, each with other records (longer ones, say), on whose held-out environments the finished runs are
     scored too. ``check_search`` trials of the search are run again first, every other one of them a chosen one; without
     it the plan and every report call the search unverified. ``experiment.plan.warnings`` says what makes a held-out
     environment less than held out. Raises :class:`vcrt.errors.VcrtError` if ``output`` exists, a dataset was not
     verified, or a trial comes out otherwise.
     """
     found = None if search is None else read_search(Path(search))
-    if found is not None and model.learning_rate is not None:
-        raise VcrtError(
+    if found is not None and config.optimiser.learning_rate is not None:
+        raise ConfigError(
             "the learning rate would be chosen twice",
             found="a search and a learning rate",
             expected="one of them",
@@ -111,11 +110,9 @@ def plan(
         methods=names_of(methods) or (found.methods if found else ("canonical-grpo", "vcrt")),
         held_out=names_of(held_out) or (found.held_out if found else ()),
         runs=runs,
-        run=model.run_config(tuple(checkpoints)),
+        config=config,
         seed=seed,
         search=found,
-        backbone=model.reference(),
-        how_chosen=model.how_chosen(),
         also_test=[Path(one) for one in also_test],
         check_search=check_search,
         jobs=num_jobs(jobs),
@@ -129,8 +126,7 @@ def train(
     *,
     resume: bool = False,
     jobs: int | None = None,
-    prompts_at_a_time: int | None = None,
-    gradient_checkpointing: bool = False,
+    memory: MemoryConfig | None = None,
     trackers: Sequence[str] = (),
     progress: Progress = SILENT,
     other_code: str | None = None,
@@ -139,9 +135,9 @@ def train(
 
     A run that was interrupted goes on from its last checkpoint; ``resume`` says so too and changes nothing.
     ``jobs`` runs at a time, each in a process of its own: by default as many as there are cores, or one on a GPU.
-    Scoring at most ``prompts_at_a_time``, or ``gradient_checkpointing``, needs less memory; the result is the same but
-    for rounding. In processes of `torchrun` or `accelerate launch`, all share each update. ``other_code`` is the reason
-    to train with other source code of vcrt than was planned, which every report shows.
+    ``memory`` takes the place of the plan's settings of memory; the result is the same but for rounding. In processes
+    of `torchrun` or `accelerate launch`, all share each update. ``other_code`` is the reason to train with other source
+    code of vcrt than was planned, which every report shows.
     Raises :class:`vcrt.errors.RunError` if dataset, backbone or code is not the planned one, and
     :class:`vcrt.errors.OutOfMemory`, with what would need less.
     """
@@ -152,9 +148,7 @@ def train(
         progress=progress,
         group=launched_group(),
         trackers=tuple(trackers),
-        frugality=Frugality(
-            prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
-        ),
+        memory=memory,
         other_code=other_code,
     )
 

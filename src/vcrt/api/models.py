@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vcrt import __version__
 from vcrt.api.experimenting import as_experiment
+from vcrt.config import EMBEDDED_NAME, EMBEDDED_NAMES
 from vcrt.errors import BackboneError, UnknownNameError, VcrtError
 from vcrt.policy.backbone import EMBEDDED_DIRECTORIES, LOCKED_FILES, verify_lock
 from vcrt.policy.locking import Lock, make_lock, verified
@@ -17,12 +18,7 @@ from vcrt.policy.model_provenance import (
     read_provenance,
     write_provenance,
 )
-from vcrt.policy.reference import (
-    EMBEDDED_NAME,
-    EMBEDDED_NAMES,
-    BackboneReference,
-    backbone_reference,
-)
+from vcrt.policy.reference import BackboneReference, backbone_reference
 from vcrt.printable import counted, printable
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.decision import Policy, chosen_run, load_policy
@@ -197,9 +193,9 @@ def _model_card(plan: Plan, run: PlannedRun, policy: Policy, *, is_adapter: bool
     revision = policy.backbone.revision
     of = "" if revision is None else f", revision {printable(revision)}"
     what = "a PEFT adapter for" if is_adapter else "a model trained from"
-    updates = counted(config.num_updates, "update")
-    each = f"{updates}, {counted(config.prompts_per_update, 'prompt')} each"
-    trained = f"adapters of rank {config.lora_rank}" if is_adapter else "all"
+    updates = counted(config.schedule.updates, "update")
+    each = f"{updates}, {counted(config.sampling.prompts_per_update, 'prompt')} each"
+    trained = f"adapters of rank {config.adapter.rank}" if is_adapter else "all"
     licence = "base model's licence applies to it, and so to this adapter's use with it"
     if not is_adapter:
         licence = _own_licence(plan)

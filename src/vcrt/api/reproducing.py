@@ -15,17 +15,18 @@ from pathlib import Path
 from vcrt.api.reporting import Report, report_in
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
+from vcrt.config import DEFAULTS, RunConfig, ScheduleConfig
+from vcrt.config_files import checked
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import discard_work_of_finished, make_dataset
 from vcrt.errors import DatasetError, RunError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.policy.backbone import load_backbone
-from vcrt.policy.reference import BackboneReference
+from vcrt.policy.reference import reference_of
 from vcrt.printable import counted
 from vcrt.progress import SILENT, Progress, tell
 from vcrt.protocol.evaluation import evaluate
 from vcrt.protocol.experiment import Experiment, create_experiment, open_experiment
-from vcrt.protocol.model_options import NO_OPTIONS, ModelOptions
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.same_code import require_same_code
@@ -39,12 +40,8 @@ from vcrt.report.explorer import write_explorer
 from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE
 from vcrt.storage import make_directory, remove_leftovers, sole_user
 from vcrt.training.methods import PAPER_METHODS, method
-from vcrt.training.run import RunConfig
 
 LOCK_FILE = "lock"
-RETENTION_SHARE = 0.1
-
-
 DEMO_ENVIRONMENTS = ("clrs", "lean", "proofwriter")
 DEMO_METHODS = ("canonical-grpo", "vcrt")
 
@@ -71,10 +68,8 @@ class _Asked:
     schemas: tuple[str, ...]
     episodes: int
     methods: tuple[str, ...]
-    backbone: BackboneReference
     runs: int
-    run: RunConfig
-    how_chosen: str
+    config: RunConfig
     trials: int
     seed: int
     jobs: int
@@ -111,7 +106,7 @@ def demo(
         methods=DEMO_METHODS,
         held_out=(),
         runs=runs,
-        run=RunConfig(num_updates=updates),
+        config=RunConfig(schedule=ScheduleConfig(updates=updates)),
         seed=seed,
     )
     experiment = create_experiment(plan, folder / "experiment")
@@ -151,7 +146,7 @@ def reproduce(
     episodes: int = 500,
     methods: Sequence[str] = (),
     runs: int = 3,
-    model: ModelOptions = NO_OPTIONS,
+    config: RunConfig = DEFAULTS,
     trials: int = 8,
     seed: int = 0,
     jobs: int | None = None,
@@ -170,10 +165,8 @@ def reproduce(
         schemas=tuple(schemas),
         episodes=episodes,
         methods=tuple(methods) or PAPER_METHODS,
-        backbone=model.reference(),
         runs=runs,
-        run=model.run_config(),
-        how_chosen=model.how_chosen(),
+        config=checked(config).resolved(),
         trials=trials,
         seed=seed,
         jobs=num_jobs(jobs),
@@ -242,23 +235,23 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
             run_search(
                 dataset,
                 path,
-                backbone=asked.backbone,
+                backbone=reference_of(asked.config.model),
                 methods=asked.methods,
                 held_out=dataset.environments,
                 num_trials=asked.trials,
-                run=asked.run,
+                config=asked.config,
                 jobs=asked.jobs,
                 seed=asked.seed,
-                retention_share=RETENTION_SHARE,
                 progress=asked.progress,
             )
     search = read_search(path)
-    search.require_same_training(asked.run, asked.methods)
+    search.require_same_training(asked.config, asked.methods)
+    backbone = reference_of(asked.config.model)
     search.require(
         root_hash=dataset.manifest.root_hash,
-        backbone_identity=asked.backbone.identity,
-        backbone_digest=load_backbone(asked.backbone).digest,
-        learning_rate=asked.run.learning_rate,
+        backbone_identity=backbone.identity,
+        backbone_digest=load_backbone(backbone).digest,
+        learning_rate=asked.config.learning_rate,
         methods=asked.methods,
         num_trials=asked.trials,
         seed=asked.seed,
@@ -273,11 +266,9 @@ def _experiment(asked: _Asked, dataset: Dataset, search: Search | None) -> Exper
         methods=asked.methods,
         held_out=(),
         runs=asked.runs,
-        run=asked.run,
+        config=asked.config,
         seed=asked.seed,
         search=search,
-        backbone=asked.backbone,
-        how_chosen=asked.how_chosen,
     )
     if not path.exists():
         return create_experiment(plan, path, search=search)

@@ -11,8 +11,8 @@ from rich.console import Console
 import vcrt
 from vcrt.cli.options import plain_console, say
 from vcrt.cli.progress import showing_progress
+from vcrt.config import EMBEDDED_NAME
 from vcrt.errors import VcrtError
-from vcrt.policy.reference import EMBEDDED_NAME
 from vcrt.printable import counted
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import tyro
@@ -18,7 +17,7 @@ from rich.console import Console
 from vcrt import __version__
 from vcrt.cli.contents import CHAPTERS, contents
 from vcrt.cli.launching import Launcher, interrupt_once
-from vcrt.cli.options import with_named_paths
+from vcrt.cli.options import last_given, with_config, with_named_paths
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.memory import is_out_of_memory, out_of_memory
 from vcrt.printable import printable
@@ -114,8 +113,11 @@ def _run(arguments: Sequence[str]) -> VcrtError | None:
     try:
         if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
             raise UnknownNameError.of("command", arguments[0], COMMANDS)
+        commands = dict(COMMANDS)
+        if arguments[0] in commands:
+            commands[arguments[0]] = with_config(commands[arguments[0]], arguments)
         tyro.extras.subcommand_cli_from_dict(
-            COMMANDS,
+            commands,
             prog="vcrt",
             args=arguments,
         )
@@ -160,9 +162,8 @@ def after_interruption(arguments: Sequence[str]) -> str:
 
 def _given_output(arguments: Sequence[str]) -> Path | None:
     """The value of ``--output`` among a command's arguments, if it has one and that has a name."""
-    values = [a.partition("=")[2] for a in arguments if a.startswith("--output=")]
-    values += [b for a, b in pairwise(arguments) if a == "--output"]
-    path = Path(values[-1]) if values else None
+    value = last_given(arguments, "--output")
+    path = None if value is None else Path(value)
     return path if path is None or path.name not in ("", "..") else path.resolve()
 
 

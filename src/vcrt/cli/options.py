@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
 
+from vcrt.config import RunConfig
+from vcrt.config_files import load_config
 from vcrt.errors import VcrtError
 from vcrt.printable import printable
 from vcrt.workers import TIMEOUT
@@ -38,6 +42,24 @@ VerifierTimeout = Annotated[
         "says (60, or 600 for a batch)."
     ),
 ]
+ConfigFile = Annotated[
+    Path | None,
+    tyro.conf.arg(
+        help="A TOML file with settings, in tables such as [objective]; options of the command line stand above it."
+    ),
+]
+PresetName = Annotated[
+    str | None,
+    tyro.conf.arg(
+        help="The paper's settings for one of its models, below those of the file: qwen3.5-2b or granite-4.1-3b."
+    ),
+]
+PrintConfig = Annotated[
+    bool,
+    tyro.conf.arg(help="Print all settings as a file for --config, and do nothing."),
+]
+#: All settings of a run, as options such as --objective.margin.
+Settings = Annotated[RunConfig, tyro.conf.arg(name="")]
 Run = Annotated[
     str | None,
     tyro.conf.arg(
@@ -82,6 +104,32 @@ def set_verifier_timeout(seconds: float | None) -> None:
             found=f"--verifier-timeout {seconds:g}",
         )
     os.environ[TIMEOUT] = str(seconds)
+
+
+def with_config(command: Callable[..., None], arguments: Sequence[str]) -> Callable[..., None]:
+    """The command with what --preset and --config say as the defaults of its settings."""
+    parameters = inspect.signature(command).parameters
+    if "settings" not in parameters:
+        return command
+    path, preset = last_given(arguments, "--config"), last_given(arguments, "--preset")
+    base = load_config(path, preset=preset)
+
+    @functools.wraps(command)
+    def run(*args: object, **options: object) -> None:
+        command(*args, **options)
+
+    own = parameters["settings"].replace(default=base)
+    run.__signature__ = inspect.Signature(
+        [*{**parameters, "settings": own}.values()]
+    )  # type: ignore[attr-defined]
+    return run
+
+
+def last_given(arguments: Sequence[str], option: str) -> str | None:
+    """The value of an option among a command's arguments, the last one if it is given again."""
+    values = [b for a, b in pairwise(arguments) if a == option]
+    values += [a.partition("=")[2] for a in arguments if a.startswith(f"{option}=")]
+    return values[-1] if values else None
 
 
 def with_named_paths(command: Callable[..., None]) -> Callable[..., None]:

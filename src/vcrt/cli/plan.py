@@ -10,9 +10,20 @@ from rich.console import Console
 from rich.table import Table
 
 import vcrt
-from vcrt.cli.model_options import NO_OPTIONS, Model
-from vcrt.cli.options import DatasetPath, Jobs, plain_console, print_document, say
+from vcrt.cli.options import (
+    ConfigFile,
+    DatasetPath,
+    Jobs,
+    PresetName,
+    PrintConfig,
+    Settings,
+    plain_console,
+    print_document,
+    say,
+)
 from vcrt.cli.progress import showing_progress
+from vcrt.config import DEFAULTS
+from vcrt.config_files import to_toml
 from vcrt.hashing import Json
 from vcrt.printable import counted
 
@@ -43,9 +54,12 @@ def search(
     methods: tuple[str, ...] = ("canonical-grpo", "vcrt"),
     held_out: tuple[str, ...] = (),
     trials: int = 8,
-    model: Model = NO_OPTIONS,
     seed: int = 0,
     jobs: Jobs = None,
+    config: ConfigFile = None,
+    preset: PresetName = None,
+    print_config: PrintConfig = False,
+    settings: Settings = DEFAULTS,
 ) -> None:
     """Search for hyper-parameters on source items only, with equal effort for every method and fold.
 
@@ -60,9 +74,12 @@ def search(
         methods: Any of the names that `vcrt methods` lists.
         held_out: Environments to hold out in turn; all of the dataset's if none is given.
         trials: Settings tried for each method and fold; the first are the library's defaults.
-        model: Which model is trained, and how; the plan must have the same.
         seed: Seed of everything; the plan must have the same.
+        settings: All settings of a run; the plan must have the same.
     """
+    if print_config:
+        print(to_toml(settings.resolved()), end="")
+        return
     console = plain_console()
     with showing_progress(console) as progress:
         found = vcrt.search(
@@ -71,7 +88,7 @@ def search(
             methods=methods,
             held_out=held_out,
             trials=trials,
-            model=model,
+            config=settings,
             seed=seed,
             jobs=jobs,
             progress=progress,
@@ -86,14 +103,16 @@ def plan(
     methods: tuple[str, ...] | None = None,
     held_out: tuple[str, ...] | None = None,
     runs: int = 3,
-    model: Model = NO_OPTIONS,
-    checkpoints: tuple[int, ...] = (),
     search: Path | None = None,
     seed: int = 0,
     also_test: tuple[Path, ...] = (),
     check_search: int = 0,
     jobs: Jobs = None,
     json: bool = False,
+    config: ConfigFile = None,
+    preset: PresetName = None,
+    print_config: PrintConfig = False,
+    settings: Settings = DEFAULTS,
 ) -> None:
     """Freeze what will be run on a dataset, before anything is trained.
 
@@ -105,16 +124,17 @@ def plan(
         methods: Any of the names that `vcrt methods` lists; by default those of the search, or canonical-grpo and vcrt.
         held_out: Environments to hold out in turn; by default those of the search, or all of the dataset's.
         runs: Independent runs of each method and fold.
-        model: Which model is trained, and how.
-        checkpoints: The updates after which runs are kept and later scored, the last one included; by default 50, 100,
-            150, every 400th and the last.
         search: A file made by `vcrt search`: each method and fold gets the settings that it chose.
         seed: Seed of everything.
         also_test: Further verified datasets, such as of longer episodes: what a run holds out of them is scored too.
         check_search: Run so many of the search's trials again, every other one among the chosen ones, and refuse a
             search of which one comes out otherwise; without it the search is called unverified.
         json: Print the plan's hash, the names of its runs and its warnings for machines.
+        settings: All settings of a run.
     """
+    if print_config:
+        print(to_toml(settings.resolved()), end="")
+        return
     console = plain_console(aside=json)
     with showing_progress(console) as progress:
         experiment = vcrt.plan(
@@ -123,8 +143,7 @@ def plan(
             methods=methods,
             held_out=held_out,
             runs=runs,
-            model=model,
-            checkpoints=checkpoints,
+            config=settings,
             search=search,
             seed=seed,
             also_test=also_test,
@@ -154,7 +173,7 @@ def _print_plan(console: Console, dataset: Path, experiment: Experiment) -> None
     made = experiment.plan
     methods, folds = counted(len(made.methods), "method"), counted(len(made.held_out), "fold")
     each = counted(len(made.runs) // (len(made.methods) * len(made.held_out)), "run")
-    updates = counted(made.shared_config.num_updates, "update")
+    updates = counted(made.config.schedule.updates, "update")
     say(
         console,
         f"plan      {experiment.path}",
@@ -186,9 +205,7 @@ def print_search(console: Console, search: Search) -> None:
         for fold in search.held_out:
             trial = search.best(name, fold)
             values = [
-                f"{getattr(trial.settings, setting):.3g}"
-                if setting in methods[name].settings
-                else "-"
+                f"{trial.settings[setting]:.3g}" if setting in methods[name].settings else "-"
                 for setting in RANGES
             ]
             scores = (f"{100 * trial.pass_rate:.2f}%", f"{trial.orbit_mass:.4f}")

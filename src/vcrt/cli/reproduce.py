@@ -8,10 +8,11 @@ from pathlib import Path
 
 import vcrt
 from vcrt.cli.certify import print_counts
-from vcrt.cli.model_options import NO_OPTIONS, Model
-from vcrt.cli.options import Jobs, plain_console, say
+from vcrt.cli.options import ConfigFile, Jobs, PresetName, PrintConfig, Settings, plain_console, say
 from vcrt.cli.progress import showing_progress
 from vcrt.cli.report import print_report
+from vcrt.config import DEFAULTS
+from vcrt.config_files import to_toml
 
 
 def demo(
@@ -71,10 +72,13 @@ def reproduce(
     episodes: int = 500,
     methods: tuple[str, ...] = (),
     runs: int = 3,
-    model: Model = NO_OPTIONS,
     trials: int = 8,
     seed: int = 0,
     jobs: Jobs = None,
+    config: ConfigFile = None,
+    preset: PresetName = None,
+    print_config: PrintConfig = False,
+    settings: Settings = DEFAULTS,
 ) -> None:
     """Do the paper's experiment, or whatever of it is missing: certify, verify, search, plan, train, evaluate, report.
 
@@ -90,10 +94,13 @@ def reproduce(
         episodes: Certified episodes for each schema.
         methods: The methods, of those that `vcrt methods` lists; the paper's six if none is given.
         runs: Independent runs of each method and fold.
-        model: Which model is trained, and how.
         trials: Settings tried for each method and fold, on source items alone; 0 takes the library's defaults.
         seed: Seed of everything.
+        settings: All settings of a run.
     """
+    if print_config:
+        print(to_toml(settings.resolved()), end="")
+        return
     console = plain_console()
     with showing_progress(console) as progress:
         report = vcrt.reproduce(
@@ -103,7 +110,7 @@ def reproduce(
             episodes=episodes,
             methods=methods,
             runs=runs,
-            model=model,
+            config=settings,
             trials=trials,
             seed=seed,
             jobs=jobs,

@@ -10,8 +10,8 @@ from functools import cached_property
 
 from torch import Tensor
 
+from vcrt.config import ObjectiveConfig
 from vcrt.objective.batch import FrozenBatch, ListedOrders, OrderSet, event_log_probs
-from vcrt.objective.config import ObjectiveConfig
 from vcrt.objective.masked_paths import Masses
 from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.objective.ratio import orbit_log_ratio, trajectory_log_ratio

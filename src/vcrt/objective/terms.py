@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from vcrt.config import ObjectiveConfig
 from vcrt.objective.action_kl import mean_action_kl
 from vcrt.objective.anti_diamond_margin import separation
 from vcrt.objective.augmented_lagrangian import Constraint
 from vcrt.objective.clipped_loss import policy_loss
 from vcrt.objective.commutation import commutation
-from vcrt.objective.config import ObjectiveConfig
 from vcrt.objective.contrastive import contrast_of_samples
 from vcrt.objective.reading import Reading
 from vcrt.objective.retention import retention

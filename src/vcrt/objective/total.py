@@ -15,10 +15,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from vcrt.config import ObjectiveConfig
 from vcrt.objective.augmented_lagrangian import dual_step, penalties
 from vcrt.objective.batch import FrozenBatch, MaskedPaths
 from vcrt.objective.clipped_loss import clip_fraction
-from vcrt.objective.config import ObjectiveConfig
 from vcrt.objective.reading import Reading
 from vcrt.objective.terms import TERMS, constrained, constraint, weight
 

@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_model, save
 from transformers import PreTrainedTokenizerFast
 
+from vcrt.config import EMBEDDED_LONG_NAME, EMBEDDED_NAME
 from vcrt.documents import read_limited, strict_json
 from vcrt.errors import BackboneError
 from vcrt.hashing import file_digest, json_digest
@@ -32,13 +33,7 @@ from vcrt.policy.model_provenance import (
     read_provenance,
 )
 from vcrt.policy.pointers import choose_pointers
-from vcrt.policy.reference import (
-    EMBEDDED,
-    EMBEDDED_LONG_NAME,
-    EMBEDDED_NAME,
-    BackboneReference,
-    backbone_reference,
-)
+from vcrt.policy.reference import EMBEDDED, BackboneReference, backbone_reference
 from vcrt.policy.scoring import CausalModel, Prompt
 from vcrt.policy.text import TextEncoder, TextForm
 from vcrt.policy.tokenizer import encode_record, num_pointers, read_tokenizer, write_tokenizer

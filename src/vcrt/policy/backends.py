@@ -16,12 +16,12 @@ from transformers.cache_utils import (
     DynamicSlidingWindowLayer,
 )
 
+from vcrt.config import Backend
 from vcrt.errors import BackboneError
 from vcrt.policy.functional_cache import FORKABLE_LAYERS
 from vcrt.policy.prompts import CausalModel, unwrapped
 
 ExactBackend: TypeAlias = Literal["tree", "fork", "naive"]
-Backend: TypeAlias = Literal["auto", "tree", "fork", "naive"]
 
 MASK_READING_ATTENTION = frozenset({"sdpa", "eager"})
 

@@ -18,9 +18,9 @@ import torch
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
+from vcrt.config import Dtype
 from vcrt.errors import BackboneError
 from vcrt.policy.locking import CONFIG
-from vcrt.policy.reference import Dtype
 from vcrt.policy.scoring import CausalModel
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vcrt.config import Scheme
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 
 Floats: TypeAlias = NDArray[np.float64]
-Scheme: TypeAlias = Literal["independent", "systematic"]
 #: For each prompt's prefixes, the next choice's log-probabilities: ``[number of prefixes, n]`` each.
 NextChoices: TypeAlias = Callable[[Sequence[Sequence[Order]]], Sequence[Tensor]]
 

@@ -12,12 +12,12 @@ from typing import TypeAlias
 import numpy as np
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from vcrt.config import EMBEDDED_LONG_NAME, EMBEDDED_NAME
 from vcrt.hashing import Json
 from vcrt.policy.backbone_card import measure_backbone
 from vcrt.policy.long_backbone_card import measure_long_backbone
 from vcrt.policy.pretraining_data import Example, random_batch
 from vcrt.policy.pretraining_long_data import TOKENS_PER_BATCH, long_batch
-from vcrt.policy.reference import EMBEDDED_LONG_NAME, EMBEDDED_NAME
 from vcrt.records.policy_view import LARGEST_POOL, POINTER_POOL
 
 QUESTION_SHARE = 0.8

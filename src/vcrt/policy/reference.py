@@ -11,21 +11,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
 
+from vcrt.config import EMBEDDED_NAME, EMBEDDED_NAMES, Dtype, ModelConfig, PromptStyle
 from vcrt.errors import BackboneError, UnknownNameError
 from vcrt.hashing import Json
 
-Dtype: TypeAlias = Literal["float32", "bfloat16"]
-#: ``plain``: the record as one text. ``chat``: as a user's message in the tokenizer's own chat template.
-PromptStyle: TypeAlias = Literal["plain", "chat"]
-
-#: The embedded backbone that reads records of up to six operations; the default.
-EMBEDDED_NAME = "embedded"
-#: The embedded backbone that reads records of many operations.
-EMBEDDED_LONG_NAME = "embedded-long"
-#: The backbones that come with the package.
-EMBEDDED_NAMES = (EMBEDDED_NAME, EMBEDDED_LONG_NAME)
 #: The lock beside a folder's files.
 FOLDER_LOCK = "vcrt-lock.json"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -143,4 +133,14 @@ def backbone_reference(
         )
     return BackboneReference(
         name=name_or_path, lock=str(lock.resolve()), dtype=dtype, prompt_style=prompt_style
+    )
+
+
+def reference_of(model: ModelConfig) -> BackboneReference:
+    """The reference that a run's settings mean; raises as :func:`backbone_reference`."""
+    return backbone_reference(
+        model.backbone,
+        lock=None if model.lock is None else Path(model.lock),
+        dtype=model.dtype,
+        prompt_style=model.prompt_style,
     )

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from vcrt.config import Backend
 from vcrt.errors import MalformedInputError
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.orders import Order
-from vcrt.policy.backends import Backend, choose_backend
+from vcrt.policy.backends import choose_backend
 from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.fork_scoring import fork_logits
 from vcrt.policy.interface import Interface, choices, greedy_slots, tree_depth
@@ -37,7 +38,6 @@ from vcrt.policy.prompts import CausalModel, Prompt
 from vcrt.policy.tree_scoring import KEPT, tree_logits
 
 __all__ = [
-    "Backend",
     "CausalModel",
     "OrderScores",
     "PrefixScores",

@@ -26,11 +26,12 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from vcrt.config import Backend
 from vcrt.errors import BackboneError, MalformedInputError, VcrtError
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.memory import is_out_of_memory
 from vcrt.orders import Order, order_columns
-from vcrt.policy.backends import Backend, ExactBackend, choose_backend
+from vcrt.policy.backends import ExactBackend, choose_backend
 from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.interface import Interface, tree_depth
 from vcrt.policy.pointer_head import HALF

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
+from vcrt.config import PromptStyle
 from vcrt.documents import in_a_line
 from vcrt.errors import BackboneError
-from vcrt.policy.reference import PromptStyle
 from vcrt.policy.scoring import Prompt
 from vcrt.printable import counted
 from vcrt.records.policy_view import (

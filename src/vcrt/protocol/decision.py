@@ -14,6 +14,7 @@ from math import exp, factorial
 
 import torch
 
+from vcrt.config import Backend
 from vcrt.errors import RunError, TooLargeError, UnknownNameError
 from vcrt.limits import MAX_COUNTED, MAX_ENUMERATED, MAX_LISTED
 from vcrt.objective.orbit_mass import orbit_log_mass
@@ -22,7 +23,7 @@ from vcrt.partial_orders import num_linear_extensions
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
-from vcrt.policy.scoring import Backend, CausalModel, Prompt, greedy_orders, score_orders
+from vcrt.policy.scoring import CausalModel, Prompt, greedy_orders, score_orders
 from vcrt.policy.self_check import self_check, spot_check
 from vcrt.printable import counted
 from vcrt.progress import stage
@@ -132,7 +133,7 @@ def load_policy(experiment: Experiment, run: PlannedRun, *, update: int | None =
         model=trained.model,
         # The plan's own definition, which its hash covers, whatever the method has become since.
         method=Method(**plan.definitions[run.method]),
-        backend=plan.shared_config.update.backend,
+        backend=plan.config.model.scoring,
         run=run.name,
         update=kept,
         checkpoint=trained.digest,
@@ -161,7 +162,7 @@ def frozen_policy(experiment: Experiment, run: PlannedRun | None = None) -> Poli
         backbone=backbone,
         model=backbone.model,
         method=method(FROZEN_AS) if run is None else Method(**plan.definitions[run.method]),
-        backend=plan.shared_config.update.backend,
+        backend=plan.config.model.scoring,
         run=None,
         update=None,
         checkpoint=None,

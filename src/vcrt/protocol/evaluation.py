@@ -17,11 +17,12 @@ from typing import TypeVar
 
 import torch
 
+from vcrt.config import Backend
 from vcrt.datasets import verdicts
 from vcrt.errors import RunError
 from vcrt.memory import naming_out_of_memory
 from vcrt.policy.backbone import Backbone
-from vcrt.policy.scoring import Backend, CausalModel, greedy_orders
+from vcrt.policy.scoring import CausalModel, greedy_orders
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress, heard, tell
@@ -158,7 +159,7 @@ def _evaluate(
             for name, elsewhere in found.also_test.items():
                 also[name].frozen.setdefault(view, {})[job.held_out] = elsewhere
         else:
-            runs[job.run.name] = passes.pop(plan.shared_config.num_updates)
+            runs[job.run.name] = passes.pop(plan.config.schedule.updates)
             _tell(job.run.name, runs[job.run.name], chances[job.held_out])
             checkpoints[job.run.name] = passes
             for name, elsewhere in found.also_test.items():
@@ -241,7 +242,7 @@ def _check_job(job: _ScoreJob) -> None:
                 backbone.encode,
                 records,
                 method(job.method),
-                backend=plan.shared_config.update.backend,
+                backend=plan.config.model.scoring,
                 seed=plan.seed,
                 gradients=False,
             )
@@ -281,7 +282,7 @@ def _scored(job: _ScoreJob) -> _Scored:
     }
 
     def passes(model: CausalModel, items: Sequence[Item], as_seen: Sequence[EncodedItem]) -> str:
-        backend, size = plan.shared_config.update.backend, job.prompts_at_a_time
+        backend, size = plan.config.model.scoring, job.prompts_at_a_time
         return greedy_passes(model, items, as_seen, chosen, backend=backend, batch_size=size)
 
     def scored(model: CausalModel) -> FoldPasses:
@@ -299,7 +300,7 @@ def _scored(job: _ScoreJob) -> _Scored:
     by_update, also_test = {}, {}
     for one in trained_models(experiment, job.run, backbone):
         by_update[one.update] = scored(one.model)
-        if one.update == plan.shared_config.num_updates:
+        if one.update == plan.config.schedule.updates:
             also_test = scored_elsewhere(one.model)
     return _Scored(by_update, also_test)
 

@@ -82,7 +82,7 @@ class Experiment:
                 continue
             digests = field_of(entry, "checkpoints", dict, ledger.path)
             whole = all(_UPDATE.fullmatch(k) and isinstance(v, str) for k, v in digests.items())
-            if not whole or str(self.plan.shared_config.num_updates) not in digests:
+            if not whole or str(self.plan.config.schedule.updates) not in digests:
                 raise untrusted(
                     "the ledger's row of a finished run does not have the documented form",
                     where=str(ledger.path),
@@ -264,7 +264,7 @@ def _require_planned(
 
 def load_sources(plan: Plan, dataset: Dataset, held_out: str) -> SourceSplit:
     """The source items of a fold; no file of the held-out environment is opened."""
-    return split_sources(dataset, held_out, plan.retention_share, plan.seed)
+    return split_sources(dataset, held_out, plan.config.data.retention_share, plan.seed)
 
 
 def recorded_checkpoints(experiment: Experiment, run: PlannedRun) -> dict[int, str]:

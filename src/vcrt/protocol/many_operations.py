@@ -12,15 +12,14 @@ from math import fsum
 
 import torch
 
+from vcrt.config import Backend, EstimatorConfig
 from vcrt.limits import MAX_MANY_PATHS
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
-from vcrt.policy.backends import Backend
 from vcrt.policy.prefix_tree import prefix_tree
 from vcrt.policy.scoring import CausalModel, Prompt, greedy_orders, score_prefixes
 from vcrt.policy.self_check import prefix_check
 from vcrt.randomness import derive_seed, generator
-from vcrt.training.batch_trees import EstimateConfig
 from vcrt.training.legal_trees import fits
 from vcrt.training.orbit_masses import read_masses
 
@@ -86,7 +85,7 @@ def _mass(
     model: CausalModel, prompt: Prompt, order: PartialOrder, *, backend: Backend, seed: int
 ) -> tuple[float, float | None]:
     """The mass of the legal orders, and its standard error if it is the mean of several estimates."""
-    config, num_operations = EstimateConfig(), order.num_operations
+    config, num_operations = EstimatorConfig(), order.num_operations
     exact = fits([order], config.max_legal_prefixes)
     wanted = NUM_PATHS if num_operations <= MAX_MANY_PATHS else _NUM_LONG_PATHS
     num_paths = min(wanted, max(_AT_ONCE // num_operations, 2))

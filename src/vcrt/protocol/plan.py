@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,15 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     SerializerFunctionWrapHandler,
-    TypeAdapter,
     model_serializer,
 )
 
 import vcrt
+from vcrt.config import RunConfig
+from vcrt.config_files import checked
 from vcrt.documents import in_a_line, is_plain_name, read_limited, strict_json
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.hashing import Json, json_digest
-from vcrt.objective.config import ObjectiveConfig
 from vcrt.policy.model_provenance import EMBEDDED_PROVENANCE, UNKNOWN, ModelProvenance
 from vcrt.policy.reference import BackboneReference
 from vcrt.printable import counted
@@ -39,16 +38,13 @@ from vcrt.protocol.test_sets import TestSet, possible_test_sets, require_pointer
 from vcrt.randomness import derive_seed
 from vcrt.records.dataset import Dataset, load_items
 from vcrt.storage import write_file
-from vcrt.training.batch_trees import EstimateConfig
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig, Settings, episode_order
-from vcrt.training.update import UpdateConfig
+from vcrt.training.run import episode_order, num_draws
 
-FORMAT = "vcrt-plan/5"
+FORMAT = "vcrt-plan/6"
 PLAN_FILE = "plan.json"
 #: The most runs that a plan is read with.
 MAX_RUNS = 10_000
-_CONFIG = TypeAdapter(RunConfig)
 
 
 class PlannedRun(BaseModel):
@@ -95,10 +91,10 @@ class Plan(BaseModel):
     aliases: tuple[Alias, ...]
     seeds: tuple[int, ...]
     seed: int
-    retention_share: float
-    run: dict[str, Any]
-    #: By method and held-out environment, what a search chose for them; empty if all share the settings of ``run``.
-    chosen: dict[str, dict[str, Settings]]
+    #: The settings of every run; the backbone's place is left out of them.
+    config: RunConfig
+    #: By method and held-out environment, the settings that a search chose for them; empty if it chose none.
+    chosen: dict[str, dict[str, dict[str, float]]]
     how_chosen: str
     #: SHA-256 of the search that ``chosen`` is from.
     search: str | None
@@ -151,22 +147,13 @@ class Plan(BaseModel):
             for name in self.methods
         )
 
-    @property
-    def shared_config(self) -> RunConfig:
-        """The settings that all runs share, with the defaults of those that a search chooses."""
-        values = dict(self.run)
-        of_update = dict(values.pop("update"))
-        estimate = EstimateConfig(**of_update.pop("estimate", {}))
-        update = UpdateConfig(**of_update, estimate=estimate)
-        objective = ObjectiveConfig(**values.pop("objective"))
-        values["checkpoints"] = tuple(values["checkpoints"])
-        return RunConfig(**values, update=update, objective=objective)
-
     def config_of(self, run: PlannedRun) -> RunConfig:
         """All settings of a run: the shared ones with those that were chosen for its method and fold."""
-        if not self.chosen:
-            return self.shared_config
-        return self.shared_config.with_settings(self.chosen[run.method][run.held_out])
+        return (
+            self.config.override(self.chosen[run.method][run.held_out])
+            if self.chosen
+            else self.config
+        )
 
     def identity(self, run: PlannedRun) -> str:
         """What a run's checkpoints call it: the plan's hash and the run's name."""
@@ -190,10 +177,9 @@ def make_plan(
     provenance: ModelProvenance | None = None,
     methods: tuple[str, ...],
     seeds: tuple[int, ...],
-    run: RunConfig,
+    config: RunConfig,
     held_out: tuple[str, ...] = (),
     seed: int = 0,
-    retention_share: float = 0.1,
     how_chosen: str = "the defaults of the library",
     search: Search | None = None,
     search_check: SearchCheck | None = None,
@@ -203,8 +189,8 @@ def make_plan(
 
     Finished runs are scored on the held-out environments of the datasets ``also_test`` too.
 
-    With a ``search``, each method and fold has the settings that it chose; it must be of this dataset, backbone, seed
-    and share of retention items, and list every method and fold. ``search_check`` is what of it was run again.
+    With a ``search``, each method and fold has the settings that it chose; it must be of this dataset, backbone and
+    seed, and list every method and fold. ``search_check`` is what of it was run again.
 
     Without ``provenance``, an embedded backbone has its own and any other is of unknown training. The audit rows of all
     environments are read for the hashes of their episodes.
@@ -212,6 +198,7 @@ def make_plan(
     Raises :class:`UnknownNameError` for an unknown method or environment, :class:`RunError` for an empty plan, and what
     :func:`vcrt.protocol.test_sets.possible_test_sets` raises.
     """
+    config = checked(config).resolved()
     environments = dataset.environments
     require_names(dataset, methods, held_out)
     if len(set(seeds)) < len(seeds):
@@ -225,18 +212,16 @@ def make_plan(
             expected="at least two environments (one is held out), one method and one seed",
         )
     folds = held_out or environments
-    chosen: dict[str, dict[str, Settings]] = {}
+    chosen: dict[str, dict[str, dict[str, float]]] = {}
     if search is not None:
         search.require(
             root_hash=dataset.manifest.root_hash,
             backbone_digest=backbone_digest,
             backbone_identity=backbone.identity,
             seed=seed,
-            retention_share=retention_share,
         )
         chosen = chosen_for(search, methods, folds)
-        search.require_same_training(run, methods)
-    values: dict[str, Any] = {**asdict(run), "checkpoints": list(run.checkpoints)}
+        search.require_same_training(config, methods)
     test_sets = possible_test_sets(dataset, also_test, methods, folds)
     plan = Plan(
         format=FORMAT,
@@ -256,8 +241,14 @@ def make_plan(
         aliases=find_aliases(dataset, folds, also_test),
         seeds=seeds,
         seed=seed,
-        retention_share=retention_share,
-        run=values,
+        config=config.override(
+            {
+                "model.backbone": backbone.name,
+                "model.lock": None,
+                "model.dtype": backbone.dtype,
+                "model.prompt_style": backbone.prompt_style,
+            }
+        ),
         chosen=chosen,
         how_chosen=how_chosen if search is None else search.in_words(search_check),
         search=None if search is None else search.digest,
@@ -270,7 +261,9 @@ def make_plan(
     items = {name: load_items(dataset, name) for name in needed}
     hashes = {}
     for fold in folds:
-        source = source_split([items[name] for name in plan.sources(fold)], retention_share, seed)
+        source = source_split(
+            [items[name] for name in plan.sources(fold)], config.data.retention_share, seed
+        )
         if not source.training or not source.retention:
             raise RunError(
                 "too few source items to train on some and set others aside",
@@ -289,8 +282,7 @@ def make_plan(
             )
         identities = [item.episode_id for item in source.training]
         for seed_of_run in seeds:
-            num_draws = run.num_updates * run.prompts_per_update
-            order = episode_order(len(identities), num_draws, plan.run_seed(seed_of_run))
+            order = episode_order(len(identities), num_draws(config), plan.run_seed(seed_of_run))
             hashes[f"{fold}/{seed_of_run}"] = json_digest([identities[i] for i in order])
     return plan.model_copy(update={"episode_order_hashes": hashes})
 
@@ -403,7 +395,6 @@ def _require_possible(plan: Plan) -> None:
     folds = {f"{fold}/{seed}" for fold in plan.held_out for seed in plan.seeds}
     if folds != set(plan.episode_order_hashes) or not set(plan.held_out) <= set(plan.environments):
         raise ValueError("held-out environments and episode orders that do not belong together")
-    _CONFIG.validate_python(plan.run)
     for name in plan.methods:
         for fold in plan.held_out:
             plan.config_of(PlannedRun(method=name, held_out=fold, seed=plan.seeds[0]))

@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
+from vcrt.config import MemoryConfig
 from vcrt.errors import RunError
 from vcrt.hashing import Json, json_digest
 from vcrt.memory import naming_out_of_memory
@@ -35,10 +36,9 @@ from vcrt.protocol.same_code import record_other_code, require_same_code, requir
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.source_code import code_hash
 from vcrt.protocol.standing import Course, chance_of, tell_pass_rate
-from vcrt.training.frugality import LAVISH, Frugality
 from vcrt.training.methods import method
 from vcrt.training.process_group import ALONE, ProcessGroup
-from vcrt.training.run import episode_order, train_run
+from vcrt.training.run import episode_order, num_draws, train_run
 from vcrt.training.run_directory import latest_checkpoint, updates_kept, updates_logged
 from vcrt.training.tracking import require_trackers, tracking
 from vcrt.training.update import UpdateMetrics
@@ -48,7 +48,8 @@ from vcrt.training.update import UpdateMetrics
 class _TrainJob:
     path: Path
     run: PlannedRun
-    frugality: Frugality = LAVISH
+    #: In place of the plan's.
+    memory: MemoryConfig | None = None
     trackers: tuple[str, ...] = ()
     #: The hash of the source code of the process that hands the job out.
     code: str = field(default_factory=lambda: code_hash())
@@ -61,7 +62,7 @@ def train(
     progress: Progress = SILENT,
     group: ProcessGroup = ALONE,
     trackers: tuple[str, ...] = (),
-    frugality: Frugality = LAVISH,
+    memory: MemoryConfig | None = None,
     other_code: str | None = None,
 ) -> dict[str, str]:
     """Train every planned run that the ledger does not record as finished; returns all checkpoint digests by run.
@@ -70,8 +71,9 @@ def train(
 
     With a ``group`` of several processes, all of them call this together and train one run after another, and ``jobs``
     counts for nothing; otherwise each run has a worker process of its own, ``jobs`` at a time. ``trackers`` are names
-    of accelerate's, which are told of every update. ``other_code`` is the reason to train with other source code than
-    was planned, if it is other; the ledger keeps it. Raises :class:`RunError` before any training if the
+    of accelerate's, which are told of every update. ``memory`` takes the place
+    of the plan's. ``other_code`` is the reason to train with other source code than was planned, if it is other; the
+    ledger keeps it. Raises :class:`RunError` before any training if the
     dataset, the backbone or the code is not the planned one, :class:`vcrt.errors.UnavailableError` for a tracker that
     is not there, and :class:`vcrt.errors.OutOfMemory`, with what would need less, where a run stops for lack of memory.
     """
@@ -85,9 +87,9 @@ def train(
             names = [run.name for run in pending]
             record_other_code(experiment, "train", names, other_code)
         if pending and group.size > 1:
-            _train_together(experiment, pending, group, progress, frugality, trackers)
+            _train_together(experiment, pending, group, progress, memory, trackers)
         elif pending:
-            _train_apart(experiment, pending, jobs, progress, frugality, trackers)
+            _train_apart(experiment, pending, jobs, progress, memory, trackers)
         return _last_digests(experiment)
 
 
@@ -118,12 +120,12 @@ def _train_apart(
     pending: list[PlannedRun],
     jobs: int,
     progress: Progress,
-    frugality: Frugality,
+    memory: MemoryConfig | None,
     trackers: tuple[str, ...],
 ) -> None:
     """Each run in a process of its own."""
     shown = _Shown.of(experiment, pending, progress)
-    arguments = [_TrainJob(experiment.path, run, frugality, trackers) for run in pending]
+    arguments = [_TrainJob(experiment.path, run, memory, trackers) for run in pending]
     with heard(_train_job) as work:
 
         def look() -> None:
@@ -141,13 +143,13 @@ def _train_together(
     pending: list[PlannedRun],
     group: ProcessGroup,
     progress: Progress,
-    frugality: Frugality,
+    memory: MemoryConfig | None,
     trackers: tuple[str, ...],
 ) -> None:
     """One run after another, each by all processes; the first one records them."""
     shown = _Shown.of(experiment, pending, progress)
     for run in pending:
-        job = _TrainJob(experiment.path, run, frugality, trackers if group.rank == 0 else ())
+        job = _TrainJob(experiment.path, run, memory, trackers if group.rank == 0 else ())
         finished = _train_job(job, group, shown.show if group.rank == 0 else _nothing)
         if group.rank == 0:
             experiment.ledger.append("run", {"run": run.name, **finished})
@@ -170,7 +172,7 @@ class _Shown:
         plan = experiment.plan
         resumed = [latest_checkpoint(experiment.run_directory(run)) for run in pending]
         done = sum(updates_kept(path) for path in resumed if path is not None)
-        total = len(pending) * plan.shared_config.num_updates - done
+        total = len(pending) * plan.config.schedule.updates - done
         task = progress.task(f"train {', '.join(plan.methods)}", total, "updates")
         return cls(experiment=experiment, pending=pending, task=task, done=done)
 
@@ -183,7 +185,7 @@ class _Shown:
 
 
 def _last_digests(experiment: Experiment) -> dict[str, str]:
-    last = str(experiment.plan.shared_config.num_updates)
+    last = str(experiment.plan.config.schedule.updates)
     return {name: e.body["checkpoints"][last] for name, e in experiment.finished_runs().items()}
 
 
@@ -206,12 +208,12 @@ def _train_job(
     torch.set_num_threads(1)
     experiment = open_experiment(job.path)
     plan, run = experiment.plan, job.run
-    config = job.frugality.config(plan.config_of(run))
+    config = plan.config_of(run)
+    config = replace(config, memory=job.memory or config.memory)
     dataset = planned_dataset(plan, without=(run.held_out,))
     source = load_sources(plan, dataset, run.held_out)
     identities = [item.episode_id for item in source.training]
-    num_draws = config.num_updates * config.prompts_per_update
-    order = episode_order(len(identities), num_draws, plan.run_seed(run.seed))
+    order = episode_order(len(identities), num_draws(config), plan.run_seed(run.seed))
     planned = plan.episode_order_hashes[f"{run.held_out}/{run.seed}"]
     found = json_digest([identities[i] for i in order])
     if found != planned:
@@ -225,16 +227,17 @@ def _train_job(
     # Several processes place it themselves, each on a device of its own.
     backbone = planned_backbone(plan, device=device_of(plan) if group.size == 1 else "cpu")
     chosen = method(run.method)
-    job.frugality.apply(backbone.model)
 
     def check(model: CausalModel) -> None:
-        with naming_out_of_memory(f"{run.name}, self-check", _less_memory(experiment, job, group)):
+        with naming_out_of_memory(
+            f"{run.name}, self-check", _less_memory(experiment, config.memory, group)
+        ):
             check_scoring(
                 model,
                 backbone.encode,
                 [item.supervised.record for item in source.training],
                 chosen,
-                backend=config.update.backend,
+                backend=config.model.scoring,
                 seed=plan.seed,
             )
 
@@ -242,13 +245,15 @@ def _train_job(
     place = experiment.path / "tracking"
     with (
         tracking(job.trackers, place, run.name, {**settings, "seed": run.seed}) as track,
-        naming_out_of_memory(_progress_of(experiment, run), _less_memory(experiment, job, group)),
+        naming_out_of_memory(
+            _progress_of(experiment, run), _less_memory(experiment, config.memory, group)
+        ),
     ):
         course = Course(
             run=run.name,
-            num_updates=config.num_updates,
+            num_updates=config.schedule.updates,
             num_items=len(identities),
-            prompts=config.prompts_per_update,
+            prompts=config.sampling.prompts_per_update,
             chance=chance_of(dataset.manifest, plan.sources(run.held_out)),
         )
 
@@ -282,7 +287,7 @@ def _train_job(
         "code": job.code,
         "cpu_seconds": cpu_seconds,
         **shared,
-        **job.frugality.record,
+        **config.memory.record,
     }
 
 
@@ -292,12 +297,12 @@ def _progress_of(experiment: Experiment, run: PlannedRun) -> str:
     return f"{run.name}, which began {began}"
 
 
-def _less_memory(experiment: Experiment, job: _TrainJob, group: ProcessGroup) -> str:
+def _less_memory(experiment: Experiment, memory: MemoryConfig, group: ProcessGroup) -> str:
     """What to do where a run has run out of memory."""
     ways = []
-    if job.frugality.prompts_at_a_time != 1:
+    if memory.prompts_at_a_time != 1:
         ways.append("--prompts-at-a-time 1")
-    if not job.frugality.gradient_checkpointing:
+    if not memory.gradient_checkpointing:
         ways.append("--gradient-checkpointing")
     if group.size == 1:
         ways.append("fewer --jobs, or --num-processes 2 --sharded on two devices")

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcrt.policy.reference import EMBEDDED, BackboneReference
+from vcrt.config import EMBEDDED_NAME, EMBEDDED_NAMES, RunConfig, default_learning_rate
+from vcrt.config_files import checked, load_config, preset_names
+from vcrt.policy.reference import reference_of
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.plan import Plan, make_plan
 from vcrt.protocol.search import Search
 from vcrt.protocol.test_sets import require_readable
 from vcrt.protocol.trials import check_search as check_trials
 from vcrt.records.dataset import open_dataset, require_agreement
-from vcrt.training.run import RunConfig, require_trainable
+from vcrt.training.run import require_trainable
 
 #: How the library's default settings were chosen.
 DEFAULTS_CHOSEN = (
@@ -22,17 +24,30 @@ DEFAULTS_CHOSEN = (
 )
 
 
+def how_chosen(config: RunConfig) -> str:
+    """How the learning rate was chosen, for a plan without a search."""
+    rest = {"model.backbone": EMBEDDED_NAME, "model.lock": None, "model.prompt_style": "plain"}
+    for name in preset_names():
+        if load_config(preset=name).resolved().override(rest) == config.resolved().override(rest):
+            return f"The settings are the paper's (preset {name})."
+    if config.learning_rate != default_learning_rate(config.model):
+        return "The learning rate was given, not searched for."
+    if config.model.backbone == EMBEDDED_NAME:
+        return DEFAULTS_CHOSEN
+    if config.model.backbone in EMBEDDED_NAMES:
+        return f"The settings are those that were chosen for the backbone {EMBEDDED_NAME}."
+    return "The learning rate is the paper's. Other settings are the library's defaults."
+
+
 def frozen_plan(
     dataset_path: Path,
     *,
     methods: tuple[str, ...],
     held_out: tuple[str, ...],
     runs: int,
-    run: RunConfig,
+    config: RunConfig,
     seed: int,
     search: Search | None = None,
-    backbone: BackboneReference = EMBEDDED,
-    how_chosen: str = DEFAULTS_CHOSEN,
     also_test: Sequence[Path] = (),
     check_search: int = 0,
     jobs: int = 1,
@@ -43,24 +58,26 @@ def frozen_plan(
     Finished runs are scored on the held-out environments of the datasets at ``also_test`` too. Of the search's trials
     ``check_search`` are run again first, by so many ``jobs``.
     """
+    config = checked(config)
+    backbone = reference_of(config.model)
     dataset, *others = (open_dataset(path) for path in (dataset_path, *also_test))
     for one in (dataset, *others):
         require_agreement(one)
-    loaded = require_trainable(backbone, run)
+    loaded = require_trainable(backbone, config)
     for one in (dataset, *others):
         require_readable(one.manifest, loaded.num_pointers, where=one.path)
-    checked = None
+    search_check = None
     if search is not None and check_search:
         search.require(
             root_hash=dataset.manifest.root_hash,
             backbone_digest=loaded.digest,
             backbone_identity=backbone.identity,
         )
-        checked = check_trials(
+        search_check = check_trials(
             search,
             dataset,
             backbone=backbone,
-            run=run,
+            config=config,
             number=check_search,
             jobs=jobs,
             progress=progress,
@@ -74,10 +91,10 @@ def frozen_plan(
         methods=methods,
         held_out=held_out,
         seeds=tuple(range(runs)),
-        run=run,
+        config=config,
         seed=seed,
         search=search,
-        search_check=checked,
-        how_chosen=how_chosen,
+        search_check=search_check,
+        how_chosen=how_chosen(config),
         also_test=others,
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vcrt.config import Backend
 from vcrt.policy.backbone import PromptEncoder
-from vcrt.policy.scoring import Backend, CausalModel
+from vcrt.policy.scoring import CausalModel
 from vcrt.policy.self_check import self_check
 from vcrt.progress import stage
 from vcrt.randomness import generator

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from scipy.stats import qmc
 
+from vcrt.config import EMBEDDED_LEARNING_RATE, ObjectiveConfig, RunConfig
 from vcrt.documents import in_a_line, read_limited, strict_json
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.hashing import Json, json_digest
@@ -25,18 +25,17 @@ from vcrt.printable import counted
 from vcrt.randomness import generator
 from vcrt.storage import write_file
 from vcrt.training.methods import method
-from vcrt.training.run import RunConfig, Settings
 
-FORMAT = "vcrt-search/4"
+FORMAT = "vcrt-search/5"
 SEARCH_FILE = "search.json"
 #: The most settings that a search tries.
 MAX_TRIALS = 1000
 #: Lowest and highest value of each setting; all are spread uniformly in their logarithm.
 RANGES: Mapping[str, tuple[float, float]] = {
-    "learning_rate": (1e-4, 4e-3),
-    "alpha": (0.02, 1.0),
-    "margin": (1.0, 4.0),
-    "mu": (1.0, 30.0),
+    "optimiser.learning_rate": (1e-4, 4e-3),
+    "objective.alpha": (0.02, 1.0),
+    "objective.margin": (1.0, 4.0),
+    "objective.mu": (1.0, 30.0),
 }
 
 
@@ -48,7 +47,8 @@ class Trial(BaseModel):
     method: str
     held_out: str
     number: int
-    settings: Settings
+    #: By name, such as ``objective.margin``.
+    settings: dict[str, float]
     #: Share of greedy passes on the validation items; 0 for a run that left the finite numbers.
     pass_rate: float
     #: Mean probability of the certified orbit on the validation items; 0 likewise.
@@ -88,11 +88,10 @@ class Search(BaseModel):
     held_out: tuple[str, ...]
     num_trials: int
     seed: int
-    retention_share: float
-    validation_share: float
     #: The learning rate of trial 0, around which the others are drawn.
     learning_rate: float
-    run: dict[str, Any]
+    #: The settings that all trials share, by section.
+    config: dict[str, dict[str, Any]]
     #: The hash of the source files of vcrt that ran the trials.
     code: str
     trials: tuple[Trial, ...]
@@ -115,23 +114,33 @@ class Search(BaseModel):
     def in_words(self, check: SearchCheck | None = None) -> str:
         """How the settings were chosen, and what of that was checked, for a plan and its report."""
         checked = "None of the trials was run again: the search is unverified."
+        share, updates = (
+            self.config[section][key]
+            for section, key in (("data", "validation_share"), ("schedule", "updates"))
+        )
         ranges = ", ".join(
-            f"{name.replace('_', ' ')} {low:g} to {high:g}"
+            f"{in_words(name)} {low:g} to {high:g}"
             for name, (low, high) in ranges_around(self.learning_rate).items()
         )
         return (
             f"For each method and fold, the best of {counted(self.num_trials, 'setting')} by the pass rate on source "
-            f"items that the search did not train on ({100 * self.validation_share:g}% of them; equal ones by orbit "
-            f"mass), after one run of {counted(self.run['num_updates'], 'update')} each. Every method tried the same "
+            f"items that the search did not train on ({100 * share:g}% of them; equal ones by orbit "
+            f"mass), after one run of {counted(updates, 'update')} each. Every method tried the same "
             f"settings: the library's defaults, and {counted(self.num_trials - 1, 'point')} of a Halton sequence "
             f"({ranges}, uniform in the logarithm). {SEARCH_FILE} lists all. "
             f"{checked if check is None else check.in_words()}"
         )
 
-    def require_same_training(self, run: RunConfig, methods: Sequence[str]) -> None:
-        """Raise :class:`RunError` unless the trials trained these methods as ``run`` will, but for what is searched."""
-        expected: dict[str, Any] = {f"run: {k}": v for k, v in shared_settings(run).items()}
-        found: dict[str, Any] = {f"run: {k}": v for k, v in self.run.items()}
+    def require_same_training(self, config: RunConfig, methods: Sequence[str]) -> None:
+        """Raise :class:`RunError` unless the trials trained these methods as ``config`` will, searched settings aside."""
+        expected, found = (
+            {
+                f"{section}.{key}": value
+                for section, keys in one.items()
+                for key, value in keys.items()
+            }
+            for one in (shared_settings(config), self.config)
+        )
         for name in methods:
             expected[f"method {name}"] = method(name).definition()
             found[f"method {name}"] = self.definitions.get(name)
@@ -158,25 +167,31 @@ class Search(BaseModel):
                 )
 
 
-def shared_settings(run: RunConfig) -> dict[str, Any]:
-    """The settings of a run but those that a search chooses, and but when it is kept; in JSON's types."""
-    values: dict[str, Any] = asdict(run)
-    del values["checkpoints"], values["learning_rate"]
-    for name in RANGES:
-        values["objective"].pop(name, None)
+def shared_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """The settings of a run but those that a search chooses, and but when it is kept and how it saves memory."""
+    values = config.to_json()
+    for name in ("schedule.checkpoints", *RANGES):
+        section, _, key = name.partition(".")
+        del values[section][key]
+    del values["memory"]
     return values
+
+
+def in_words(setting: str) -> str:
+    """A searched setting's name in a sentence."""
+    return setting.partition(".")[2].replace("_", " ")
 
 
 def ranges_around(learning_rate: float) -> dict[str, tuple[float, float]]:
     """The ranges for another learning rate than the embedded backbone's: that one's is moved by as much."""
-    factor = learning_rate / Settings().learning_rate
-    low, high = RANGES["learning_rate"]
-    return {**RANGES, "learning_rate": (low * factor, high * factor)}
+    factor = learning_rate / EMBEDDED_LEARNING_RATE
+    low, high = RANGES["optimiser.learning_rate"]
+    return {**RANGES, "optimiser.learning_rate": (low * factor, high * factor)}
 
 
 def settings_of_trial(
-    seed: int, number: int, learning_rate: float = Settings().learning_rate
-) -> Settings:
+    seed: int, number: int, learning_rate: float = EMBEDDED_LEARNING_RATE
+) -> dict[str, float]:
     """The settings of a trial: the defaults for number 0, otherwise a point of a Halton sequence scrambled by ``seed``.
 
     ``learning_rate`` is the default's; the others lie around it as those of the embedded backbone around its own.
@@ -185,22 +200,27 @@ def settings_of_trial(
     (:class:`scipy.stats.qmc.Halton`).
     """
     if number == 0:
-        return Settings(learning_rate=learning_rate)
+        objective = ObjectiveConfig()
+        return {
+            "optimiser.learning_rate": learning_rate,
+            "objective.alpha": objective.alpha,
+            "objective.margin": objective.margin,
+            "objective.mu": objective.mu,
+        }
     sequence = qmc.Halton(len(RANGES), rng=generator(seed, "search"))
     point = sequence.fast_forward(number - 1).random(1)[0]
     # Six digits are enough, and are written without rounding.
-    drawn = {
+    return {
         name: float(f"{low * (high / low) ** float(share):.6g}")
         for (name, (low, high)), share in zip(
             ranges_around(learning_rate).items(), point, strict=True
         )
     }
-    return Settings(**drawn)
 
 
 def chosen_for(
     search: Search, methods: Sequence[str], folds: Sequence[str]
-) -> dict[str, dict[str, Settings]]:
+) -> dict[str, dict[str, dict[str, float]]]:
     """The chosen settings by method and fold; raises :class:`vcrt.errors.VcrtError` if the search left one out."""
     for what, names, known in (
         ("searched method", methods, search.methods),
@@ -250,13 +270,13 @@ def read_search(path: Path) -> Search:
 
 def _require_complete(search: Search, path: Path) -> None:
     """Equal effort: every method has every trial on every fold, with the settings that the seed gives."""
-    found = [(t.method, t.held_out, t.number, asdict(t.settings)) for t in search.trials]
+    found = [(t.method, t.held_out, t.number, t.settings) for t in search.trials]
     expected = []
     # What is said to have been tried is listed only where as much is there.
     whole = len(search.held_out) * len(search.methods) * search.num_trials == len(found)
     if whole and search.num_trials <= MAX_TRIALS and 1e-12 < search.learning_rate < 1e6:
         settings = [
-            asdict(settings_of_trial(search.seed, number, search.learning_rate))
+            settings_of_trial(search.seed, number, search.learning_rate)
             for number in range(search.num_trials)
         ]
         expected = [

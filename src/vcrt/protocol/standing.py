@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from vcrt.config import RunConfig
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.scoring import greedy_orders
 from vcrt.printable import counted
@@ -19,7 +20,6 @@ from vcrt.records.dataset import Item
 from vcrt.records.manifest import Manifest, legal_share
 from vcrt.training.items import encode_items
 from vcrt.training.methods import Method
-from vcrt.training.run import RunConfig
 from vcrt.training.update import UpdateMetrics
 
 #: Updates at the end of a run's log that its reward is the mean of.
@@ -109,12 +109,12 @@ def tell_pass_rate(
     records = [item.supervised for item in items[:MOST_ASIDE]]
     ready = encode_items(records, chosen, seed=seed, encode=backbone.encode)
     # As many at a time as training has scored, so that memory suffices.
-    size = config.update.prompts_at_a_time or config.prompts_per_update
+    size = config.memory.prompts_at_a_time or config.sampling.prompts_per_update
     answers = greedy_orders(
         backbone.model,
         [one.prompt for one in ready],
         interface=chosen.interface,
-        backend=config.update.backend,
+        backend=config.model.scoring,
         batch_size=size,
     )
     passed = sum(

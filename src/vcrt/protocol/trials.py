@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from secrets import randbits
 from tempfile import TemporaryDirectory
@@ -18,6 +18,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
+from vcrt.config import RunConfig
+from vcrt.config_files import checked
 from vcrt.documents import read_limited
 from vcrt.errors import DivergedError, RunError, VcrtError
 from vcrt.hashing import json_digest
@@ -55,9 +57,8 @@ from vcrt.storage import (
 )
 from vcrt.training.methods import method
 from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.run import RunConfig, require_trainable, train_run
+from vcrt.training.run import require_trainable, train_run
 
-VALIDATION_SHARE = 0.2
 LOCK_FILE = "lock"
 #: What :func:`_file_name` gives.
 _TRIAL = re.compile(r"[^/]+-[0-9]+-[0-9a-f]{16}\.json")
@@ -75,7 +76,6 @@ class _TrialJob:
     config: RunConfig
     #: The learning rate of trial 0.
     base_rate: float
-    retention_share: float
     seed: int
     #: The hash of the source code of the process that hands the job out.
     code: str = field(default_factory=lambda: code_hash())
@@ -89,10 +89,9 @@ def run_search(
     methods: tuple[str, ...],
     held_out: tuple[str, ...],
     num_trials: int,
-    run: RunConfig,
+    config: RunConfig,
     jobs: int,
     seed: int = 0,
-    retention_share: float = 0.1,
     progress: Progress = SILENT,
 ) -> Search:
     """Try ``num_trials`` settings for each method and fold and write the search to ``output``.
@@ -111,9 +110,10 @@ def run_search(
             expected=f"at least one of each, and at most {MAX_TRIALS} trials",
         )
     require_names(dataset, methods, held_out)
-    digest = require_trainable(backbone, run).digest
+    config = checked(config).resolved()
+    digest = require_trainable(backbone, config).digest
     # What is kept on the way is of no use here: a trial is scored at its end.
-    config = replace(run, checkpoints=(run.num_updates,))
+    config = config.override({"schedule.checkpoints": (config.schedule.updates,)})
     work = [
         _TrialJob(
             dataset=dataset.path.resolve(),
@@ -123,9 +123,8 @@ def run_search(
             method=name,
             held_out=fold,
             number=number,
-            config=config.with_settings(settings_of_trial(seed, number, run.learning_rate)),
-            base_rate=run.learning_rate,
-            retention_share=retention_share,
+            config=config.override(settings_of_trial(seed, number, config.learning_rate)),
+            base_rate=config.learning_rate,
             seed=seed,
         )
         for fold in held_out
@@ -146,10 +145,8 @@ def run_search(
             held_out=held_out,
             num_trials=num_trials,
             seed=seed,
-            retention_share=retention_share,
-            validation_share=VALIDATION_SHARE,
-            learning_rate=run.learning_rate,
-            run=shared_settings(config),
+            learning_rate=config.learning_rate,
+            config=shared_settings(config),
             code=code_hash(),
             trials=trials,
         )
@@ -163,17 +160,18 @@ def check_search(
     dataset: Dataset,
     *,
     backbone: BackboneReference,
-    run: RunConfig,
+    config: RunConfig,
     number: int,
     jobs: int,
     progress: Progress = SILENT,
 ) -> SearchCheck:
     """Run ``number`` of a search's trials again, every other one among those that were chosen; all, if it has no more.
 
-    Which ones is drawn so that nobody who writes the file can foresee it. ``run`` is what the plan trains with. Raises
+    Which ones is drawn so that nobody who writes the file can foresee it. ``config`` is the plan's. Raises
     :class:`RunError` for the first that comes out otherwise; trials repeat bit for bit on one kind of processor.
     """
-    search.require_same_training(run, search.methods)
+    config = checked(config).resolved()
+    search.require_same_training(config, search.methods)
     chosen = {search.best(name, fold) for name in search.methods for fold in search.held_out}
     draw = np.random.default_rng(randbits(128))
     best, others = (
@@ -185,7 +183,7 @@ def check_search(
     )
     half = max(-(-number // 2), number - len(others))
     sample = [*best[:half], *others[: max(number - half, 0)]]
-    config = replace(run, checkpoints=(run.num_updates,))
+    config = config.override({"schedule.checkpoints": (config.schedule.updates,)})
     work = [
         _TrialJob(
             dataset=dataset.path.resolve(),
@@ -195,9 +193,8 @@ def check_search(
             method=trial.method,
             held_out=trial.held_out,
             number=trial.number,
-            config=config.with_settings(trial.settings),
+            config=config.override(trial.settings),
             base_rate=search.learning_rate,
-            retention_share=search.retention_share,
             seed=search.seed,
         )
         for trial in sample
@@ -302,7 +299,7 @@ def _run_trial(job: _TrialJob) -> Trial:
     training, validation = _split(dataset, job)
     chosen = method(job.method)
 
-    backend = job.config.update.backend
+    backend = job.config.model.scoring
 
     def check(model: CausalModel) -> None:
         records = [item.supervised.record for item in training]
@@ -337,7 +334,7 @@ def _run_trial(job: _TrialJob) -> Trial:
         backbone.model,
         items,
         interface=chosen.interface,
-        config=job.config.update.estimate,
+        config=job.config.estimator,
         seed=job.seed,
         backend=backend,
     ).exp()
@@ -350,10 +347,13 @@ def _run_trial(job: _TrialJob) -> Trial:
 
 def _split(dataset: Dataset, job: _TrialJob) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
     """The fold's training items, parted by source into those that are trained on and those that are scored."""
+    data = job.config.data
     names = [name for name in dataset.environments if name != job.held_out]
-    training = split_sources(dataset, job.held_out, job.retention_share, job.seed).training
+    training = split_sources(dataset, job.held_out, data.retention_share, job.seed).training
     by_environment = [[i for i in training if i.environment == name] for name in names]
-    parted = source_split(by_environment, VALIDATION_SHARE, derive_seed(job.seed, "validation"))
+    parted = source_split(
+        by_environment, data.validation_share, derive_seed(job.seed, "validation")
+    )
     if not parted.training or not parted.retention:
         raise RunError(
             "too few source items to search on",

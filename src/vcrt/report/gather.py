@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from vcrt.policy.reference import EMBEDDED_NAME, BackboneReference
+from vcrt.config import EMBEDDED_NAME
+from vcrt.policy.reference import BackboneReference
 from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search, planned_test_sets
 from vcrt.protocol.openings import openings, other_openings, unshared_openings
 from vcrt.protocol.plan import Plan
@@ -103,7 +104,7 @@ def gather(experiment: Experiment) -> ReportContents:
         anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),
         sources={fold: sources[fold] for fold in plan.held_out},
         retention_sources={
-            fold: _retention_sources(sources, fold, plan.retention_share, plan.seed)
+            fold: _retention_sources(sources, fold, plan.config.data.retention_share, plan.seed)
             for fold in plan.held_out
         },
         also_test={

@@ -251,9 +251,7 @@ def search_table(contents: ReportContents) -> Table:
             label(trial.held_out),
             trial.number,
             *(
-                f"{getattr(trial.settings, name):.3g}"
-                if name in method(trial.method).settings
-                else "-"
+                f"{trial.settings[name]:.3g}" if name in method(trial.method).settings else "-"
                 for name in RANGES
             ),
             "diverged" if trial.diverged else f"{100 * trial.pass_rate:.2f}",

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from vcrt.config import Backend, EstimatorConfig
 from vcrt.errors import RunError
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.objective.advantage import leave_one_out_advantage
@@ -33,10 +34,10 @@ from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.interface import Interface, tree_depth
-from vcrt.policy.order_sampling import Draw, NextChoices, Scheme, sample_orders
+from vcrt.policy.order_sampling import Draw, NextChoices, sample_orders
 from vcrt.policy.order_tree import OrderTree, order_tree
 from vcrt.policy.prefix_tree import PrefixTree, prefix_tree
-from vcrt.policy.scoring import Backend, CausalModel, Prompt, score_orders, score_prefixes
+from vcrt.policy.scoring import CausalModel, Prompt, score_orders, score_prefixes
 from vcrt.printable import counted
 from vcrt.training.items import EncodedItem, OrderList
 from vcrt.training.legal_trees import (
@@ -51,26 +52,6 @@ from vcrt.training.legal_trees import (
     used_in,
 )
 from vcrt.training.methods import Method
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EstimateConfig:
-    """How orbit masses are read where orders are too many to enumerate."""
-
-    #: Legal prefixes of each record of an update up to which masses are exact: all are scored. 0 always estimates.
-    max_legal_prefixes: int = 512
-    #: Orders masked to legal moves that an estimate is made from, for each prompt.
-    num_paths: int = 16
-    #: How they are drawn, see :mod:`vcrt.policy.order_sampling`.
-    scheme: Scheme = "systematic"
-    #: Certified swaps of each prompt that the commutation loss compares.
-    num_swaps: int = 8
-
-    def __post_init__(self) -> None:
-        if self.num_paths < 2:
-            raise ValueError(f"num_paths must be at least 2, got {self.num_paths}")
-        if self.num_swaps < 0 or self.max_legal_prefixes < 0:
-            raise ValueError("num_swaps and max_legal_prefixes must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +85,7 @@ def draw_trees(
     *,
     method: Method,
     num_samples: int,
-    config: EstimateConfig,
+    config: EstimatorConfig,
     backend: Backend,
     generator: torch.Generator,
     prompts_at_a_time: int | None = None,

@@ -57,7 +57,8 @@ class Method:
     def settings(self) -> tuple[str, ...]:
         """The names of the settings of a search that are of consequence for this method."""
         found = settings_of(self.terms)
-        return ("learning_rate", *(name for name in ("alpha", "margin", "mu") if name in found))
+        of_objective = (f"objective.{name}" for name in ("alpha", "margin", "mu") if name in found)
+        return ("optimiser.learning_rate", *of_objective)
 
     def without(self, *names: str) -> tuple[str, ...]:
         """Its terms but for these."""

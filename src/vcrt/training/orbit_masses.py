@@ -7,15 +7,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from vcrt.config import Backend, EstimatorConfig
 from vcrt.objective.masked_paths import Masses
 from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.interface import Interface
 from vcrt.policy.order_sampling import Draw, sample_orders
-from vcrt.policy.scoring import Backend, CausalModel, Prompt, score_orders, score_prefixes
+from vcrt.policy.scoring import CausalModel, Prompt, score_orders, score_prefixes
 from vcrt.randomness import derive_seed
-from vcrt.training.batch_trees import EstimateConfig, next_choices_of, partial_order_set
+from vcrt.training.batch_trees import next_choices_of, partial_order_set
 from vcrt.training.items import EncodedItem
 from vcrt.training.legal_trees import fits, legal_leaves, tree_of
 
@@ -31,7 +32,7 @@ def orbit_log_masses(
     items: Sequence[EncodedItem],
     *,
     interface: Interface,
-    config: EstimateConfig | None = None,
+    config: EstimatorConfig | None = None,
     seed: int = 0,
     backend: Backend = "auto",
     batch_size: int = 64,
@@ -45,7 +46,7 @@ def orbit_log_masses(
     beside it or another ``batch_size`` change no more than the last bits.
     """
     model.eval()
-    config = config or EstimateConfig()
+    config = config or EstimatorConfig()
     found = torch.zeros(len(items))
     kinds: dict[str, list[int]] = {"listed": [], "exact": [], "estimated": []}
     for place, item in enumerate(items):
@@ -101,7 +102,7 @@ def read_masses(
     prompts: Sequence[Prompt],
     orders: Sequence[PartialOrder],
     *,
-    config: EstimateConfig,
+    config: EstimatorConfig,
     num_paths: int,
     backend: Backend,
     generator: torch.Generator | Sequence[torch.Generator],

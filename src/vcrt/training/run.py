@@ -13,15 +13,15 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import torch
 
-from vcrt.errors import RunError
+from vcrt.config import MemoryConfig, RunConfig
+from vcrt.errors import BackboneError, RunError
 from vcrt.hashing import Json, file_digest
-from vcrt.objective.config import ObjectiveConfig
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.reference import BackboneReference
@@ -43,7 +43,6 @@ from vcrt.training.run_directory import (
 )
 from vcrt.training.update import (
     TrainerState,
-    UpdateConfig,
     UpdateMetrics,
     new_state,
     trainable_parameters,
@@ -57,100 +56,8 @@ OnUpdate: TypeAlias = Callable[[UpdateMetrics, int], None]
 FROZEN_BATCH = 64
 #: Between scheduled checkpoints, the state is kept whenever so many seconds have passed.
 KEPT_EVERY_S = 60.0
-#: The most updates of a run: checkpoints are named by six digits.
-MAX_UPDATES = 999_999
-
-_OBJECTIVE = ObjectiveConfig()
 #: Formats whose spacing is wider than a step of the learning rates in use.
 _NARROW = {"torch.bfloat16", "torch.float16"}
-
-
-def default_checkpoints(num_updates: int) -> tuple[int, ...]:
-    """The updates after which a run is kept: 50, 100, 150, every 400th, and the last."""
-    kept = (50, 100, 150, *range(400, num_updates, 400))
-    return (*(n for n in kept if n < num_updates), num_updates)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
-    """The hyper-parameters that a search chooses for each method and fold; the defaults suit the embedded backbone."""
-
-    #: AdamW's learning rate (the paper, for 2B parameters: 5e-6).
-    learning_rate: float = 1e-3
-    #: Weight of the anti-diamond loss, or of the contrastive loss.
-    alpha: float = _OBJECTIVE.alpha
-    #: By how much the legal log-mass should exceed the illegal one, in nats.
-    margin: float = _OBJECTIVE.margin
-    #: Stiffness of the penalties and size of the dual steps.
-    mu: float = _OBJECTIVE.mu
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunConfig:
-    """The settings of a run; what all methods share but :class:`Settings`."""
-
-    num_updates: int = 400
-    """Updates of a run (the paper: 400)."""
-    prompts_per_update: int = 2
-    """Prompts of one update (the paper: 2)."""
-    checkpoints: tuple[int, ...] = ()
-    """The updates after which the run is kept, ascending, the last one included; by default
-    :func:`default_checkpoints`."""
-    learning_rate: float = Settings().learning_rate
-    """AdamW's learning rate."""
-    weight_decay: float = 0.0
-    """AdamW's weight decay."""
-    lora_rank: int = 0
-    """Rank of the adapters that are trained in place of all parameters (the paper: 64); 0 trains all parameters."""
-    lora_scale: float = 2.0
-    """What an adapter's product is multiplied by (the paper: 128 / 64)."""
-    lora_dropout: float = 0.0
-    """Share of the adapters' input features that an update drops, see :mod:`vcrt.policy.shared_dropout` (the paper:
-    dropout 0.05)."""
-    lora_recurrent: bool = False
-    """Whether recurrent layers' projections are adapted too, see :mod:`vcrt.policy.adapters`."""
-    update: UpdateConfig = field(default_factory=UpdateConfig)
-    """The settings of one update."""
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
-    """The weights and caps of the objective."""
-
-    def __post_init__(self) -> None:
-        for name in ("num_updates", "prompts_per_update"):
-            value = getattr(self, name)
-            _require(1 <= value <= MAX_UPDATES, name, value, f"from 1 to {MAX_UPDATES}")
-        for name in ("learning_rate", "lora_scale"):
-            value = getattr(self, name)
-            _require(math.isfinite(value) and value > 0, name, value, "a finite number above 0")
-        _require(self.lora_rank >= 0, "lora_rank", self.lora_rank, "0 or more")
-        dropout = self.lora_dropout
-        _require(0 <= dropout < 1, "lora_dropout", dropout, "from 0 to below 1")
-        if not self.lora_rank:
-            extra = [name for name in ("lora_dropout", "lora_recurrent") if getattr(self, name)]
-            _require(not extra, ", ".join(extra), "lora_rank 0", "a rank of adapters")
-        if not self.checkpoints:
-            object.__setattr__(self, "checkpoints", default_checkpoints(self.num_updates))
-        kept = self.checkpoints
-        _require(
-            list(kept) == sorted(set(kept)) and kept[0] >= 1 and kept[-1] == self.num_updates,
-            "checkpoints",
-            kept,
-            f"updates from 1, ascending, the last of them {self.num_updates}",
-        )
-
-    def with_settings(self, settings: Settings) -> RunConfig:
-        """These settings with those that a search chose."""
-        return replace(
-            self,
-            learning_rate=settings.learning_rate,
-            objective=replace(
-                self.objective, alpha=settings.alpha, margin=settings.margin, mu=settings.mu
-            ),
-        )
-
-
-def _require(is_right: bool, name: str, found: object, expected: str) -> None:
-    if not is_right:
-        raise RunError(f"{name} is not possible", found=str(found), expected=expected)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,6 +72,11 @@ class FinishedRun:
     def digest(self) -> str:
         """The digest of the last checkpoint."""
         return self.digests[max(self.digests)]
+
+
+def num_draws(config: RunConfig) -> int:
+    """How many prompts a run draws, over all its updates."""
+    return config.schedule.updates * config.sampling.prompts_per_update
 
 
 def episode_order(num_items: int, num_draws: int, seed: int) -> list[int]:
@@ -205,7 +117,8 @@ def train_run(
     prompts and prefixes it scored; ``check`` gets the model, adapters attached, before anything is trained, and raises
     if it cannot be trusted. Raises :class:`RunError` if the latest checkpoint is damaged or another run's.
     """
-    order = episode_order(len(records), config.num_updates * config.prompts_per_update, seed)
+    config = config.resolved()
+    order = episode_order(len(records), num_draws(config), seed)
     # Only what is drawn is encoded, in the order of the records, so that its bits do not depend on where a run resumes.
     drawn = sorted(set(order))
     items = encode_items(
@@ -216,6 +129,7 @@ def train_run(
     )
     places = {index: place for place, index in enumerate(drawn)}
     draws = [places[index] for index in order]
+    checkpoint_gradients(backbone.model, config.memory)
     model = _trained_model(config, backbone, seed=seed)
     if group.is_sharded:
         # Its weights are whole only here.
@@ -228,19 +142,19 @@ def train_run(
         model,
         items,
         interface=method.interface,
-        config=config.update.estimate,
+        config=config.estimator,
         seed=seed,
-        backend=config.update.backend,
-        batch_size=config.update.prompts_at_a_time or FROZEN_BATCH,
+        backend=config.model.scoring,
+        batch_size=config.memory.prompts_at_a_time or FROZEN_BATCH,
     )
-    state = _new_state(config, model, seed=seed)
+    state = new_state(model, config, seed=seed)
     metrics: list[dict[str, Json]] = []
     with _alone(directory, group):
         latest = latest_checkpoint(directory)
         if latest is not None:
             _require_earlier(config, directory, updates_kept(latest))
             metrics = load_checkpoint(state, latest, identity=identity)
-        if state.update_index < config.num_updates:
+        if state.update_index < config.schedule.updates:
             _train(
                 config,
                 method,
@@ -256,7 +170,9 @@ def train_run(
             )
         if group.rank == 0:
             remove_kept(directory)
-    digests = {n: file_digest(checkpoint_path(directory, n) / HEAD) for n in config.checkpoints}
+    digests = {
+        n: file_digest(checkpoint_path(directory, n) / HEAD) for n in config.schedule.checkpoints
+    }
     return FinishedRun(directory=directory, digests=digests, metrics=tuple(metrics))
 
 
@@ -278,19 +194,20 @@ def start(config: RunConfig, backbone: Backbone, *, seed: int) -> TrainerState:
     Raises :class:`RunError` for all parameters of a model in a format too narrow to train, and
     :class:`vcrt.errors.BackboneError` if there is nothing to adapt.
     """
-    return _new_state(config, _trained_model(config, backbone, seed=seed), seed=seed)
+    return new_state(_trained_model(config, backbone, seed=seed), config, seed=seed)
 
 
 def _trained_model(config: RunConfig, backbone: Backbone, *, seed: int) -> CausalModel:
     model = backbone.model
-    if config.lora_rank:
+    adapter = config.adapter
+    if adapter.rank:
         model = with_adapters(
             model,
-            rank=config.lora_rank,
-            scale=config.lora_scale,
+            rank=adapter.rank,
+            scale=adapter.scale,
             seed=seed,
-            dropout=config.lora_dropout,
-            recurrent=config.lora_recurrent,
+            dropout=adapter.dropout,
+            recurrent=adapter.recurrent,
         )
     narrow = {str(p.dtype) for p in trainable_parameters(model).values()} & _NARROW
     if narrow:
@@ -304,10 +221,21 @@ def _trained_model(config: RunConfig, backbone: Backbone, *, seed: int) -> Causa
     return model
 
 
-def _new_state(config: RunConfig, model: CausalModel, *, seed: int) -> TrainerState:
-    return new_state(
-        model, seed=seed, learning_rate=config.learning_rate, weight_decay=config.weight_decay
-    )
+def checkpoint_gradients(model: CausalModel, memory: MemoryConfig) -> None:
+    """Switch gradient checkpointing on where it is asked for; raises :class:`BackboneError` for a model without it."""
+    if not memory.gradient_checkpointing:
+        return
+    try:
+        # transformers renames it; the older versions that are supported have the older name only.
+        enable = getattr(model, "activation_checkpointing_enable", None)
+        (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+    except ValueError as error:
+        raise BackboneError(
+            "the model has no gradient checkpointing",
+            where=type(model).__name__,
+            found=str(error),
+            remedy="leave --gradient-checkpointing out",
+        ) from error
 
 
 def require_trainable(reference: BackboneReference, config: RunConfig) -> Backbone:
@@ -341,23 +269,23 @@ def _train(
         write_file(place, "".join(map(_log_line, metrics)).encode())
     with place.open("a", encoding="utf-8") as log:
         kept_at = time.monotonic()
-        while state.update_index < config.num_updates:
-            first = state.update_index * config.prompts_per_update
-            drawn = draws[first : first + config.prompts_per_update]
+        while state.update_index < config.schedule.updates:
+            first = state.update_index * config.sampling.prompts_per_update
+            drawn = draws[first : first + config.sampling.prompts_per_update]
             done = update(
                 state,
                 [items[i] for i in drawn],
                 frozen_log_mass[drawn],
                 method=method,
-                objective_config=config.objective,
-                config=config.update,
+                config=config,
                 group=group,
             )
             metrics.append(done.to_json())
             log.write(_log_line(metrics[-1]))
             log.flush()
-            on_update(done, config.update.num_epochs * sum(_num_tokens(items[i]) for i in drawn))
-            is_scheduled = state.update_index in config.checkpoints
+            scored = sum(_num_tokens(items[i]) for i in drawn)
+            on_update(done, config.schedule.epochs_per_update * scored)
+            is_scheduled = state.update_index in config.schedule.checkpoints
             is_due = time.monotonic() - kept_at > KEPT_EVERY_S
             # Of several processes, the first one's clock counts.
             if is_scheduled or group.agree(is_due, state.model):
@@ -387,7 +315,7 @@ def _num_tokens(item: EncodedItem) -> int:
 
 def _require_earlier(config: RunConfig, directory: Path, updates: int) -> None:
     """Raise, before anything is trained on, if a scheduled checkpoint that is past is gone."""
-    for number in config.checkpoints:
+    for number in config.schedule.checkpoints:
         path = checkpoint_path(directory, number)
         if number <= updates and not path.is_dir():
             raise RunError(

@@ -11,61 +11,28 @@ Shapes: ``B`` prompts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from vcrt.config import RunConfig
 from vcrt.errors import DivergedError
 from vcrt.hashing import Json
-from vcrt.objective.config import ObjectiveConfig
 from vcrt.objective.terms import constrained
 from vcrt.objective.total import next_duals, objective
 from vcrt.policy.prompts import unwrapped
-from vcrt.policy.scoring import Backend, CausalModel
+from vcrt.policy.scoring import CausalModel
 from vcrt.policy.shared_dropout import SharedDropout, shared_dropouts, thinned
 from vcrt.randomness import derive_seed
 from vcrt.training.batch_scores import score_batch
-from vcrt.training.batch_trees import EstimateConfig, draw_trees, freeze, score_trees
+from vcrt.training.batch_trees import draw_trees, freeze, score_trees
 from vcrt.training.items import EncodedItem
 from vcrt.training.methods import Method
 from vcrt.training.process_group import ALONE, ProcessGroup, whole
-
-#: When multipliers move: once an update, after its last epoch, or after each epoch as in the paper's listing.
-DualSteps: TypeAlias = Literal["update", "epoch"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UpdateConfig:
-    """The settings of an update that all methods share."""
-
-    #: Orders sampled for each prompt.
-    num_samples: int = 8
-    #: Optimiser steps on the same samples.
-    num_epochs: int = 2
-    #: When the multipliers of the constraints move.
-    dual_steps: DualSteps = "update"
-    #: Gradients are scaled down to this norm.
-    max_gradient_norm: float = 1.0
-    #: How orders are scored, see :func:`vcrt.policy.scoring.score_orders`.
-    backend: Backend = "auto"
-    #: How orbit masses are read where orders are too many to enumerate.
-    estimate: EstimateConfig = field(default_factory=EstimateConfig)
-    #: At most this many prompts are scored at a time by a process, which bounds memory; None for all of its share.
-    prompts_at_a_time: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.num_samples < 2:
-            raise ValueError(f"num_samples must be at least 2, got {self.num_samples}")
-        if self.num_epochs < 1:
-            raise ValueError(f"num_epochs must be at least 1, got {self.num_epochs}")
-        if self.dual_steps not in ("update", "epoch"):
-            raise ValueError(f"dual_steps must be 'update' or 'epoch', got {self.dual_steps!r}")
-        if self.prompts_at_a_time is not None and self.prompts_at_a_time < 1:
-            raise ValueError(f"prompts_at_a_time must be at least 1, got {self.prompts_at_a_time}")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -116,17 +83,17 @@ def trainable_parameters(model: CausalModel) -> dict[str, torch.nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def new_state(
-    model: CausalModel, *, seed: int, learning_rate: float, weight_decay: float = 0.0
-) -> TrainerState:
+def new_state(model: CausalModel, config: RunConfig, *, seed: int) -> TrainerState:
     """The state before the first update: fresh AdamW over the trainable parameters, duals 0, named generator."""
     model.eval()
     return TrainerState(
         model=model,
         optimizer=torch.optim.AdamW(
             trainable_parameters(model).values(),
-            lr=learning_rate,
-            weight_decay=weight_decay,
+            lr=config.learning_rate,
+            betas=config.optimiser.betas,
+            eps=config.optimiser.eps,
+            weight_decay=config.optimiser.weight_decay,
             fused=True,
         ),
         duals=dict.fromkeys(constrained(), 0.0),
@@ -137,14 +104,29 @@ def new_state(
     )
 
 
+def learning_rate_at(update_index: int, config: RunConfig) -> float:
+    """The learning rate of an update, the first one numbered 0: warmed up, then decayed towards 0 after the last."""
+    schedule = config.schedule
+    if update_index < schedule.warmup_updates:
+        return config.learning_rate * (update_index + 1) / schedule.warmup_updates
+    done = (update_index - schedule.warmup_updates) / max(
+        schedule.updates - schedule.warmup_updates, 1
+    )
+    factors = {
+        "constant": 1.0,
+        "linear": 1.0 - done,
+        "cosine": (1.0 + math.cos(math.pi * done)) / 2,
+    }
+    return config.learning_rate * factors[schedule.decay]
+
+
 def update(
     state: TrainerState,
     items: Sequence[EncodedItem],
     frozen_log_mass: Tensor,
     *,
     method: Method,
-    objective_config: ObjectiveConfig,
-    config: UpdateConfig,
+    config: RunConfig,
     group: ProcessGroup = ALONE,
 ) -> UpdateMetrics:
     """Make one update on ``items``, in place, and say what it did.
@@ -157,20 +139,21 @@ def update(
     """
     state.model.eval()
     seed = derive_seed(state.seed, "update", state.update_index)
+    backend, part_size = config.model.scoring, config.memory.prompts_at_a_time
+    num_samples, num_epochs = config.sampling.samples_per_prompt, config.schedule.epochs_per_update
     with thinned(state.dropouts, seed, unwrapped(state.model).device):
         # Which prefixes of each prompt are scored: of all orders, or of orders drawn from the policy.
         trees = draw_trees(
             state.model,
             items,
             method=method,
-            num_samples=config.num_samples,
-            config=config.estimate,
-            backend=config.backend,
+            num_samples=num_samples,
+            config=config.estimator,
+            backend=backend,
             generator=state.generator,
-            prompts_at_a_time=config.prompts_at_a_time,
+            prompts_at_a_time=part_size,
         )
-        score = partial(score_trees, state.model, items, trees, backend=config.backend)
-        part_size = config.prompts_at_a_time
+        score = partial(score_trees, state.model, items, trees, backend=backend)
         scores = score_batch(len(items), score, group, part_size=part_size)
         # Freeze the behaviour policy, which is the first epoch's: it is scored once for both. Sample, and judge.
         choices, malformed = _choices(leaf.detach() for leaf in scores.leaves)
@@ -181,11 +164,11 @@ def update(
             malformed,
             frozen_log_mass,
             method=method,
-            num_samples=config.num_samples,
+            num_samples=num_samples,
             generator=state.generator,
         )
         start_log_ratio = 0.0
-        for epoch in range(config.num_epochs):
+        for epoch in range(num_epochs):
             if epoch > 0:
                 scores = score_batch(len(items), score, group, part_size=part_size)
             choices, malformed = _choices(scores.leaves)
@@ -193,7 +176,7 @@ def update(
                 choices,
                 malformed,
                 batch,
-                config=objective_config,
+                config=config.objective,
                 terms=method.terms,
                 duals=state.duals,
             )
@@ -201,11 +184,11 @@ def update(
             found.loss.backward()  # type: ignore[no-untyped-call]
             gap = scores.pull_back(score, group)
             group.add_gradients(parameters)
-            gradient_norm = _step(state, found.loss, parameters, config.max_gradient_norm)
+            gradient_norm = _step(state, found.loss, parameters, config)
             if epoch == 0:
                 start_log_ratio = max(float(found.max_log_ratio), gap)
-            if config.dual_steps == "epoch" or epoch == config.num_epochs - 1:
-                state.duals = next_duals(found.values, state.duals, objective_config, method.terms)
+            if config.schedule.dual_steps == "epoch" or epoch == num_epochs - 1:
+                state.duals = next_duals(found.values, state.duals, config.objective, method.terms)
     state.update_index += 1
     return UpdateMetrics(
         update=state.update_index,
@@ -236,10 +219,10 @@ def _step(
     state: TrainerState,
     loss: Tensor,
     parameters: Sequence[torch.nn.Parameter],
-    max_norm: float,
+    config: RunConfig,
 ) -> float:
-    """One AdamW step on the gradient of ``loss``, scaled down to ``max_norm``; returns its norm before that."""
-    norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    """One AdamW step on the gradient of ``loss``, scaled down to its largest norm; returns its norm before that."""
+    norm = torch.nn.utils.clip_grad_norm_(parameters, config.optimiser.max_gradient_norm)
     norm = whole(norm)
     if not (torch.isfinite(loss) and torch.isfinite(norm)):
         raise DivergedError(
@@ -248,5 +231,7 @@ def _step(
             found=f"loss {loss.item()}, gradient norm {norm.item()}",
             remedy="lower the learning rate, or train in a wider number format",
         )
+    for group in state.optimizer.param_groups:
+        group["lr"] = learning_rate_at(state.update_index, config)
     state.optimizer.step()
     return float(norm)

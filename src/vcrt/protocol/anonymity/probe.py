@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vcrt.config import EMBEDDED_LONG_NAME, EMBEDDED_NAME
 from vcrt.policy.backbone import Backbone, load_backbone
-from vcrt.policy.reference import EMBEDDED_LONG_NAME, EMBEDDED_NAME
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.anonymity.auc import Auc, cross_validated_auc
 from vcrt.protocol.anonymity.files import file_findings

@@ -206,7 +206,7 @@ def _bytes_of_scores(experiment: Experiment | None, num_runs: int, manifest: Man
     """What the probabilities of one episode take on the page, at most."""
     if experiment is None:
         return 0
-    num_policies = num_runs * (1 + len(experiment.plan.shared_config.checkpoints))
+    num_policies = num_runs * (1 + len(experiment.plan.config.schedule.checkpoints))
     drawn = drawn_steps(manifest)
     num_orders = 0 if drawn is None else factorial(drawn)
     return num_policies * (num_orders * _A_PROBABILITY + 4 * max(manifest.lengths) + 96)

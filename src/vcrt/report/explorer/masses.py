@@ -136,7 +136,9 @@ def _run_masses(
             roles |= dict.fromkeys(episodes, "held out")
             continue
         rows = read_audit(dataset, environment)
-        aside = set_aside([row["source"] for row in rows], plan.retention_share, plan.seed)
+        aside = set_aside(
+            [row["source"] for row in rows], plan.config.data.retention_share, plan.seed
+        )
         roles |= {
             row["episode_id"]: "set aside" if row["source"] in aside else "trained on"
             for row in rows
