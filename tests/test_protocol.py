@@ -119,7 +119,7 @@ def test_training_opens_no_file_that_no_fold_trains_on(dataset, tmp_path):
     digest = load_backbone("embedded").digest
     plan = plan_on(dataset, held_out=("toy-b",), seeds=(0,), backbone_digest=digest)
     experiment = create_experiment(plan, tmp_path / "e")
-    closed = [path for path in dataset.path.rglob("*") if path.stem == "toy-b"]
+    closed = [path for path in dataset.path.rglob("*") if path.name.startswith("toy-b.")]
     contents = {path: path.read_bytes() for path in closed}
     assert len(contents) == 2
     try:

@@ -291,17 +291,18 @@ def _reached(
     else:
         answer = environment.step(states[sequence[:-1]], episode.operations[sequence[-1]])
         if isinstance(answer, Rejected):
-            return Reached(None, _reason(environment, answer))
+            return Reached(None, _reason(environment, episode, sequence, answer))
         state = answer.state
     states[sequence] = state
     return Reached(sha256_hex(environment.canonical(state)), None)
 
 
-def _reason(environment: Environment, refusal: Rejected) -> str:
+def _reason(environment: Environment, episode: Episode, sequence: Order, refusal: Rejected) -> str:
     if not isinstance(refusal.reason, str) or not refusal.reason.strip():
         raise VerifierFailure(
             "a rejection without a reason",
-            where=f"environment {environment.name!r}",
+            where=f"environment {environment.name!r}, episode {episode.episode_id}, after {list(sequence[:-1])}: step "
+            f"{sequence[-1]}",
             found=repr(refusal)[:120],
             expected="the verifier's own message",
             remedy=f"`vcrt environments validate {environment.name}` says what is wrong",
