@@ -32,10 +32,9 @@ import vcrt
 from vcrt.certification.config import sampled
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.schema_names import select_schemas
+from vcrt.config import EMBEDDED_LONG_NAME, RunConfig
 from vcrt.jobs import num_jobs
 from vcrt.policy.backbone import load_backbone
-from vcrt.config import EMBEDDED_LONG_NAME
-from vcrt.policy.reference import BackboneReference
 from vcrt.processes import in_fresh_processes
 from vcrt.protocol.crossed import crossed_interval
 from vcrt.protocol.evaluation import encoded, evaluate
@@ -65,8 +64,6 @@ from vcrt.report.task import chance
 from vcrt.report.test_sets import seen_on
 from vcrt.storage import write_file
 from vcrt.training.methods import method
-from vcrt.config import RunConfig
-from vcrt.training.update import UpdateConfig
 
 RESULT = Path(__file__).parent / "results" / "at_length.json"
 #: Episodes of each environment in each suite; those of four steps come from two schemas. Of twelve and sixteen steps,
@@ -151,23 +148,26 @@ def made_suite(folder: Path, name: str, jobs: int) -> float:
 
 def planned(part: Part, suites: Path) -> Plan:
     """The plan of a part on all three folds."""
-    run = RunConfig(
-        num_updates=part.updates,
-        checkpoints=(part.updates,),
-        learning_rate=part.learning_rate,
-        update=UpdateConfig(num_samples=part.samples, num_epochs=part.epochs),
+    config = RunConfig().override(
+        {
+            "model.backbone": EMBEDDED_LONG_NAME,
+            "optimiser.learning_rate": part.learning_rate,
+            "sampling.samples_per_prompt": part.samples,
+            "schedule.updates": part.updates,
+            "schedule.epochs_per_update": part.epochs,
+            "schedule.checkpoints": (part.updates,),
+        }
     )
-    return frozen_plan(
+    plan = frozen_plan(
         suites / part.suite,
         methods=part.methods,
         held_out=(),
         runs=part.runs,
-        run=run,
+        config=config,
         seed=part.seed,
-        backbone=BackboneReference(name=EMBEDDED_LONG_NAME),
-        how_chosen=HOW_CHOSEN,
         also_test=[suites / name for name in part.also_test],
     )
+    return plan.model_copy(update={"how_chosen": HOW_CHOSEN})
 
 
 def finished(part: Part, plan: Plan, path: Path, jobs: int) -> Experiment:
@@ -200,7 +200,7 @@ def _measure(job: _Measure) -> tuple[list[float], list[float]]:
     items = encoded(backbone, load_items(planned_dataset(plan), job.fold), chosen, plan.seed)
     model = backbone.model
     if job.run:
-        last = [plan.shared_config.num_updates]
+        last = [plan.config.schedule.updates]
         (model,) = (
             one.model for one in trained_models(experiment, job.run, backbone, updates=last)
         )

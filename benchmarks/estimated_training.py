@@ -22,24 +22,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from vcrt.config import ObjectiveConfig
+from vcrt.config import EstimatorConfig, OptimiserConfig, RunConfig
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.scoring import greedy_orders
 from vcrt.randomness import generator
 from vcrt.records.policy_view import PointerRelation, PolicyRecord, RelationType
 from vcrt.records.supervision import PosetRecord
-from vcrt.training.batch_trees import EstimateConfig
 from vcrt.training.items import EncodedItem, encode_items
 from vcrt.training.methods import method
 from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.update import UpdateConfig, new_state, update
+from vcrt.training.update import new_state, update
 
-EXACT = EstimateConfig(max_legal_prefixes=10_000)
+EXACT = EstimatorConfig(max_legal_prefixes=10_000)
 WAYS = {
     "exact": EXACT,
-    "8 paths": EstimateConfig(max_legal_prefixes=0, num_paths=8),
-    "32 paths": EstimateConfig(max_legal_prefixes=0, num_paths=32),
+    "8 paths": EstimatorConfig(max_legal_prefixes=0, num_paths=8),
+    "32 paths": EstimatorConfig(max_legal_prefixes=0, num_paths=32),
 }
 KINDS: tuple[RelationType, ...] = ("precedes", "conflicts")
 
@@ -81,9 +80,11 @@ def run(way: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     items = encode_items(records, chosen, seed=0, encode=backbone.encode)
     training, held_back = items[: options.records], items[options.records :]
     frozen = orbit_log_masses(backbone.model, training, interface="pointers", config=EXACT, seed=0)
-    state = new_state(backbone.model, seed=seed, learning_rate=options.learning_rate)
+    config = RunConfig(
+        estimator=WAYS[way], optimiser=OptimiserConfig(learning_rate=options.learning_rate)
+    )
+    state = new_state(backbone.model, config, seed=seed)
     order = generator(seed, "order").permutation(np.tile(np.arange(len(training)), 20))
-    config = UpdateConfig(estimate=WAYS[way])
     curve = [{"update": 0, **scored(backbone.model, held_back)}]
     errors, shares, seconds = [], [], 0.0
     for index in range(options.updates):
@@ -94,7 +95,6 @@ def run(way: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
             [training[i] for i in pick],
             frozen[pick],
             method=chosen,
-            objective_config=ObjectiveConfig(),
             config=config,
         ).to_json()
         seconds += time.process_time() - began

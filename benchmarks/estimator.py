@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vcrt.config import Scheme
 from vcrt.objective.masked_paths import Masses, Paths, estimate_masses, path_terms
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder, num_linear_extensions
-from vcrt.config import Scheme
 from vcrt.policy.order_sampling import Draw, sample_orders
 
 STRENGTHS = {"untrained": 0.0, "half-trained": 2.0, "trained": 6.0}

@@ -26,6 +26,7 @@ import torch
 from scipy.stats import t as student
 
 import vcrt
+from vcrt.config import RunConfig, ScheduleConfig
 from vcrt.protocol.decision import Policy
 from vcrt.protocol.evaluation import encoded, greedy_passes
 from vcrt.protocol.splits import source_split
@@ -33,7 +34,6 @@ from vcrt.randomness import generator
 from vcrt.storage import write_file
 from vcrt.training.checkpoint import load_weights
 from vcrt.training.methods import method
-from vcrt.config import RunConfig
 from vcrt.training.run import train_run
 from vcrt.training.run_directory import checkpoint_path
 
@@ -69,7 +69,7 @@ def run(dataset: vcrt.Dataset, fold: str, num_items: int, seed: int) -> dict[str
     points = []
     with tempfile.TemporaryDirectory() as folder:
         finished = train_run(
-            RunConfig(num_updates=UPDATES[-1], checkpoints=UPDATES),
+            RunConfig(schedule=ScheduleConfig(updates=UPDATES[-1], checkpoints=UPDATES)),
             chosen,
             backbone,
             [item.supervised for item in source],

@@ -12,9 +12,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from vcrt.config import LANGUAGE_MODEL_LEARNING_RATE
 from vcrt.orders import all_orders
 from vcrt.training.items import EncodedItem
-from vcrt.training.presets import LANGUAGE_MODEL_LEARNING_RATE
 
 
 class _Steps(TrainerCallback):

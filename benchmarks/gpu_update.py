@@ -48,8 +48,8 @@ from gpu_timing import Stopwatch, measured, peak_memory, summary, synchronise
 
 import vcrt.training.batch_scores
 import vcrt.training.update
+from vcrt.config_files import load_config, preset_names
 from vcrt.errors import VcrtError
-from vcrt.config import ObjectiveConfig
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
@@ -58,10 +58,11 @@ from vcrt.policy.prompts import unwrapped
 from vcrt.policy.self_check import self_check
 from vcrt.training.methods import method
 from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.presets import PRESETS
-from vcrt.training.update import UpdateConfig, new_state, update
+from vcrt.training.update import new_state, update
 
 PROMPTS, SAMPLES, EPOCHS, TOKENS = 2, 8, 2, 4
+#: The settings of models that have no preset.
+PRESET = "qwen3.5-2b"
 PARTS = ("check", "ours", "floors", "profile", "kernels", "naive", "trl")
 #: What an update should take on one H200 at most, in milliseconds.
 GOAL_MS = 500.0
@@ -75,14 +76,16 @@ class Ours:
         self.frozen = orbit_log_masses(
             model, items, interface="pointers", backend=backend, batch_size=PROMPTS
         )
-        rate = PRESETS["qwen3.5-2b"].learning_rate
-        self.state = new_state(model, seed=0, learning_rate=rate)
-        self.config = UpdateConfig(
-            num_samples=SAMPLES,
-            num_epochs=EPOCHS,
-            backend=backend,
-            prompts_at_a_time=options.prompts_at_a_time,
+        self.config = load_config(
+            preset=PRESET,
+            overrides={
+                "sampling.samples_per_prompt": SAMPLES,
+                "schedule.epochs_per_update": EPOCHS,
+                "model.scoring": backend,
+                "memory.prompts_at_a_time": options.prompts_at_a_time,
+            },
         )
+        self.state = new_state(model, self.config, seed=0)
 
     def drawn(self, number: int) -> list[int]:
         """The items of an update."""
@@ -96,7 +99,6 @@ class Ours:
             [self.items[row] for row in rows],
             self.frozen[rows],
             method=self.method,
-            objective_config=ObjectiveConfig(),
             config=self.config,
         )
 
@@ -241,15 +243,16 @@ def peak_of(options: Any, device: torch.device) -> tuple[Peak | None, str]:
 
 def adapted_model(options: Any, device: torch.device) -> Any:
     """The model with the paper's adapters, on the device."""
-    settings = PRESETS.get(options.model, PRESETS["qwen3.5-2b"])
-    dtype = {"bfloat16": torch.bfloat16, "float32": torch.float32}[options.dtype or settings.dtype]
+    settings = load_config(preset=options.model if options.model in preset_names() else PRESET)
+    formats = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+    dtype = formats[options.dtype or settings.model.dtype]
     model = random_model(SHAPES[options.model], dtype, device)
     # Adapters are drawn by a generator of the CPU, so that they are the same on every device.
     model = with_adapters(
         model if device.type == "meta" else model.to("cpu"),
-        rank=options.rank or settings.lora_rank,
-        scale=settings.lora_scale,
-        dropout=settings.lora_dropout,
+        rank=options.rank or settings.adapter.rank,
+        scale=settings.adapter.scale,
+        dropout=settings.adapter.dropout,
         seed=0,
     ).to(device)
     if options.checkpointing:

@@ -43,8 +43,8 @@ import vcrt.training.run
 import vcrt.training.update
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
+from vcrt.config import RunConfig, SamplingConfig, ScheduleConfig
 from vcrt.datasets.freezing import make_dataset
-from vcrt.config import ObjectiveConfig
 from vcrt.orders import all_orders
 from vcrt.policy.backbone import blank_model, load_backbone
 from vcrt.policy.scoring import score_orders
@@ -53,9 +53,8 @@ from vcrt.records.dataset import load_items
 from vcrt.training.items import encode_items
 from vcrt.training.methods import method
 from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.config import RunConfig
 from vcrt.training.run import train_run
-from vcrt.training.update import UpdateConfig, new_state, update
+from vcrt.training.update import new_state, update
 
 PROMPTS, SAMPLES, TOKENS, EPOCHS = 2, 8, 4, 2
 LIBRARIES = ("torch", "transformers", "trl", "accelerate")
@@ -117,9 +116,11 @@ class Ours:
             records, self.method, seed=0, encode=partial(encode_record, backbone.tokenizer)
         )
         self.frozen = orbit_log_masses(backbone.model, self.items, interface=self.method.interface)
-        self.state = new_state(backbone.model, seed=0, learning_rate=RunConfig().learning_rate)
-        self.config = UpdateConfig(num_samples=SAMPLES, num_epochs=EPOCHS)
-        self.objective = ObjectiveConfig()
+        self.config = RunConfig(
+            sampling=SamplingConfig(samples_per_prompt=SAMPLES),
+            schedule=ScheduleConfig(epochs_per_update=EPOCHS),
+        )
+        self.state = new_state(backbone.model, self.config, seed=0)
 
     def __call__(self):
         first = PROMPTS * self.state.update_index
@@ -129,7 +130,6 @@ class Ours:
             [self.items[index] for index in drawn],
             self.frozen[drawn],
             method=self.method,
-            objective_config=self.objective,
             config=self.config,
         )
 
@@ -391,7 +391,7 @@ def whole_run(records):
             )
         )
     return {
-        "updates": config.num_updates,
+        "updates": config.schedule.updates,
         "wall_s": round(wall, 2),
         "cpu_s": round(cpu, 2),
         "share_of_updates": round(watch.spent["updates"] / cpu, 3),

@@ -19,14 +19,13 @@ from typing import Any
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from vcrt.config import ObjectiveConfig
+from vcrt.config import EstimatorConfig, OptimiserConfig, RunConfig
 from vcrt.partial_orders import PartialOrder, num_legal_prefixes
 from vcrt.policy.scoring import Prompt
 from vcrt.randomness import generator
-from vcrt.training.batch_trees import EstimateConfig
 from vcrt.training.items import EncodedItem
 from vcrt.training.methods import method
-from vcrt.training.update import TrainerState, UpdateConfig, new_state, update
+from vcrt.training.update import TrainerState, new_state, update
 
 VOCABULARY = 96
 RELATIONS = 6
@@ -66,7 +65,7 @@ def an_item(num_operations: int, number: int) -> EncodedItem:
     return EncodedItem(record_id=str(number), prompt=prompt, orbit=order, credit=order)
 
 
-def one(state: TrainerState, items: list[EncodedItem], config: UpdateConfig) -> float:
+def one(state: TrainerState, items: list[EncodedItem], config: RunConfig) -> float:
     """Processor seconds of one update."""
     began = time.process_time()
     update(
@@ -74,7 +73,6 @@ def one(state: TrainerState, items: list[EncodedItem], config: UpdateConfig) -> 
         items,
         torch.full((len(items),), -1.0),
         method=method("vcrt"),
-        objective_config=ObjectiveConfig(),
         config=config,
     )
     return time.process_time() - began
@@ -95,19 +93,20 @@ def main() -> None:
         items = [an_item(n, number) for number in range(2)]
         rows = [num_legal_prefixes(item.orbit, n - 2, options.max_rows) for item in items]
         ways = {
-            f"{k} paths": EstimateConfig(max_legal_prefixes=0, num_paths=k) for k in options.paths
+            f"{k} paths": EstimatorConfig(max_legal_prefixes=0, num_paths=k) for k in options.paths
         }
         if None not in rows:
-            ways["exact"] = EstimateConfig(max_legal_prefixes=options.max_rows)
-        for way, estimate in ways.items():
+            ways["exact"] = EstimatorConfig(max_legal_prefixes=options.max_rows)
+        for way, estimator in ways.items():
+            config = RunConfig(estimator=estimator, optimiser=OptimiserConfig(learning_rate=1e-4))
             cells.append(
                 {
                     "operations": n,
                     "way": way,
                     "legal_prefixes": rows,
-                    "state": new_state(a_model(), seed=0, learning_rate=1e-4),
+                    "state": new_state(a_model(), config, seed=0),
                     "items": items,
-                    "config": UpdateConfig(estimate=estimate),
+                    "config": config,
                     "seconds": [],
                 }
             )

@@ -6,13 +6,12 @@ from pathlib import Path
 from unittest.mock import patch
 
 import vcrt.training.run
+from configs import config
 from training_fixtures import ENCODE, TOKENIZER, supervised_records, tiny_model
 from vcrt.policy.backbone import Backbone
 from vcrt.training.distributed import LaunchedGroup, launched_group
 from vcrt.training.methods import method
-from vcrt.config import RunConfig
 from vcrt.training.run import train_run
-from vcrt.training.update import UpdateConfig
 
 
 class Stop(Exception):
@@ -34,11 +33,11 @@ def group_of(mode):
 
 def main():
     folder, mode, stop, name = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-    config = RunConfig(
-        num_updates=6,
+    settings = config(
+        updates=6,
         prompts_per_update=3,
         checkpoints=(2, 4, 6),
-        update=UpdateConfig(prompts_at_a_time=1),
+        prompts_at_a_time=1,
     )
     backbone = Backbone(
         model=tiny_model(), tokenizer=TOKENIZER, name="tiny", digest="0" * 64, encode=ENCODE
@@ -52,7 +51,7 @@ def main():
 
     with patch.object(vcrt.training.run, "update", until_stop), suppress(Stop):
         train_run(
-            config,
+            settings,
             method(name),
             backbone,
             supervised_records(9),

@@ -10,13 +10,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from vcrt.config import ObjectiveConfig
 from vcrt.objective.action_kl import action_kl
 from vcrt.objective.anti_diamond_margin import anti_diamond_loss, separation_loss
 from vcrt.objective.augmented_lagrangian import Constraint, penalties
 from vcrt.objective.batch import FrozenBatch, ListedOrders
 from vcrt.objective.clipped_loss import clip_fraction, clipped_loss
 from vcrt.objective.commutation import commutation_loss
-from vcrt.config import ObjectiveConfig
 from vcrt.objective.contrastive import contrastive_loss
 from vcrt.objective.masked_paths import Paths
 from vcrt.objective.orbit_mass import orbit_log_mass, split_log_masses

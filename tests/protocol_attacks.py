@@ -19,6 +19,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import vcrt
+from configs import config
 from language_models import save_model
 from vcrt.api.models import export_model
 from vcrt.certification.config import sampled
@@ -42,9 +43,8 @@ from vcrt.protocol.trials import run_search
 from vcrt.report.gather import gather
 from vcrt.report.page import write_report
 from vcrt.report.summary import summary
-from vcrt.config import RunConfig
 
-RUN = RunConfig(num_updates=2)
+RUN = config(updates=2)
 SCHEMAS = {"clrs": ("bubble_sort",), "proofwriter": ("attribute_chain",)}
 
 
@@ -107,7 +107,7 @@ def plan(folder: Path, name: str, held_out: str, **options):
             "methods": ("vcrt",),
             "held_out": (held_out,),
             "runs": 1,
-            "run": RUN,
+            "config": RUN,
             "seed": 0,
             **options,
         },
@@ -141,7 +141,7 @@ def make_place(folder: Path) -> Path:
             methods=("vcrt",),
             held_out=("clrs",),
             num_trials=2,
-            run=RUN,
+            config=RUN,
             jobs=1,
         )
     return folder
@@ -295,7 +295,7 @@ def plan_and_ledger_forged_to_another_code(folder):
 
 def run_folder_of_another_plan(folder):
     first = open_experiment(folder / "first")
-    other = plan(folder, "other", "proofwriter", run=RunConfig(num_updates=2, learning_rate=1e-2))
+    other = plan(folder, "other", "proofwriter", config=config(updates=2, learning_rate=1e-2))
     shutil.copytree(first.path / "runs", other.path / "runs")
     (row,) = first.ledger.entries("run")
     other.ledger.append("run", row.body)

@@ -187,7 +187,7 @@ def paper_scale(num_updates: int = 400) -> ReportContents:
         )
         scored = FoldScore(held_out_passes=passes(55, 100), retention_passes=passes(30, 50))
         runs.append(replace(run, curve=rows, checkpoints={100: scored}, cpu_seconds=100.0))
-    plan = {**contents.plan, "run": {"objective": objective}}
+    plan = {**contents.plan, "config": {"objective": objective}}
     return replace(contents, runs=tuple(runs), plan=plan)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import vcrt
 from any_environment import BOTH, LENGTHS
+from configs import config
 from poset_environment import Posets, episode, natural_posets, random_episode
 from test_cli import run
 from vcrt.certification.episodes import (
@@ -191,16 +192,14 @@ def test_a_plan_on_items_without_anti_diamonds_is_refused(tmp_path, dataset):
     vcrt.verify(made, environments=both, jobs=1)
     assert made.manifest.num_all_legal(["free"]) == (12, 12)
     with pytest.raises(RunError, match="every order is legal") as caught:
-        vcrt.plan(made, tmp_path / "one", model=long_model(), runs=1)
+        vcrt.plan(made, tmp_path / "one", config=long_model(), runs=1)
     assert caught.value.where == "plans held out"
-    planned = vcrt.plan(made, tmp_path / "other", model=long_model(), runs=1, held_out=("free",))
+    planned = vcrt.plan(made, tmp_path / "other", config=long_model(), runs=1, held_out=("free",))
     assert planned.plan.held_out == ("free",)
 
 
 def long_model():
-    from vcrt.protocol.model_options import ModelOptions
-
-    return ModelOptions(backbone="embedded-long", updates=2)
+    return config(backbone="embedded-long", updates=2)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import vcrt
+from configs import config
 from test_cli import run
 from toy_environment import ToyEnvironment
 from vcrt.errors import RunError, UnknownNameError
@@ -50,7 +51,7 @@ def test_the_whole_way_is_that_of_the_commands(tmp_path, capsys):
         methods=("vcrt",),
         held_out=("clrs",),
         runs=1,
-        model=vcrt.ModelOptions(updates=2),
+        config=config(updates=2),
     )
     digests = vcrt.train(experiment)
     scores = vcrt.evaluate(experiment.path)

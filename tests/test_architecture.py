@@ -22,7 +22,18 @@ FLOW = (
 )
 FOUNDATIONS = {
     *("call_record", "relayed_progress", "workers"),
-    *("documents", "errors", "hashing", "jobs", "limits", "memory", "orders", "partial_orders"),
+    *(
+        "config",
+        "config_files",
+        "documents",
+        "errors",
+        "hashing",
+        "jobs",
+        "limits",
+        "memory",
+        "orders",
+        "partial_orders",
+    ),
     *("printable", "processes", "progress", "randomness", "storage"),
 }
 #: Pure rooms: functions on values and arrays, without files, processes or clocks.

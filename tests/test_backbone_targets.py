@@ -7,15 +7,15 @@ from collections import Counter
 import pytest
 import torch
 
+from configs import config
 from language_models import MODELS, locked_model
 from training_fixtures import supervised_records
-from vcrt.errors import BackboneError, RunError, UnknownNameError
+from vcrt.config_files import load_config, preset_names
+from vcrt.errors import BackboneError, ConfigError, RunError, UnknownNameError
 from vcrt.policy.adapters import TARGETS, find_targets, with_adapters
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.scoring import score_orders
 from vcrt.randomness import generator
-from vcrt.training.presets import PRESETS, preset
-from vcrt.config import RunConfig
 from vcrt.training.run import start
 from vcrt.training.update import trainable_parameters
 
@@ -85,9 +85,9 @@ def test_on_bfloat16_adapters_are_float32_and_all_parameters_are_refused(tmp_pat
     ]
     before = score_orders(backbone.model, prompts, interface="pointers").order_log_probs
     with pytest.raises(RunError, match="lost in the rounding") as error:
-        start(RunConfig(num_updates=1), backbone, seed=0)
+        start(config(updates=1), backbone, seed=0)
     assert "--lora-rank" in error.value.remedy
-    state = start(RunConfig(num_updates=1, lora_rank=2, lora_dropout=0.05), backbone, seed=0)
+    state = start(config(updates=1, rank=2, dropout=0.05), backbone, seed=0)
     trained = trainable_parameters(state.model)
     assert trained
     assert {p.dtype for p in trained.values()} == {torch.float32}
@@ -97,22 +97,25 @@ def test_on_bfloat16_adapters_are_float32_and_all_parameters_are_refused(tmp_pat
 
 
 def test_the_papers_presets():
-    assert {p.hub_name for p in PRESETS.values()} == {
+    presets = [load_config(preset=name) for name in preset_names()]
+    assert {one.model.backbone for one in presets} == {
         "Qwen/Qwen3.5-2B",
         "ibm-granite/granite-4.1-3b",
     }
-    for one in PRESETS.values():
-        assert (one.lora_rank, one.lora_alpha, one.lora_dropout) == (64, 128, 0.05)
-        assert (one.learning_rate, one.num_updates, one.dtype) == (5e-6, 400, "bfloat16")
-        assert one.lora_scale == 2.0
+    for one in presets:
+        adapter = one.adapter
+        assert (adapter.rank, adapter.alpha, adapter.dropout) == (64, 128, 0.05)
+        assert (one.learning_rate, one.schedule.updates) == (5e-6, 400)
+        assert one.model.dtype == "bfloat16"
+        assert adapter.scale == 2.0
     with pytest.raises(UnknownNameError, match=r"did you mean 'qwen3\.5-2b'"):
-        preset("qwen3.5-2B")
+        load_config(preset="qwen3.5-2B")
 
 
-@pytest.mark.parametrize("wrong", [{"lora_dropout": 0.1}, {"lora_recurrent": True}])
+@pytest.mark.parametrize("wrong", [{"dropout": 0.1}, {"recurrent": True}])
 def test_options_of_adapters_need_a_rank(wrong):
-    with pytest.raises(RunError, match="not possible"):
-        RunConfig(num_updates=1, **wrong)
-    RunConfig(num_updates=1, lora_rank=2, **wrong)
-    with pytest.raises(RunError, match="lora_dropout"):
-        RunConfig(num_updates=1, lora_rank=2, lora_dropout=1.0)
+    with pytest.raises(ConfigError, match=f"adapter.{next(iter(wrong))} is not possible"):
+        config(updates=1, **wrong)
+    config(updates=1, rank=2, **wrong)
+    with pytest.raises(ConfigError, match=r"adapter\.dropout is not possible"):
+        config(updates=1, rank=2, dropout=1.0)

@@ -144,7 +144,7 @@ def test_a_search_and_its_plan_have_the_same_backbone(folder, capsys):
     )
     assert code == 0, err
     search = read_search(output)
-    assert search.trials[0].settings.learning_rate == 1e-3
+    assert search.trials[0].settings["optimiser.learning_rate"] == 1e-3
     assert str(folder) not in output.read_text()
     common = ("--search", output, "--runs", 1, *SMALL[:4], "--updates", 2)
     adapters = (*ADAPTERS[:4], "--backbone", folder / "granite")
@@ -171,7 +171,7 @@ def test_what_cannot_be_trained_is_refused_when_it_is_planned(
     assert "no recurrent projection" in refused(
         capsys, *plan, *backbone, "--lora-rank", 2, "--lora-recurrent"
     )
-    assert "--lora-alpha without" in refused(capsys, *plan, *backbone, "--lora-alpha", 8)
+    assert "adapter.alpha is not possible" in refused(capsys, *plan, *backbone, "--lora-alpha", 8)
     assert "needs a lock file" in refused(capsys, *plan, "--preset", "qwen3.5-2b")
     assert "a preset is for" in refused(
         capsys, *plan, "--preset", "qwen3.5-2b", "--backbone", "embedded"
@@ -196,9 +196,9 @@ def test_a_preset_gives_a_plan_the_papers_settings(folder, tmp_path):
         ]
     )
     plan = open_experiment(tmp_path / "e").plan
-    config = plan.shared_config
-    assert (config.num_updates, config.learning_rate) == (400, 5e-6)
-    assert (config.lora_rank, config.lora_scale, config.lora_dropout) == (64, 2.0, 0.05)
+    adapter = plan.config.adapter
+    assert (plan.config.schedule.updates, plan.config.learning_rate) == (400, 5e-6)
+    assert (adapter.rank, adapter.scale, adapter.dropout) == (64, 2.0, 0.05)
     assert plan.backbone.dtype == "bfloat16"
     assert "preset granite-4.1-3b" in plan.how_chosen
 

@@ -56,6 +56,11 @@ FUNCTIONS = {
 PRINTING = "says how to print what the function returns"
 PROCESS = "holds for the whole process: VCRT_VERIFIER_TIMEOUT sets it"
 BY_NAME = "names the function, or is an argument of one of the command's functions alone"
+FILES = {
+    "config": "a file, which load_config reads; the function takes what it gives",
+    "preset": "load_config takes it",
+    "print_config": PRINTING,
+}
 NOT_SETTINGS = {
     "backbone": {"action": BY_NAME},
     "decide": {"json": PRINTING},
@@ -67,7 +72,9 @@ NOT_SETTINGS = {
     },
     "lift": {"source": BY_NAME, "json": PRINTING, "inputs": "files, or algorithms"},
     "methods": {"json": PRINTING},
-    "plan": {"json": PRINTING},
+    "plan": {"json": PRINTING, **FILES},
+    "search": FILES,
+    "reproduce": FILES,
     "report": {"table": PRINTING, "form": PRINTING},
     "show": dict.fromkeys(("json", "pair", "brief", "full"), PRINTING),
     "train": dict.fromkeys(

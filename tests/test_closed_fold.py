@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import toy_environment as toy
+from configs import config
 from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
@@ -43,7 +44,6 @@ from vcrt.records.dataset import load_items, open_dataset, read_audit, read_poli
 from vcrt.report.gather import gather
 from vcrt.report.summary import summary
 from vcrt.training.methods import method
-from vcrt.config import RunConfig
 
 TOYS = toy.THREE_TOYS
 HELD_OUT = "toy-b"
@@ -66,8 +66,8 @@ def quick():
 def whole(tmp_path_factory, quick):
     """A dataset, and an experiment on it that was trained while the held-out files were canaries, then evaluated."""
     folder = tmp_path_factory.mktemp("closed")
-    config = sampled(dict.fromkeys(TOYS, ("needs", "overwrite")), 4)
-    dataset = make_dataset(config, folder / "data", jobs=1, factories=TOYS)
+    asked = sampled(dict.fromkeys(TOYS, ("needs", "overwrite")), 4)
+    dataset = make_dataset(asked, folder / "data", jobs=1, factories=TOYS)
     verify_agreement(dataset, jobs=1, factories=TOYS)
     plan = make_plan(
         dataset,
@@ -76,8 +76,7 @@ def whole(tmp_path_factory, quick):
         methods=("vcrt",),
         seeds=(0,),
         held_out=(HELD_OUT,),
-        run=RunConfig(num_updates=1),
-        retention_share=0.3,
+        config=config(updates=1, retention_share=0.3),
     )
     experiment = create_experiment(plan, folder / "experiment")
     untrained = folder / "untrained"
@@ -232,10 +231,10 @@ def test_a_dataset_behind_a_link_has_one_ledger_of_openings(copy):
         open_dataset(copy / "store"),
         **{
             name: getattr(trained.plan, name)
-            for name in ("backbone", "backbone_digest", "methods", "held_out", "retention_share")
+            for name in ("backbone", "backbone_digest", "methods", "held_out")
         },
         seeds=(0,),
-        run=RunConfig(num_updates=2),
+        config=config(updates=2, retention_share=0.3),
     )
     experiment = create_experiment(other, copy / "other")
     train(experiment, jobs=1)

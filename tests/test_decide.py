@@ -176,7 +176,7 @@ def test_a_language_model_answers_with_its_adapters(folder, capsys):
     # The adapters by hand: each product, times the scale, added to its weight.
     last = folder / "tuned" / "runs" / VCRT / "update-000002" / "weights.safetensors"
     tensors = load_file(last)
-    scale = experiment.plan.shared_config.lora_scale
+    scale = experiment.plan.config.adapter.scale
     with torch.no_grad():
         for name in [name for name in tensors if ".lora_A." in name]:
             path = name.removeprefix("base_model.model.").partition(".lora_A.")[0]

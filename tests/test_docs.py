@@ -30,10 +30,10 @@ from documentation import (
     text_of,
 )
 from vcrt.certification.episodes import ExclusionKind
-from vcrt.objective.clipped_loss import MAX_LOG_RATIO
 from vcrt.config import ObjectiveConfig
+from vcrt.config_files import load_config, preset_names
+from vcrt.objective.clipped_loss import MAX_LOG_RATIO
 from vcrt.training.methods import METHODS
-from vcrt.training.presets import PRESETS as PAPER_SETTINGS
 
 TEXTS = {name_of(path): path.read_text(encoding="utf-8") for path in PAGES}
 BESIDE = ("README.md", "CONTRIBUTING.md", "examples/sqlite_changes/README.md")
@@ -310,11 +310,11 @@ def test_where_ratios_are_cut_is_said_where_they_are_defined():
 
 
 def test_how_the_scale_of_adapters_is_read_is_said():
-    for paper in PAPER_SETTINGS.values():
+    for name in preset_names():
+        paper = load_config(preset=name).adapter
         said = (
-            f"scale of {paper.lora_alpha:g}** is read as `lora_alpha`: at rank {paper.lora_rank} "
-            f"an adapter's product is multiplied by {paper.lora_alpha:g} / {paper.lora_rank} "
-            f"= {paper.lora_scale:g}"
+            f"scale of {paper.alpha:g}** is read as `lora_alpha`: at rank {paper.rank} "
+            f"an adapter's product is multiplied by {paper.alpha:g} / {paper.rank} = {paper.scale:g}"
         )
         assert said in TEXTS["decisions.md"].replace("\n", " ")
 

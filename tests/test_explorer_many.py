@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import poset_environment as posets
+from configs import config
 from explorer_support import without_processes
 from vcrt.certification.config import given
 from vcrt.certification.episodes import PRESETS
@@ -26,7 +27,6 @@ from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import load_items, open_dataset, read_audit
 from vcrt.report.explorer import gather_explorer
 from vcrt.report.explorer.page import page_json
-from vcrt.config import RunConfig
 
 NAMES = ("left", "right")
 FACTORIES = {name: type(name.title(), (posets.Posets,), {"name": name}) for name in NAMES}
@@ -43,8 +43,8 @@ def experiment(tmp_path_factory):
         for seed in range(3)
     ]
     with without_processes():
-        config = given(episodes, preset=PRESETS["posets6"])
-        dataset = make_dataset(config, folder / "data", jobs=1, factories=FACTORIES)
+        asked = given(episodes, preset=PRESETS["posets6"])
+        dataset = make_dataset(asked, folder / "data", jobs=1, factories=FACTORIES)
         verify_agreement(dataset, jobs=1, factories=FACTORIES)
         plan = make_plan(
             dataset,
@@ -53,8 +53,7 @@ def experiment(tmp_path_factory):
             methods=("vcrt",),
             seeds=(0,),
             held_out=("right",),
-            run=RunConfig(num_updates=2, checkpoints=(1, 2)),
-            retention_share=0.4,
+            config=config(updates=2, checkpoints=(1, 2), retention_share=0.4),
         )
         made = create_experiment(plan, folder / "experiment")
         train(made, jobs=1)
@@ -84,9 +83,9 @@ def test_the_page_says_what_was_replayed(shown, tmp_path):
     assert "every step in every reachable context" in note
     asked = replace(PRESETS["posets6"], sampled=True)
     with without_processes():
-        config = given([posets.random_episode(6, 1)], preset=asked)
+        asked = given([posets.random_episode(6, 1)], preset=asked)
         factories = {"posets": posets.Posets}
-        dataset = make_dataset(config, tmp_path / "data", jobs=1, factories=factories)
+        dataset = make_dataset(asked, tmp_path / "data", jobs=1, factories=factories)
     notes = gather_explorer(dataset, factories=factories).notes
     assert any("sampled, not complete" in note for note in notes)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import toy_environment as toy
+from configs import config
 from explorer_support import without_processes
 from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
@@ -30,7 +31,6 @@ from vcrt.records.dataset import load_items, open_dataset, read_audit
 from vcrt.report.explorer import gather_explorer, masses
 from vcrt.report.explorer.page import page_json
 from vcrt.training.methods import method
-from vcrt.config import RunConfig
 
 TOYS = toy.THREE_TOYS
 HELD_OUT = "toy-b"
@@ -42,8 +42,8 @@ def whole(tmp_path_factory):
     """A dataset with an experiment that was planned, trained and evaluated, and copies of the stages before."""
     folder = tmp_path_factory.mktemp("masses")
     with without_processes():
-        config = sampled(dict.fromkeys(TOYS, ("needs",)), 4)
-        dataset = make_dataset(config, folder / "data", jobs=1, factories=TOYS)
+        asked = sampled(dict.fromkeys(TOYS, ("needs",)), 4)
+        dataset = make_dataset(asked, folder / "data", jobs=1, factories=TOYS)
         verify_agreement(dataset, jobs=1, factories=TOYS)
         plan = make_plan(
             dataset,
@@ -52,8 +52,7 @@ def whole(tmp_path_factory):
             methods=("vcrt", "outcome-grpo"),
             seeds=(0,),
             held_out=(HELD_OUT,),
-            run=RunConfig(num_updates=2, checkpoints=(1, 2), learning_rate=1e-2),
-            retention_share=0.3,
+            config=config(updates=2, checkpoints=(1, 2), learning_rate=1e-2, retention_share=0.3),
         )
         experiment = create_experiment(plan, folder / "experiment")
         shutil.copytree(experiment.path, folder / "planned")

@@ -10,7 +10,6 @@ import json
 import shutil
 import sqlite3
 from contextlib import suppress
-from dataclasses import asdict
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import toy_environment as toy
+from configs import config
 from language_models import save_model
 from training_fixtures import tiny_model
 from vcrt.certification.config import sampled
@@ -31,6 +31,7 @@ from vcrt.environments.proofwriter.files import Refused, read_rows
 from vcrt.environments.proofwriter.theory import MAX_TERM, is_term
 from vcrt.errors import (
     BackboneError,
+    ConfigError,
     DatasetError,
     MalformedInputError,
     RunError,
@@ -51,7 +52,6 @@ from vcrt.records.manifest import Manifest
 from vcrt.records.policy_view import record_from_json, record_of_json
 from vcrt.records.stated import read_stated
 from vcrt.training.checkpoint import METRICS, TRAINER, WEIGHTS, load_checkpoint, save_checkpoint
-from vcrt.config import RunConfig
 from vcrt.training.update import new_state
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -89,9 +89,9 @@ PLACES = (
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    config = sampled({"toy-a": ("needs",), "toy-b": ("needs",)}, 4)
+    asked = sampled({"toy-a": ("needs",), "toy-b": ("needs",)}, 4)
     path = tmp_path_factory.mktemp("hostile") / "data"
-    dataset = make_dataset(config, path, jobs=1, factories=toy.THREE_TOYS)
+    dataset = make_dataset(asked, path, jobs=1, factories=toy.THREE_TOYS)
     dataset.path.with_name("plan").mkdir()
     plan = make_plan(
         dataset,
@@ -99,8 +99,7 @@ def made(tmp_path_factory):
         backbone_digest="d",
         methods=("vcrt",),
         seeds=(0,),
-        run=RunConfig(num_updates=2),
-        retention_share=0.3,
+        config=config(updates=2, retention_share=0.3),
     )
     create_experiment(plan, path.with_name("experiment"))
     return dataset
@@ -178,19 +177,30 @@ def test_a_plan_names_no_folder_outside_the_experiment(plan, field, name):
         {"seeds": []},
         {"episode_order_hashes": {}},
         {"chosen": {"other": {}}},
-        {"run": {}},
-        {"run": {"num_updates": 10**18, "checkpoints": []}},
-        {"run": {"extra": 1}},
-        {"run": {"num_updates": "many"}},
+        {"config": {}},
+        {"config": {"schedule": {"updates": 10**18, "checkpoints": []}}},
+        {"config": {"extra": 1}},
+        {"config": {"extra": {}}},
+        {"config": {"schedule": {"extra": 1}}},
+        {"config": {"schedule": {"updates": "many"}}},
+        {"chosen": {"vcrt": {"toy-a": {"objective.margn": 2.0}, "toy-b": {}}}},
+        {"chosen": {"vcrt": {"toy-a": {"objective.mu": -1.0}, "toy-b": {}}}},
     ],
 )
 def test_a_plan_whose_hash_holds_may_still_be_impossible(plan, change):
     path, value = plan
-    if change.get("run"):
-        change = {"run": {**value["plan"]["run"], **change["run"]}}
+    if change.get("config"):
+        change = {"config": merged(value["plan"]["config"], change["config"])}
     value["plan"] |= change
     with pytest.raises(RunError):
         read_plan(resealed(path, value))
+
+
+def merged(settings, change):
+    return settings | {
+        name: settings[name] | keys if name in settings and isinstance(keys, dict) else keys
+        for name, keys in change.items()
+    }
 
 
 def test_a_search_that_claims_to_be_endless_is_refused_at_once(tmp_path):
@@ -200,8 +210,8 @@ def test_a_search_that_claims_to_be_endless_is_refused_at_once(tmp_path):
     for change in ({"num_trials": 10**15}, {"learning_rate": 1e-320}, {"methods": ("vcrt",) * 500}):
         values = {
             "format": FORMAT, "root_hash": "r", "backbone": EMBEDDED, "backbone_digest": "d", "methods": ("vcrt",),
-            "definitions": {}, "held_out": ("a",), "num_trials": 1, "seed": 0, "retention_share": 0.1,
-            "validation_share": 0.2, "learning_rate": 1e-3, "run": {}, "code": "c", "trials": (trial,),
+            "definitions": {}, "held_out": ("a",), "num_trials": 1, "seed": 0,
+            "learning_rate": 1e-3, "config": {}, "code": "c", "trials": (trial,),
         }  # fmt: skip
         search = Search(**{**values, **change})
         value = {"search": search.model_dump(mode="json"), "digest": search.digest}
@@ -387,7 +397,7 @@ def test_a_ledger_that_is_cut_or_changed_anywhere_is_whole_or_named(tmp_path):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    state = new_state(tiny_model(), seed=0, learning_rate=1e-3)
+    state = new_state(tiny_model(), config(learning_rate=1e-3), seed=0)
     state.model(input_ids=torch.tensor([[1, 2, 3]])).logits.sum().backward()
     state.optimizer.step()
     save_checkpoint(state, tmp_path / "update-000001", [{"update": 1}])
@@ -465,9 +475,9 @@ def test_a_lean_episode_of_an_odd_form_is_named(form):
 
 
 def test_more_updates_than_checkpoints_have_names_for_are_refused():
-    with pytest.raises(RunError, match="num_updates is not possible"):
-        RunConfig(num_updates=10**18)
-    assert asdict(RunConfig())["num_updates"] == 400
+    with pytest.raises(ConfigError, match=r"schedule\.updates is not possible"):
+        config(updates=10**18)
+    assert config().schedule.updates == 400
 
 
 HOSTILE_TEMPLATES = {

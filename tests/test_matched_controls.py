@@ -10,6 +10,7 @@ import pytest
 
 import toy_environment as toy
 import vcrt
+from configs import config
 from protocol_attacks import in_this_process
 from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
@@ -25,7 +26,6 @@ from vcrt.protocol.plan import PLAN_FILE, make_plan, read_plan
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.source_code import code_hash
 from vcrt.report.gather import gather
-from vcrt.config import RunConfig
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
 OTHER = "f" * 64
@@ -77,8 +77,8 @@ def test_whatever_decides_a_result_changes_the_hash(package, name):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("controls")
-    config = sampled(dict.fromkeys(TWO_TOYS, ("needs", "overwrite")), 4)
-    dataset = make_dataset(config, folder / "data", jobs=1, factories=TWO_TOYS)
+    asked = sampled(dict.fromkeys(TWO_TOYS, ("needs", "overwrite")), 4)
+    dataset = make_dataset(asked, folder / "data", jobs=1, factories=TWO_TOYS)
     verify_agreement(dataset, jobs=1, factories=TWO_TOYS)
     made = make_plan(
         dataset,
@@ -87,8 +87,7 @@ def whole(tmp_path_factory):
         methods=("canonical-grpo", "vcrt"),
         seeds=(0,),
         held_out=("toy-b",),
-        run=RunConfig(num_updates=1),
-        retention_share=0.3,
+        config=config(updates=1, retention_share=0.3),
     )
     create_experiment(made, folder / "planned")
     return folder

@@ -7,8 +7,8 @@ import torch
 
 from listed_objective import CONSTRAINT_NAMES, ListedBatch, as_frozen, listed_objective
 from objective_oracle import GRID, RandomPolicy, event_probabilities, next_choice, random_members
-from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.config import ObjectiveConfig
+from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.contrastive import contrastive_loss
 from vcrt.objective.terms import TERMS, constrained, constraint
 from vcrt.objective.total import next_duals, objective

@@ -15,6 +15,7 @@ from test_cli import refused
 from test_cli_distributed import TWO_TOYS, trained
 from vcrt.certification.config import sampled
 from vcrt.cli import main
+from vcrt.config import MemoryConfig
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import BackboneError, OutOfMemory
@@ -22,7 +23,7 @@ from vcrt.memory import is_out_of_memory, naming_out_of_memory, out_of_memory
 from vcrt.protocol import evaluation
 from vcrt.protocol.experiment import open_experiment
 from vcrt.protocol.planned_training import _train_job, _TrainJob, train
-from vcrt.training.frugality import Frugality
+from vcrt.training.run import checkpoint_gradients
 
 #: More bytes than any machine has.
 TOO_MUCH = 1 << 60
@@ -167,6 +168,6 @@ def test_a_model_without_checkpointing_is_refused():
         def gradient_checkpointing_enable(self, settings):
             raise ValueError("Plain does not support gradient checkpointing.")
 
-    Frugality().apply(Plain())
+    checkpoint_gradients(Plain(), MemoryConfig())
     with pytest.raises(BackboneError, match="leave --gradient-checkpointing out"):
-        Frugality(gradient_checkpointing=True).apply(Plain())
+        checkpoint_gradients(Plain(), MemoryConfig(gradient_checkpointing=True))

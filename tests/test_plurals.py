@@ -27,8 +27,8 @@ def counts(node: ast.expr) -> bool:
         return False
     return bool(
         re.match(r"(len|sum)\(", text)
-        or re.search(r"(?:^|\.)(?:num_\w+|count|disagreed|found)$", text)
-        or re.search(r"\['?(?:episodes|trials|num_updates)'?\]$", text)
+        or re.search(r"(?:^|\.)(?:num_\w+|count|disagreed|found|updates)$", text)
+        or re.search(r"\['?(?:episodes|trials|updates)'?\]$", text)
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from configs import config
 from training_fixtures import supervised_records
 from vcrt.errors import BackboneError
 from vcrt.policy.adapters import TARGETS, with_adapters
@@ -14,12 +15,11 @@ from vcrt.policy.scoring import score_orders
 from vcrt.policy.self_check import self_check
 from vcrt.policy.tokenizer import encode_record
 from vcrt.training.methods import method
-from vcrt.config import RunConfig
 from vcrt.training.run import start, train_run
 from vcrt.training.run_directory import checkpoint_path
 from vcrt.training.update import trainable_parameters
 
-CONFIG = RunConfig(num_updates=6, checkpoints=(3, 6), lora_rank=4, learning_rate=3e-3)
+CONFIG = config(updates=6, checkpoints=(3, 6), rank=4, learning_rate=3e-3)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_a_run_with_adapters_resumes_to_the_same_bits(tmp_path):
         path.unlink()
     last.rmdir()
     assert run(cut).digests == whole.digests
-    full = run(tmp_path / "full", RunConfig(num_updates=6))
+    full = run(tmp_path / "full", config(updates=6))
     assert full.digest != whole.digest
     small, large = (
         (checkpoint_path(d, 6) / "weights.safetensors").stat().st_size

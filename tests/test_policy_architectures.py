@@ -7,6 +7,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig, MistralForCausalLM
 
+from configs import config
 from tiny_models import (
     BACKENDS,
     CONFIGS,
@@ -20,7 +21,6 @@ from tiny_models import (
 )
 from training_fixtures import ENCODE, supervised_records
 from vcrt.errors import BackboneError
-from vcrt.config import ObjectiveConfig
 from vcrt.policy import backends, scoring
 from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.scoring import greedy_orders, score_orders
@@ -28,7 +28,7 @@ from vcrt.policy.self_check import self_check
 from vcrt.training.items import encode_items
 from vcrt.training.methods import method
 from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.update import UpdateConfig, new_state, update
+from vcrt.training.update import new_state, update
 
 INTERFACES = ("pointers", "tokens")
 #: Two equal ones, with one between that is shorter than a convolution.
@@ -280,9 +280,8 @@ def test_the_ratio_of_the_first_epoch_is_exactly_one(name, dtype):
     model = with_dropout_adapters(tiny_model(name, dtype=dtype, attention_dropout=0.5))
     model.gradient_checkpointing_enable()
     items = encode_items(supervised_records(2), chosen, seed=0, encode=ENCODE)
-    config = UpdateConfig(backend="auto")
     frozen = orbit_log_masses(model, items, interface=chosen.interface, backend="auto")
-    state = new_state(model, seed=0, learning_rate=1e-3)
+    state = new_state(model, config(), seed=0)
     # As a training loop of another library would leave it.
     model.train()
     prompts = [item.prompt for item in items]
@@ -290,9 +289,7 @@ def test_the_ratio_of_the_first_epoch_is_exactly_one(name, dtype):
         score_orders(model, prompts, interface=chosen.interface, backend="auto") for _ in range(2)
     ]
     assert torch.equal(twice[0].order_log_probs, twice[1].order_log_probs)
-    metrics = update(
-        state, items, frozen, method=chosen, objective_config=ObjectiveConfig(), config=config
-    )
+    metrics = update(state, items, frozen, method=chosen, config=config())
     assert metrics.start_log_ratio == 0.0
     assert metrics.orbit_mass + metrics.illegal_mass + metrics.malformed_mass == pytest.approx(1)
 

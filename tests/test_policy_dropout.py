@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from configs import config
 from language_models import locked_model
 from training_fixtures import supervised_records
-from vcrt.config import ObjectiveConfig
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.scoring import score_orders
@@ -15,10 +15,9 @@ from vcrt.policy.shared_dropout import SharedDropout, shared_dropouts, thinned
 from vcrt.training.items import encode_items
 from vcrt.training.methods import method
 from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.config import RunConfig
 from vcrt.training.run import train_run
 from vcrt.training.run_directory import checkpoint_path
-from vcrt.training.update import UpdateConfig, new_state, update
+from vcrt.training.update import new_state, update
 
 RATE = 0.25
 CPU = torch.device("cpu")
@@ -55,15 +54,14 @@ def prepared(reference, name="vcrt", **options):
 
 def updated(prepared, *, updates=3, seed=0, **settings):
     model, chosen, items, frozen = prepared
-    state = new_state(model, seed=seed, learning_rate=1e-3)
+    state = new_state(model, config(learning_rate=1e-3), seed=seed)
     return state, [
         update(
             state,
             items,
             frozen,
             method=chosen,
-            objective_config=ObjectiveConfig(),
-            config=UpdateConfig(**settings),
+            config=config(**settings),
         )
         for _ in range(updates)
     ]
@@ -155,13 +153,11 @@ def test_adapters_of_a_model_draw_apart(references):
 
 
 def test_a_run_with_dropout_resumes_to_the_same_bits(tmp_path, references):
-    config = RunConfig(
-        num_updates=4, checkpoints=(2, 4), lora_rank=4, lora_dropout=RATE, learning_rate=3e-3
-    )
+    asked = config(updates=4, checkpoints=(2, 4), rank=4, dropout=RATE, learning_rate=3e-3)
 
-    def run(directory, config=config):
+    def run(directory):
         return train_run(
-            config,
+            asked,
             method("vcrt"),
             load_backbone(references["qwen3_5"]),
             supervised_records(6),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from vcrt.config import EMBEDDED_LONG_NAME
 from vcrt.orders import linear_extensions
 from vcrt.policy.backbone import EMBEDDED_DIRECTORIES, load_backbone, verify_lock
 from vcrt.policy.long_backbone_card import frozen_passes, look_ups, random_poset
@@ -27,7 +28,6 @@ from vcrt.policy.pretraining_long_data import (
     named_alone,
 )
 from vcrt.policy.pretraining_recipes import LONG
-from vcrt.config import EMBEDDED_LONG_NAME
 from vcrt.policy.reference import backbone_reference
 from vcrt.policy.scoring import greedy_orders, score_prefixes
 from vcrt.policy.tokenizer import QUESTION, embedded_tokenizer

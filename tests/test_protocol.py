@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 import toy_environment as toy
+from configs import config
 from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
@@ -22,7 +23,6 @@ from vcrt.protocol.planned_training import train
 from vcrt.protocol.splits import source_split
 from vcrt.records.dataset import load_items
 from vcrt.training import methods
-from vcrt.config import RunConfig
 from vcrt.training.run import episode_order
 
 TOYS = toy.THREE_TOYS
@@ -43,7 +43,7 @@ def plan_on(dataset, **changes):
         "backbone_digest": "d",
         "methods": ("canonical-grpo", "vcrt"),
         "seeds": (0, 1),
-        "run": RunConfig(num_updates=5),
+        "config": config(updates=5),
     }
     return make_plan(dataset, **{**options, **changes})
 
@@ -52,7 +52,7 @@ def test_a_plan_lists_every_run_and_is_hashed(dataset, tmp_path):
     plan = plan_on(dataset)
     assert len(plan.runs) == 2 * 3 * 2
     assert plan.sources("toy-b") == ("toy-a", "toy-c")
-    assert plan.shared_config == RunConfig(num_updates=5)
+    assert plan.config == config(updates=5).resolved()
     experiment = create_experiment(plan, tmp_path / "e")
     assert open_experiment(experiment.path).plan == plan
     assert plan_on(dataset).plan_hash == plan.plan_hash
@@ -79,7 +79,7 @@ def test_a_changed_plan_is_refused(dataset, tmp_path):
     path = experiment.path / PLAN_FILE
     original = path.read_text()
     value = json.loads(original)
-    value["plan"]["run"]["learning_rate"] = 0.1
+    value["plan"]["config"]["optimiser"]["learning_rate"] = 0.1
     path.write_text(json.dumps(value))
     with pytest.raises(RunError, match="changed after it was made"):
         open_experiment(experiment.path)

@@ -171,7 +171,7 @@ def with_constraint(contents: ReportContents) -> ReportContents:
         for run in contents.runs
     )
     objective = {"commutation_cap": 0.3, "margin": 2.0}
-    return replace(contents, runs=runs, plan={**contents.plan, "run": {"objective": objective}})
+    return replace(contents, runs=runs, plan={**contents.plan, "config": {"objective": objective}})
 
 
 def test_a_constraint_stands_with_its_cap_and_its_multiplier(contents: ReportContents) -> None:

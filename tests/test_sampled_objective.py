@@ -7,10 +7,10 @@ import torch
 
 from listed_objective import ListedBatch, listed_objective
 from objective_oracle import RandomPolicy
+from vcrt.config import ObjectiveConfig
 from vcrt.objective.action_kl import action_kl, sampled_action_kl
 from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.batch import FrozenBatch, LegalPrefixes
-from vcrt.config import ObjectiveConfig
 from vcrt.objective.masked_paths import log_choice
 from vcrt.objective.reading import Reading
 from vcrt.objective.total import objective

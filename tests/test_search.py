@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import toy_environment as toy
+from configs import config, setting
 from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import RunError, UnknownNameError, VcrtError
-from vcrt.config import ObjectiveConfig
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
 from vcrt.protocol.experiment import create_experiment, open_experiment
@@ -27,21 +27,19 @@ from vcrt.protocol.search import (
     settings_of_trial,
     write_search,
 )
-from vcrt.protocol.trials import VALIDATION_SHARE, _split, _TrialJob, run_search
+from vcrt.protocol.trials import _split, _TrialJob, run_search
 from vcrt.records.dataset import open_dataset
 from vcrt.training import methods as methods_module
 from vcrt.training.methods import METHODS
-from vcrt.config import RunConfig
-from vcrt.training.run import Settings
 
 TOYS = toy.THREE_TOYS
-RUN = RunConfig(num_updates=2)
+RUN = config(updates=2)
 OPTIONS = {
     "backbone": EMBEDDED,
     "methods": ("canonical-grpo", "vcrt"),
     "held_out": ("toy-b",),
     "num_trials": 2,
-    "run": RUN,
+    "config": RUN,
     "jobs": 1,
     "seed": 3,
 }
@@ -49,9 +47,9 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    config = sampled(dict.fromkeys(TOYS, ("needs", "overwrite")), 12)
+    asked = sampled(dict.fromkeys(TOYS, ("needs", "overwrite")), 12)
     path = tmp_path_factory.mktemp("search") / "data"
-    frozen = make_dataset(config, path, jobs=1, factories=TOYS)
+    frozen = make_dataset(asked, path, jobs=1, factories=TOYS)
     verify_agreement(frozen, jobs=1, factories=TOYS)
     return frozen
 
@@ -69,19 +67,19 @@ def test_every_method_tries_the_same_settings(searched):
         name: [t.settings for t in search.trials if t.method == name] for name in search.methods
     }
     assert tried["vcrt"] == tried["canonical-grpo"] == [settings_of_trial(3, n) for n in (0, 1)]
-    assert tried["vcrt"][0] == Settings()
+    assert tried["vcrt"][0] == {name: config().resolved().value(name) for name in RANGES}
     assert all(0 <= t.pass_rate <= 1 and 0 < t.orbit_mass < 1 for t in search.trials)
     assert not path.with_name(f"{SEARCH_FILE}.trials").exists()
 
 
 def test_settings_cover_the_whole_of_their_ranges_evenly():
     for seed in (0, 1):
-        drawn = [asdict(settings_of_trial(seed, number)) for number in range(1, 65)]
+        drawn = [settings_of_trial(seed, number) for number in range(1, 65)]
         for name, (low, high) in RANGES.items():
             shares = sorted(np.log([one[name] / low for one in drawn]) / np.log(high / low))
             # Independent draws are 0.1 away from a grid, as a rule.
             assert np.abs(shares - (np.arange(64) + 0.5) / 64).max() < 0.06
-        few = sorted(one["learning_rate"] for one in drawn[:7])
+        few = sorted(one["optimiser.learning_rate"] for one in drawn[:7])
         assert few[0] < 3e-4
         assert few[-1] > 1.5e-3
     assert settings_of_trial(0, 3) != settings_of_trial(1, 3)
@@ -111,13 +109,12 @@ def test_trials_see_source_items_alone_and_score_other_sources(dataset):
         number=0,
         config=RUN,
         base_rate=RUN.learning_rate,
-        retention_share=0.1,
         seed=3,
     )
     training, validation = _split(dataset, job)
     assert {i.environment for i in (*training, *validation)} == {"toy-a", "toy-c"}
     assert not {i.source for i in training} & {i.source for i in validation}
-    assert len(validation) >= VALIDATION_SHARE * (len(training) + len(validation))
+    assert len(validation) >= RUN.data.validation_share * (len(training) + len(validation))
     plan = plan_with(dataset, None)
     from vcrt.protocol.experiment import load_sources
 
@@ -128,7 +125,7 @@ def test_trials_see_source_items_alone_and_score_other_sources(dataset):
 @pytest.mark.slow
 def test_the_held_out_environment_is_not_opened(dataset, searched, tmp_path):
     search, _ = searched
-    options = {name: value for name, value in OPTIONS.items() if name != "run"}
+    options = {name: value for name, value in OPTIONS.items() if name != "config"}
     closed = [*dataset.path.glob("*/toy-b*"), *dataset.path.glob("toy-b*")]
     assert closed
     contents = {path: path.read_bytes() for path in closed}
@@ -136,7 +133,7 @@ def test_the_held_out_environment_is_not_opened(dataset, searched, tmp_path):
         for path in closed:
             path.write_bytes(b"nobody may read this")
         opened = open_dataset(dataset.path, without=("toy-b",))
-        again = run_search(opened, tmp_path / SEARCH_FILE, run=RUN, **options)
+        again = run_search(opened, tmp_path / SEARCH_FILE, config=RUN, **options)
         from vcrt.cli import main
 
         command = ["search", str(dataset.path), "--output", str(tmp_path / "cli.json")]
@@ -212,7 +209,7 @@ def plan_with(dataset, search, **changes):
         "held_out": ("toy-b",),
         "seeds": (0,),
         "seed": 3,
-        "run": RUN,
+        "config": RUN,
         "search": search,
     }
     return make_plan(dataset, **{**options, **changes})
@@ -223,10 +220,10 @@ def test_a_plan_takes_up_what_was_chosen(dataset, searched, tmp_path):
     plan = plan_with(dataset, search)
     for run in plan.runs:
         best = search.best(run.method, run.held_out).settings
-        assert plan.config_of(run) == RUN.with_settings(best)
+        assert plan.config_of(run) == RUN.resolved().override(best)
     assert (
         plan.config_of(plan.runs[0]).objective.mu
-        == search.best(plan.runs[0].method, "toy-b").settings.mu
+        == search.best(plan.runs[0].method, "toy-b").settings["objective.mu"]
     )
     assert plan.search == search.digest
     assert "2 settings" in plan.how_chosen
@@ -245,8 +242,9 @@ def test_a_search_of_something_else_is_refused(dataset, searched):
     assert error.value.where == "root hash"
     with pytest.raises(RunError, match="not of this experiment"):
         plan_with(dataset, search, seed=4)
-    with pytest.raises(RunError, match="not of this experiment"):
-        plan_with(dataset, search, retention_share=0.2)
+    with pytest.raises(RunError, match="trained otherwise") as error:
+        plan_with(dataset, search, config=config(updates=2, retention_share=0.2))
+    assert error.value.where == "data.retention_share"
     with pytest.raises(UnknownNameError, match="searched method"):
         plan_with(dataset, search, methods=("no-anti",))
     with pytest.raises(UnknownNameError, match="searched environment"):
@@ -254,20 +252,27 @@ def test_a_search_of_something_else_is_refused(dataset, searched):
 
 
 @pytest.mark.parametrize(
-    ("run", "where"),
+    ("other", "where"),
     [
-        ({"num_updates": 3, "checkpoints": ()}, "run: num_updates"),
-        ({"lora_rank": 4}, "run: lora_rank"),
-        ({"objective": ObjectiveConfig(clip=0.1)}, "run: objective"),
+        ({"updates": 3}, "schedule.updates"),
+        ({"rank": 4}, "adapter.alpha"),
+        ({"clip": 0.1}, "objective.clip"),
+        ({"validation_share": 0.3}, "data.validation_share"),
+        ({"weight_decay": 0.1}, "optimiser.weight_decay"),
+        ({"decay": "cosine"}, "schedule.decay"),
     ],
 )
-def test_a_search_of_other_training_is_refused(dataset, searched, run, where):
+def test_a_search_of_other_training_is_refused(dataset, searched, other, where):
     search, _ = searched
     with pytest.raises(RunError, match="trained otherwise") as error:
-        plan_with(dataset, search, run=replace(RUN, **run))
+        plan_with(dataset, search, config=config(**{"updates": 2, **other}))
     assert error.value.where == where
-    # When a run is kept, and what the search chooses itself, may differ.
-    plan_with(dataset, search, run=replace(RUN, checkpoints=(1, 2), learning_rate=0.5))
+    # When a run is kept, how it saves memory, and what the search chooses itself, may differ.
+    plan_with(
+        dataset,
+        search,
+        config=config(updates=2, checkpoints=(1, 2), prompts_at_a_time=1, learning_rate=0.5),
+    )
 
 
 def test_a_search_of_another_method_of_the_name_is_refused(dataset, searched, monkeypatch):
@@ -283,13 +288,14 @@ def test_a_trial_that_leaves_the_finite_numbers_is_kept_as_such(dataset, tmp_pat
     from vcrt.protocol import trials
 
     def wild(seed, number, learning_rate):
-        return Settings(learning_rate=1e30) if number else Settings()
+        settings = settings_of_trial(seed, 0)
+        return settings | ({"optimiser.learning_rate": 1e30} if number else {})
 
     monkeypatch.setattr(trials, "settings_of_trial", wild)
     monkeypatch.setattr(
         trials, "in_fresh_processes", lambda function, work, **options: map(function, work)
     )
-    options = {**OPTIONS, "methods": ("vcrt",), "run": RunConfig(num_updates=4)}
+    options = {**OPTIONS, "methods": ("vcrt",), "config": config(updates=4)}
     search = run_search(dataset, tmp_path / SEARCH_FILE, **options)
     good, bad = search.trials
     assert (good.diverged, bad.diverged) == (False, True)
@@ -327,7 +333,9 @@ def test_an_altered_or_unequal_search_is_refused(searched, tmp_path):
         with pytest.raises(RunError, match="search cannot be read"):
             read_search(path)
     # A forger who also mends the digest: fewer trials for one method, or other settings for it.
-    better = search.trials[0].model_copy(update={"settings": Settings(learning_rate=2e-3)})
+    better = search.trials[0].model_copy(
+        update={"settings": search.trials[0].settings | {"optimiser.learning_rate": 2e-3}}
+    )
     for trials in (search.trials[:-1], (better, *search.trials[1:]), ()):
         write_search(search.model_copy(update={"trials": trials}), path)
         with pytest.raises(RunError, match="equal effort"):
@@ -363,14 +371,15 @@ def test_an_unverified_dataset_is_not_searched_on(dataset, tmp_path):
 
 
 def test_chosen_settings_reach_the_update():
-    settings = Settings(learning_rate=2e-4, alpha=0.3, margin=1.5, mu=4.0)
-    config = RunConfig(lora_rank=3).with_settings(settings)
-    assert (config.learning_rate, config.lora_rank) == (2e-4, 3)
-    found = config.objective
-    assert (found.alpha, found.margin, found.mu) == (0.3, 1.5, 4.0)
-    assert replace(config, learning_rate=1e-3, objective=RunConfig().objective) == RunConfig(
-        lora_rank=3
-    )
+    values = {"learning_rate": 2e-4, "alpha": 0.3, "margin": 1.5, "mu": 4.0}
+    settings = {setting(name): value for name, value in values.items()}
+    assert settings.keys() == RANGES.keys()
+    found = config(rank=3).override(settings)
+    assert (found.learning_rate, found.adapter.rank) == (2e-4, 3)
+    objective = found.objective
+    assert (objective.alpha, objective.margin, objective.mu) == (0.3, 1.5, 4.0)
+    defaults = {name: config().value(name) for name in RANGES}
+    assert found.override(defaults) == config(rank=3)
 
 
 def test_the_commands_print_methods_and_what_was_chosen(searched, dataset, capsys, tmp_path):
@@ -388,7 +397,7 @@ def test_the_commands_print_methods_and_what_was_chosen(searched, dataset, capsy
     rows = [line.split("│")[1:-1] for line in console.export_text().splitlines() if "│" in line]
     cells = {row[0].strip(): [cell.strip() for cell in row] for row in rows}
     best = search.best("vcrt", "toy-b")
-    assert cells["vcrt"][2] == f"{best.settings.learning_rate:.3g}"
+    assert cells["vcrt"][2] == f"{best.settings['optimiser.learning_rate']:.3g}"
     assert cells["vcrt"][6] == f"{100 * best.pass_rate:.2f}%"
     # What a method has no use for is not shown as chosen.
     assert cells["canonical-grpo"][3:6] == ["-", "-", "-"]

@@ -11,6 +11,7 @@ import pytest
 
 import poset_environment as posets
 import toy_environment as toy
+from configs import config
 from explorer_support import without_processes
 from vcrt.certification.config import given, sampled
 from vcrt.certification.episodes import PRESETS
@@ -37,7 +38,6 @@ from vcrt.records.record_form import RecordForm
 from vcrt.report.assembly import report_tables
 from vcrt.report.gather import gather
 from vcrt.training.methods import method
-from vcrt.config import RunConfig
 
 HELD_OUT = "toy-b"
 FORM = RecordForm(commutations="omitted", pool="large")
@@ -91,8 +91,7 @@ def planned(datasets, *others, **changes):
         "methods": ("canonical-grpo", "vcrt"),
         "seeds": (0,),
         "held_out": (HELD_OUT,),
-        "run": RunConfig(num_updates=2, checkpoints=(1, 2)),
-        "retention_share": 0.3,
+        "config": config(updates=2, checkpoints=(1, 2), retention_share=0.3),
     }
     return make_plan(datasets["four"], **{**options, **changes}, also_test=others)
 
@@ -169,7 +168,7 @@ def test_a_backbone_of_too_few_pointers_and_an_unverified_set_are_refused(datase
         "methods": ("vcrt",),
         "held_out": (HELD_OUT,),
         "runs": 1,
-        "run": RunConfig(),
+        "config": config(),
         "seed": 0,
     }
     assert not frozen_plan(plain.path, **options).also_test

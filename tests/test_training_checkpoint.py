@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from configs import config
 from training_fixtures import (
     ENCODE,
     answering_model,
@@ -16,12 +17,11 @@ from training_fixtures import (
     weights,
 )
 from vcrt.errors import RunError
-from vcrt.config import ObjectiveConfig
 from vcrt.training.checkpoint import load_checkpoint, load_weights, save_checkpoint
 from vcrt.training.items import encode_items
 from vcrt.training.methods import METHODS, method
 from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.update import UpdateConfig, new_state, update
+from vcrt.training.update import new_state, update
 
 FILES = ("checkpoint.json", "metrics.json", "trainer.safetensors", "weights.safetensors")
 
@@ -30,7 +30,7 @@ def _state(*, rate=1e-3, frozen_layer=False, **model_settings):
     model = tiny_model(**model_settings) if model_settings else answering_model()
     if frozen_layer:
         model.model.layers[0].requires_grad_(False)
-    return new_state(model, seed=7, learning_rate=rate)
+    return new_state(model, config(learning_rate=rate), seed=7)
 
 
 def _go_on(state, updates, name="vcrt"):
@@ -46,8 +46,7 @@ def _go_on(state, updates, name="vcrt"):
                 [items[i] for i in pick],
                 frozen[pick],
                 method=chosen,
-                objective_config=ObjectiveConfig(retention_cap=-0.2),
-                config=UpdateConfig(),
+                config=config(learning_rate=1e-3, retention_cap=-0.2),
             ).to_json()
         )
     return metrics

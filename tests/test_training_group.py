@@ -12,13 +12,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from configs import config
 from training_fixtures import ENCODE, answering_model, supervised_records, tiny_model
-from vcrt.config import ObjectiveConfig
 from vcrt.training.batch_scores import shares
 from vcrt.training.items import encode_items
 from vcrt.training.methods import METHODS, method
 from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.update import UpdateConfig, new_state, trainable_parameters, update
+from vcrt.training.update import new_state, trainable_parameters, update
 
 HERE = Path(__file__).parent
 #: What two ways to add up float32 numbers may differ by, relative to 1.
@@ -41,7 +41,7 @@ def trained(name, *, part, updates=4, prompts=3, model=None):
     chosen, model = method(name), model or tiny_model()
     items = encode_items(supervised_records(7), chosen, seed=0, encode=ENCODE)
     frozen = orbit_log_masses(model, items, interface=chosen.interface)
-    state = new_state(model, seed=0, learning_rate=1e-3)
+    state = new_state(model, config(learning_rate=1e-3), seed=0)
     metrics = []
     for index in range(updates):
         pick = [(prompts * index + offset) % len(items) for offset in range(prompts)]
@@ -51,8 +51,7 @@ def trained(name, *, part, updates=4, prompts=3, model=None):
                 [items[i] for i in pick],
                 frozen[pick],
                 method=chosen,
-                objective_config=ObjectiveConfig(),
-                config=UpdateConfig(prompts_at_a_time=part),
+                config=config(prompts_at_a_time=part),
             ).to_json()
         )
     return {n: p.detach().clone() for n, p in trainable_parameters(model).items()}, metrics
@@ -101,8 +100,8 @@ def test_parts_bound_the_graph(monkeypatch):
 
 @pytest.mark.parametrize("wrong", [0, -1])
 def test_a_part_holds_a_prompt(wrong):
-    with pytest.raises(ValueError, match="prompts_at_a_time must be at least 1"):
-        UpdateConfig(prompts_at_a_time=wrong)
+    with pytest.raises(ValueError, match=r"memory\.prompts_at_a_time is not possible"):
+        config(prompts_at_a_time=wrong)
 
 
 def launched(tmp_path, processes, mode, stop, name="vcrt"):

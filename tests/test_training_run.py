@@ -8,15 +8,15 @@ from unittest.mock import patch
 import pytest
 
 import vcrt.training.run as module
+from configs import config
 from training_fixtures import supervised_records
 from vcrt.errors import RunError
 from vcrt.policy.backbone import load_backbone
 from vcrt.training.methods import method
-from vcrt.config import RunConfig
 from vcrt.training.run import train_run
 from vcrt.training.run_directory import checkpoint_path, latest_checkpoint, updates_kept
 
-CONFIG = RunConfig(num_updates=8, checkpoints=(3, 8))
+CONFIG = config(updates=8, checkpoints=(3, 8))
 
 
 def run(directory, **options):
@@ -96,7 +96,7 @@ def test_the_model_that_is_trained_is_checked_first(tmp_path):
 
     with patch.object(module, "update", None), pytest.raises(Refused):
         train_run(
-            RunConfig(num_updates=2, lora_rank=2),
+            config(updates=2, rank=2),
             method("vcrt"),
             load_backbone("embedded"),
             supervised_records(4),

@@ -1,25 +1,28 @@
 """An update on drawn prefixes: it begins where the policy is, repeats, and climbs like the exact one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from configs import config
 from tabular_policy import random_order
 from training_fixtures import ENCODE, same_tensors, tiny_model, update_pairs, weights
-from vcrt.errors import RunError
+from vcrt.config import EstimatorConfig
+from vcrt.errors import ConfigError, RunError
 from vcrt.partial_orders import PartialOrder, num_legal_prefixes, num_linear_extensions
 from vcrt.policy.scoring import score_orders
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.supervision import PosetRecord
-from vcrt.training.batch_trees import EstimateConfig
 from vcrt.training.items import encode_items
 from vcrt.training.legal_trees import swaps_along
 from vcrt.training.methods import method
 from vcrt.training.orbit_masses import orbit_log_masses
-from vcrt.training.update import UpdateConfig, new_state
+from vcrt.training.update import new_state
 
-EXACT = EstimateConfig(max_legal_prefixes=100_000)
-SAMPLED = EstimateConfig(max_legal_prefixes=0, num_paths=16)
+EXACT = EstimatorConfig(max_legal_prefixes=100_000)
+SAMPLED = EstimatorConfig(max_legal_prefixes=0, num_paths=16)
 METHODS = (
     "canonical-grpo",
     "vcrt",
@@ -54,9 +57,9 @@ def train(name, updates, *, estimate=EXACT, seed=0, rate=1e-3, some=None, **sett
     chosen, model = method(name), tiny_model()
     items = encode_items(some or records(), chosen, seed=0, encode=ENCODE)
     frozen = orbit_log_masses(model, items, interface="pointers", config=estimate, seed=0)
-    state = new_state(model, seed=seed, learning_rate=rate)
-    config = UpdateConfig(estimate=estimate, **settings)
-    return state, update_pairs(state, items, frozen, updates, method=chosen, config=config)
+    asked = replace(config(learning_rate=rate, **settings), estimator=estimate)
+    state = new_state(model, asked, seed=seed)
+    return state, update_pairs(state, items, frozen, updates, method=chosen, config=asked)
 
 
 @pytest.mark.parametrize("estimate", [EXACT, SAMPLED], ids=["exact", "sampled"])
@@ -105,7 +108,7 @@ def test_what_fits_is_exact_whatever_is_beside_it():
     whole = orbit_log_masses(model, items, interface="pointers", config=EXACT, seed=0)
     sizes = [num_legal_prefixes(item.orbit, 3, 10**6) for item in items]
     bound = sorted(sizes)[2]
-    some_fit = EstimateConfig(max_legal_prefixes=bound, num_paths=16)
+    some_fit = EstimatorConfig(max_legal_prefixes=bound, num_paths=16)
     fits = [size <= bound for size in sizes]
     assert len(set(fits)) == 2
     found = orbit_log_masses(model, items, interface="pointers", config=some_fit, seed=0)
@@ -173,8 +176,8 @@ def test_answers_in_tokens_are_refused():
 
 @pytest.mark.parametrize("wrong", [{"num_paths": 1}, {"num_swaps": -1}, {"max_legal_prefixes": -1}])
 def test_settings_that_cannot_be_are_refused(wrong):
-    with pytest.raises(ValueError, match="must"):
-        EstimateConfig(**wrong)
+    with pytest.raises(ConfigError, match=f"estimator.{next(iter(wrong))} is not possible"):
+        EstimatorConfig(**wrong)
 
 
 def test_orders_without_pairs_and_with_one_legal_order():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from configs import config
 from training_fixtures import (
     ENCODE,
     answering_model,
@@ -17,8 +18,8 @@ from training_fixtures import (
     update_pairs,
     weights,
 )
-from vcrt.errors import MalformedInputError, RunError, UnknownNameError
 from vcrt.config import ObjectiveConfig
+from vcrt.errors import MalformedInputError, RunError, UnknownNameError
 from vcrt.objective.terms import constrained
 from vcrt.objective.total import next_duals, objective
 from vcrt.policy.order_tree import order_tree
@@ -28,12 +29,11 @@ from vcrt.training.items import encode_items
 from vcrt.training.methods import METHODS, PAPER_METHODS, method
 from vcrt.training.orbit_masses import orbit_log_masses
 from vcrt.training.update import (
-    UpdateConfig,
     new_state,
     update,
 )
 
-OBJECTIVE, CONFIG = ObjectiveConfig(), UpdateConfig()
+OBJECTIVE, CONFIG = ObjectiveConfig(), config()
 
 
 def _train(name, updates, *, seed=0, rate=1e-3, records=None, model=None, chosen=None, **settings):
@@ -42,9 +42,9 @@ def _train(name, updates, *, seed=0, rate=1e-3, records=None, model=None, chosen
     model = model or tiny_model()
     items = encode_items(records or supervised_records(6), chosen, seed=seed, encode=ENCODE)
     frozen = orbit_log_masses(model, items, interface=chosen.interface)
-    state = new_state(model, seed=seed, learning_rate=rate)
-    config = UpdateConfig(**settings)
-    return state, update_pairs(state, items, frozen, updates, method=chosen, config=config)
+    asked = config(learning_rate=rate, **settings)
+    state = new_state(model, asked, seed=seed)
+    return state, update_pairs(state, items, frozen, updates, method=chosen, config=asked)
 
 
 # The table.
@@ -125,7 +125,7 @@ def test_singleton_orbits_make_the_orbit_ratio_the_trajectory_ratio():
         replace(record, legal=tuple(column == 3 for column in range(24)))
         for record in supervised_records(6)
     ]
-    settings = {"records": records, "num_samples": 64}
+    settings = {"records": records, "samples_per_prompt": 64}
     orbit, metrics = _train("vcrt", 3, **settings)
     trajectory, _ = _train("no-orbit", 3, **settings)
     assert any(m.mean_reward > 0 for m in metrics)
@@ -204,14 +204,13 @@ def test_shuffled_orbits_have_the_orbits_size_but_not_its_members():
 
 def test_items_of_another_method_are_refused():
     items = encode_items(supervised_records(2), method("canonical-grpo"), seed=0, encode=ENCODE)
-    state = new_state(tiny_model(), seed=0, learning_rate=1e-3)
+    state = new_state(tiny_model(), config(learning_rate=1e-3), seed=0)
     with pytest.raises(ValueError, match="not encoded for the method 'vcrt'"):
         update(
             state,
             items,
             torch.zeros(2),
             method=method("vcrt"),
-            objective_config=OBJECTIVE,
             config=CONFIG,
         )
 
@@ -290,7 +289,9 @@ def _by_hand(name, items, frozen, *, seed, rate):
     with torch.no_grad():
         old = score()[1]
         matrix = torch.tensor(old)
-    samples = sample_events(matrix, 8, new_state(model, seed=seed, learning_rate=rate).generator)
+    samples = sample_events(
+        matrix, 8, new_state(model, config(learning_rate=rate), seed=seed).generator
+    )
     caps = {"commutation": 0.01, "retention": 0.05, "action_kl": 0.20}
     for _ in range(2):
         choices, new = score()
@@ -368,14 +369,13 @@ def test_one_update_is_algorithm_one(name):
     expected, loss, values, duals = _by_hand(name, items, frozen, seed=3, rate=1e-3)
     model = answering_model()
     before = weights(model)
-    state = new_state(model, seed=3, learning_rate=1e-3)
+    state = new_state(model, config(learning_rate=1e-3), seed=3)
     state.duals = dict(START_DUALS)
     metrics = update(
         state,
         items,
         frozen,
         method=method(name),
-        objective_config=OBJECTIVE,
         config=CONFIG,
     )
     moved = 0.0
@@ -398,7 +398,7 @@ def test_one_update_is_algorithm_one(name):
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_ratios_are_exactly_one_in_the_first_epoch(name):
     items = encode_items(supervised_records(2), method(name), seed=0, encode=ENCODE)
-    state = new_state(answering_model(dropout=0.5), seed=0, learning_rate=1e-3)
+    state = new_state(answering_model(dropout=0.5), CONFIG, seed=0)
     for _ in range(4):
         # Even if somebody has switched dropout on in between.
         state.model.train()
@@ -407,7 +407,6 @@ def test_ratios_are_exactly_one_in_the_first_epoch(name):
             items,
             torch.full((2,), -0.5),
             method=method(name),
-            objective_config=OBJECTIVE,
             config=CONFIG,
         )
         assert metrics.start_log_ratio == 0.0
@@ -421,7 +420,7 @@ def frozen_batch(model, items, frozen, chosen, draws):
         items,
         method=chosen,
         num_samples=8,
-        config=CONFIG.estimate,
+        config=CONFIG.estimator,
         backend="auto",
         generator=draws,
     )
@@ -436,7 +435,7 @@ def frozen_batch(model, items, frozen, chosen, draws):
 def _with_the_behaviour_scored_by_itself(name, items, frozen, *, seed, updates):
     """Algorithm 1 with a forward of its own for the behaviour policy, and nothing kept between calls."""
     chosen, model = method(name), answering_model()
-    state = new_state(model, seed=seed, learning_rate=1e-3)
+    state = new_state(model, config(learning_rate=1e-3), seed=seed)
     prompts = [item.prompt for item in items]
     for _ in range(updates):
         batch = frozen_batch(model, items, frozen, chosen, state.generator)
@@ -463,14 +462,13 @@ def test_scoring_the_behaviour_policy_by_itself_would_give_the_same_bits(name):
     items = encode_items(supervised_records(2), method(name), seed=3, encode=ENCODE)
     frozen = torch.tensor([0.95, 0.9]).log()
     expected = _with_the_behaviour_scored_by_itself(name, items, frozen, seed=3, updates=3)
-    state = new_state(answering_model(), seed=3, learning_rate=1e-3)
+    state = new_state(answering_model(), config(learning_rate=1e-3), seed=3)
     for _ in range(3):
         update(
             state,
             items,
             frozen,
             method=method(name),
-            objective_config=OBJECTIVE,
             config=CONFIG,
         )
     assert same_tensors(weights(state.model), weights(expected.model))
@@ -482,15 +480,14 @@ def test_scoring_the_behaviour_policy_by_itself_would_give_the_same_bits(name):
 def test_an_update_needs_one_forward_for_each_epoch(name, num_epochs):
     model, forwards = tiny_model(), []
     items = encode_items(supervised_records(2), method(name), seed=0, encode=ENCODE)
-    state = new_state(model, seed=0, learning_rate=1e-3)
+    state = new_state(model, config(learning_rate=1e-3), seed=0)
     with model.register_forward_hook(lambda *_: forwards.append(torch.is_grad_enabled())):
         metrics = update(
             state,
             items,
             torch.full((2,), -0.5),
             method=method(name),
-            objective_config=OBJECTIVE,
-            config=UpdateConfig(num_epochs=num_epochs),
+            config=config(epochs_per_update=num_epochs),
         )
     assert forwards == [True] * num_epochs
     assert metrics.start_log_ratio == 0
@@ -534,7 +531,8 @@ def test_duals_rise_while_a_constraint_is_broken_and_stay_zero_without_constrain
     impossible = torch.zeros(2)  # a frozen orbit mass of 1: the decline is about one half
     for name in ("vcrt", "canonical-grpo"):
         items = encode_items(supervised_records(2), method(name), seed=0, encode=ENCODE)
-        state = new_state(tiny_model(), seed=0, learning_rate=1e-5)
+        asked = config(learning_rate=1e-5)
+        state = new_state(tiny_model(), asked, seed=0)
         duals = []
         for _ in range(3):
             m = update(
@@ -542,8 +540,7 @@ def test_duals_rise_while_a_constraint_is_broken_and_stay_zero_without_constrain
                 items,
                 impossible,
                 method=method(name),
-                objective_config=OBJECTIVE,
-                config=CONFIG,
+                config=asked,
             )
             duals.append(m.dual_retention)
         if name == "vcrt":
@@ -558,14 +555,14 @@ def test_duals_may_move_in_each_epoch_as_in_the_papers_listing():
     items = encode_items(supervised_records(2), method("vcrt"), seed=0, encode=ENCODE)
     moved = {}
     for when in ("update", "epoch"):
-        state = new_state(tiny_model(), seed=0, learning_rate=1e-9)
+        asked = config(learning_rate=1e-9, epochs_per_update=3, dual_steps=when)
+        state = new_state(tiny_model(), asked, seed=0)
         update(
             state,
             items,
             impossible,
             method=method("vcrt"),
-            objective_config=OBJECTIVE,
-            config=UpdateConfig(num_epochs=3, dual_steps=when),
+            config=asked,
         )
         moved[when] = state.duals["retention"]
     # The policy hardly moves, so that each epoch adds the same.
@@ -576,7 +573,7 @@ def test_numbers_that_are_not_finite_stop_training_before_the_step():
     chosen = method("vcrt")
     model = tiny_model()
     items = encode_items(supervised_records(2), chosen, seed=0, encode=ENCODE)
-    state = new_state(model, seed=0, learning_rate=1e-3)
+    state = new_state(model, config(learning_rate=1e-3), seed=0)
     before = weights(model)
     with pytest.raises(RunError, match="update 1"):
         update(
@@ -584,15 +581,14 @@ def test_numbers_that_are_not_finite_stop_training_before_the_step():
             items,
             torch.full((2,), torch.nan),
             method=chosen,
-            objective_config=OBJECTIVE,
             config=CONFIG,
         )
     assert same_tensors(weights(model), before)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"num_samples": 1}, {"num_epochs": 0}, {"dual_steps": "never"}], ids=str
+    "wrong", [{"samples_per_prompt": 1}, {"epochs_per_update": 0}, {"dual_steps": "never"}], ids=str
 )
 def test_senseless_settings_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        UpdateConfig(**wrong)
+        config(**wrong)

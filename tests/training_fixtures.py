@@ -6,7 +6,6 @@ from itertools import permutations
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from vcrt.config import ObjectiveConfig
 from vcrt.orders import all_orders
 from vcrt.policy.tokenizer import embedded_tokenizer, encode_record
 from vcrt.randomness import generator
@@ -116,7 +115,6 @@ def update_pairs(state, items, frozen, updates, *, method, config):
                 [items[i] for i in pick],
                 frozen[pick],
                 method=method,
-                objective_config=ObjectiveConfig(),
                 config=config,
             )
         )

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from vcrt.api.reproducing import reproduce as reproduce
     from vcrt.certification.episodes import CertifiedEpisode as CertifiedEpisode
     from vcrt.certification.episodes import Exclusion as Exclusion
+    from vcrt.config import RunConfig as RunConfig
+    from vcrt.config_files import load_config as load_config
     from vcrt.environments.contract import Accepted as Accepted
     from vcrt.environments.contract import BatchEnvironment as BatchEnvironment
     from vcrt.environments.contract import Environment as Environment
@@ -86,6 +88,8 @@ _PLACES = {
     "vcrt.api.reporting": "explore probe write_report",
     "vcrt.api.reproducing": "demo reproduce",
     "vcrt.certification.episodes": "CertifiedEpisode Exclusion",
+    "vcrt.config": "RunConfig",
+    "vcrt.config_files": "load_config",
     "vcrt.environments.contract": "Accepted BatchEnvironment Environment Episode Operation Provenance "
     "Rejected Schema StepEnvironment Versions",
     "vcrt.environments.proofwriter.answers": "theories",

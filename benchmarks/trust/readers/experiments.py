@@ -12,6 +12,7 @@ from typing import Any
 from fuzz_watch import Target
 
 from readers.forms import dumped, json_value
+from vcrt.config import RunConfig
 from vcrt.errors import VcrtError
 from vcrt.hashing import json_digest
 from vcrt.policy.reference import EMBEDDED
@@ -21,18 +22,17 @@ from vcrt.protocol.openings import openings
 from vcrt.protocol.plan import PLAN_FILE, Plan, make_plan, read_plan
 from vcrt.protocol.scores import FoldPasses, Scores, read_scores
 from vcrt.protocol.search import FORMAT as SEARCH_FORMAT
-from vcrt.protocol.search import Search, Trial, read_search, settings_of_trial
+from vcrt.protocol.search import Search, Trial, read_search, settings_of_trial, shared_settings
 from vcrt.protocol.trials import _read_trial
 from vcrt.records.dataset import (
     Dataset,
 )
-from vcrt.config import RunConfig
 
 
 def experiment_readers(place: Path, dataset: Dataset) -> Iterator[Target]:
     plan = make_plan(
         dataset, backbone=EMBEDDED, backbone_digest="d", methods=("vcrt", "canonical-grpo"), seeds=(0,),
-        run=RunConfig(num_updates=2), retention_share=0.3,
+        config=RunConfig().override({"schedule.updates": 2, "data.retention_share": 0.3}),
     )  # fmt: skip
     experiment = create_experiment(plan, place / "experiment")
     path = experiment.path / PLAN_FILE
@@ -90,8 +90,8 @@ def _search(place: Path, plan: Plan) -> Target:
     )  # fmt: skip
     search = Search(
         format=SEARCH_FORMAT, root_hash=plan.root_hash, backbone=EMBEDDED, backbone_digest="d", methods=methods,
-        definitions={}, held_out=folds, num_trials=2, seed=3, retention_share=0.1, validation_share=0.2,
-        learning_rate=1e-3, run={"num_updates": 2}, code="c", trials=trials,
+        definitions={}, held_out=folds, num_trials=2, seed=3,
+        learning_rate=1e-3, config=shared_settings(plan.config), code="c", trials=trials,
     )  # fmt: skip
     file = place / "search.json"
 

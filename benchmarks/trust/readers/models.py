@@ -12,6 +12,7 @@ from fuzz_watch import Target
 from transformers import Qwen3Config
 
 from readers.forms import dumped
+from vcrt.config import RunConfig
 from vcrt.hashing import file_digest, json_digest, sha256_hex
 from vcrt.policy.backbone import EMBEDDED_DIRECTORY, blank_model, verify_lock
 from vcrt.policy.language_model import _require_plain_weights
@@ -156,7 +157,7 @@ def _checkpoints(place: Path) -> Iterator[Target]:
         vocab_size=20, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
         num_key_value_heads=1, head_dim=8, max_position_embeddings=16, tie_word_embeddings=True,
     )  # fmt: skip
-    state = new_state(blank_model(config), seed=0, learning_rate=1e-3)
+    state = new_state(blank_model(config), RunConfig(), seed=0)
     loss = state.model(input_ids=torch.tensor([[1, 2, 3]])).logits.sum()
     loss.backward()
     state.optimizer.step()

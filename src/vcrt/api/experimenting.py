@@ -83,8 +83,8 @@ def plan(
     ``methods`` are names that ``vcrt methods`` lists (by default those of ``search``, or Canonical-GRPO and VCRT),
     ``held_out`` the environments to hold out in turn (by default those of ``search``, or all), ``runs`` the independent
     runs of each method and fold, ``config`` their settings (:func:`vcrt.load_config` reads a file). ``also_test`` are
-    further verified datasets, each with other records (longer ones, say), on whose held-out environments the finished runs are
-    scored too. ``check_search`` trials of the search are run again first, every other one of them a chosen one; without
+    further verified datasets, such as of longer records, on whose held-out environments finished runs are scored too.
+    ``check_search`` trials of the search are run again first, every other one of them a chosen one; without
     it the plan and every report call the search unverified. ``experiment.plan.warnings`` says what makes a held-out
     environment less than held out. Raises :class:`vcrt.errors.VcrtError` if ``output`` exists, a dataset was not
     verified, or a trial comes out otherwise.
@@ -126,7 +126,8 @@ def train(
     *,
     resume: bool = False,
     jobs: int | None = None,
-    memory: MemoryConfig | None = None,
+    prompts_at_a_time: int | None = None,
+    gradient_checkpointing: bool = False,
     trackers: Sequence[str] = (),
     progress: Progress = SILENT,
     other_code: str | None = None,
@@ -135,20 +136,23 @@ def train(
 
     A run that was interrupted goes on from its last checkpoint; ``resume`` says so too and changes nothing.
     ``jobs`` runs at a time, each in a process of its own: by default as many as there are cores, or one on a GPU.
-    ``memory`` takes the place of the plan's settings of memory; the result is the same but for rounding. In processes
-    of `torchrun` or `accelerate launch`, all share each update. ``other_code`` is the reason to train with other source
-    code of vcrt than was planned, which every report shows.
+    ``prompts_at_a_time`` and ``gradient_checkpointing`` take the place of the plan's settings of memory; the result is
+    the same but for rounding. In processes of `torchrun` or `accelerate launch`, all share each update. ``other_code``
+    is the reason to train with other source code of vcrt than was planned, which every report shows.
     Raises :class:`vcrt.errors.RunError` if dataset, backbone or code is not the planned one, and
     :class:`vcrt.errors.OutOfMemory`, with what would need less.
     """
     opened = as_experiment(experiment)
+    memory = MemoryConfig(
+        prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
+    )
     return planned_training.train(
         opened,
         jobs=jobs_on_device(opened, jobs),
         progress=progress,
         group=launched_group(),
         trackers=tuple(trackers),
-        memory=memory,
+        memory=memory if memory.record else None,
         other_code=other_code,
     )
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import shlex
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import tyro
@@ -113,14 +116,7 @@ def _run(arguments: Sequence[str]) -> VcrtError | None:
     try:
         if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
             raise UnknownNameError.of("command", arguments[0], COMMANDS)
-        commands = dict(COMMANDS)
-        if arguments[0] in commands:
-            commands[arguments[0]] = with_config(commands[arguments[0]], arguments)
-        tyro.extras.subcommand_cli_from_dict(
-            commands,
-            prog="vcrt",
-            args=arguments,
-        )
+        _parsed(arguments)()
     except VcrtError as error:
         return error
     except BrokenPipeError:
@@ -134,6 +130,46 @@ def _run(arguments: Sequence[str]) -> VcrtError | None:
             raise
         return out_of_memory(error)
     return None
+
+
+def _parsed(arguments: Sequence[str]) -> Callable[[], None]:
+    """The command with its options, not yet run; raises the named error of a setting that is not possible."""
+    commands = {name: _later(command) for name, command in COMMANDS.items()}
+    name = arguments[0]
+    if name in commands:
+        commands[name] = _later(with_config(COMMANDS[name], arguments))
+    said = _Held()
+    try:
+        with redirect_stderr(said):
+            call: Callable[[], None] = tyro.extras.subcommand_cli_from_dict(
+                commands, prog="vcrt", args=arguments
+            )
+            return call
+    except SystemExit as leaving:
+        cause: BaseException | None = leaving
+        while cause is not None and not isinstance(cause, VcrtError):
+            cause = cause.__context__
+        if cause is not None:
+            raise cause from None
+        sys.stderr.write(said.getvalue())
+        raise
+
+
+class _Held(StringIO):
+    """What the parser says, in the colours of where it will be shown."""
+
+    def isatty(self) -> bool:
+        return sys.__stderr__ is not None and sys.__stderr__.isatty()
+
+
+def _later(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
+    """The command, whose call gives what runs it."""
+
+    @functools.wraps(command)
+    def call(*args: object, **options: object) -> Callable[[], None]:
+        return functools.partial(command, *args, **options)
+
+    return call
 
 
 def named_error(error: OSError) -> VcrtError:

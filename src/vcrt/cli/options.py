@@ -119,9 +119,7 @@ def with_config(command: Callable[..., None], arguments: Sequence[str]) -> Calla
         command(*args, **options)
 
     own = parameters["settings"].replace(default=base)
-    run.__signature__ = inspect.Signature(
-        [*{**parameters, "settings": own}.values()]
-    )  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature([*{**parameters, "settings": own}.values()])  # type: ignore[attr-defined]
     return run
 
 

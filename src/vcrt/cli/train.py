@@ -7,7 +7,6 @@ import os
 import vcrt
 from vcrt.cli.options import ExperimentPath, plain_console, say
 from vcrt.cli.progress import showing_progress
-from vcrt.config import MemoryConfig
 from vcrt.errors import RunError
 from vcrt.jobs import num_jobs
 from vcrt.printable import counted
@@ -75,18 +74,14 @@ def train(
             remedy=f"go on from the last checkpoints with `vcrt train {experiment} {shared}`",
         )
         return
-    memory = None
-    if prompts_at_a_time is not None or gradient_checkpointing:
-        memory = MemoryConfig(
-            prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
-        )
     done = len(opened.finished_runs())
     console = plain_console(quiet=is_launched() and os.environ.get("RANK", "0") != "0")
     with showing_progress(console) as progress:
         digests = vcrt.train(
             opened,
             jobs=jobs,
-            memory=memory,
+            prompts_at_a_time=prompts_at_a_time,
+            gradient_checkpointing=gradient_checkpointing,
             trackers=trackers,
             progress=progress,
             other_code=other_code,

@@ -132,7 +132,7 @@ class Search(BaseModel):
         )
 
     def require_same_training(self, config: RunConfig, methods: Sequence[str]) -> None:
-        """Raise :class:`RunError` unless the trials trained these methods as ``config`` will, searched settings aside."""
+        """Raise :class:`RunError` unless the trials trained these methods as ``config``, but for what is searched."""
         expected, found = (
             {
                 f"{section}.{key}": value

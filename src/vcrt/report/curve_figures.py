@@ -75,7 +75,7 @@ def _reference(contents: ReportContents, name: str) -> Reference | None:
     limit = table.quantities()[name].limit
     if limit is None or (contents.search is not None and limit[0] == "margin"):
         return None
-    value = _setting(contents.plan, ("run", "objective", limit[0]))
+    value = _setting(contents.plan, ("config", "objective", limit[0]))
     if not isinstance(value, int | float):
         return None
     return Reference(value=float(value), dash=_DOTTED, label=f"{limit[1]} {value:g}")

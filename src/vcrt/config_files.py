@@ -1,0 +1,199 @@
+"""Read settings of a run from a TOML file and from presets, which are such files, and print them in that form.
+
+A file has a table for each section of :class:`vcrt.config.RunConfig`; whatever it leaves out is the preset's or the
+library's. It may name its preset at the top: ``preset = "qwen3.5-2b"``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from vcrt.config import RunConfig, setting_names
+from vcrt.documents import read_limited
+from vcrt.errors import ConfigError, UnknownNameError
+
+_FOLDER = Path(__file__).parent / "presets"
+_CONFIG = TypeAdapter(RunConfig)
+_KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
+_TABLE = re.compile(r"\s*\[\s*([\w.\"'-]+)\s*\]")
+#: The most bytes of a file of settings.
+MAX_BYTES = 2**20
+
+
+def preset_names() -> tuple[str, ...]:
+    """The presets that come with the package."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def load_config(
+    path: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> RunConfig:
+    """The library's defaults, changed by a preset, then by a TOML file, then by ``overrides``.
+
+    >>> load_config(preset="qwen3.5-2b", overrides={"objective.margin": 3.0}).adapter.rank
+    64
+
+    Raises :class:`ConfigError` and :class:`UnknownNameError` for a key that does not exist, a wrong type, a value out
+    of range, or a file that names another preset, with the file's line and the near name.
+    """
+    given: dict[str, Any] = {}
+    lines: dict[str, int] = {}
+    if path is not None:
+        given, lines = _read(Path(path))
+    named = given.pop("preset", None)
+    if named is not None and preset not in (None, named):
+        raise ConfigError(
+            "two presets are named",
+            where=_place(path, lines, "preset"),
+            found=f"{named!s:.80} in the file, {preset} beside it",
+            expected="one of them",
+        )
+    chosen = preset if named is None else named
+    settings = _merged({} if chosen is None else _preset(chosen, path, lines), given)
+    return _validated(settings, path, lines).override(overrides or {})
+
+
+def checked(config: RunConfig) -> RunConfig:
+    """The settings, with every type checked; raises :class:`ConfigError`."""
+    return _validated(config.to_json(), None, {})
+
+
+def to_toml(config: RunConfig) -> str:
+    """Every setting in a form that :func:`load_config` reads again; what is None is a comment."""
+    parts = []
+    for section, values in config.to_json().items():
+        lines = [f"[{section}]"]
+        for key, value in values.items():
+            lines.append(f"# {key} is not given" if value is None else f"{key} = {_toml(value)}")
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _toml(value: object) -> str:
+    # JSON's strings, numbers, booleans and lists of numbers are TOML's.
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _preset(name: object, path: str | Path | None, lines: Mapping[str, int]) -> dict[str, Any]:
+    if name not in preset_names():
+        where = _place(path, lines, "preset") if "preset" in lines else None
+        raise UnknownNameError.of("preset", str(name)[:80], preset_names(), where=where)
+    return tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(base)
+    for name, value in given.items():
+        section = found.get(name)
+        if isinstance(section, dict) and isinstance(value, dict):
+            found[name] = {**section, **value}
+        else:
+            found[name] = value
+    return found
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """What a file says, and on which line each name is set."""
+    if not path.is_file():
+        raise ConfigError(
+            "there is no such file of settings",
+            where=str(path),
+            remedy="`vcrt plan ... --print-config > FILE` writes one",
+        )
+    try:
+        text = read_limited(path, MAX_BYTES).decode()
+        return tomllib.loads(text), _lines(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            "the settings are no TOML",
+            where=str(path),
+            found=f"{error!s:.300}",
+            expected="lines such as `margin = 3.0` below `[objective]`",
+        ) from error
+
+
+def _lines(text: str) -> dict[str, int]:
+    """The line of each table and key of a document that can be parsed; the first one of a name counts."""
+    found: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if head := _TABLE.match(line):
+            table = _plain(head[1])
+            found.setdefault(table, number)
+        elif key := _KEY.match(line):
+            name = ".".join(part for part in (table, _plain(key[1])) if part)
+            while name:
+                found.setdefault(name, number)
+                name = name.rpartition(".")[0]
+    return found
+
+
+def _plain(name: str) -> str:
+    return re.sub("[\"']", "", name)
+
+
+def _place(path: str | Path | None, lines: Mapping[str, int], name: str) -> str:
+    """The file and the line of a setting, or of its section; the setting's name where there is no file."""
+    if path is None:
+        return name
+    while name and name not in lines:
+        name = name.rpartition(".")[0]
+    return f"{path}, line {lines[name]}" if name else str(path)
+
+
+def _validated(
+    settings: Mapping[str, Any], path: str | Path | None, lines: Mapping[str, int]
+) -> RunConfig:
+    try:
+        # JSON tells a list from a number and takes no date; strictly, "3" is no number.
+        return _CONFIG.validate_json(json.dumps(settings), strict=True)
+    except (TypeError, ValueError) as error:
+        found = error.errors()[0] if isinstance(error, ValidationError) else None
+        if found is None:
+            raise ConfigError(
+                "a value that no setting has", where=str(path), found=f"{error!s:.300}"
+            ) from error
+        cause = found.get("ctx", {}).get("error")
+        name = ".".join(map(str, found["loc"]))
+        if isinstance(cause, ConfigError | UnknownNameError):
+            cause.where = _place(path, lines, cause.where or name)
+            cause.args = (cause.message(),)
+            raise cause from None
+        where = _place(path, lines, name)
+        if found["type"] == "unexpected_keyword_argument":
+            raise _unknown(name, where) from error
+        raise ConfigError(
+            f"{name} is not possible",
+            where=where,
+            found=f"{json.dumps(found['input']):.80}",
+            expected=found["msg"].removeprefix("Input should be ").replace("an object", "a table"),
+        ) from error
+
+
+def _unknown(name: str, where: str) -> UnknownNameError:
+    """A key that does not exist, with the near one: of the same section first, or of the same word elsewhere."""
+    names = setting_names()
+    sections = sorted({one.partition(".")[0] for one in names})
+    section, _, key = name.partition(".")
+    inside = [one for one in names if one.startswith(f"{section}.")]
+    near = [] if key else get_close_matches(section, sections, n=1)
+    for some in (inside, names):
+        keys = {one.partition(".")[2]: one for one in some}
+        near = near or [keys[one] for one in get_close_matches(key or section, keys, n=1)]
+    return UnknownNameError(
+        f"no setting is called {name!r:.80}",
+        where=where,
+        expected=f"one of {', '.join(inside or sections)}",
+        remedy=f"did you mean {near[0]!r}?" if near else None,
+    )
