@@ -57,7 +57,6 @@ PRINTING = "says how to print what the function returns"
 PROCESS = "holds for the whole process: VCRT_VERIFIER_TIMEOUT sets it"
 BY_NAME = "names the function, or is an argument of one of the command's functions alone"
 FILES = {
-    "config": "a file, which load_config reads; the function takes what it gives",
     "preset": "load_config takes it",
     "print_config": PRINTING,
 }
@@ -97,7 +96,18 @@ PYTHON_ALONE = {
 def options_of(name):
     """The options of a command, with those of its subcommands."""
     runs = [COMMANDS[name], *((lean, proofwriter, clrs) if name == "lift" else ())]
-    return {option for run in runs for option in inspect.signature(run).parameters}
+    return {option for run in runs for option in parameters_of(run)}
+
+
+def parameters_of(command):
+    """A command's parameters, by the names that functions have for them.
+
+    ``settings`` are a function's ``config``; the command's own ``config`` is a file of them, which load_config reads.
+    """
+    found = dict(inspect.signature(command).parameters)
+    if "settings" in found:
+        found["config"] = found.pop("settings")
+    return found
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -127,7 +137,7 @@ def test_defaults_are_those_of_the_function():
         if len(FUNCTIONS[name]) > 1:
             continue
         function = inspect.signature(getattr(vcrt, FUNCTIONS[name][0])).parameters
-        for option, parameter in inspect.signature(COMMANDS[name]).parameters.items():
+        for option, parameter in parameters_of(COMMANDS[name]).items():
             if option in function and parameter.default is not inspect.Parameter.empty:
                 own = function[option].default
                 assert str(parameter.default) == str(own) or not (parameter.default or own), option

@@ -138,8 +138,11 @@ def stubbed(run):
 
 
 @pytest.fixture
-def parsed(monkeypatch):
-    """Parses a command line as `vcrt` does and runs nothing."""
+def parsed(monkeypatch, tmp_path):
+    """Parses a command line as `vcrt` does and runs nothing, beside the file of settings that is shown."""
+    (settings,) = blocks(TEXTS["train.md"], "toml")
+    (tmp_path / "wide.toml").write_text(settings, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     module = import_module("vcrt.cli.main")
     stubs = {name: stubbed(run) for name, run in module.COMMANDS.items()}
     monkeypatch.setattr(module, "COMMANDS", stubs)

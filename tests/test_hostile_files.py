@@ -155,8 +155,9 @@ def test_no_json_is_a_named_error_everywhere(text, made, plan, tmp_path):
 
 
 def resealed(path, value):
-    """A plan whose hash holds, whatever is in it."""
-    value["plan_hash"] = Plan.model_validate(value["plan"]).plan_hash
+    """A plan whose hash holds, whatever is in it; of settings that are none, nobody knows the hash."""
+    with suppress(ValueError):
+        value["plan_hash"] = Plan.model_validate(value["plan"]).plan_hash
     path.write_text(json.dumps(value))
     return path
 
@@ -168,6 +169,16 @@ def test_a_plan_names_no_folder_outside_the_experiment(plan, field, name):
     value["plan"][field] = [*value["plan"][field], name]
     with pytest.raises(RunError, match="cannot be read"):
         read_plan(resealed(path, value))
+
+
+def chosen(*changed):
+    """What a search chose, but for one setting of one method and fold."""
+    return {
+        "vcrt": {
+            "toy-a": {**settings_of_trial(0, 1), **dict(changed)},
+            "toy-b": settings_of_trial(0, 1),
+        }
+    }
 
 
 @pytest.mark.parametrize(
@@ -183,8 +194,11 @@ def test_a_plan_names_no_folder_outside_the_experiment(plan, field, name):
         {"config": {"extra": {}}},
         {"config": {"schedule": {"extra": 1}}},
         {"config": {"schedule": {"updates": "many"}}},
-        {"chosen": {"vcrt": {"toy-a": {"objective.margn": 2.0}, "toy-b": {}}}},
-        {"chosen": {"vcrt": {"toy-a": {"objective.mu": -1.0}, "toy-b": {}}}},
+        {"config": {"schedule": {"checkpoints": []}}},
+        {"config": {"optimiser": {"learning_rate": None}}},
+        {"chosen": chosen(("objective.margn", 2.0))},
+        {"chosen": chosen(("objective.mu", -1.0))},
+        {"chosen": chosen(("schedule.updates", 800))},
     ],
 )
 def test_a_plan_whose_hash_holds_may_still_be_impossible(plan, change):
@@ -192,7 +206,7 @@ def test_a_plan_whose_hash_holds_may_still_be_impossible(plan, change):
     if change.get("config"):
         change = {"config": merged(value["plan"]["config"], change["config"])}
     value["plan"] |= change
-    with pytest.raises(RunError):
+    with pytest.raises(RunError, match="cannot be read"):
         read_plan(resealed(path, value))
 
 
@@ -201,6 +215,12 @@ def merged(settings, change):
         name: settings[name] | keys if name in settings and isinstance(keys, dict) else keys
         for name, keys in change.items()
     }
+
+
+def test_a_plan_may_hold_what_a_search_chose(plan):
+    path, value = plan
+    value["plan"]["chosen"] = chosen()
+    read_plan(resealed(path, value))
 
 
 def test_a_search_that_claims_to_be_endless_is_refused_at_once(tmp_path):

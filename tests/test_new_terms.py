@@ -39,7 +39,7 @@ def test_a_term_of_ten_lines_trains_and_is_logged(flat):
 
 
 def test_a_search_and_a_report_know_it(flat):
-    assert flat.settings == ("learning_rate", "alpha")
+    assert flat.settings == ("optimiser.learning_rate", "objective.alpha")
     assert settings_of(flat.terms) == {"clip", "alpha"}
     contents = synthetic_contents(rates={"vcrt": (0.5,)}, folds=("lean",))
     curve = tuple({"update": float(n), "evenness": 1.0 / n} for n in range(1, 4))

@@ -255,7 +255,7 @@ def test_a_search_of_something_else_is_refused(dataset, searched):
     ("other", "where"),
     [
         ({"updates": 3}, "schedule.updates"),
-        ({"rank": 4}, "adapter.alpha"),
+        ({"rank": 4}, "adapter.rank"),
         ({"clip": 0.1}, "objective.clip"),
         ({"validation_share": 0.3}, "data.validation_share"),
         ({"weight_decay": 0.1}, "optimiser.weight_decay"),

@@ -19,9 +19,9 @@ from vcrt.training.run_directory import checkpoint_path, latest_checkpoint, upda
 CONFIG = config(updates=8, checkpoints=(3, 8))
 
 
-def run(directory, **options):
+def run(directory, settings=CONFIG, **options):
     return train_run(
-        CONFIG,
+        settings,
         method("vcrt"),
         load_backbone("embedded"),
         supervised_records(6),
@@ -67,6 +67,17 @@ def test_a_killed_run_loses_no_more_than_was_not_kept(tmp_path, whole, at):
     assert seen == list(range(at + 1, 9))
     assert (resumed.digests, resumed.metrics) == (whole.digests, whole.metrics)
     assert sorted(path.name for path in directory.glob("*-*")) == ["update-000003", "update-000008"]
+
+
+def test_a_run_goes_on_in_the_midst_of_its_schedule(tmp_path, whole):
+    scheduled = config(updates=8, checkpoints=(3, 8), warmup_updates=5, decay="cosine")
+    expected = run(tmp_path / "whole", scheduled)
+    assert expected.digests != whole.digests
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    shutil.rmtree(checkpoint_path(tmp_path / "cut", 8))
+    for directory in (tmp_path / "cut", tmp_path / "whole"):
+        resumed = run(directory, scheduled)
+        assert (resumed.digests, resumed.metrics) == (expected.digests, expected.metrics)
 
 
 def test_what_was_kept_goes_when_the_run_is_finished(tmp_path, whole):

@@ -31,7 +31,7 @@ from vcrt.policy.reference import BackboneReference
 from vcrt.printable import counted
 from vcrt.protocol.aliases import Alias, find_aliases, versions_of
 from vcrt.protocol.plan_remarks import plan_remarks, plan_warnings
-from vcrt.protocol.search import Search, SearchCheck, chosen_for
+from vcrt.protocol.search import RANGES, Search, SearchCheck, chosen_for
 from vcrt.protocol.source_code import code_hash
 from vcrt.protocol.splits import source_split
 from vcrt.protocol.test_sets import TestSet, possible_test_sets, require_pointers_interface
@@ -395,6 +395,10 @@ def _require_possible(plan: Plan) -> None:
     folds = {f"{fold}/{seed}" for fold in plan.held_out for seed in plan.seeds}
     if folds != set(plan.episode_order_hashes) or not set(plan.held_out) <= set(plan.environments):
         raise ValueError("held-out environments and episode orders that do not belong together")
+    if plan.config != plan.config.resolved():
+        raise ValueError("settings that are not whole")
     for name in plan.methods:
         for fold in plan.held_out:
+            if plan.chosen and plan.chosen[name][fold].keys() != RANGES.keys():
+                raise ValueError("chosen settings that no search chooses")
             plan.config_of(PlannedRun(method=name, held_out=fold, seed=plan.seeds[0]))

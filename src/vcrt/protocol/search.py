@@ -170,7 +170,8 @@ class Search(BaseModel):
 def shared_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
     """The settings of a run but those that a search chooses, and but when it is kept and how it saves memory."""
     values = config.to_json()
-    for name in ("schedule.checkpoints", *RANGES):
+    # Which backbone it is stands beside them; where it lies is no part of that.
+    for name in ("schedule.checkpoints", "model.backbone", "model.lock", *RANGES):
         section, _, key = name.partition(".")
         del values[section][key]
     del values["memory"]
