@@ -27,7 +27,6 @@ from typing import Any
 import torch
 
 from vcrt.policy.fork_scoring import SHORTEST_TAIL
-from vcrt.policy.naive_scoring import leaves
 from vcrt.policy.order_tree import OrderTree
 from vcrt.policy.pointer_head import HALF, WIDE_VOCABULARY
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
@@ -76,7 +75,7 @@ def passes_of(prompts: Sequence[Prompt], tree: OrderTree, backend: str) -> list[
     if backend == "tree":
         size = max(lengths) + tree.num_rows - 1
         return [Pass(rows=len(lengths), tokens=size, cached=0, logits=len(lengths) * tree.num_rows)]
-    width = len(leaves(tree))
+    width = len(tree.leaves)
     if backend == "naive":
         logits = width * tree.num_choices
         return [Pass(rows=width, tokens=n + tree.depth, cached=0, logits=logits) for n in lengths]

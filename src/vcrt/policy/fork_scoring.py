@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from vcrt.policy.functional_cache import ForkedCache, RecordedCache
-from vcrt.policy.naive_scoring import first_leaves, leaves, padded_leaf
-from vcrt.policy.prefix_tree import PrefixTree
+from vcrt.policy.naive_scoring import leaf_tokens
+from vcrt.policy.prefix_tree import NodeTree
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
 
 #: A tail of one token would take the library's decoding step, which overwrites states in place and whose kernels have
@@ -27,10 +27,8 @@ from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
 SHORTEST_TAIL = 2
 
 
-def fork_logits(
-    model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[PrefixTree]
-) -> Tensor:
-    """``[B, R, V]``: the logits after each prefix of each prompt's own tree, two passes for each length of prompts.
+def fork_logits(model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree]) -> Tensor:
+    """``[B, R, V]``: the logits after each row of each prompt's own tree, two passes for each length of prompts.
 
     What stands behind the rows of a smaller tree is of no meaning.
     """
@@ -52,7 +50,7 @@ def fork_logits(
 
 
 def _logits_of_one_length(
-    model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[PrefixTree], num_rows: int
+    model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree], num_rows: int
 ) -> Tensor:
     inner = unwrapped(model)
     recorded = RecordedCache(inner.config)
@@ -66,11 +64,14 @@ def _logits_of_one_length(
     if num_rows == 1:
         return root
     length = max(SHORTEST_TAIL, *(tree.depth for tree in trees))
-    num_leaves = max(len(leaves(tree)) for tree in trees)
+    num_leaves = max(len(tree.leaves) for tree in trees)
     tails = [
-        padded_leaf(prompt, leaf, length)
+        leaf
         for prompt, tree in zip(prompts, trees, strict=True)
-        for leaf in (*leaves(tree), *[()] * (num_leaves - len(leaves(tree))))
+        for leaf in (
+            *leaf_tokens(prompt, tree, length),
+            *[[prompt.pointer_ids[0]] * length] * (num_leaves - len(tree.leaves)),
+        )
     ]
     parts = [_kept(tree, num_leaves, length) for tree in trees]
     rows, first = [], 0
@@ -89,10 +90,10 @@ def _logits_of_one_length(
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(mode=False)
-def _kept(tree: PrefixTree, num_leaves: int, length: int) -> tuple[Tensor, Tensor]:
+def _kept(tree: NodeTree, num_leaves: int, length: int) -> tuple[Tensor, Tensor]:
     """``[K, T]`` bool: the one place of each prefix whose logits are computed; ``[nodes]``: where each node's is."""
     kept = torch.zeros(num_leaves, length, dtype=torch.bool)
-    leaf = torch.tensor(first_leaves(tree)[1:], dtype=torch.long)
+    leaf = torch.tensor(tree.first_leaves[1:], dtype=torch.long)
     places = (leaf, torch.tensor(tree.depths[1:] - 1))
     kept[places] = True
     numbers = torch.full(kept.shape, -1)

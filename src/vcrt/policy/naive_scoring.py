@@ -8,21 +8,19 @@ Legend: ``B`` prompts, ``R`` rows of the largest tree, ``V`` vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from vcrt.orders import Order
-from vcrt.policy.prefix_tree import PrefixTree
+from vcrt.policy.prefix_tree import NodeTree
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
 
 
 def naive_logits(
-    model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[PrefixTree]
+    model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree]
 ) -> Tensor:
-    """``[B, R, V]``: the logits after each prefix of each prompt's own tree, one forward pass a prompt.
+    """``[B, R, V]``: the logits after each row of each prompt's own tree, one forward pass a prompt.
 
     What stands behind the rows of a smaller tree is of no meaning.
     """
@@ -31,35 +29,18 @@ def naive_logits(
     return torch.cat([pad(logits, (0, 0, 0, num_rows - logits.shape[1])) for logits in found])
 
 
-@lru_cache(maxsize=64)
-def leaves(tree: PrefixTree) -> tuple[Order, ...]:
-    """The prefixes of the tree that no other continues, in its order."""
-    inner = set(tree.parent.tolist())
-    return tuple(prefix for row, prefix in enumerate(tree.prefixes) if row not in inner)
+def leaf_tokens(prompt: Prompt, tree: NodeTree, length: int) -> list[list[int]]:
+    """The tokens of each leaf, with others behind them up to ``length``, which change no logit before."""
+    tokens, filler = tree.tokens(prompt.pointer_ids), prompt.pointer_ids[0]
+    ways = [[tokens[row - 1] for row in tree.way(leaf)] for leaf in tree.leaves]
+    return [[*way, *[filler] * (length - len(way))] for way in ways]
 
 
-@lru_cache(maxsize=64)
-def first_leaves(tree: PrefixTree) -> tuple[int, ...]:
-    """For each row, the first leaf that begins with its prefix: leaves that share a prefix agree on it."""
-    first: dict[Order, int] = {}
-    for number, leaf in enumerate(leaves(tree)):
-        for length in range(len(leaf) + 1):
-            first.setdefault(leaf[:length], number)
-    return tuple(first[prefix] for prefix in tree.prefixes)
-
-
-def padded_leaf(prompt: Prompt, leaf: Order, length: int) -> list[int]:
-    """The tokens of a leaf, with others behind them up to ``length``: a causal model's logits before are the same."""
-    return [prompt.pointer_ids[slot] for slot in (*leaf, *[0] * (length - len(leaf)))]
-
-
-def _logits_of_one(model: CausalModel, prompt: Prompt, tree: PrefixTree) -> Tensor:
-    sequences = [
-        [*prompt.token_ids, *padded_leaf(prompt, leaf, tree.depth)] for leaf in leaves(tree)
-    ]
+def _logits_of_one(model: CausalModel, prompt: Prompt, tree: NodeTree) -> Tensor:
+    sequences = [[*prompt.token_ids, *leaf] for leaf in leaf_tokens(prompt, tree, tree.depth)]
     logits: Tensor = model(
         input_ids=torch.tensor(sequences, device=unwrapped(model).device),
         use_cache=False,
-        logits_to_keep=tree.num_choices,
+        logits_to_keep=tree.depth + 1,
     ).logits
-    return logits[list(first_leaves(tree)), tree.depths.tolist()][None]
+    return logits[list(tree.first_leaves), tree.depths.tolist()][None]

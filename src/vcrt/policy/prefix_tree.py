@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
@@ -24,7 +25,53 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PrefixTree:
+class NodeTree:
+    """Nodes behind a prompt, one token each, that one forward pass scores. Arrays are read-only."""
+
+    #: The length of the longest way from the root.
+    depth: int
+    #: ``[R]``: the row before each row; -1 for the root, which is the prompt's end.
+    parent: IndexArray
+    #: ``[R]``: how many nodes lie on the way to each row, its own included.
+    depths: IndexArray
+    #: ``[N, N]``: whether node i sees node j: row j + 1 is an ancestor of row i + 1, or that row itself.
+    ancestors: BoolArray
+
+    @property
+    def num_rows(self) -> int:
+        """``R``: the number of rows, the root included."""
+        return len(self.parent)
+
+    def tokens(self, pointer_ids: Sequence[int]) -> list[int]:
+        """``[N]``: the token of each node, where slots have these pointers."""
+        raise NotImplementedError
+
+    @cached_property
+    def leaves(self) -> tuple[int, ...]:
+        """The rows that no other continues."""
+        inner = set(self.parent.tolist())
+        return tuple(row for row in range(self.num_rows) if row not in inner)
+
+    def way(self, row: int) -> list[int]:
+        """The rows from the first behind the root to ``row``."""
+        found: list[int] = []
+        while row > 0:
+            found.append(row)
+            row = int(self.parent[row])
+        return found[::-1]
+
+    @cached_property
+    def first_leaves(self) -> tuple[int, ...]:
+        """``[R]``: the number of the first leaf that lies behind each row: leaves that share a row agree on it."""
+        first = {0: 0}
+        for number, leaf in enumerate(self.leaves):
+            for row in self.way(leaf):
+                first.setdefault(row, number)
+        return tuple(first[row] for row in range(self.num_rows))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PrefixTree(NodeTree):
     """Prefixes of orders of ``num_operations`` slots, each with all of its own prefixes.
 
     Rows are in breadth-first order: row 0 is the empty prefix (the prompt's end), then prefixes by length and
@@ -32,27 +79,18 @@ class PrefixTree:
     """
 
     num_operations: int
-    #: The length of the longest prefix.
-    depth: int
     #: The prefix of each row.
     prefixes: tuple[Order, ...]
     #: The row of each prefix.
     row_of: Mapping[Order, int]
     #: ``[R]``: the slot that a row's prefix ends with; -1 for the root.
     last_slot: IndexArray
-    #: ``[R]``: the row of the prefix without its last slot; -1 for the root.
-    parent: IndexArray
-    #: ``[R]``: the length of each prefix.
-    depths: IndexArray
-    #: ``[N, N]``: whether node i sees node j: row j + 1 is an ancestor of row i + 1, or that row itself.
-    ancestors: BoolArray
     #: ``[R, n]``: whether a slot stands in a row's prefix.
     used: BoolArray
 
-    @property
-    def num_rows(self) -> int:
-        """``R``: the number of prefixes, the root included."""
-        return len(self.prefixes)
+    def tokens(self, pointer_ids: Sequence[int]) -> list[int]:
+        """``[N]``: the pointer that each prefix ends with."""
+        return [pointer_ids[slot] for slot in self.last_slot[1:].tolist()]
 
     @property
     def num_choices(self) -> int:
@@ -66,6 +104,44 @@ class PrefixTree:
         """
         steps = range(min(self.num_choices, len(order)))
         return [self.row_of[tuple(order[:step])] for step in steps], [order[step] for step in steps]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TextTree(NodeTree):
+    """The tokens of a prefix tree whose slots are texts of one or more tokens."""
+
+    token_ids: tuple[int, ...]
+    #: ``[N]``: the row of the prefix tree whose last slot each node writes.
+    prefix_rows: IndexArray
+
+    def tokens(self, pointer_ids: Sequence[int]) -> list[int]:
+        """``[N]``: the token of each node."""
+        return list(self.token_ids)
+
+
+def text_tree(tree: PrefixTree, texts: Sequence[Sequence[int]]) -> TextTree:
+    """A node for each token of ``texts[slot]``, wherever a prefix of ``tree`` chooses the slot."""
+    tokens: list[int] = []
+    parent, depths, ends = [-1], [0], [0]
+    prefix_rows: list[int] = []
+    for row in range(1, tree.num_rows):
+        slot, last = int(tree.last_slot[row]), ends[tree.parent[row]]
+        for token in texts[slot]:
+            tokens.append(token)
+            parent.append(last)
+            depths.append(depths[last] + 1)
+            prefix_rows.append(row)
+            last = len(tokens)
+        ends.append(last)
+    above = np.array(parent, np.int64)
+    return TextTree(
+        token_ids=tuple(tokens),
+        depth=max(depths),
+        parent=frozen(above),
+        depths=frozen(np.array(depths, np.int64)),
+        ancestors=frozen(_ancestors(above)),
+        prefix_rows=frozen(np.array(prefix_rows, np.int64)),
+    )
 
 
 def prefix_tree(num_operations: int, prefixes: Iterable[Order]) -> PrefixTree:
@@ -102,7 +178,7 @@ def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
 
 
 def _ancestors(parent: IndexArray) -> BoolArray:
-    # Breadth-first order puts a parent's finished line before its children's.
+    # The order of rows puts a parent's finished line before its children's.
     sees = np.eye(len(parent), dtype=np.bool_)
     for row in range(1, len(parent)):
         sees[row] |= sees[parent[row]]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vcrt.policy.order_tree import OrderTree
-from vcrt.policy.prefix_tree import PrefixTree
+from vcrt.policy.prefix_tree import NodeTree
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
 
 #: How many trees, and how many lengths of prompts, keep their tensors between calls. These tensors are made outside
@@ -23,10 +23,8 @@ from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
 KEPT = 64
 
 
-def tree_logits(
-    model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[PrefixTree]
-) -> Tensor:
-    """``[B, R, V]``: the logits after each prefix of each prompt's own tree, in one forward pass.
+def tree_logits(model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[NodeTree]) -> Tensor:
+    """``[B, R, V]``: the logits after each row of each prompt's own tree, in one forward pass.
 
     What stands behind the rows of a smaller tree is of no meaning.
     """
@@ -38,7 +36,7 @@ def tree_logits(
     token_ids = [
         [0] * (longest - len(prompt.token_ids))
         + list(prompt.token_ids)
-        + [prompt.pointer_ids[slot] for slot in _last_slots(tree)]
+        + tree.tokens(prompt.pointer_ids)
         + [0] * (num_rows - tree.num_rows)
         for prompt, tree in zip(prompts, trees, strict=True)
     ]
@@ -58,7 +56,7 @@ def tree_logits(
 
 def tree_mask(
     lengths: Sequence[int],
-    trees: Sequence[PrefixTree],
+    trees: Sequence[NodeTree],
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
@@ -77,7 +75,7 @@ def tree_mask(
 
 
 def _of(
-    kept: Callable[..., Tensor], made: Callable[..., Tensor], tree: PrefixTree
+    kept: Callable[..., Tensor], made: Callable[..., Tensor], tree: NodeTree
 ) -> Callable[..., Tensor]:
     """The trees of all orders come again, and what was made for them is kept; a tree of some orders is used once."""
     return kept if isinstance(tree, OrderTree) else made
@@ -95,7 +93,7 @@ def _stacked(rows: Sequence[Tensor]) -> Tensor:
 def _mask_of_one(
     length: int,
     longest: int,
-    tree: PrefixTree,
+    tree: NodeTree,
     num_rows: int,
     dtype: torch.dtype,
     device: torch.device,
@@ -114,7 +112,7 @@ def _mask_of_one(
 
 @torch.inference_mode(mode=False)
 def _positions(
-    length: int, longest: int, tree: PrefixTree, num_rows: int, device: torch.device
+    length: int, longest: int, tree: NodeTree, num_rows: int, device: torch.device
 ) -> Tensor:
     """``[L]``: the positions of a prompt that is padded to ``longest`` tokens, and of the nodes behind it."""
     nodes = [length - 1 + depth for depth in tree.depths[1:].tolist()]
@@ -126,9 +124,3 @@ def _positions(
 
 _kept_mask = lru_cache(maxsize=KEPT)(_mask_of_one)
 _kept_positions = lru_cache(maxsize=KEPT)(_positions)
-
-
-def _last_slots(tree: PrefixTree) -> list[int]:
-    """The slot that each node's prefix ends with."""
-    slots: list[int] = tree.last_slot[1:].tolist()
-    return slots
