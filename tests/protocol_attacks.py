@@ -101,13 +101,16 @@ def make_data(folder: Path, name: str, factories, schemas, episodes: int = 6) ->
 
 
 def plan(folder: Path, name: str, held_out: str, **options):
+    reference = options.pop("backbone", EMBEDDED)
+    model = {"model.backbone": reference.folder or reference.name}
+    config = options.pop("config", RUN).override(model)
     made = frozen_plan(
         folder / options.pop("data", "data"),
         **{
             "methods": ("vcrt",),
             "held_out": (held_out,),
             "runs": 1,
-            "config": RUN,
+            "config": config,
             "seed": 0,
             **options,
         },

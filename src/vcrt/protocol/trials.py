@@ -172,7 +172,7 @@ def check_search(
     """
     config = checked(config).resolved()
     search.require_same_training(config, search.methods)
-    chosen = {search.best(name, fold) for name in search.methods for fold in search.held_out}
+    chosen = [search.best(name, fold) for name in search.methods for fold in search.held_out]
     draw = np.random.default_rng(randbits(128))
     best, others = (
         [some[i] for i in draw.permutation(len(some))]
