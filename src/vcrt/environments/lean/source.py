@@ -17,17 +17,6 @@ _BY = re.compile(r"by(?!\w)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
-    """A text on one line, as joined from one or more, and the number of the first of them."""
-
-    line: int
-    text: str
-    #: Where it begins and ends in the file, in characters, and the column in which it begins.
-    span: tuple[int, int] = (0, 0)
-    column: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Original:
     """A command of a file as it stands there, with what stands before and behind it.
 
@@ -84,16 +73,24 @@ class Line:
         """The place in the file at which it ends."""
         return self.start + len(self.text)
 
+    def part(self, begin: int, end: int | None = None) -> tuple[Line, ...]:
+        """What stands between two of its characters, if that is not blank."""
+        text = self.text[begin:end]
+        begin += len(text) - len(text.lstrip(" "))
+        line = Line(
+            number=self.number,
+            column=self.column + begin,
+            start=self.start + begin,
+            text=text.strip(" "),
+        )
+        return (line,) if line.text else ()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
-    """A line at the left margin and the indented ones below it.
-
-    ``around`` holds places in the file: where the command before it ends, and where the next one begins and ends.
-    """
+class Block:
+    """Lines, or parts of lines, that belong together."""
 
     lines: tuple[Line, ...]
-    around: tuple[int, int, int]
 
     @property
     def line(self) -> int:
@@ -103,9 +100,19 @@ class Command:
     @property
     def text(self) -> str:
         """All of it on one line."""
-        return _joined(self.lines)
+        return " ".join(line.text for line in self.lines)
 
-    def original(self, source: str, name: str, steps: Sequence[Piece] = ()) -> Original:
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command(Block):
+    """A line at the left margin and the indented ones below it.
+
+    ``around`` holds places in the file: where the command before it ends, and where the next one begins and ends.
+    """
+
+    around: tuple[int, int, int]
+
+    def original(self, source: str, name: str, steps: Sequence[Block] = ()) -> Original:
         """It as it stands in ``source``, where it declares ``name`` and its proof has these steps."""
         begin, following, behind = self.around
         end = self.lines[-1].end
@@ -115,17 +122,17 @@ class Command:
             text=source[begin:end],
             following=source[end:behind],
             gap=following - end,
-            steps=tuple((piece.span[0] - begin, piece.span[1] - begin) for piece in steps),
-            column=steps[0].column if steps else 0,
+            steps=tuple((s.lines[0].start - begin, s.lines[-1].end - begin) for s in steps),
+            column=steps[0].lines[0].column if steps else 0,
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TacticProof:
-    """A theorem that ends in ``:= by`` and tactics, each joined to one line."""
+    """A theorem that ends in ``:= by`` and tactics."""
 
-    statement: Piece
-    tactics: tuple[Piece, ...]
+    statement: Block
+    tactics: tuple[Block, ...]
 
 
 def plain_text(source: str) -> str:
@@ -164,37 +171,21 @@ def read_commands(source: str) -> tuple[tuple[Command, ...], Flaw | None]:
 def read_proof(command: Command) -> TacticProof | Flaw | None:
     """The tactics of a theorem; None if its proof is a term."""
     for index, line in enumerate(command.lines):
-        before, mark, after = line.text.partition(":=")
-        if not mark:
+        mark = line.text.find(":=")
+        if mark < 0:
             continue
-        start = len(line.text) - len(after.lstrip(" "))
-        rest = [_from(line, start)] if after.strip(" ") else []
-        rest += command.lines[index + 1 :]
-        if not rest or not _BY.match(rest[0].text):
+        proof = (*line.part(mark + 2), *command.lines[index + 1 :])
+        if not proof or not _BY.match(proof[0].text):
             return None
-        body = rest[0].text[2:]
-        first = [_from(rest[0], len(rest[0].text) - len(body.lstrip(" ")))] if body.strip() else []
-        statement = " ".join([*(line.text for line in command.lines[:index]), before.strip(" ")])
-        tactics = _blocks([*first, *rest[1:]])
+        tactics = _blocks([*proof[0].part(2), *proof[1:]])
         if isinstance(tactics, Flaw):
             return tactics
-        return TacticProof(
-            statement=Piece(line=command.line, text=statement.strip(" ")), tactics=tactics
-        )
+        statement = Block(lines=(*command.lines[:index], *line.part(0, mark)))
+        return TacticProof(statement=statement, tactics=tactics)
     return None
 
 
-def _from(line: Line, start: int) -> Line:
-    """The part of a line from character ``start`` on."""
-    return Line(
-        number=line.number,
-        column=line.column + start,
-        start=line.start + start,
-        text=line.text[start:],
-    )
-
-
-def _blocks(lines: Sequence[Line]) -> tuple[Piece, ...] | Flaw:
+def _blocks(lines: Sequence[Line]) -> tuple[Block, ...] | Flaw:
     """Tactics that begin in one column; deeper lines go on with the tactic above them."""
     groups: list[list[Line]] = []
     for line in lines:
@@ -208,19 +199,7 @@ def _blocks(lines: Sequence[Line]) -> tuple[Piece, ...] | Flaw:
         if line.column == column:
             groups.append([])
         groups[-1].append(line)
-    return tuple(
-        Piece(
-            line=group[0].number,
-            text=_joined(group),
-            span=(group[0].start, group[-1].end),
-            column=group[0].column,
-        )
-        for group in groups
-    )
-
-
-def _joined(lines: Sequence[Line]) -> str:
-    return " ".join(line.text for line in lines)
+    return tuple(Block(lines=tuple(group)) for group in groups)
 
 
 def _without_comments(source: str) -> tuple[str, Flaw | None]:
