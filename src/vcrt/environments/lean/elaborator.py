@@ -167,10 +167,6 @@ class Elaborator:
         said = command.said + self.read(after.field(_MESSAGES), brief=brief)
         return after.replaced(_MESSAGES, self.no_messages), said
 
-    def constant(self, state: State, name: str) -> Value | None:
-        """What ``name`` stands for in a state, or None."""
-        return self.find(state.field(_ENVIRONMENT), self.library.name(name))
-
     def find(self, environment: Value, name: Value) -> Value | None:
         """What a name stands for in an environment, or None."""
         found = Value(self._find(environment.give(), name.give(), 0))

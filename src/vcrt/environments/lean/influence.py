@@ -13,24 +13,22 @@ from collections.abc import Iterable
 from vcrt.environments.lean.grammar import GLOBAL, VOCABULARY
 
 _NO_COMMANDS = frozenset(("have", "case", "exact", "refine"))
-#: Commands that leave the reading of others alone, unless they give a name of the prelude's to something; and words
-#: that begin no command at all.
-_KNOWN = _NO_COMMANDS | frozenset(
-    (
-        "set_option",
-        *("def", "abbrev", "axiom", "opaque", "inductive", "structure", "class", "instance"),
-        *("theorem", "lemma", "example", "variable", "variables", "open", "namespace"),
-        *("#check", "#print", "#reduce", "#synth", "import", "universe", "section", "end"),
-    )
-)
 _NAMING = frozenset(
     (
         *("def", "abbrev", "axiom", "opaque", "inductive", "structure", "class", "instance"),
         *("theorem", "lemma", "namespace"),
     )
 )
-_TYPES = frozenset(("inductive", "structure", "class"))
 _BINDING = frozenset(("variable", "variables"))
+#: Commands that leave the reading of others alone, unless they give a name of the prelude's to something; and words
+#: that begin no command at all.
+_KNOWN = frozenset(
+    (
+        *(*_NO_COMMANDS, *_NAMING, *_BINDING, "set_option", "example", "open", "import"),
+        *("#check", "#print", "#reduce", "#synth", "universe", "section", "end"),
+    )
+)
+_TYPES = frozenset(("inductive", "structure", "class"))
 _MODIFIERS = frozenset(
     ("noncomputable", "private", "protected", "public", "unsafe", "partial", "nonrec", "@[simp]")
 )

@@ -30,12 +30,6 @@ class _Reached:
     place: Any
     longer: dict[int, _Reached] = field(default_factory=dict)
 
-    def knows(self, tree: Tree) -> bool:
-        """Whether every step of ``tree`` has been run that can be."""
-        return self.place is None or all(
-            step in self.longer and self.longer[step].knows(longer) for step, _, longer in tree
-        )
-
     def grow(self, tree: Tree, run: Callable[[Any, int], _Reached]) -> None:
         """Run what is not known yet of ``tree``; ``run`` takes the place from which a step starts."""
         if self.place is None:
@@ -123,7 +117,8 @@ class Declarations(Replaying):
     def _questions(self, state: State, step: int, questions: list[Command]) -> list[Said]:
         """What Lean says about the constant that was just declared."""
         name = self._texts[step]["name"]
-        constant = self._elaborator.constant(state, name)
+        elaborator = self._elaborator
+        constant = elaborator.find(elaborator.environment(state), elaborator.library.name(name))
         if constant is None:
             raise ElaboratorError(f"{name} was declared without a word, and is not there")
         known = self._known.get(step)
@@ -169,8 +164,6 @@ class Proof(Replaying):
     def _explored(self, tree: Tree) -> _Reached | None:
         if not self._readable:
             return None
-        if self._root is not None and self._root.knows(tree):
-            return self._root
 
         def visit(stage: Stage) -> None:
             if self._root is None:

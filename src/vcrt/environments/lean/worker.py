@@ -39,11 +39,10 @@ from vcrt.environments.lean.confinement import (
     refuse_threads,
 )
 from vcrt.environments.lean.elaborator import Elaborator
-from vcrt.environments.lean.notations import Notations
 from vcrt.environments.lean.proofs import HOOK_SYNTAX, Proofs
 from vcrt.environments.lean.recheck import Rechecker, Unsound
 from vcrt.environments.lean.replaying import Declarations, Proof, Replaying
-from vcrt.environments.lean.sameness import difference
+from vcrt.environments.lean.sameness import Notations, difference
 from vcrt.environments.lean.values import Library, Parts
 
 
