@@ -277,12 +277,12 @@ def asking(text: str) -> dict[str, object]:
     """A request to run a text in the environment that every episode starts from."""
     empty, whole = ({"text": t, "guarded": 0, "name": "", "declared": []} for t in ("", text))
     declarations = {"start": empty, "steps": [whole]}
-    return {"declarations": declarations, "tree": [[0, False, []]], "recheck": True}
+    return {"declarations": declarations, "sequences": [[0]], "recheck": True}
 
 
 def said_to(answer: dict[str, object]) -> object:
     """What Lean said to that text."""
-    ((said, _, _),) = answer["tree"]
+    ((_, said),) = answer["steps"]
     return said
 
 

@@ -9,7 +9,7 @@ another as :meth:`vcrt.environments.lean.proofs.Proofs.finish` does. Requests an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -18,8 +18,7 @@ from vcrt.environments.lean.proofs import HOOK, Moment, Proofs, Stage, tactics
 from vcrt.environments.lean.recheck import Rechecker
 from vcrt.environments.lean.values import Value
 
-#: The steps to run: each with its number, whether a sequence ends with it, and the steps behind it.
-Tree: TypeAlias = list[tuple[int, bool, "Tree"]]
+Order: TypeAlias = tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -30,46 +29,50 @@ class _Reached:
     place: Any
     longer: dict[int, _Reached] = field(default_factory=dict)
 
-    def grow(self, tree: Tree, run: Callable[[Any, int], _Reached]) -> None:
-        """Run what is not known yet of ``tree``; ``run`` takes the place from which a step starts."""
-        if self.place is None:
-            return
-        for step, _, longer in tree:
-            if step not in self.longer:
-                self.longer[step] = run(self.place, step)
-            self.longer[step].grow(longer, run)
+    def grow(self, orders: Iterable[Order], run: Callable[[Any, int], _Reached]) -> None:
+        """Run what is not known yet of ``orders``; ``run`` takes the place from which a step starts."""
+        for order in orders:
+            reached = self
+            for step in order:
+                if reached.place is None:
+                    break
+                if step not in reached.longer:
+                    reached.longer[step] = run(reached.place, step)
+                reached = reached.longer[step]
 
 
 class Replaying(ABC):
     """A program whose steps can be run."""
 
-    def answer(self, tree: Tree, rechecker: Rechecker) -> dict[str, Any] | None:
+    def answer(self, sequences: list[list[int]], rechecker: Rechecker) -> dict[str, Any] | None:
         """The answer to a request: None if the steps cannot be run one by one."""
-        root = self._explored(tree)
+        orders = dict.fromkeys(map(tuple, sequences))
+        root = self._explored(orders)
         if root is None:
             return None
-        return {"said": root.said, "tree": self._answers(root, tree, rechecker)}
-
-    def _answers(self, here: _Reached, tree: Tree, rechecker: Rechecker) -> list[Any]:
-        if here.place is None:
-            return []
-        answers = []
-        for step, ended, longer in tree:
-            reached, end = here.longer[step], None
-            if reached.place is not None:
-                end = self._end(step, reached, rechecker, ended=ended)
-            answers.append([reached.said, end, self._answers(reached, longer, rechecker)])
-        return answers
+        steps: dict[Order, list[Said]] = {}
+        ends = []
+        for order in orders:
+            reached = root
+            for count, step in enumerate(order, start=1):
+                if reached.place is None:
+                    break
+                prefix, reached = order[:count], reached.longer[step]
+                if prefix not in steps and reached.place is not None:
+                    end = self._end(prefix, reached, rechecker, asked=prefix in orders)
+                    ends += [] if end is None else [(prefix, *end)]
+                steps[prefix] = reached.said
+        return {"said": root.said, "steps": list(steps.items()), "ends": ends}
 
     @abstractmethod
-    def _explored(self, tree: Tree) -> _Reached | None:
-        """The root, from which all of ``tree`` has been run."""
+    def _explored(self, orders: Iterable[Order]) -> _Reached | None:
+        """The root, from which all of ``orders`` have been run."""
 
     @abstractmethod
     def _end(
-        self, step: int, reached: _Reached, rechecker: Rechecker, *, ended: bool
-    ) -> list[list[Said]] | None:
-        """Check again what was accepted, and end a sequence if it is to be ended: what Lean says then."""
+        self, order: Order, reached: _Reached, rechecker: Rechecker, *, asked: bool
+    ) -> tuple[list[Said], list[Said]] | None:
+        """Check again what was accepted, and end a proof that is ``asked`` for: what Lean says then."""
 
 
 class Declarations(Replaying):
@@ -89,14 +92,14 @@ class Declarations(Replaying):
         self._known: dict[int, tuple[Value, list[Said]]] = {}
         self._root: _Reached | None = None
 
-    def _explored(self, tree: Tree) -> _Reached:
+    def _explored(self, orders: Iterable[Order]) -> _Reached:
         if self._root is None:
             self._root = self._run(self._start, self._START)
-        self._root.grow(tree, self._run)
+        self._root.grow(orders, self._run)
         return self._root
 
-    def _end(self, step: int, reached: _Reached, rechecker: Rechecker, *, ended: bool) -> None:
-        for name in self._texts[step]["declared"]:
+    def _end(self, order: Order, reached: _Reached, rechecker: Rechecker, *, asked: bool) -> None:
+        for name in self._texts[order[-1]]["declared"]:
             rechecker.check(reached.place, name, reached.said)
 
     def _run(self, state: State, step: int) -> _Reached:
@@ -161,14 +164,14 @@ class Proof(Replaying):
         self._closing = after_hook[-1] if closing and self._readable else None
         self._root: _Reached | None = None
 
-    def _explored(self, tree: Tree) -> _Reached | None:
+    def _explored(self, orders: Iterable[Order]) -> _Reached | None:
         if not self._readable:
             return None
 
         def visit(stage: Stage) -> None:
             if self._root is None:
                 self._root = _Reached([], stage.moment())
-            self._root.grow(tree, lambda moment, step: self._run(stage, moment, step))
+            self._root.grow(orders, lambda moment, step: self._run(stage, moment, step))
 
         said = self._proofs.explore(self._state, self._theorem, visit)
         if self._root is None:
@@ -187,10 +190,10 @@ class Proof(Replaying):
         return _Reached(_moved(said, 1 - line), None if failed(said) else stage.moment())
 
     def _end(
-        self, step: int, reached: _Reached, rechecker: Rechecker, *, ended: bool
-    ) -> list[list[Said]] | None:
-        """What Lean says to the start and to the rest of the proof."""
-        if not ended:
+        self, order: Order, reached: _Reached, rechecker: Rechecker, *, asked: bool
+    ) -> tuple[list[Said], list[Said]] | None:
+        """What Lean says to the start and to the rest of the proof, if that is behind all of its steps."""
+        if not asked or len(set(order)) < len(self._steps):
             return None
         # The goals at the start were printed before.
         state, said = self._proofs.finish(self._state, self._theorem, reached.place, self._closing)
@@ -202,7 +205,7 @@ class Proof(Replaying):
             end += _moved(more, self._num_end_lines)
         if not failed(said):
             rechecker.check(state, self._name, end)
-        return [start, end]
+        return start, end
 
 
 def failed(said: list[Said]) -> bool:

@@ -7,7 +7,7 @@ of each sequence run by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ from vcrt.environments.contract import Replay
 from vcrt.environments.lean.inprocess import Elaborators, WorkerBroken
 from vcrt.environments.lean.judging import Job, Limits, no_verdict
 from vcrt.environments.lean.messages import Message, Unreadable, by_part
-from vcrt.environments.lean.program import Declarations, Tactics
+from vcrt.environments.lean.program import Declarations
 from vcrt.environments.lean.reading import Transcript, read_alone
 from vcrt.environments.lean.rendering import Part, Rendered, part_text
 from vcrt.environments.lean.toolchain import Toolchain
@@ -24,8 +24,6 @@ _Sequence = tuple[int, ...]
 _Verdicts: TypeAlias = dict[_Sequence, Replay | Unreadable]
 #: A request to the worker, and how its answer is read.
 _Question: TypeAlias = tuple[dict[str, Any], Callable[[Any], _Verdicts]]
-#: The steps that may follow a prefix, and what may follow each.
-_Tree: TypeAlias = dict[int, "_Tree"]
 
 
 def judge_shared(
@@ -73,26 +71,18 @@ def judge_shared(
 
 def _by_prefix(rendered: Rendered, sequences: Collection[_Sequence]) -> _Question:
     """Asks for each prefix of the sequences once; there are no verdicts if Lean does not read a proof line by line."""
-    tree: _Tree = {}
-    for sequence in sequences:
-        node = tree
-        for step in sequence:
-            node = node.setdefault(step, {})
-    is_proof = isinstance(rendered.program, Tactics)
-    ended = frozenset(filter(rendered.is_complete, sequences)) if is_proof else frozenset()
 
     def read(answer: Any) -> _Verdicts:
         if answer is None:
             return {}
         transcript = Transcript(rendered=rendered, steps={(): _messages(answer["said"])})
-        for prefix, said, end in _walk(tree, answer["tree"], ()):
-            transcript.steps[prefix] = _messages(said)
-            if end is not None:
-                start, rest = map(_messages, end)
-                transcript.ends[prefix] = start, rest
+        for prefix, said in answer["steps"]:
+            transcript.steps[tuple(prefix)] = _messages(said)
+        for sequence, start, end in answer["ends"]:
+            transcript.ends[tuple(sequence)] = _messages(start), _messages(end)
         return {sequence: transcript.verdict(sequence) for sequence in sequences}
 
-    return {**_texts(rendered), "tree": _branches(tree, ended, ())}, read
+    return {**_texts(rendered), "sequences": list(sequences)}, read
 
 
 def _apart(rendered: Rendered, sequences: Collection[_Sequence]) -> _Question:
@@ -101,7 +91,7 @@ def _apart(rendered: Rendered, sequences: Collection[_Sequence]) -> _Question:
 
     def read(answer: Any) -> _Verdicts:
         verdicts: _Verdicts = {}
-        for sequence, (said, _, _) in zip(sequences, answer["tree"], strict=True):
+        for sequence, (_, said) in zip(sequences, answer["steps"], strict=True):
             try:
                 of_parts = by_part(_messages(said), parts[sequence])
                 verdicts[sequence] = read_alone(rendered, sequence, of_parts)
@@ -111,8 +101,8 @@ def _apart(rendered: Rendered, sequences: Collection[_Sequence]) -> _Question:
 
     texts = [_declaration(tuple(chain(*each))) for each in parts.values()]
     declarations = {"start": _declaration(()), "steps": texts}
-    tree = [[place, False, []] for place in range(len(texts))]
-    return {"declarations": declarations, "tree": tree}, read
+    each = [[place] for place in range(len(texts))]
+    return {"declarations": declarations, "sequences": each}, read
 
 
 def _texts(rendered: Rendered) -> dict[str, Any]:
@@ -128,23 +118,6 @@ def _texts(rendered: Rendered) -> dict[str, Any]:
         "questions": part_text([line for line in rendered.end if line.role != "closing"]),
     }
     return {"proof": proof}
-
-
-def _branches(tree: _Tree, ended: Collection[_Sequence], before: _Sequence) -> list[Any]:
-    """The tree as a request has it."""
-    return [
-        [step, (*before, step) in ended, _branches(longer, ended, (*before, step))]
-        for step, longer in tree.items()
-    ]
-
-
-def _walk(tree: _Tree, answers: Any, before: _Sequence) -> Iterator[tuple[_Sequence, Any, Any]]:
-    """Each prefix that was run, and what the worker says that Lean said to its last step and to its end."""
-    # Behind a refused step nothing is run.
-    run = tree.items() if answers else ()
-    for (step, longer), (said, end, more) in zip(run, answers, strict=True):
-        yield (*before, step), said, end
-        yield from _walk(longer, more, (*before, step))
 
 
 def _messages(said: Any) -> list[Message]:

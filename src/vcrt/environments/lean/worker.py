@@ -4,21 +4,20 @@ Started by :mod:`vcrt.environments.lean.inprocess`; uses nothing but the standar
 line and answers each with one line. The first is a prelude and a text of options; the answer is what Lean said. What
 Lean said is a list of line, severity and text.
 
-A further request about a program holds its texts and a ``tree`` of its steps: a list of ``[step, ended, tree]``, where
-a step is a number and ``ended`` says whether a sequence ends with it. The answer is ``{"said": said, "tree": answers}``
-with what Lean said to the start and a list of ``[said, end, answers]``; below a refused step nothing is run. What was
-reached is kept for the next request with the same texts, and for that alone. With ``"recheck"`` the kernel alone must
-accept again what Lean accepts.
+A further request about a program holds its texts and ``"sequences"`` of the numbers of its steps. The answer is
+``{"said": said, "steps": [[prefix, said], ...], "ends": [[sequence, said, said], ...]}`` with what Lean said to the
+start, to the last step of each prefix, and to the start and the rest of each whole proof; behind a refused step nothing
+is run. What was reached is kept for the next request with the same texts, and for that alone. With ``"recheck"`` the
+kernel alone must accept again what Lean accepts.
 
 ``"declarations"`` are ``{"start": text, "steps": [text, ...]}``, where each text is ``{"text", "guarded", "name",
 "declared"}``: an error in its first ``guarded`` lines refuses it. If there is a ``name``, the guarded lines after the
 first only ask about the constant that the first declares; where that is the very constant that the same text declared
-before, what Lean said then is the answer. ``declared`` are the names to check again. Their ``end`` is always null.
+before, what Lean said then is the answer. ``declared`` are the names to check again. They have no ends.
 
 A ``"proof"`` has the ``name`` of its theorem, its ``start``, its ``steps`` and its ``closing`` (which may be empty) as
-texts, and the ``questions`` that follow it. A step is a line for the tactic and one that traces the goals; its ``end``
-is what Lean said to the start and to the rest of the proof. The answer is null if Lean's parser does not take the lines
-one by one.
+texts, and the ``questions`` that follow it. A step is a line for the tactic and one that traces the goals. The answer
+is null if Lean's parser does not take the lines one by one.
 
 ``{"same": items}`` asks whether a user's texts say what their spellings say: null, or place and reason of the first
 that does not (see :mod:`vcrt.environments.lean.sameness`).
@@ -59,7 +58,7 @@ def serve(elaborator: Elaborator, requests: IO[str], answers: IO[str]) -> None:
     for line in requests:
         request = json.loads(line)
         rechecker = Rechecker(elaborator, state, plain, asked=request.get("recheck", False))
-        tree = request.pop("tree", None)
+        sequences = request.pop("sequences", None)
         answer: object = None
         unsound = None
         try:
@@ -74,7 +73,7 @@ def serve(elaborator: Elaborator, requests: IO[str], answers: IO[str]) -> None:
                         if "proof" in request
                         else Declarations(elaborator, state, request["declarations"])
                     )
-                answer = program.answer(tree, rechecker)
+                answer = program.answer(sequences, rechecker)
         except Unsound as problem:
             unsound = str(problem)
         counts = [rechecker.num_declarations, rechecker.num_kernel_checks]
