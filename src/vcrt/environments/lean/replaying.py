@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
 
 from vcrt.environments.lean.elaborator import Command, Elaborator, ElaboratorError, Said, State
 from vcrt.environments.lean.proofs import HOOK, Moment, Proofs, Stage, tactics
@@ -21,56 +21,51 @@ from vcrt.environments.lean.values import Value
 Order: TypeAlias = tuple[int, ...]
 
 
-@dataclass(slots=True)
-class _Reached:
-    """What Lean said to a step, where it led if it was not refused, and what is known of the steps behind it."""
+class _Reached(NamedTuple):
+    """What Lean said to a step, and where it led if it was not refused."""
 
     said: list[Said]
     place: Any
-    longer: dict[int, _Reached] = field(default_factory=dict)
-
-    def grow(self, orders: Iterable[Order], run: Callable[[Any, int], _Reached]) -> None:
-        """Run what is not known yet of ``orders``; ``run`` takes the place from which a step starts."""
-        for order in orders:
-            reached = self
-            for step in order:
-                if reached.place is None:
-                    break
-                if step not in reached.longer:
-                    reached.longer[step] = run(reached.place, step)
-                reached = reached.longer[step]
 
 
 class Replaying(ABC):
-    """A program whose steps can be run."""
+    """A program whose steps can be run; of each prefix it keeps what was reached."""
+
+    def __init__(self) -> None:
+        self._reached: dict[Order, _Reached] = {}
 
     def answer(self, sequences: list[list[int]], rechecker: Rechecker) -> dict[str, Any] | None:
         """The answer to a request: None if the steps cannot be run one by one."""
         orders = dict.fromkeys(map(tuple, sequences))
-        root = self._explored(orders)
-        if root is None:
+        prefixes = dict.fromkeys(order[:k] for order in orders for k in range(1, len(order) + 1))
+        start = self._explored(prefixes)
+        if start is None:
             return None
-        steps: dict[Order, list[Said]] = {}
-        ends = []
-        for order in orders:
-            reached = root
-            for count, step in enumerate(order, start=1):
-                if reached.place is None:
-                    break
-                prefix, reached = order[:count], reached.longer[step]
-                if prefix not in steps and reached.place is not None:
-                    end = self._end(prefix, reached, rechecker, asked=prefix in orders)
-                    ends += [] if end is None else [(prefix, *end)]
-                steps[prefix] = reached.said
-        return {"said": root.said, "steps": list(steps.items()), "ends": ends}
+        steps, ends = [], []
+        for prefix in prefixes:
+            if prefix not in self._reached:
+                continue
+            said, place = self._reached[prefix]
+            steps.append((prefix, said))
+            if place is not None:
+                end = self._end(prefix, place, rechecker, asked=prefix in orders)
+                ends += [] if end is None else [(prefix, *end)]
+        return {"said": start, "steps": steps, "ends": ends}
+
+    def _grow(self, prefixes: Iterable[Order], run: Callable[[Any, int], _Reached]) -> None:
+        """Run what is not known yet of ``prefixes``; ``run`` takes the place from which a step starts."""
+        for prefix in prefixes:
+            before = self._reached.get(prefix[:-1])
+            if prefix not in self._reached and before is not None and before.place is not None:
+                self._reached[prefix] = run(before.place, prefix[-1])
 
     @abstractmethod
-    def _explored(self, orders: Iterable[Order]) -> _Reached | None:
-        """The root, from which all of ``orders`` have been run."""
+    def _explored(self, prefixes: Iterable[Order]) -> list[Said] | None:
+        """Run ``prefixes``, of which shorter ones stand first: what Lean said to the start."""
 
     @abstractmethod
     def _end(
-        self, order: Order, reached: _Reached, rechecker: Rechecker, *, asked: bool
+        self, order: Order, place: Any, rechecker: Rechecker, *, asked: bool
     ) -> tuple[list[Said], list[Said]] | None:
         """Check again what was accepted, and end a proof that is ``asked`` for: what Lean says then."""
 
@@ -85,22 +80,22 @@ class Declarations(Replaying):
     _START = -1
 
     def __init__(self, elaborator: Elaborator, start: State, texts: dict[str, Any]) -> None:
+        super().__init__()
         self._elaborator = elaborator
         self._start = start
         self._texts = {self._START: texts["start"], **dict(enumerate(texts["steps"]))}
         self._parsed: dict[int, list[Command]] = {}
         self._known: dict[int, tuple[Value, list[Said]]] = {}
-        self._root: _Reached | None = None
 
-    def _explored(self, orders: Iterable[Order]) -> _Reached:
-        if self._root is None:
-            self._root = self._run(self._start, self._START)
-        self._root.grow(orders, self._run)
-        return self._root
+    def _explored(self, prefixes: Iterable[Order]) -> list[Said]:
+        if () not in self._reached:
+            self._reached[()] = self._run(self._start, self._START)
+        self._grow(prefixes, self._run)
+        return self._reached[()].said
 
-    def _end(self, order: Order, reached: _Reached, rechecker: Rechecker, *, asked: bool) -> None:
+    def _end(self, order: Order, place: Any, rechecker: Rechecker, *, asked: bool) -> None:
         for name in self._texts[order[-1]]["declared"]:
-            rechecker.check(reached.place, name, reached.said)
+            rechecker.check(place, name, self._reached[order].said)
 
     def _run(self, state: State, step: int) -> _Reached:
         text, guarded = self._texts[step]["text"], self._texts[step]["guarded"]
@@ -141,6 +136,7 @@ class Proof(Replaying):
     """
 
     def __init__(self, proofs: Proofs, state: State, texts: dict[str, Any]) -> None:
+        super().__init__()
         self._proofs = proofs
         self._state = state
         self._name = texts["name"]
@@ -162,23 +158,17 @@ class Proof(Replaying):
         after_hook = listed[self._num_start_lines :]
         self._steps = [after_hook[2 * k : 2 * k + 2] for k in range(len(steps))]
         self._closing = after_hook[-1] if closing and self._readable else None
-        self._root: _Reached | None = None
 
-    def _explored(self, orders: Iterable[Order]) -> _Reached | None:
+    def _explored(self, prefixes: Iterable[Order]) -> list[Said] | None:
         if not self._readable:
             return None
 
         def visit(stage: Stage) -> None:
-            if self._root is None:
-                self._root = _Reached([], stage.moment())
-            self._root.grow(orders, lambda moment, step: self._run(stage, moment, step))
+            self._reached.setdefault((), _Reached([], stage.moment()))
+            self._grow(prefixes, lambda moment, step: self._run(stage, moment, step))
 
-        said = self._proofs.explore(self._state, self._theorem, visit)
-        if self._root is None:
-            # Lean has not come to the hook, and says why.
-            return _Reached(said, None)
-        self._root.said = said
-        return self._root
+        # Where Lean does not come to the hook, it says why.
+        return self._proofs.explore(self._state, self._theorem, visit)
 
     def _run(self, stage: Stage, moment: Moment, step: int) -> _Reached:
         stage.restore(moment)
@@ -190,13 +180,13 @@ class Proof(Replaying):
         return _Reached(_moved(said, 1 - line), None if failed(said) else stage.moment())
 
     def _end(
-        self, order: Order, reached: _Reached, rechecker: Rechecker, *, asked: bool
+        self, order: Order, place: Any, rechecker: Rechecker, *, asked: bool
     ) -> tuple[list[Said], list[Said]] | None:
         """What Lean says to the start and to the rest of the proof, if that is behind all of its steps."""
         if not asked or len(set(order)) < len(self._steps):
             return None
         # The goals at the start were printed before.
-        state, said = self._proofs.finish(self._state, self._theorem, reached.place, self._closing)
+        state, said = self._proofs.finish(self._state, self._theorem, place, self._closing)
         first = self._num_start_lines + 2 + 2 * len(self._steps)
         start = [each for each in said if each[0] < first]
         end = _moved([each for each in said if each[0] >= first], 1 - first)
