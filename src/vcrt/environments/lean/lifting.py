@@ -21,7 +21,6 @@ from typing import Literal, TypeAlias
 from vcrt.documents import read_limited
 from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.lean import grammar
-from vcrt.environments.lean.influence import begins_command, may_change_others
 from vcrt.environments.lean.judging import Limits
 from vcrt.environments.lean.source import (
     Block,
@@ -29,6 +28,8 @@ from vcrt.environments.lean.source import (
     Flaw,
     Original,
     TacticProof,
+    begins_command,
+    may_change_others,
     plain_text,
     read_commands,
     read_proof,
