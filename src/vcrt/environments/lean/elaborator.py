@@ -44,11 +44,6 @@ class Source:
     context: Value
     size: Value
 
-    @property
-    def map(self) -> Value:
-        """What turns positions into lines."""
-        return self.context.field(_INPUT_MAP)
-
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -151,9 +146,11 @@ class Elaborator:
         if command.syntax is None:
             return state, command.said
         nothing = number(0)
+        # What turns positions into lines.
+        lines = command.source.context.field(_INPUT_MAP)
         context = construct(
             0,
-            *(self._file, command.source.map, nothing, command.start, nothing),
+            *(self._file, lines, nothing, command.start, nothing),
             *(nothing, self._macro_scope, nothing, nothing, nothing),
             small=1,
         )

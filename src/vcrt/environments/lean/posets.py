@@ -239,7 +239,7 @@ def _two_values(rng: np.random.Generator, carrier: str) -> list[str]:
     if carrier == "Bool":
         values = ["Bool.true", "Bool.false"]
     else:
-        values = list(dict.fromkeys(numeral(rng) for _ in range(2)))
+        values = []
         while len(values) < 2:
             values = list(dict.fromkeys((*values, numeral(rng))))
     return [values[place] for place in rng.permutation(2).tolist()]
@@ -305,9 +305,8 @@ def _goals(
     operations = {first: named(names[first], f"case {names[first]} => exact {value}")}
     for number, (_, closed) in zip(others, made, strict=True):
         operations[number] = named(names[number], f"case {names[number]} => exact {closed}")
-    proof = f"({proof})" if " " in proof else proof
     kind = f"Exists (fun n : {carrier} => {body})"
-    return kind, f"Exists.intro ?{names[first]} {proof}", operations
+    return kind, f"Exists.intro ?{names[first]} {grouped(proof)}", operations
 
 
 def _longest(initial: Json, operations: Sequence[Operation]) -> int:

@@ -162,13 +162,8 @@ def _tactic_siblings(rng: np.random.Generator, num_operations: int) -> _Draft:
     parts = [(kind, f"Exists.intro ?{witness} ?{proof}")]
     parts += [(fact.type, f"?{tag}") for tag, fact in goals.items()]
     shuffled = [parts[int(place)] for place in rng.permutation(len(parts))]
-    target, opening = (
-        conjunction(texts, form)
-        for texts, form in (
-            ([text for text, _ in shuffled], "And {} {}"),
-            ([text for _, text in shuffled], "And.intro {} {}"),
-        )
-    )
+    target = conjunction([kind for kind, _ in shuffled], "And {} {}")
+    opening = conjunction([term for _, term in shuffled], "And.intro {} {}")
     pair = (
         named(witness, f"case {witness} => exact {value}"),
         named(proof, f"case {proof} => exact {closed}"),
