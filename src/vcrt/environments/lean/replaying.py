@@ -1,7 +1,7 @@
 """Run the steps of one program in Lean, each prefix once, and keep what was reached for the program's next request.
 
 A prefix of declarations leads to a state of Lean's own. A proof is one theorem with a hook where its steps stand: its
-steps are tactics, each run from the moment that its prefix left, and a moment of one elaboration is put in place in
+steps are tactics, each run from the snapshot that its prefix left, and a snapshot of one elaboration is put in place in
 another as :meth:`vcrt.environments.lean.proofs.Proofs.finish` does. Requests and answers are those of
 :mod:`vcrt.environments.lean.worker`.
 """
@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from vcrt.environments.lean.elaborator import Command, Elaborator, ElaboratorError, Said, State
-from vcrt.environments.lean.proofs import HOOK, Moment, Proofs, Stage, tactics
+from vcrt.environments.lean.proofs import HOOK, Proofs, Snapshot, Stage, tactics
 from vcrt.environments.lean.recheck import Rechecker
 from vcrt.environments.lean.values import Value
 
@@ -164,20 +164,20 @@ class Proof(Replaying):
             return None
 
         def visit(stage: Stage) -> None:
-            self._reached.setdefault((), _Reached([], stage.moment()))
-            self._grow(prefixes, lambda moment, step: self._run(stage, moment, step))
+            self._reached.setdefault((), _Reached([], stage.snapshot()))
+            self._grow(prefixes, lambda snapshot, step: self._run(stage, snapshot, step))
 
         # Where Lean does not come to the hook, it says why.
         return self._proofs.explore(self._state, self._theorem, visit)
 
-    def _run(self, stage: Stage, moment: Moment, step: int) -> _Reached:
-        stage.restore(moment)
+    def _run(self, stage: Stage, snapshot: Snapshot, step: int) -> _Reached:
+        stage.restore(snapshot)
         tactic, trace = self._steps[step]
         line = self._num_start_lines + 2 + 2 * step
         said = stage.run(tactic, line)
         if not failed(said):
             said += stage.run_trace(trace, line + 1)
-        return _Reached(_moved(said, 1 - line), None if failed(said) else stage.moment())
+        return _Reached(_moved(said, 1 - line), None if failed(said) else stage.snapshot())
 
     def _end(
         self, order: Order, place: Any, rechecker: Rechecker, *, asked: bool
