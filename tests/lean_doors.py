@@ -273,6 +273,19 @@ def _stated(data: bytes, theorem: str) -> str:
     return "not run"
 
 
+def asking(text: str) -> dict[str, object]:
+    """A request to run a text in the environment that every episode starts from."""
+    empty, whole = ({"text": t, "guarded": 0, "name": "", "declared": []} for t in ("", text))
+    declarations = {"start": empty, "steps": [whole]}
+    return {"declarations": declarations, "sequences": [[0]], "recheck": True}
+
+
+def said_to(answer: dict[str, object]) -> object:
+    """What Lean said to that text."""
+    ((_, said),) = answer["steps"]
+    return said
+
+
 class Raw:
     """A worker that is given texts past the grammar, as if they had passed it."""
 
@@ -293,8 +306,7 @@ class Raw:
 
     def environment(self) -> object:
         """What Lean says in the environment that every episode starts from."""
-        request = {"texts": [[_QUESTIONS, ""]], "recheck": False}
-        return self.elaborators.run(request, lambda answer: answer, cost=1, seconds=20)
+        return self.elaborators.run(asking(_QUESTIONS), said_to, cost=1, seconds=20)
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
         """Replays of episodes that do pass the grammar, by the same worker."""

@@ -30,7 +30,7 @@ _READER = """
 import json, sys
 from pathlib import Path
 from vcrt.environments.lean.elaborator import Elaborator
-from vcrt.environments.lean.notations import Notations
+from vcrt.environments.lean.sameness import Notations
 from vcrt.environments.lean.rendering import PRELUDE
 from vcrt.environments.lean.values import Library
 

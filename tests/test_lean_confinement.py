@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lean_doors import asking, said_to
 from vcrt.environments.contract import ReplayRequest
 from vcrt.environments.lean import inprocess, system_calls
 from vcrt.environments.lean.confinement import bounds_from
@@ -176,12 +177,11 @@ class TestWorker:
         made.close()
 
     def ask(self, elaborators, text, seconds=30.0):
-        request = {"texts": [[text, ""]], "recheck": True}
-        return elaborators.run(request, lambda answer: answer, cost=1, seconds=seconds)
+        return elaborators.run(asking(text), said_to, cost=1, seconds=seconds)
 
     def test_it_runs_with_all_of_it(self, elaborators, monkeypatch):
         monkeypatch.setenv("VCRT_SECRET", "a secret")
-        assert self.ask(elaborators, "theorem a1 (p : Prop) (x : p) : p := x") == [[]]
+        assert self.ask(elaborators, "theorem a1 (p : Prop) (x : p) : p := x") == []
         place = Path(f"/proc/{elaborators.process}")
         status = dict(line.split(":", 1) for line in (place / "status").read_text().splitlines())
         assert b"SECRET" not in (place / "environ").read_bytes()
@@ -208,7 +208,7 @@ class TestWorker:
         with pytest.raises(WorkerBroken, match="exit status"):
             self.ask(elaborators, "theorem a1 : False := " + "x " * 20_000_000)
         monkeypatch.undo()
-        assert self.ask(elaborators, "theorem a1 (p : Prop) (x : p) : p := x") == [[]]
+        assert self.ask(elaborators, "theorem a1 (p : Prop) (x : p) : p := x") == []
 
     @pytest.mark.slow
     def test_a_processor_s_time_that_runs_out_is_an_error(self, elaborators, monkeypatch):

@@ -26,7 +26,7 @@ from lean_readings import (
 from vcrt.environments.lean import spelling
 from vcrt.environments.lean.grammar import GLOBAL
 from vcrt.environments.lean.lifting import lift_file
-from vcrt.environments.lean.notations import MACROS, NOTATIONS
+from vcrt.environments.lean.sameness import MACROS, NOTATIONS
 from vcrt.environments.lean.spelling import Spelling
 
 

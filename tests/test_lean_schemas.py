@@ -10,9 +10,9 @@ import pytest
 from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.contract import Episode
-from vcrt.environments.lean.definitions import MAX_CONSTRUCTORS
 from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.schemas import SCHEMAS, sample_episode
+from vcrt.environments.lean.terms import MAX_CONSTRUCTORS
 from vcrt.hashing import canonical_json
 
 NAMES = tuple(schema.name for schema in SCHEMAS)

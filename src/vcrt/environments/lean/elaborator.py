@@ -44,11 +44,6 @@ class Source:
     context: Value
     size: Value
 
-    @property
-    def map(self) -> Value:
-        """What turns positions into lines."""
-        return self.context.field(_INPUT_MAP)
-
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -151,9 +146,11 @@ class Elaborator:
         if command.syntax is None:
             return state, command.said
         nothing = number(0)
+        # What turns positions into lines.
+        lines = command.source.context.field(_INPUT_MAP)
         context = construct(
             0,
-            *(self._file, command.source.map, nothing, command.start, nothing),
+            *(self._file, lines, nothing, command.start, nothing),
             *(nothing, self._macro_scope, nothing, nothing, nothing),
             small=1,
         )
@@ -166,10 +163,6 @@ class Elaborator:
         after = self.content(cell)
         said = command.said + self.read(after.field(_MESSAGES), brief=brief)
         return after.replaced(_MESSAGES, self.no_messages), said
-
-    def constant(self, state: State, name: str) -> Value | None:
-        """What ``name`` stands for in a state, or None."""
-        return self.find(state.field(_ENVIRONMENT), self.library.name(name))
 
     def find(self, environment: Value, name: Value) -> Value | None:
         """What a name stands for in an environment, or None."""

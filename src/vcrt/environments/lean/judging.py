@@ -5,26 +5,15 @@ Promises a verdict for every replay or an error; never a verdict that Lean did n
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import dataclass
 
 from vcrt.environments.contract import Replay
-from vcrt.environments.lean.messages import Language, Message, Unreadable, read_messages
+from vcrt.environments.lean.messages import Message, Unreadable, by_part, read_messages
 from vcrt.environments.lean.process import run_lean
-from vcrt.environments.lean.program import Declarations, Program
-from vcrt.environments.lean.reading import Reached, read_text
-from vcrt.environments.lean.rendering import (
-    PRELUDE,
-    Part,
-    Rendered,
-    end_mark,
-    end_part,
-    part_text,
-    replay_parts,
-    silent,
-)
+from vcrt.environments.lean.program import Program
+from vcrt.environments.lean.reading import read_alone
+from vcrt.environments.lean.rendering import PRELUDE, Line, Part, Rendered, part_text
 from vcrt.environments.lean.toolchain import Toolchain
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.printable import counted
@@ -85,24 +74,26 @@ def _run(
         return []
     if len(jobs) > MAX_REPLAYS:
         raise ValueError(f"{counted(len(jobs), 'replay')} in one batch; at most {MAX_REPLAYS}")
-    batch = [Rendered(program=job.program, index=index) for index, job in enumerate(jobs)]
-    known: dict[int, dict[tuple[int, ...], Reached]] = {id(job.program): {} for job in jobs}
-    parts = _parts(batch, jobs)
+    batch = [Rendered(job.program, index) for index, job in enumerate(jobs)]
+    parts = [_parts(rendered, job) for rendered, job in zip(batch, jobs, strict=True)]
+    text = PRELUDE + "".join(part_text(part) for own in parts for part in own)
     output = run_lean(
         toolchain.command,
-        PRELUDE + "".join(part_text(part) for replay in parts for part in replay),
+        text,
         seconds=seconds,
         max_heartbeats=limits.max_heartbeats,
         max_memory_mb=limits.max_memory_mb,
         needs=toolchain.needs,
     )
     try:
-        said = _by_replay(read_messages(output.text, complete=output.failure is None), parts)
+        messages = read_messages(output.text, complete=output.failure is None)
+        flat = [part for own in parts for part in own]
+        said = iter(by_part(messages, flat, first=PRELUDE.count("\n") + 1))
     except Unreadable as problem:
         return [problem] * len(jobs)
     verdicts = [
-        _verdict(rendered, job.sequence, own, messages, known[id(job.program)])
-        for rendered, job, own, messages in zip(batch, jobs, parts, said, strict=True)
+        _verdict(rendered, job.sequence, [next(said) for _ in own])
+        for rendered, job, own in zip(batch, jobs, parts, strict=True)
     ]
     if output.failure is None:
         return verdicts
@@ -110,55 +101,19 @@ def _run(
     return [broken if isinstance(verdict, Unreadable) else verdict for verdict in verdicts]
 
 
-def _parts(batch: Sequence[Rendered], jobs: Sequence[Job]) -> list[list[Part]]:
-    """The parts of each replay and its mark; of declarations, only the first that has a prefix asks for its state.
-
-    What the parser says of a step without an end speaks of the next line. After a declaration that is always the one
-    about its axioms, but after a tactic it is the one that asks for the goals.
-    """
-    asked: set[tuple[int, tuple[int, ...]]] = set()
-    found = []
-    for rendered, job in zip(batch, jobs, strict=True):
-        parts = [*replay_parts(rendered, job.sequence), end_part(rendered.index)]
-        for count in range(len(job.sequence) + 1):
-            prefix = id(job.program), job.sequence[:count]
-            if isinstance(job.program, Declarations) and prefix in asked:
-                parts[count] = silent(parts[count])
-            asked.add(prefix)
-        found.append(parts)
-    return found
-
-
-def _by_replay(messages: Sequence[Message], parts: Sequence[Sequence[Part]]) -> list[list[Message]]:
-    """The messages about each replay of a batch, by its own lines, of which the first is line 1."""
-    sizes = [sum(map(len, replay)) for replay in parts]
-    starts = list(accumulate(sizes, initial=PRELUDE.count("\n") + 1))
-    said: list[list[Message]] = [[] for _ in parts]
-    for message in messages:
-        place = bisect_right(starts, message.line) - 1
-        if not 0 <= place < len(parts):
-            where = "in the prelude" if place < 0 else "after the end"
-            raise Unreadable(f"a message {where}, line {message.line}: {message.text}")
-        said[place].append(replace(message, line=message.line - starts[place] + 1))
-    return said
+def _parts(rendered: Rendered, job: Job) -> list[Part]:
+    """The parts of a replay, and the line at its end, which shows that Lean read that far."""
+    mark = Line(role="cut", text=f"#print {rendered.end_mark}")
+    return [*rendered.parts(job.sequence), (mark,)]
 
 
 def _verdict(
-    rendered: Rendered,
-    sequence: tuple[int, ...],
-    parts: Sequence[Part],
-    messages: Sequence[Message],
-    known: dict[tuple[int, ...], Reached],
+    rendered: Rendered, sequence: tuple[int, ...], said: Sequence[list[Message]]
 ) -> Replay | Unreadable:
-    end = sum(map(len, parts))
-    mark = [m.is_error and end_mark(rendered.index) in m.text for m in messages if m.line == end]
-    if mark != [True]:
+    *of_parts, at_end = said
+    if [m.is_error and rendered.end_mark in m.text for m in at_end] != [True]:
         return Unreadable("Lean did not report the mark at the end of the replay")
-    try:
-        language = Language(rendered)
-        return read_text(rendered.program, sequence, language, parts[:-1], messages, known)
-    except Unreadable as problem:
-        return problem
+    return read_alone(rendered, sequence, of_parts)
 
 
 def no_verdict(

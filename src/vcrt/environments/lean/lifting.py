@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile, zip_longest
 from pathlib import Path
@@ -21,14 +21,15 @@ from typing import Literal, TypeAlias
 from vcrt.documents import read_limited
 from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.lean import grammar
-from vcrt.environments.lean.influence import begins_command, may_change_others
 from vcrt.environments.lean.judging import Limits
 from vcrt.environments.lean.source import (
+    Block,
     Command,
     Flaw,
     Original,
-    Piece,
     TacticProof,
+    begins_command,
+    may_change_others,
     plain_text,
     read_commands,
     read_proof,
@@ -184,24 +185,21 @@ class _File:
         return [self.refusal(first.line, said, allowed, first.theorem, "reading")]
 
     def checked(
-        self, piece: Piece, read: Callable[..., object], spelling: Spelling, theorem: str
+        self, block: Block, read: Callable[..., object], *, spelling: Spelling, theorem: str
     ) -> str | Refusal:
-        """The spelling of a piece for Lean, if ``read``, a function of the grammar, allows it."""
-        where = f"{self.name}:{piece.line}"
-        if len(piece.text) > self.cap:
-            found, allowed = (
-                f"{counted(len(piece.text), 'character')}",
-                f"at most {self.cap} characters",
-            )
-            return self.refusal(piece.line, found, allowed, theorem)
+        """The spelling of a block for Lean, if ``read``, a function of the grammar, allows it."""
+        if len(block.text) > self.cap:
+            found, allowed = counted(len(block.text), "character"), f"at most {self.cap} characters"
+            return self.refusal(block.line, found, allowed, theorem)
+        where = f"{self.name}:{block.line}"
         try:
-            text = spelling.spelt(piece.text, where=where)
+            text = spelling.spelt(block.text, where=where)
             read(text, where=where, max_chars=self.cap)
         except MalformedInputError as error:
             found = spelling.restored(str(error.found))
-            if found[:100] != piece.text[:100]:
-                found = f"{found} in: {piece.text}"
-            return self.refusal(piece.line, found, str(error.expected), theorem)
+            if found[:100] != block.text[:100]:
+                found = f"{found} in: {block.text}"
+            return self.refusal(block.line, found, str(error.expected), theorem)
         return text
 
     def episode(
@@ -235,7 +233,7 @@ def _bytes(path: Path) -> bytes:
 def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal]:
     """Theorems with steps one by one, and declarations together."""
     outcomes: list[Lifted | Refusal] = []
-    declarations: list[tuple[Command, Piece]] = []
+    declarations: list[Command] = []
     changing: Command | None = None
     for command, later in zip_longest(commands, commands[1:]):
         word = command.text.split(" ")[0]
@@ -249,14 +247,14 @@ def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal
             name = _name_in(command.text)
             outcomes.append(file.refusal(proof.line, proof.found, proof.expected, name))
         elif word in _DECLARING:
-            declarations.append((command, Piece(line=command.line, text=command.text)))
+            declarations.append(command)
         else:
             outcomes.append(file.refusal(command.line, command.text, _ALLOWED))
         if changing is None and may_change_others(command.text):
             changing = command
     if len(declarations) == len(commands):
         return _declarations(file, declarations)
-    return outcomes + [file.refusal(d.line, d.text, _ALLOWED) for _, d in declarations]
+    return outcomes + [file.refusal(d.line, d.text, _ALLOWED) for d in declarations]
 
 
 def _visible(file: _File, outcome: Lifted | Refusal) -> Lifted | Refusal:
@@ -271,100 +269,98 @@ def _visible(file: _File, outcome: Lifted | Refusal) -> Lifted | Refusal:
 
 
 def _theorem(file: _File, command: Command, proof: TacticProof) -> list[Lifted | Refusal]:
-    head = Piece(line=proof.statement.line, text=with_explicit_binders(proof.statement.text))
+    first = replace(proof.statement.lines[0], text=with_explicit_binders(proof.statement.text))
+    head = Block(lines=(first,))
     name = _name_in(head.text)
     steps = list(proof.tactics)
     opening = [steps.pop(0)] if steps and steps[0].text.startswith("refine ") else []
     closing = [steps.pop()] if steps and steps[-1].text.startswith("exact ") else []
-    spelling = spelling_of([head.text, *(piece.text for piece in proof.tactics)])
-    readings: list[tuple[Piece, Callable[..., object]]] = [
-        (head, grammar.read_statement),
-        *((piece, partial(grammar.read_term_tactic, kind="refine")) for piece in opening),
-        *((piece, partial(grammar.read_term_tactic, kind="exact")) for piece in closing),
-        *((piece, grammar.read_tactic) for piece in steps),
-    ]
-    texts = {piece: file.checked(piece, read, spelling, name) for piece, read in readings}
-    refused = [text for text in texts.values() if isinstance(text, Refusal)]
+    spelling = spelling_of([head.text, *(block.text for block in proof.tactics)])
+    check = partial(file.checked, spelling=spelling, theorem=name)
+    statement = check(head, grammar.read_statement)
+    before = [check(b, partial(grammar.read_term_tactic, kind="refine")) for b in opening]
+    behind = [check(b, partial(grammar.read_term_tactic, kind="exact")) for b in closing]
+    texts = [check(block, grammar.read_tactic) for block in steps]
+    every = (statement, *before, *behind, *texts)
+    refused = [text for text in every if isinstance(text, Refusal)]
     if not refused and not MIN_STEPS <= len(steps) <= MAX_LIFTED:
-        refused = [
-            file.refusal(head.line, f"a proof of {counted(len(steps), 'step')}", _PROOF, name)
-        ]
+        found = f"a proof of {counted(len(steps), 'step')}"
+        refused = [file.refusal(command.line, found, _PROOF, name)]
     if refused:
         return [*refused]
     initial: Json = {
         "form": "tactics",
-        "statement": str(texts[head]),
-        "opening": next((str(texts[piece]) for piece in opening), None),
-        "closing": next((str(texts[piece]) for piece in closing), None),
+        "statement": str(statement),
+        "opening": next(map(str, before), None),
+        "closing": next(map(str, behind), None),
     }
-    labels = _distinct([_name_in(piece.text) for piece in steps])
-    operations = [
-        Operation(signature=label, payload=str(texts[piece]))
-        for label, piece in zip(labels, steps, strict=True)
-    ]
+    operations = _operations(_distinct([_name_in(block.text) for block in steps]), texts)
     return [
         Lifted(
             theorem=name,
-            line=head.line,
+            line=command.line,
             statement=proof.statement.text,
-            steps=_steps(labels, steps),
-            episode=file.episode(head.line, name, initial, operations),
+            steps=_steps(operations, steps, spelling),
+            episode=file.episode(command.line, name, initial, operations),
             spelling=spelling,
             originals=(command.original(file.text, name, steps),),
         )
     ]
 
 
-def _declarations(file: _File, commands: Sequence[tuple[Command, Piece]]) -> list[Lifted | Refusal]:
-    pieces = [piece for _, piece in commands]
-    classes = list(takewhile(lambda piece: piece.text.startswith("class "), pieces))
-    steps = pieces[len(classes) :]
+def _declarations(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal]:
+    classes = list(takewhile(lambda command: command.text.startswith("class "), commands))
+    steps = commands[len(classes) :]
     if not MIN_STEPS <= len(steps) <= MAX_LIFTED:
         found = counted(len(steps), "declaration")
-        return [file.refusal(piece.line, found, _ALLOWED) for piece in pieces[:1]]
-    spelling = spelling_of([piece.text for piece in pieces])
-    setup = [file.checked(piece, grammar.read_class, spelling, file.name) for piece in classes]
+        return [file.refusal(command.line, found, _ALLOWED) for command in commands[:1]]
+    spelling = spelling_of([command.text for command in commands])
+    check = partial(file.checked, spelling=spelling, theorem=file.name)
+    setup = [check(command, grammar.read_class) for command in classes]
     known = frozenset(_name_in(text) for text in setup if isinstance(text, str))
-    read = partial(grammar.read_declaration, classes=known)
-    texts = [file.checked(piece, read, spelling, file.name) for piece in steps]
+    texts = [check(step, partial(grammar.read_declaration, classes=known)) for step in steps]
     refused = [text for text in (*setup, *texts) if isinstance(text, Refusal)]
     if refused:
         return [*refused]
     names = [_name_in(str(text)) for text in texts]
-    twice = [piece for piece, name in zip(steps, names, strict=True) if names.count(name) > 1]
+    twice = [step for step, name in zip(steps, names, strict=True) if names.count(name) > 1]
     if twice:
         found, allowed = f"a second {twice[-1].text}", "each name declared once"
         return [file.refusal(twice[-1].line, found, allowed, file.name)]
-    found_instances = (_instance_type(str(text)) for text in texts)
+    instances = (_instance_type(str(text)) for text in texts)
     initial: Json = {
         "form": "declarations",
         "setup": [str(text) for text in setup],
-        "probes": list(dict.fromkeys(kind for kind in found_instances if kind)),
+        "probes": list(dict.fromkeys(kind for kind in instances if kind)),
     }
-    operations = [
-        Operation(signature=name, payload=str(text))
-        for name, text in zip(names, texts, strict=True)
-    ]
+    operations = _operations(names, texts)
     line = steps[0].line
     return [
         Lifted(
             theorem=file.name,
             line=line,
             statement="",
-            steps=_steps([spelling.restored(name) for name in names], steps),
+            steps=_steps(operations, steps, spelling),
             episode=file.episode(line, "declarations", initial, operations),
             spelling=spelling,
-            originals=tuple(
-                command.original(file.text, _name_in(piece.text)) for command, piece in commands
-            ),
+            originals=tuple(c.original(file.text, _name_in(c.text)) for c in commands),
         )
     ]
 
 
-def _steps(labels: Sequence[str], pieces: Sequence[Piece]) -> tuple[LiftedStep, ...]:
+def _operations(names: Sequence[str], texts: Sequence[str | Refusal]) -> list[Operation]:
+    return [
+        Operation(signature=name, payload=str(text))
+        for name, text in zip(names, texts, strict=True)
+    ]
+
+
+def _steps(
+    operations: Sequence[Operation], blocks: Sequence[Block], spelling: Spelling
+) -> tuple[LiftedStep, ...]:
     return tuple(
-        LiftedStep(label=label, text=piece.text, line=piece.line)
-        for label, piece in zip(labels, pieces, strict=True)
+        LiftedStep(label=spelling.restored(operation.signature), text=block.text, line=block.line)
+        for operation, block in zip(operations, blocks, strict=True)
     )
 
 

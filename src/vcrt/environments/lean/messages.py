@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
-from vcrt.environments.lean.rendering import Line, Part, Rendered, cut_mark, suffix
+from vcrt.environments.lean.rendering import Line, Part, Rendered
 
 _SUFFIX = re.compile(r"_r\d{4}(?!\d)")
 #: Lean's complaint about a constant; if the text does not speak of it, Lean itself was looking for it.
@@ -89,60 +91,35 @@ def _message(value: dict[str, object]) -> Message:
     )
 
 
-class Language:
-    """What is needed to read Lean's messages about one rendered program."""
+def by_part(
+    messages: Iterable[Message], parts: Sequence[Part], *, first: int = 1
+) -> list[list[Message]]:
+    """The messages about each of ``parts``, which stand behind one another from line ``first`` on, by its own lines.
 
-    def __init__(self, rendered: Rendered) -> None:
-        self.rendered = rendered
-        self._words = rendered.words()
-        self._suffix = suffix(rendered.index)
-        self.cut_mark = cut_mark(rendered.index)
-
-    def restored(self, text: str) -> str:
-        """A text of Lean with the names restored, without advice and what depends on the place in the text."""
-        text = _POSITION.sub("`_stdin", _ADVICE.split(text)[0])
-        if set(_SUFFIX.findall(text)) - {self._suffix}:
-            raise Unreadable(f"a name of another replay: {text}")
-        numbers: dict[str, str] = {}
-
-        def number(match: re.Match[str]) -> str:
-            return numbers.setdefault(match[0], f"?{match[1]}.{len(numbers) + 1}")
-
-        scopes: dict[str, str] = {}
-
-        def scope(match: re.Match[str]) -> str:
-            return scopes.setdefault(match[0], f"✝{len(scopes) + 1}")
-
-        text = _HYGIENE.sub(scope, text.replace(self._suffix, ""))
-        return _METAVARIABLE.sub(number, text)
-
-    def plain(self, text: str) -> str:
-        """A restored text on one line."""
-        return " ".join(self.restored(text).split())
-
-    def check(self, line: Line, message: Message) -> None:
-        """Raises :class:`Unreadable` for a limit, a lack of the prelude, or a message that was not asked for."""
-        text = message.text
-        if text == _INTERRUPTED or any(limit in text for limit in _LIMITS):
-            raise Unreadable(f"Lean ran into a limit: {self.plain(text)}")
-        lacking = _UNKNOWN.search(text)
-        if lacking is not None and lacking[1].partition(".")[0] not in self._words:
-            raise Unreadable(f"the prelude lacks what Lean needs: {text}")
-        if line.role in _SILENT_ROLES and message.severity not in ("error", "warning"):
-            raise Unreadable(f"a message that was not asked for: {text}")
+    Raises :class:`Unreadable` for a message that stands elsewhere.
+    """
+    starts = list(accumulate(map(len, parts), initial=first))
+    said: list[list[Message]] = [[] for _ in parts]
+    for message in messages:
+        place = bisect_right(starts, message.line) - 1
+        if not 0 <= place < len(parts):
+            where = "in the prelude" if place < 0 else "after the end"
+            raise Unreadable(f"a message {where}, line {message.line}: {message.text}")
+        said[place].append(replace(message, line=message.line - starts[place] + 1))
+    return said
 
 
 class Answers:
     """Lean's messages at each line of one part, of which the first is line 1, checked. Raises :class:`Unreadable`."""
 
-    def __init__(self, language: Language, part: Part, messages: Iterable[Message]) -> None:
-        self.language = language
+    def __init__(self, rendered: Rendered, part: Part, messages: Iterable[Message]) -> None:
+        self._rendered = rendered
         self._pairs: list[tuple[Line, list[Message]]] = [(line, []) for line in part]
         for message in messages:
             if not 1 <= message.line <= len(part):
                 raise Unreadable(f"a message at line {message.line} of {len(part)}: {message.text}")
             line, found = self._pairs[message.line - 1]
-            language.check(line, message)
+            self._check(line, message)
             found.append(message)
 
     def printed(self, role: str) -> dict[str, str]:
@@ -159,21 +136,19 @@ class Answers:
         infos = [m for m in messages if m.severity == "information"]
         if len(infos) != 1 or not _is_whole(infos[0].text):
             return None
-        return self.language.restored(infos[0].text)
+        return self._restored(infos[0].text)
 
     def first_error(self, *roles: str) -> str | None:
         """The first error at the lines of these roles, or None."""
-        for message in self._errors(roles):
-            return self.language.plain(message.text)
-        return None
+        return next(map(self._plain, self._errors(roles)), None)
 
     def reached_cut(self) -> bool:
         """Whether Lean reported the mark where the proof was cut off."""
-        return any(self.language.cut_mark in message.text for message in self._errors(("cut",)))
+        return any(self._rendered.cut_mark in text for text in self._errors(("cut",)))
 
-    def _errors(self, roles: Iterable[str]) -> Iterable[Message]:
+    def _errors(self, roles: Iterable[str]) -> Iterable[str]:
         return (
-            message
+            message.text
             for line, messages in self._pairs
             if line.role in roles
             for message in messages
@@ -187,7 +162,39 @@ class Answers:
         )
         if not answered or not (line.role == "axioms" or _is_whole(messages[0].text)):
             raise Unreadable(f"{line.text!r} was not answered by one whole text")
-        return self.language.plain(messages[0].text)
+        return self._plain(messages[0].text)
+
+    def _check(self, line: Line, message: Message) -> None:
+        """Raises :class:`Unreadable` for a limit, a lack of the prelude, or a message that was not asked for."""
+        text = message.text
+        if text == _INTERRUPTED or any(limit in text for limit in _LIMITS):
+            raise Unreadable(f"Lean ran into a limit: {self._plain(text)}")
+        lacking = _UNKNOWN.search(text)
+        if lacking is not None and lacking[1].partition(".")[0] not in self._rendered.words:
+            raise Unreadable(f"the prelude lacks what Lean needs: {text}")
+        if line.role in _SILENT_ROLES and message.severity not in ("error", "warning"):
+            raise Unreadable(f"a message that was not asked for: {text}")
+
+    def _restored(self, text: str) -> str:
+        """A text of Lean with the names restored, without advice and what depends on the place in the text."""
+        text = _POSITION.sub("`_stdin", _ADVICE.split(text)[0])
+        suffix = self._rendered.suffix
+        if set(_SUFFIX.findall(text)) - {suffix}:
+            raise Unreadable(f"a name of another replay: {text}")
+        numbers: dict[str, str] = {}
+        scopes: dict[str, str] = {}
+
+        def number(match: re.Match[str]) -> str:
+            return numbers.setdefault(match[0], f"?{match[1]}.{len(numbers) + 1}")
+
+        def scope(match: re.Match[str]) -> str:
+            return scopes.setdefault(match[0], f"✝{len(scopes) + 1}")
+
+        return _METAVARIABLE.sub(number, _HYGIENE.sub(scope, text.replace(suffix, "")))
+
+    def _plain(self, text: str) -> str:
+        """A restored text on one line."""
+        return " ".join(self._restored(text).split())
 
 
 def _is_whole(text: str) -> bool:

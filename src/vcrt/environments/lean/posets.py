@@ -16,19 +16,20 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from vcrt.environments.contract import Episode, Operation, Provenance, Schema
-from vcrt.environments.lean.definitions import definition
 from vcrt.environments.lean.schemas import (
     conjunction,
     equation,
     frame_of,
     have_step,
     named,
+    proof_of,
     proof_with,
 )
 from vcrt.environments.lean.terms import (
     ATOMS,
     Fact,
     Lemma,
+    definition,
     extended,
     fresh_names,
     grouped,
@@ -105,11 +106,11 @@ def have_steps(rng: np.random.Generator, shape: Pairs, num_steps: int) -> _Draft
     theorem, *names = fresh_names(rng, 1 + 2 * num_steps)
     signatures, names = names[:num_steps], names[num_steps:]
     frame, facts = frame_of(rng)
-    steps = stated(rng, shape, names, facts)
+    steps = have_texts(rng, shape, names, facts)
     return proof_with(rng, theorem, frame, facts), list(map(named, signatures, steps))
 
 
-def stated(
+def have_texts(
     rng: np.random.Generator, shape: Pairs, names: Sequence[str], facts: Sequence[Fact]
 ) -> list[str]:
     """``have`` steps that cite those before them in ``shape``; some of them hide one instead, and have its name."""
@@ -121,9 +122,7 @@ def stated(
     for step in range(len(names)):
         hidden = [a for a, b in conflicts if b == step]
         cited = [
-            Fact(type=made[a].type, proof=names[a])
-            for a, b in sorted(shape)
-            if b == step and a not in hidden
+            Fact(made[a].type, names[a]) for a, b in sorted(shape) if b == step and a not in hidden
         ]
         fact = _following(rng, cited, facts)
         while any(fact.type == made[a].type for a in hidden):
@@ -174,7 +173,7 @@ def cite_steps(
             lemma = Lemma(hypotheses=frame, fact=_following(rng, cited, facts))
             texts.append(f"{lemma.statement(name, ATOMS)} := {lemma.fact.proof}")
             binders = [*ATOMS, *(label for label, _ in frame)]
-            offers.append(Fact(type=lemma.fact.type, proof=" ".join([name, *binders])))
+            offers.append(Fact(lemma.fact.type, " ".join([name, *binders])))
     probes = sorted({f"{each.class_name} {each.carrier}" for each in values.values()})
     used = {each.class_name for each in values.values()}
     initial: Json = {
@@ -200,7 +199,7 @@ class _Instance(NamedTuple):
     def fact(self, name: str) -> Fact:
         """What the instance called ``name`` has for its field."""
         value = grouped(self.value)
-        return Fact(type=f"Eq {name}.{self.field} {value}", proof=f"Eq.refl {value}")
+        return Fact(f"Eq {name}.{self.field} {value}", f"Eq.refl {value}")
 
 
 def _may_replace(shape: Pairs, replaced: int, replacing: int) -> bool:
@@ -230,8 +229,8 @@ def _following(rng: np.random.Generator, cited: Sequence[Fact], facts: Sequence[
     fact = order[0]
     for other in order[1:]:
         fact = Fact(
-            type=f"And {grouped(fact.type)} {grouped(other.type)}",
-            proof=f"And.intro {grouped(fact.proof)} {grouped(other.proof)}",
+            f"And {grouped(fact.type)} {grouped(other.type)}",
+            f"And.intro {grouped(fact.proof)} {grouped(other.proof)}",
         )
     return extended(rng, fact)
 
@@ -240,7 +239,7 @@ def _two_values(rng: np.random.Generator, carrier: str) -> list[str]:
     if carrier == "Bool":
         values = ["Bool.true", "Bool.false"]
     else:
-        values = list(dict.fromkeys(numeral(rng) for _ in range(2)))
+        values = []
         while len(values) < 2:
             values = list(dict.fromkeys((*values, numeral(rng))))
     return [values[place] for place in rng.permutation(2).tolist()]
@@ -261,7 +260,7 @@ def _proof(rng: np.random.Generator, pairs: Pairs, num_steps: int) -> _Draft:
     rest = [step for step in range(num_steps) if step not in operations]
     place = {step: index for index, step in enumerate(rest)}
     shape = frozenset((place[a], place[b]) for a, b in pairs if a in place)
-    texts = stated(rng, shape, [names[step] for step in rest], facts)
+    texts = have_texts(rng, shape, [names[step] for step in rest], facts)
     operations |= {s: named(signatures[s], t) for s, t in zip(rest, texts, strict=True)}
     last = pick(rng, facts)
     shuffled = [parts[index] for index in rng.permutation(len(parts)).tolist()]
@@ -269,13 +268,13 @@ def _proof(rng: np.random.Generator, pairs: Pairs, num_steps: int) -> _Draft:
         shuffled.insert(0, (last.type, f"?{main}", {}))
     target = conjunction([kind for kind, *_ in shuffled], "And {} {}")
     opening = conjunction([term for _, term, _ in shuffled], "And.intro {} {}")
-    goal = Lemma(hypotheses=frame, fact=Fact(type=target, proof=""))
-    initial: Json = {
-        "form": "tactics",
-        "statement": goal.statement(theorem, ATOMS),
-        "opening": f"refine {opening}" if parts else None,
-        "closing": f"exact {last.proof}" if rest else None,
-    }
+    initial = proof_of(
+        theorem,
+        frame,
+        target,
+        opening=f"refine {opening}" if parts else None,
+        closing=f"exact {last.proof}" if rest else None,
+    )
     return initial, [operations[step] for step in range(num_steps)]
 
 
@@ -306,9 +305,8 @@ def _goals(
     operations = {first: named(names[first], f"case {names[first]} => exact {value}")}
     for number, (_, closed) in zip(others, made, strict=True):
         operations[number] = named(names[number], f"case {names[number]} => exact {closed}")
-    proof = f"({proof})" if " " in proof else proof
     kind = f"Exists (fun n : {carrier} => {body})"
-    return kind, f"Exists.intro ?{names[first]} {proof}", operations
+    return kind, f"Exists.intro ?{names[first]} {grouped(proof)}", operations
 
 
 def _longest(initial: Json, operations: Sequence[Operation]) -> int:

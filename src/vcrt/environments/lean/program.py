@@ -62,17 +62,10 @@ def read_program(episode: Episode, *, max_chars: int) -> Program:
     """
     place = episode.episode_id
     initial = episode.initial
-    form = initial.get("form") if isinstance(initial, Mapping) else None
-    if (
-        not isinstance(initial, Mapping)
-        or not isinstance(form, str)
-        or form not in _FIELDS
-        or set(initial) != _FIELDS[str(form)]
-    ):
+    if not isinstance(initial, Mapping) or set(initial) != _FIELDS.get(str(initial.get("form"))):
         raise _malformed(f"{place}: initial", _shown(initial), "one of the documented forms")
-    if form == "tactics":
-        return _tactics(initial, episode, max_chars)
-    return _declarations(initial, episode, max_chars)
+    read = _tactics if initial["form"] == "tactics" else _declarations
+    return read(initial, episode, max_chars)
 
 
 def _declarations(initial: Mapping[str, Json], episode: Episode, cap: int) -> Declarations:
@@ -139,12 +132,11 @@ def _payloads(episode: Episode) -> list[tuple[str, str, str]]:
 
 
 def _texts(value: Json, where: str) -> list[str]:
-    if isinstance(value, str) or not isinstance(value, list | tuple):
-        raise _malformed(where, _shown(value), "a list of texts")
-    texts = [item for item in value if isinstance(item, str)]
-    if len(texts) != len(value):
-        raise _malformed(where, _shown(value), "a list of texts")
-    return texts
+    if isinstance(value, list | tuple):
+        texts = [item for item in value if isinstance(item, str)]
+        if len(texts) == len(value):
+            return texts
+    raise _malformed(where, _shown(value), "a list of texts")
 
 
 def _shown(value: Json) -> str:

@@ -43,7 +43,7 @@ _ERROR = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Snapshot:
     """All of Lean's state between two tactics, and how much of its limit on work was used up by then."""
 
     contents: tuple[Value, ...]
@@ -62,16 +62,16 @@ class Stage:
         self._before = self._core().field(_CORE_TRACES)
         self._num_before = len(proofs.traces(self._before.field(_TRACE_LIST)))
 
-    def moment(self) -> Moment:
+    def snapshot(self) -> Snapshot:
         """The state as it is now."""
         contents = tuple(self._elaborator.content(cell) for cell in self._cells)
-        return Moment(contents, self._proofs.heartbeats())
+        return Snapshot(contents, self._proofs.heartbeats())
 
-    def restore(self, moment: Moment) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """Make the state what it was."""
-        for cell, content in zip(self._cells, moment.contents, strict=True):
+        for cell, content in zip(self._cells, snapshot.contents, strict=True):
             self._proofs.put(cell, content)
-        self._proofs.set_heartbeats(moment.heartbeats)
+        self._proofs.set_heartbeats(snapshot.heartbeats)
 
     def take_messages(self) -> Value:
         """What Lean has said in the proof so far, or since this was called last."""
@@ -140,7 +140,7 @@ class Proofs:
         """Elaborate a theorem and call ``visit`` at its hook: what Lean said besides."""
 
         def hook(stage: Stage) -> Value:
-            start = stage.moment()
+            start = stage.snapshot()
             stage.take_messages()
             visit(stage)
             stage.restore(start)
@@ -149,13 +149,13 @@ class Proofs:
         return self._run(state, theorem, hook, brief=False)[1]
 
     def finish(
-        self, state: State, theorem: Command, moment: Moment, closing: Value | None
+        self, state: State, theorem: Command, snapshot: Snapshot, closing: Value | None
     ) -> tuple[State, list[Said]]:
-        """Elaborate a theorem from ``moment`` at its hook on, by ``closing``, if any: the state, and the errors."""
+        """Elaborate a theorem from ``snapshot`` at its hook on, by ``closing``, if any: the state, and the errors."""
 
         def hook(stage: Stage) -> Value:
             messages = stage.take_messages()
-            stage.restore(moment)
+            stage.restore(snapshot)
             stage.put_messages(messages)
             return _success() if closing is None else stage.attempt(closing)
 

@@ -6,132 +6,136 @@ of what Lean printed, with the names of the replay undone. Whatever stands after
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from vcrt.environments.contract import Rejected, Replay
-from vcrt.environments.lean.messages import Answers, Language, Message, Unreadable
-from vcrt.environments.lean.program import Declarations, Program
-from vcrt.environments.lean.rendering import Part, asks_for_state, is_complete
+from vcrt.environments.lean.messages import Answers, Message, Unreadable
+from vcrt.environments.lean.program import Declarations
+from vcrt.environments.lean.rendering import Rendered
 from vcrt.hashing import Json, json_digest
 
 _Sequence = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reached:
+class _Reached:
     """A canonical state: its content and its digest."""
 
     content: dict[str, Json]
     digest: str
 
 
-def read_text(
-    program: Program,
-    sequence: _Sequence,
-    language: Language,
-    parts: Sequence[Part],
-    messages: Sequence[Message],
-    known: dict[_Sequence, Reached],
-) -> Replay:
-    """The verdict on a sequence that was run by itself, from all that Lean said to the lines of ``parts``.
+@dataclass(kw_only=True, slots=True)
+class Transcript:
+    """What Lean said to sequences of the steps of one program.
 
-    The parts are the start, each step and the end. Where one is silent, the state after it is taken from ``known``;
-    states that were asked for are added to it. Raises :class:`Unreadable`.
+    ``steps`` holds what it said to the last step of each prefix (of the empty one: to the start), and ``ends`` what it
+    said to the start and to the end of proofs, as Lean reports open goals where a proof begins.
     """
 
-    def answers() -> Iterator[Answers]:
-        first = 1
-        for part in parts:
-            own = [m for m in messages if first <= m.line < first + len(part)]
-            yield Answers(language, part, [replace(m, line=m.line - first + 1) for m in own])
-            first += len(part)
+    rendered: Rendered
+    steps: dict[_Sequence, list[Message]] = field(default_factory=dict)
+    ends: dict[_Sequence, tuple[list[Message], list[Message]]] = field(default_factory=dict)
+    _outcomes: dict[_Sequence, _Reached | Rejected] = field(default_factory=dict)
 
-    def noted(count: int, reached: Reached) -> Reached:
-        prefix, part = sequence[:count], parts[count]
-        # An empty part has nothing to ask for.
-        if asks_for_state(part) or not part:
-            known.setdefault(prefix, reached)
-        elif prefix not in known:
-            raise Unreadable("the state was asked for in another replay, which has no verdict")
-        return known[prefix]
+    def verdict(self, sequence: _Sequence) -> Replay | Unreadable:
+        """The verdict on a sequence, or why there is none; raises ``KeyError`` for one that was not run."""
+        try:
+            return self._replay(sequence)
+        except Unreadable as problem:
+            return problem
 
-    of_part = answers()
-    start = next(of_part)
-    state = noted(0, read_start(program, start))
-    hashes = [state.digest]
-    for count in range(1, len(sequence) + 1):
-        after = read_step(program, state, next(of_part))
-        if isinstance(after, Rejected):
-            return Replay(sequence, tuple(hashes), after)
-        state = noted(count, after)
-        hashes.append(state.digest)
-    complete = is_complete(program, sequence)
-    ended = read_end(program, state, start, next(of_part), complete=complete)
-    if isinstance(ended, Rejected):
-        return Replay(sequence, tuple(hashes), ended)
-    return Replay(sequence, (*hashes[:-1], ended.digest))
+    def _replay(self, sequence: _Sequence) -> Replay:
+        hashes: list[str] = []
+        for count in range(len(sequence) + 1):
+            state = self._outcome(sequence[:count])
+            if isinstance(state, Rejected):
+                return Replay(sequence, tuple(hashes), state)
+            hashes.append(state.digest)
+        # A proof must be ended; that of some of its steps is only where it stands in a text of its own.
+        whole = self.rendered.is_complete(sequence)
+        if isinstance(self.rendered.program, Declarations) or not (whole or sequence in self.ends):
+            return Replay(sequence, tuple(hashes))
+        ended = self._end(sequence, whole=whole)
+        if isinstance(ended, Rejected):
+            return Replay(sequence, tuple(hashes), ended)
+        return Replay(sequence, (*hashes[:-1], ended.digest))
 
+    def _outcome(self, prefix: _Sequence) -> _Reached | Rejected:
+        """The state after a prefix of which all but the last step has been accepted, or Lean's refusal of that."""
+        if prefix not in self._outcomes:
+            part = self.rendered.steps[prefix[-1]] if prefix else self.rendered.start
+            answers = Answers(self.rendered, part, self.steps[prefix])
+            self._outcomes[prefix] = (
+                self._step(prefix[:-1], answers) if prefix else self._start(answers)
+            )
+        return self._outcomes[prefix]
 
-def read_start(program: Program, answers: Answers) -> Reached:
-    """The initial state."""
-    if isinstance(program, Declarations):
-        error = answers.first_error("setup", "show")
+    def _accepted(self, prefix: _Sequence) -> _Reached:
+        state = self._outcome(prefix)
+        assert isinstance(state, _Reached), "what follows a refused step is not judged"
+        return state
+
+    def _start(self, answers: Answers) -> _Reached:
+        if isinstance(self.rendered.program, Declarations):
+            error = answers.first_error("setup", "show")
+            if error is not None:
+                raise Unreadable(error, malformed=True)
+            return _declared(answers.printed("show"), answers.printed("synth"))
+        error = answers.first_error("opening")
+        goals = answers.trace()
+        if error is None and goals is None:
+            error = answers.first_error("setup", "trace")
         if error is not None:
             raise Unreadable(error, malformed=True)
-        return _declared(answers.printed("show"), answers.printed("synth"))
-    error = answers.first_error("opening")
-    goals = answers.trace()
-    if error is None and goals is None:
-        error = answers.first_error("setup", "trace")
-    if error is not None:
-        raise Unreadable(error, malformed=True)
-    return _open_goals(goals)
+        return _open_goals(goals)
 
-
-def read_step(program: Program, state: Reached, answers: Answers) -> Reached | Rejected:
-    """The state after a step that was run in ``state``, or Lean's refusal of it."""
-    if isinstance(program, Declarations):
+    def _step(self, before: _Sequence, answers: Answers) -> _Reached | Rejected:
+        if not isinstance(self.rendered.program, Declarations):
+            error = answers.first_error("step", "trace")
+            # After a refused step Lean may print goals too, in recovery; those mean nothing.
+            return _open_goals(answers.trace()) if error is None else Rejected(error)
         error = answers.first_error("step", "axioms") or _axiom(answers)
-    else:
-        error = answers.first_error("step", "trace")
-    if error is not None:
-        return Rejected(error)
-    if isinstance(program, Declarations):
-        shown = state.content["declared"]
+        if error is not None:
+            return Rejected(error)
+        shown = self._accepted(before).content["declared"]
         assert isinstance(shown, dict)
         return _declared({**shown, **answers.printed("show")}, answers.printed("synth"))
-    # After a refused step Lean may print goals too, in recovery; those mean nothing.
-    return _open_goals(answers.trace())
 
-
-def read_end(
-    program: Program, state: Reached, start: Answers, end: Answers, *, complete: bool
-) -> Reached | Rejected:
-    """The state after the whole of a sequence, or Lean's refusal of the whole; of a prefix it is the last state.
-
-    ``start`` holds the answers to the start of this very sequence: Lean reports open goals where a proof begins.
-    """
-    if isinstance(program, Declarations):
-        return state
-    refusal = start.first_error("setup")
-    if not complete:
+    def _end(self, sequence: _Sequence, *, whole: bool) -> _Reached | Rejected:
+        """The state after the whole of a proof, or Lean's refusal of the whole; of a prefix it is the last state."""
+        state = self._accepted(sequence)
+        said_to_start, said_to_end = self.ends[sequence]
+        refusal = Answers(self.rendered, self.rendered.start, said_to_start).first_error("setup")
+        end = Answers(self.rendered, self.rendered.parts(sequence)[-1], said_to_end)
+        if not whole:
+            if refusal is not None:
+                raise Unreadable(refusal, malformed=True)
+            if not end.reached_cut():
+                raise Unreadable("Lean did not report the mark where the proof is cut off")
+            return state
+        refusal = refusal or end.first_error("closing", "show", "axioms") or _axiom(end)
         if refusal is not None:
-            raise Unreadable(refusal, malformed=True)
-        if not end.reached_cut():
-            raise Unreadable("Lean did not report the mark where the proof is cut off")
-        return state
-    refusal = refusal or end.first_error("closing", "show", "axioms") or _axiom(end)
-    if refusal is not None:
-        return Rejected(refusal)
-    return _reached({**state.content, "theorem": end.printed("show")})
+            return Rejected(refusal)
+        return _reached({**state.content, "theorem": end.printed("show")})
 
 
-def _reached(content: dict[str, Json]) -> Reached:
-    return Reached(content=content, digest=json_digest(content))
+def read_alone(
+    rendered: Rendered, sequence: _Sequence, said: Sequence[list[Message]]
+) -> Replay | Unreadable:
+    """The verdict on a sequence that was run by itself, from what Lean said to each of its parts."""
+    start, *steps, end = said
+    prefixes = {sequence[:count]: messages for count, messages in enumerate([start, *steps])}
+    transcript = Transcript(rendered=rendered, steps=prefixes, ends={sequence: (start, end)})
+    return transcript.verdict(sequence)
 
 
-def _declared(shown: dict[str, str], instances: dict[str, str]) -> Reached:
+def _reached(content: dict[str, Json]) -> _Reached:
+    return _Reached(content=content, digest=json_digest(content))
+
+
+def _declared(shown: dict[str, str], instances: dict[str, str]) -> _Reached:
     return _reached({"declared": shown, "instances": instances})
 
 
@@ -143,7 +147,7 @@ def _axiom(answers: Answers) -> str | None:
     return None
 
 
-def _open_goals(printed: str | None) -> Reached:
+def _open_goals(printed: str | None) -> _Reached:
     if printed is None:
         raise Unreadable("the goals were not printed whole")
     goals = [_goal(text) for text in printed.split("\n\n") if text]

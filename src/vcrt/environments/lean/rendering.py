@@ -10,7 +10,7 @@ Lean's complaint shows that it read that far. Not covered: what Lean answers (se
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal, TypeAlias
@@ -29,7 +29,6 @@ Role: TypeAlias = Literal[
     "closing",
     "cut",
 ]
-_ASKING = ("show", "synth", "trace")
 _WORD = re.compile(r"\w+")
 PRELUDE = files("vcrt.environments.lean").joinpath("prelude.lean").read_text(encoding="utf-8")
 
@@ -45,152 +44,92 @@ class Line:
 
 #: The lines before the steps, those of one step, or those of the end.
 Part: TypeAlias = tuple[Line, ...]
+_TRACE = Line(role="trace", text="  trace_state")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Rendered:
-    """A program under the names of one replay: its parts, as texts for Lean."""
+    """A program under the names of replay ``index`` of a batch: its parts, as texts for Lean.
 
-    program: Program
-    index: int
+    ``start`` stands before the steps and makes Lean print the initial state, ``steps`` are one part each, and ``end``
+    is what follows all of them: the rest of a proof.
+    """
 
-    @property
-    def names(self) -> dict[str, str]:
-        """The global names, as they stand in the texts."""
-        return {name: name + suffix(self.index) for name in self.program.global_names}
+    def __init__(self, program: Program, index: int = 0) -> None:
+        self.program = program
+        self.suffix = f"_r{index:04d}"
+        #: The goal that a proof asks for where it is cut off, and what a replay asks for at its end: neither exists.
+        self.cut_mark, self.end_mark = f"vcrt_cut{self.suffix}", f"vcrt_end{self.suffix}"
+        #: The global names, as they stand in the texts.
+        self.names = {name: name + self.suffix for name in program.global_names}
+        self.start: Part
+        self.steps: tuple[Part, ...]
+        self.end: Part
+        if isinstance(program, Declarations):
+            self._render_declarations(program)
+        else:
+            self._render_proof(program)
+        parts = (self.start, *self.steps, self.end)
+        #: The words in the texts.
+        self.words = frozenset(w for part in parts for x in part for w in _WORD.findall(x.text))
 
-    @property
-    def theorem(self) -> str:
-        """The theorem that a proof is of, as it stands in the texts."""
-        assert isinstance(self.program, Tactics)
-        return self.names[self.program.statement.name]
+    def is_complete(self, sequence: Sequence[int]) -> bool:
+        """Whether ``sequence`` runs every step."""
+        return len(set(sequence)) == len(self.steps)
 
-    def start(self) -> Part:
-        """What stands before the steps; it makes Lean print the initial state."""
-        if isinstance(self.program, Declarations):
-            return tuple(_setup_lines(self.program, self.names))
-        return tuple(_opening_lines(self.program, self.names))
+    def parts(self, sequence: Sequence[int]) -> list[Part]:
+        """The start, one part a step, and the end: of a proof that is cut off, a mark."""
+        cut = (Line(role="cut", text=f"  case {self.cut_mark} => trace_state"),)
+        whole = self.is_complete(sequence) or isinstance(self.program, Declarations)
+        return [self.start, *(self.steps[k] for k in sequence), self.end if whole else cut]
 
-    def step(self, operation: int) -> Part:
-        """A step; it makes Lean print what the step added to the state."""
-        step = self.program.steps[operation]
-        if isinstance(self.program, Declarations):
-            return tuple(_declaration_lines(self.program, step, self.names))
-        return tuple(_tactic_lines(step, self.names))
-
-    def end(self, *, complete: bool) -> Part:
-        """What follows the last step: of a proof the rest, or a mark where it is cut off if it is not ``complete``."""
-        if isinstance(self.program, Declarations):
-            return ()
-        if complete:
-            return tuple(_closing_lines(self.program, self.names))
-        return (Line(role="cut", text=f"  case {cut_mark(self.index)} => trace_state"),)
-
-    def words(self) -> frozenset[str]:
-        """The words in the texts of the program."""
-        parts = [self.start(), self.end(complete=True)]
-        parts += [self.step(operation) for operation in range(len(self.program.steps))]
-        return frozenset(
-            word for part in parts for line in part for word in _WORD.findall(line.text)
+    def _render_declarations(self, program: Declarations) -> None:
+        """A declaration is printed once, as Lean never changes one; which instance is found may change at any step."""
+        instances = [
+            Line(role="synth", text=f"#synth {rename(probe, self.names)}", name=probe)
+            for probe in program.probes
+        ]
+        classes = [self._line("setup", step) for step in program.setup]
+        self.start = (*classes, *map(self._shown, program.setup), *instances)
+        self.steps = tuple(
+            (self._line("step", step), self._axioms(step), self._shown(step), *instances)
+            for step in program.steps
         )
+        self.end = ()
+
+    def _render_proof(self, program: Tactics) -> None:
+        theorem, name = program.statement, program.statement.name
+        self.start = (
+            self._line("setup", theorem, "{} := by"),
+            *self._tactic("opening", program.opening),
+            _TRACE,
+        )
+        # Lean's own `have` tactic is this very `refine`, spelt by a macro that the prelude does not have.
+        forms = {"have": "  refine {}; ?_", "case": "  {}"}
+        self.steps = tuple(
+            (self._line("step", step, forms[step.kind]), _TRACE) for step in program.steps
+        )
+        shown = Line(role="show", text=f"#check @{self.names[name]}", name=name)
+        self.end = (*self._tactic("closing", program.closing), shown, self._axioms(theorem))
+
+    def _tactic(self, role: Role, text: str | None) -> Part:
+        return (Line(role=role, text=f"  {rename(text, self.names)}"),) if text else ()
+
+    def _line(self, role: Role, step: Step, form: str = "{}") -> Line:
+        return Line(role=role, text=form.format(rename(step.text, self.names)), name=step.name)
+
+    def _axioms(self, step: Step) -> Line:
+        return Line(role="axioms", text=f"#print axioms {self.names[step.name]}", name=step.name)
+
+    def _shown(self, step: Step) -> Line:
+        """Asks for what a declaration is to whatever follows: of a theorem the statement, of all else the body too.
+
+        Lean prints its inner form, which takes a tenth of the time; that of a class would hold numbers of its own.
+        """
+        command = "#check @" if step.kind == "theorem" else "#print "
+        plain = "" if step.kind == "class" else "set_option pp.raw true in "
+        return Line(role="show", text=plain + command + self.names[step.name], name=step.name)
 
 
-def is_complete(program: Program, sequence: Sequence[int]) -> bool:
-    """Whether ``sequence`` runs every step of ``program``."""
-    return len(set(sequence)) == len(program.steps)
-
-
-def suffix(index: int) -> str:
-    """What every global name of replay ``index`` ends with."""
-    return f"_r{index:04d}"
-
-
-def end_mark(index: int) -> str:
-    """The name that replay ``index`` asks for at its end and that does not exist."""
-    return f"vcrt_end{suffix(index)}"
-
-
-def silent(part: Part) -> Part:
-    """The lines without those that ask for the state, where that has been asked for already."""
-    return tuple(line for line in part if line.role not in _ASKING)
-
-
-def asks_for_state(part: Part) -> bool:
-    """Whether a step's lines ask for the state after it."""
-    return part != silent(part)
-
-
-def end_part(index: int) -> Part:
-    """The line at the end of replay ``index``, which shows that Lean read that far."""
-    return (Line(role="cut", text=f"#print {end_mark(index)}"),)
-
-
-def cut_mark(index: int) -> str:
-    """The goal that replay ``index`` asks for where its proof is cut off and that does not exist."""
-    return f"vcrt_cut{suffix(index)}"
-
-
-def replay_parts(rendered: Rendered, sequence: tuple[int, ...]) -> tuple[Part, ...]:
-    """The start, one part a step, and the end."""
-    complete = is_complete(rendered.program, sequence)
-    return (rendered.start(), *map(rendered.step, sequence), rendered.end(complete=complete))
-
-
-def part_text(part: Part) -> str:
+def part_text(part: Sequence[Line]) -> str:
     """The lines of a part as source text."""
     return "".join(f"{line.text}\n" for line in part)
-
-
-def _setup_lines(program: Declarations, names: dict[str, str]) -> Iterator[Line]:
-    for step in program.setup:
-        yield Line(role="setup", text=rename(step.text, names), name=step.name)
-    for step in program.setup:
-        yield _show(step, names)
-    yield from _instances(program, names)
-
-
-def _declaration_lines(program: Declarations, step: Step, names: dict[str, str]) -> Iterator[Line]:
-    """A declaration is printed once, as Lean never changes one; which instance is found may change with every step."""
-    yield Line(role="step", text=rename(step.text, names), name=step.name)
-    yield Line(role="axioms", text=f"#print axioms {names[step.name]}", name=step.name)
-    yield _show(step, names)
-    yield from _instances(program, names)
-
-
-def _instances(program: Declarations, names: dict[str, str]) -> Iterator[Line]:
-    for probe in program.probes:
-        yield Line(role="synth", text=f"#synth {rename(probe, names)}", name=probe)
-
-
-def _show(step: Step, names: dict[str, str]) -> Line:
-    """Asks for what a declaration is to whatever follows: of a theorem the statement, of all else the body too.
-
-    Lean prints its inner form, which takes a tenth of the time; that of a class would hold numbers of its own.
-    """
-    command = "#check @" if step.kind == "theorem" else "#print "
-    plain = "" if step.kind == "class" else "set_option pp.raw true in "
-    return Line(role="show", text=plain + command + names[step.name], name=step.name)
-
-
-def _opening_lines(program: Tactics, names: dict[str, str]) -> Iterator[Line]:
-    name = program.statement.name
-    yield Line(role="setup", text=f"{rename(program.statement.text, names)} := by", name=name)
-    if program.opening is not None:
-        yield Line(role="opening", text=f"  {rename(program.opening, names)}")
-    yield Line(role="trace", text="  trace_state")
-
-
-def _tactic_lines(step: Step, names: dict[str, str]) -> Iterator[Line]:
-    text = rename(step.text, names)
-    # Lean's own `have` tactic is this very `refine`, spelt by a macro that the prelude does not have.
-    tactic = f"refine {text}; ?_" if step.kind == "have" else text
-    yield Line(role="step", text=f"  {tactic}", name=step.name)
-    yield Line(role="trace", text="  trace_state")
-
-
-def _closing_lines(program: Tactics, names: dict[str, str]) -> Iterator[Line]:
-    name = program.statement.name
-    if program.closing is not None:
-        yield Line(role="closing", text=f"  {rename(program.closing, names)}")
-    yield Line(role="show", text=f"#check @{names[name]}", name=name)
-    yield Line(role="axioms", text=f"#print axioms {names[name]}", name=name)

@@ -1,7 +1,7 @@
 """Run the steps of one program in Lean, each prefix once, and keep what was reached for the program's next request.
 
 A prefix of declarations leads to a state of Lean's own. A proof is one theorem with a hook where its steps stand: its
-steps are tactics, each run from the moment that its prefix left, and a moment of one elaboration is put in place in
+steps are tactics, each run from the snapshot that its prefix left, and a snapshot of one elaboration is put in place in
 another as :meth:`vcrt.environments.lean.proofs.Proofs.finish` does. Requests and answers are those of
 :mod:`vcrt.environments.lean.worker`.
 """
@@ -9,73 +9,65 @@ another as :meth:`vcrt.environments.lean.proofs.Proofs.finish` does. Requests an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
 
 from vcrt.environments.lean.elaborator import Command, Elaborator, ElaboratorError, Said, State
-from vcrt.environments.lean.proofs import HOOK, Moment, Proofs, Stage, tactics
+from vcrt.environments.lean.proofs import HOOK, Proofs, Snapshot, Stage, tactics
 from vcrt.environments.lean.recheck import Rechecker
 from vcrt.environments.lean.values import Value
 
-#: The steps to run: each with its number, whether a sequence ends with it, and the steps behind it.
-Tree: TypeAlias = list[tuple[int, bool, "Tree"]]
+Order: TypeAlias = tuple[int, ...]
 
 
-@dataclass(slots=True)
-class _Reached:
-    """What Lean said to a step, where it led if it was not refused, and what is known of the steps behind it."""
+class _Reached(NamedTuple):
+    """What Lean said to a step, and where it led if it was not refused."""
 
     said: list[Said]
     place: Any
-    longer: dict[int, _Reached] = field(default_factory=dict)
-
-    def knows(self, tree: Tree) -> bool:
-        """Whether every step of ``tree`` has been run that can be."""
-        return self.place is None or all(
-            step in self.longer and self.longer[step].knows(longer) for step, _, longer in tree
-        )
-
-    def grow(self, tree: Tree, run: Callable[[Any, int], _Reached]) -> None:
-        """Run what is not known yet of ``tree``; ``run`` takes the place from which a step starts."""
-        if self.place is None:
-            return
-        for step, _, longer in tree:
-            if step not in self.longer:
-                self.longer[step] = run(self.place, step)
-            self.longer[step].grow(longer, run)
 
 
 class Replaying(ABC):
-    """A program whose steps can be run."""
+    """A program whose steps can be run; of each prefix it keeps what was reached."""
 
-    def answer(self, tree: Tree, rechecker: Rechecker) -> dict[str, Any] | None:
+    def __init__(self) -> None:
+        self._reached: dict[Order, _Reached] = {}
+
+    def answer(self, sequences: list[list[int]], rechecker: Rechecker) -> dict[str, Any] | None:
         """The answer to a request: None if the steps cannot be run one by one."""
-        root = self._explored(tree)
-        if root is None:
+        orders = dict.fromkeys(map(tuple, sequences))
+        prefixes = dict.fromkeys(order[:k] for order in orders for k in range(1, len(order) + 1))
+        start = self._explored(prefixes)
+        if start is None:
             return None
-        return {"said": root.said, "tree": self._answers(root, tree, rechecker)}
+        steps, ends = [], []
+        for prefix in prefixes:
+            if prefix not in self._reached:
+                continue
+            said, place = self._reached[prefix]
+            steps.append((prefix, said))
+            if place is not None:
+                end = self._end(prefix, place, rechecker, asked=prefix in orders)
+                ends += [] if end is None else [(prefix, *end)]
+        return {"said": start, "steps": steps, "ends": ends}
 
-    def _answers(self, here: _Reached, tree: Tree, rechecker: Rechecker) -> list[Any]:
-        if here.place is None:
-            return []
-        answers = []
-        for step, ended, longer in tree:
-            reached, end = here.longer[step], None
-            if reached.place is not None:
-                end = self._end(step, reached, rechecker, ended=ended)
-            answers.append([reached.said, end, self._answers(reached, longer, rechecker)])
-        return answers
+    def _grow(self, prefixes: Iterable[Order], run: Callable[[Any, int], _Reached]) -> None:
+        """Run what is not known yet of ``prefixes``; ``run`` takes the place from which a step starts."""
+        for prefix in prefixes:
+            before = self._reached.get(prefix[:-1])
+            if prefix not in self._reached and before is not None and before.place is not None:
+                self._reached[prefix] = run(before.place, prefix[-1])
 
     @abstractmethod
-    def _explored(self, tree: Tree) -> _Reached | None:
-        """The root, from which all of ``tree`` has been run."""
+    def _explored(self, prefixes: Iterable[Order]) -> list[Said] | None:
+        """Run ``prefixes``, of which shorter ones stand first: what Lean said to the start."""
 
     @abstractmethod
     def _end(
-        self, step: int, reached: _Reached, rechecker: Rechecker, *, ended: bool
-    ) -> list[list[Said]] | None:
-        """Check again what was accepted, and end a sequence if it is to be ended: what Lean says then."""
+        self, order: Order, place: Any, rechecker: Rechecker, *, asked: bool
+    ) -> tuple[list[Said], list[Said]] | None:
+        """Check again what was accepted, and end a proof that is ``asked`` for: what Lean says then."""
 
 
 class Declarations(Replaying):
@@ -88,22 +80,22 @@ class Declarations(Replaying):
     _START = -1
 
     def __init__(self, elaborator: Elaborator, start: State, texts: dict[str, Any]) -> None:
+        super().__init__()
         self._elaborator = elaborator
         self._start = start
         self._texts = {self._START: texts["start"], **dict(enumerate(texts["steps"]))}
         self._parsed: dict[int, list[Command]] = {}
         self._known: dict[int, tuple[Value, list[Said]]] = {}
-        self._root: _Reached | None = None
 
-    def _explored(self, tree: Tree) -> _Reached:
-        if self._root is None:
-            self._root = self._run(self._start, self._START)
-        self._root.grow(tree, self._run)
-        return self._root
+    def _explored(self, prefixes: Iterable[Order]) -> list[Said]:
+        if () not in self._reached:
+            self._reached[()] = self._run(self._start, self._START)
+        self._grow(prefixes, self._run)
+        return self._reached[()].said
 
-    def _end(self, step: int, reached: _Reached, rechecker: Rechecker, *, ended: bool) -> None:
-        for name in self._texts[step]["declared"]:
-            rechecker.check(reached.place, name, reached.said)
+    def _end(self, order: Order, place: Any, rechecker: Rechecker, *, asked: bool) -> None:
+        for name in self._texts[order[-1]]["declared"]:
+            rechecker.check(place, name, self._reached[order].said)
 
     def _run(self, state: State, step: int) -> _Reached:
         text, guarded = self._texts[step]["text"], self._texts[step]["guarded"]
@@ -123,7 +115,8 @@ class Declarations(Replaying):
     def _questions(self, state: State, step: int, questions: list[Command]) -> list[Said]:
         """What Lean says about the constant that was just declared."""
         name = self._texts[step]["name"]
-        constant = self._elaborator.constant(state, name)
+        elaborator = self._elaborator
+        constant = elaborator.find(elaborator.environment(state), elaborator.library.name(name))
         if constant is None:
             raise ElaboratorError(f"{name} was declared without a word, and is not there")
         known = self._known.get(step)
@@ -143,6 +136,7 @@ class Proof(Replaying):
     """
 
     def __init__(self, proofs: Proofs, state: State, texts: dict[str, Any]) -> None:
+        super().__init__()
         self._proofs = proofs
         self._state = state
         self._name = texts["name"]
@@ -164,43 +158,35 @@ class Proof(Replaying):
         after_hook = listed[self._num_start_lines :]
         self._steps = [after_hook[2 * k : 2 * k + 2] for k in range(len(steps))]
         self._closing = after_hook[-1] if closing and self._readable else None
-        self._root: _Reached | None = None
 
-    def _explored(self, tree: Tree) -> _Reached | None:
+    def _explored(self, prefixes: Iterable[Order]) -> list[Said] | None:
         if not self._readable:
             return None
-        if self._root is not None and self._root.knows(tree):
-            return self._root
 
         def visit(stage: Stage) -> None:
-            if self._root is None:
-                self._root = _Reached([], stage.moment())
-            self._root.grow(tree, lambda moment, step: self._run(stage, moment, step))
+            self._reached.setdefault((), _Reached([], stage.snapshot()))
+            self._grow(prefixes, lambda snapshot, step: self._run(stage, snapshot, step))
 
-        said = self._proofs.explore(self._state, self._theorem, visit)
-        if self._root is None:
-            # Lean has not come to the hook, and says why.
-            return _Reached(said, None)
-        self._root.said = said
-        return self._root
+        # Where Lean does not come to the hook, it says why.
+        return self._proofs.explore(self._state, self._theorem, visit)
 
-    def _run(self, stage: Stage, moment: Moment, step: int) -> _Reached:
-        stage.restore(moment)
+    def _run(self, stage: Stage, snapshot: Snapshot, step: int) -> _Reached:
+        stage.restore(snapshot)
         tactic, trace = self._steps[step]
         line = self._num_start_lines + 2 + 2 * step
         said = stage.run(tactic, line)
         if not failed(said):
             said += stage.run_trace(trace, line + 1)
-        return _Reached(_moved(said, 1 - line), None if failed(said) else stage.moment())
+        return _Reached(_moved(said, 1 - line), None if failed(said) else stage.snapshot())
 
     def _end(
-        self, step: int, reached: _Reached, rechecker: Rechecker, *, ended: bool
-    ) -> list[list[Said]] | None:
-        """What Lean says to the start and to the rest of the proof."""
-        if not ended:
+        self, order: Order, place: Any, rechecker: Rechecker, *, asked: bool
+    ) -> tuple[list[Said], list[Said]] | None:
+        """What Lean says to the start and to the rest of the proof, if that is behind all of its steps."""
+        if not asked or len(set(order)) < len(self._steps):
             return None
         # The goals at the start were printed before.
-        state, said = self._proofs.finish(self._state, self._theorem, reached.place, self._closing)
+        state, said = self._proofs.finish(self._state, self._theorem, place, self._closing)
         first = self._num_start_lines + 2 + 2 * len(self._steps)
         start = [each for each in said if each[0] < first]
         end = _moved([each for each in said if each[0] >= first], 1 - first)
@@ -209,7 +195,7 @@ class Proof(Replaying):
             end += _moved(more, self._num_end_lines)
         if not failed(said):
             rechecker.check(state, self._name, end)
-        return [start, end]
+        return start, end
 
 
 def failed(said: list[Said]) -> bool:

@@ -95,7 +95,7 @@ def _arranged(
 
 def _spelt(program: Program, sequence: Sequence[int]) -> list[tuple[str, str]]:
     """What is declared, by name, and the text that declares it, as it is judged."""
-    rendered = Rendered(program=program, index=0)
+    rendered = Rendered(program)
 
     def text(*parts: Part) -> str:
         return part_text(tuple(x for part in parts for x in part if x.role in _DECLARING))
@@ -104,10 +104,10 @@ def _spelt(program: Program, sequence: Sequence[int]) -> list[tuple[str, str]]:
         return rendered.names[step.name]
 
     if isinstance(program, Declarations):
-        classes = [line for line in rendered.start() if line.role in _DECLARING]
+        classes = [line for line in rendered.start if line.role in _DECLARING]
         return [
             *((rendered.names[line.name], part_text((line,))) for line in classes),
-            *((named(program.steps[k]), text(rendered.step(k))) for k in sequence),
+            *((named(program.steps[k]), text(rendered.steps[k])) for k in sequence),
         ]
-    parts = [rendered.start(), *map(rendered.step, sequence), rendered.end(complete=True)]
+    parts = rendered.parts(sequence)
     return [(named(program.statement), text(*parts))]

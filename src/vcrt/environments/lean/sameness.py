@@ -1,11 +1,13 @@
 """Compare what Lean makes of a user's text, as it stands in the file, with what it makes of the text that vcrt judges.
 
-Lean itself parses and elaborates both: the first after its own notations, the second after the prelude alone. What they
-declare must then agree term by term in the kernel's language, down to every name that is not the user's own; names of
-the user's must correspond one to one. Of two things nothing is asked: names of bound variables, and whether binders
-are implicit. ``a ≠ b`` is compared with ``Not (Eq a b)``, which is its definition, and where Lean could not elaborate
-a part of both, those parts agree if their types do. Like :mod:`vcrt.environments.lean.elaborator`, for one commit of
-Lean only.
+Lean itself parses and elaborates both: the first after its own notations, the second after the prelude alone, which has
+none. The parsers of ``∧ ∨ ¬ = ≠ ↔ ∃`` and of the ``have`` tactic are declared as in Lean's ``Init`` (a test compares
+them with Lean's own), and each is expanded by the macro that is compiled into Lean. That has Lean's hygiene: what a
+symbol stands for cannot be captured by a binder. What both texts declare must then agree term by term in the kernel's
+language, down to every name that is not the user's own; names of the user's must correspond one to one. Of two things
+nothing is asked: names of bound variables, and whether binders are implicit. ``a ≠ b`` is compared with ``Not (Eq a
+b)``, which is its definition, and where Lean could not elaborate a part of both, those parts agree if their types do.
+Like :mod:`vcrt.environments.lean.elaborator`, for one commit of Lean only.
 """
 
 from __future__ import annotations
@@ -13,9 +15,53 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vcrt.environments.lean.elaborator import Command, Elaborator, State
-from vcrt.environments.lean.notations import Notations
+from vcrt.environments.lean.elaborator import Command, Elaborator, ElaboratorError, State
 from vcrt.environments.lean.values import Parts, Value, dotted, elements, name_parts
+
+#: What the notations are, in the words of the prelude; ``Ne`` is what ``≠`` stands for.
+NOTATIONS = r"""
+abbrev Lean.TrailingParserDescr := Lean.ParserDescr
+def Ne {α : Sort u} (a b : α) : Prop := Not (Eq a b)
+syntax:20 (name := «term_↔_») term:21 " ↔ " term:21 : term
+syntax:20 (name := «term_<->_») term:21 " <-> " term:21 : term
+syntax:30 (name := «term_∨_») term:31 unicode(" ∨ ", " \\/ ") term:30 : term
+syntax:35 (name := «term_∧_») term:36 unicode(" ∧ ", " /\\ ") term:35 : term
+syntax:1024 (name := «term¬_») "¬" term:40 : term
+syntax:50 (name := «term_=_») term:51 " = " term:51 : term
+syntax:50 (name := «term_≠_») term:51 " ≠ " term:51 : term
+namespace Lean
+syntax binderIdent := orelse(ident, hole)
+syntax unbracketedExplicitBinders := many1(ppSpace binderIdent) optional(" : " term)
+syntax bracketedExplicitBinders := "(" withoutPosition(many1(binderIdent ppSpace) ": " term) ")"
+syntax explicitBinders := orelse(many1(ppSpace bracketedExplicitBinders), unbracketedExplicitBinders)
+end Lean
+syntax:1022 (name := «term∃_,_») "∃" Lean.explicitBinders ", " term : term
+syntax:1022 (name := «termExists_,_») "exists" Lean.explicitBinders ", " term : term
+namespace Lean.Parser.Tactic
+syntax:1022 (name := tacticHave__) "have" letConfig letDecl : tactic
+syntax:1022 (name := tacticRefine_lift_) "refine_lift " term : tactic
+syntax:1022 (name := focus) "focus " tacticSeq : tactic
+syntax:1022 (name := rotateRight) "rotate_right" optional(ppSpace num) : tactic
+end Lean.Parser.Tactic
+"""
+
+_TACTIC = ("Lean", "Parser", "Tactic")
+_TACTIC_MACROS = "Lean_Parser_Tactic___aux__Init__Tactics______macroRules__Lean__Parser__Tactic__"
+#: The syntax that Lean's compiled macros expand: the parts of its name, and the name of the macro.
+MACROS: dict[tuple[str, ...], str] = {
+    ("term_↔_",): "__aux__Init__Core______macroRules__term___u2194____1",
+    ("term_<->_",): "__aux__Init__Core______macroRules__term___x3c_x2d_x3e____1",
+    ("term_∨_",): "__aux__Init__Notation______macroRules__term___u2228____1",
+    ("term_∧_",): "__aux__Init__Notation______macroRules__term___u2227____1",
+    ("term¬_",): "__aux__Init__Notation______macroRules__term_xac____1",
+    ("term_=_",): "__aux__Init__Notation______macroRules__term___x3d____1",
+    ("term_≠_",): "__aux__Init__Core______macroRules__term___u2260____1",
+    ("term∃_,_",): "__aux__Init__NotationExtra______macroRules__term_u2203___x2c____1",
+    ("termExists_,_",): "__aux__Init__NotationExtra______macroRules__termExists___x2c____1",
+    (*_TACTIC, "tacticHave__"): f"{_TACTIC_MACROS}tacticHave______1",
+    (*_TACTIC, "tacticRefine_lift_"): f"{_TACTIC_MACROS}tacticRefine__lift____1",
+}
+_MACRO_ARGUMENTS = 3
 
 # Kinds of constants and of terms, and the fields of Lean's structures that are used here.
 _DEFINITION, _THEOREM, _INDUCTIVE, _CONSTRUCTOR, _RECURSOR = 1, 2, 5, 6, 7
@@ -31,6 +77,28 @@ _MODULE_DOC = ("Lean", "Parser", "Command", "moduleDoc")
 _NE, _NOT, _EQ, _SORRY = ("Ne",), ("Not",), ("Eq",), ("sorryAx",)
 #: An error's term is ``sorryAx`` of a type, a flag and a place in the text.
 _NUM_SORRY = 3
+
+
+class Notations:
+    """Lean's notations. Create it before the first state: it tells Lean about the macros."""
+
+    def __init__(self, elaborator: Elaborator) -> None:
+        self._elaborator = elaborator
+        self._state: State | None = None
+        library = elaborator.library
+        for kind, macro in MACROS.items():
+            # Boxed: as Lean calls a macro that it knows only as a value.
+            function = library.on_objects(f"l_{macro}___boxed", _MACRO_ARGUMENTS)
+            library.register("l_Lean_Elab_macroAttribute", kind, macro, function, _MACRO_ARGUMENTS)
+
+    def on(self, prelude: State) -> State:
+        """The state after the prelude and the notations, made once."""
+        if self._state is None:
+            state, said = self._elaborator.run(prelude, NOTATIONS)
+            if said:
+                raise ElaboratorError(f"the notations are not accepted: {said}")
+            self._state = state
+        return self._state
 
 
 class Differs(Exception):

@@ -6,27 +6,26 @@ holds is for certification to say. Names are drawn at random and tell nothing ab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from vcrt.environments.contract import Episode, Operation, Provenance, Schema
-from vcrt.environments.lean.definitions import (
+from vcrt.environments.contract import AntiDiamonds, Episode, Operation, Provenance, Schema
+from vcrt.environments.lean.terms import (
+    ATOMS,
     MAX_CONSTRUCTORS,
+    Fact,
+    Lemma,
     constructors_from,
     definition,
     definition_on,
-    inductive_type,
-    lemma_on,
-)
-from vcrt.environments.lean.terms import (
-    ATOMS,
-    Fact,
-    Lemma,
     extended,
     fresh_names,
     grouped,
+    inductive_type,
     lemma,
+    lemma_on,
     pick,
     proposition,
     two_values,
@@ -34,50 +33,11 @@ from vcrt.environments.lean.terms import (
 from vcrt.hashing import Json
 from vcrt.randomness import generator
 
-SCHEMAS = (
-    Schema(
-        name="cite",
-        summary="theorems, one of which cites another",
-        relation="precedes",
-    ),
-    Schema(
-        name="defn",
-        summary="a definition among theorems, and a proof about what it defines",
-        relation="precedes",
-    ),
-    Schema(
-        name="inductive",
-        summary="an inductive type among theorems, and a theorem or a definition on it",
-        relation="precedes",
-    ),
-    Schema(
-        name="tactic_siblings",
-        summary="sibling goals of one proof, one of which is closed by proving another",
-        relation="precedes",
-    ),
-    Schema(
-        name="instances",
-        summary="two instances of one class among theorems; the later one is found",
-        relation="conflicts",
-    ),
-    Schema(
-        name="have",
-        summary="facts within one proof, one of which follows from another",
-        relation="precedes",
-        default=False,
-    ),
-    Schema(
-        name="shadow",
-        summary="facts within one proof, two of which have one name; the later one is seen",
-        relation="conflicts",
-        default=False,
-    ),
-)
-
 #: A start without classes, for steps that are declarations.
 _PLAIN: Json = {"form": "declarations", "setup": [], "probes": []}
 #: The initial state, the dependent pair of operations, and the independent ones.
-_Draft = tuple[Json, tuple[Operation, Operation], Sequence[Operation]]
+_Draft: TypeAlias = tuple[Json, tuple[Operation, Operation], Sequence[Operation]]
+_Generator: TypeAlias = Callable[[np.random.Generator, int], _Draft]
 
 
 def sample_episode(schema: str, seed: int, *, num_operations: int = 4) -> Episode:
@@ -85,7 +45,8 @@ def sample_episode(schema: str, seed: int, *, num_operations: int = 4) -> Episod
     if num_operations < 2:
         raise ValueError(f"num_operations is {num_operations}; an episode needs at least 2")
     rng = generator(seed, "lean", schema, num_operations)
-    initial, pair, others = _GENERATORS[schema](rng, num_operations)
+    *_, generate = _FAMILIES[schema]
+    initial, pair, others = generate(rng, num_operations)
     return Episode(
         environment="lean",
         schema=schema,
@@ -111,7 +72,7 @@ def _arranged(
 def _cite(rng: np.random.Generator, num_operations: int) -> _Draft:
     cited, citing, *rest = fresh_names(rng, num_operations)
     first = lemma(rng)
-    used = Fact(type=first.fact.type, proof=first.application(cited))
+    used = Fact(first.fact.type, first.application(cited))
     second = Lemma(hypotheses=first.hypotheses, fact=extended(rng, used))
     # The second theorem's type extends the first's, so it binds every variable that the citation names.
     pair = (named(cited, first.theorem(cited)), named(citing, second.theorem(citing)))
@@ -170,7 +131,7 @@ def _have(rng: np.random.Generator, num_operations: int) -> _Draft:
     theorem, first, second, *rest = fresh_names(rng, num_operations + 1)
     frame, facts = frame_of(rng)
     base = extended(rng, pick(rng, facts), facts)
-    derived = extended(rng, Fact(type=base.type, proof=first), facts)
+    derived = extended(rng, Fact(base.type, first), facts)
     pair = (named(first, have_step(first, base)), named(second, have_step(second, derived)))
     others = [named(n, have_step(n, extended(rng, pick(rng, facts), facts))) for n in rest]
     return proof_with(rng, theorem, frame, facts), pair, others
@@ -201,26 +162,14 @@ def _tactic_siblings(rng: np.random.Generator, num_operations: int) -> _Draft:
     parts = [(kind, f"Exists.intro ?{witness} ?{proof}")]
     parts += [(fact.type, f"?{tag}") for tag, fact in goals.items()]
     shuffled = [parts[int(place)] for place in rng.permutation(len(parts))]
-    target, opening = (
-        conjunction(texts, form)
-        for texts, form in (
-            ([text for text, _ in shuffled], "And {} {}"),
-            ([text for _, text in shuffled], "And.intro {} {}"),
-        )
-    )
-    goal = Lemma(hypotheses=frame, fact=Fact(type=target, proof=""))
-    initial: Json = {
-        "form": "tactics",
-        "statement": goal.statement(theorem, ATOMS),
-        "opening": f"refine {opening}",
-        "closing": None,
-    }
+    target = conjunction([kind for kind, _ in shuffled], "And {} {}")
+    opening = conjunction([term for _, term in shuffled], "And.intro {} {}")
     pair = (
         named(witness, f"case {witness} => exact {value}"),
         named(proof, f"case {proof} => exact {closed}"),
     )
     others = [named(tag, f"case {tag} => exact {fact.proof}") for tag, fact in goals.items()]
-    return initial, pair, others
+    return proof_of(theorem, frame, target, opening=f"refine {opening}"), pair, others
 
 
 def named(signature: str, text: str) -> Operation:
@@ -253,7 +202,21 @@ def frame_of(rng: np.random.Generator) -> tuple[tuple[tuple[str, str], ...], lis
     a, b, c = (proposition(rng) for _ in range(3))
     hypotheses = (("x", a), ("y", f"{grouped(a)} → {grouped(b)}"), ("z", c))
     proofs = (("x", a), ("y x", b), ("z", c))
-    return hypotheses, [Fact(type=kind, proof=proof) for proof, kind in proofs]
+    return hypotheses, [Fact(kind, proof) for proof, kind in proofs]
+
+
+def proof_of(
+    theorem: str,
+    hypotheses: tuple[tuple[str, str], ...],
+    target: str,
+    *,
+    opening: str | None = None,
+    closing: str | None = None,
+) -> Json:
+    """The start of a proof of ``target``."""
+    goal = Lemma(hypotheses=hypotheses, fact=Fact(target, ""))
+    statement = goal.statement(theorem, ATOMS)
+    return {"form": "tactics", "statement": statement, "opening": opening, "closing": closing}
 
 
 def proof_with(
@@ -263,13 +226,8 @@ def proof_with(
     facts: Sequence[Fact],
 ) -> Json:
     """A theorem whose steps state facts, and which one of the hypotheses' own consequences ends."""
-    goal = Lemma(hypotheses=hypotheses, fact=pick(rng, facts))
-    return {
-        "form": "tactics",
-        "statement": goal.statement(theorem, ATOMS),
-        "opening": None,
-        "closing": f"exact {goal.fact.proof}",
-    }
+    goal = pick(rng, facts)
+    return proof_of(theorem, hypotheses, goal.type, closing=f"exact {goal.proof}")
 
 
 def equation(
@@ -298,12 +256,33 @@ def conjunction(parts: Sequence[str], form: str) -> str:
     return text
 
 
-_GENERATORS: dict[str, Callable[[np.random.Generator, int], _Draft]] = {
-    "cite": _cite,
-    "defn": _defn,
-    "inductive": _inductive,
-    "tactic_siblings": _tactic_siblings,
-    "instances": _instances,
-    "have": _have,
-    "shadow": _shadow,
+#: By name: what an episode is made of, how its pair depends, and what generates it.
+_FAMILIES: Mapping[str, tuple[str, AntiDiamonds, _Generator]] = {
+    "cite": ("theorems, one of which cites another", "precedes", _cite),
+    "defn": ("a definition among theorems, and a proof about what it defines", "precedes", _defn),
+    "inductive": (
+        "an inductive type among theorems, and a theorem or a definition on it",
+        "precedes",
+        _inductive,
+    ),
+    "tactic_siblings": (
+        "sibling goals of one proof, one of which is closed by proving another",
+        "precedes",
+        _tactic_siblings,
+    ),
+    "instances": (
+        "two instances of one class among theorems; the later one is found",
+        "conflicts",
+        _instances,
+    ),
+    "have": ("facts within one proof, one of which follows from another", "precedes", _have),
+    "shadow": (
+        "facts within one proof, two of which have one name; the later one is seen",
+        "conflicts",
+        _shadow,
+    ),
 }
+SCHEMAS = tuple(
+    Schema(name=name, summary=summary, relation=relation, default=name not in ("have", "shadow"))
+    for name, (summary, relation, _) in _FAMILIES.items()
+)

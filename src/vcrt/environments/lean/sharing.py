@@ -7,23 +7,23 @@ of each sequence run by itself.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
+from typing import Any, TypeAlias
 
-from vcrt.environments.contract import Rejected, Replay
+from vcrt.environments.contract import Replay
 from vcrt.environments.lean.inprocess import Elaborators, WorkerBroken
 from vcrt.environments.lean.judging import Job, Limits, no_verdict
-from vcrt.environments.lean.messages import Answers, Language, Message, Unreadable
-from vcrt.environments.lean.program import Declarations, Program, Tactics
-from vcrt.environments.lean.reading import Reached, read_end, read_start, read_step, read_text
-from vcrt.environments.lean.rendering import Part, Rendered, is_complete, part_text, replay_parts
+from vcrt.environments.lean.messages import Message, Unreadable, by_part
+from vcrt.environments.lean.program import Declarations
+from vcrt.environments.lean.reading import Transcript, read_alone
+from vcrt.environments.lean.rendering import Part, Rendered, part_text
 from vcrt.environments.lean.toolchain import Toolchain
-from vcrt.hashing import sha256_hex
 
 _Sequence = tuple[int, ...]
-_Outcome = Reached | Rejected | Unreadable
+_Verdicts: TypeAlias = dict[_Sequence, Replay | Unreadable]
+#: A request to the worker, and how its answer is read.
+_Question: TypeAlias = tuple[dict[str, Any], Callable[[Any], _Verdicts]]
 
 
 def judge_shared(
@@ -47,199 +47,87 @@ def judge_shared(
     replays: dict[int, Replay] = {}
     for indices in groups.values():
         first = jobs[indices[0]]
-        sequences = [jobs[index].sequence for index in indices]
-        prefixes = Prefixes(first.program, sequences, recheck=recheck)
+        rendered = Rendered(first.program)
+        sequences = dict.fromkeys(jobs[index].sequence for index in indices)
+        # About how many states that takes.
+        cost = len({s[:count] for s in sequences for count in range(len(s) + 1)})
+
+        def ask(question: _Question, cost: int = cost) -> _Verdicts:
+            request, read = {**question[0], "recheck": recheck}, question[1]
+            return elaborators.run(request, read, cost=cost, seconds=limits.lone_seconds)
+
         try:
-            prefixes.judge(elaborators, seconds=limits.lone_seconds)
+            verdicts = ask(_by_prefix(rendered, sequences)) or ask(_apart(rendered, sequences))
         except WorkerBroken as broken:
             problem = Unreadable(f"the worker broke: {broken}")
             raise no_verdict(first, problem, toolchain) from None
         for index in indices:
-            try:
-                replays[index] = prefixes.replay(jobs[index].sequence)
-            except Unreadable as problem:
-                raise no_verdict(jobs[index], problem, toolchain) from None
+            verdict = verdicts[jobs[index].sequence]
+            if isinstance(verdict, Unreadable):
+                raise no_verdict(jobs[index], verdict, toolchain)
+            replays[index] = verdict
     return [replays[index] for index in range(len(jobs))]
 
 
-@dataclass(slots=True)
-class _Prefix:
-    """A prefix: the part that its last step adds, the prefixes that it leads to, and what came of it, once known."""
+def _by_prefix(rendered: Rendered, sequences: Collection[_Sequence]) -> _Question:
+    """Asks for each prefix of the sequences once; there are no verdicts if Lean does not read a proof line by line."""
 
-    part: Part
-    longer: dict[int, _Prefix] = field(default_factory=dict)
-    outcome: _Outcome | None = None
-
-    def count(self) -> int:
-        """How many prefixes begin with it."""
-        return 1 + sum(prefix.count() for prefix in self.longer.values())
-
-
-class Prefixes:
-    """All prefixes of ``sequences`` of steps of ``program``, and what comes of each."""
-
-    def __init__(
-        self, program: Program, sequences: Sequence[_Sequence], *, recheck: bool = False
-    ) -> None:
-        self._program = program
-        self._recheck = recheck
-        self._rendered = Rendered(program=program, index=0)
-        self._language = Language(self._rendered)
-        self._sequences = dict.fromkeys(sequences)
-        self._ends: dict[_Sequence, _Outcome] = {}
-        self._by_text: dict[_Sequence, Replay | Unreadable] = {}
-        self._root = _Prefix(self._rendered.start())
-        self._steps = [self._rendered.step(k) for k in range(len(program.steps))]
-        for sequence in self._sequences:
-            prefix = self._root
-            for operation in sequence:
-                prefix = prefix.longer.setdefault(operation, _Prefix(self._steps[operation]))
-
-    def judge(self, elaborators: Elaborators, *, seconds: float) -> None:
-        """Run everything in the worker. Raises :class:`WorkerBroken`."""
-        program, recheck = self._texts(), self._recheck
-        # All that a request holds but its tree: what is kept for the next one must not be of another program. In
-        # ASCII: untrusted text may hold surrogates, which UTF-8 does not.
-        mark = sha256_hex(json.dumps([program, recheck], sort_keys=True).encode("ascii"))
-        request = {**program, "tree": self._branches(self._root, ()), "program": mark}
-        cost = self._root.count()
-        found = elaborators.run(
-            {**request, "recheck": recheck}, self._read_tree, cost=cost, seconds=seconds
-        )
-        if not found:
-            parts = [replay_parts(self._rendered, s) for s in self._sequences]
-            texts = ["".join(map(part_text, each)) for each in parts]
-            names = map(self._theorem, self._sequences)
-            request = {"texts": list(zip(texts, names, strict=True)), "recheck": recheck}
-            elaborators.run(request, self._read_texts, cost=cost, seconds=seconds)
-
-    def replay(self, sequence: _Sequence) -> Replay:
-        """The verdict on a sequence. Raises :class:`Unreadable` if there is none."""
-        by_text = self._by_text.get(sequence)
-        if isinstance(by_text, Unreadable):
-            raise by_text
-        if by_text is not None:
-            return by_text
-        hashes: list[str] = []
-        for outcome in [prefix.outcome for prefix in self._path(sequence)]:
-            if isinstance(outcome, Rejected):
-                return Replay(sequence, tuple(hashes), outcome)
-            hashes.append(_known(outcome).digest)
-        end = self._ends.get(sequence)
-        if end is None:
-            return Replay(sequence, tuple(hashes))
-        if isinstance(end, Rejected):
-            return Replay(sequence, tuple(hashes), end)
-        return Replay(sequence, (*hashes[:-1], _known(end).digest))
-
-    def _path(self, sequence: _Sequence) -> list[_Prefix]:
-        prefixes = [self._root]
-        for operation in sequence:
-            prefixes.append(prefixes[-1].longer[operation])
-        return prefixes
-
-    def _theorem(self, sequence: _Sequence) -> str:
-        """The theorem that a sequence proves, by its name for Lean; empty for a part of a proof."""
-        return self._rendered.theorem if self._ends_at(sequence) else ""
-
-    def _texts(self) -> dict[str, Any]:
-        """What a request says of the program."""
-        if isinstance(self._program, Declarations):
-            steps = [_declaration(part) for part in self._steps]
-            return {"declarations": {"start": _declaration(self._root.part), "steps": steps}}
-        end = self._rendered.end(complete=True)
-        closing = tuple(line for line in end if line.role == "closing")
-        proof = {
-            "name": self._rendered.theorem,
-            "start": part_text(self._root.part),
-            "steps": [part_text(step) for step in self._steps],
-            "closing": part_text(closing),
-            "questions": part_text(end[len(closing) :]),
-        }
-        return {"proof": proof}
-
-    def _branches(self, prefix: _Prefix, sequence: _Sequence) -> list[Any]:
-        return [
-            [k, self._ends_at((*sequence, k)), self._branches(longer, (*sequence, k))]
-            for k, longer in prefix.longer.items()
-        ]
-
-    def _ends_at(self, sequence: _Sequence) -> bool:
-        """Whether a proof is ended behind a sequence."""
-        return (
-            isinstance(self._program, Tactics)
-            and sequence in self._sequences
-            and is_complete(self._program, sequence)
-        )
-
-    def _answers(self, part: Part, said: Any) -> Answers:
-        """What the worker says that Lean said to the lines of a part."""
-        return Answers(self._language, part, map(_message, said))
-
-    def _read(self, prefix: _Prefix, before: Reached | None, said: Any) -> Reached | None:
-        """Note what comes of a prefix, from that of the prefix that is one step shorter; its state, if it has one."""
-        try:
-            answers = self._answers(prefix.part, said)
-            if before is None:
-                prefix.outcome = read_start(self._program, answers)
-            else:
-                prefix.outcome = read_step(self._program, before, answers)
-        except Unreadable as problem:
-            prefix.outcome = problem
-        return prefix.outcome if isinstance(prefix.outcome, Reached) else None
-
-    def _read_end(self, sequence: _Sequence, state: Reached, start: Any, end: Any) -> None:
-        complete = is_complete(self._program, sequence)
-        try:
-            self._ends[sequence] = read_end(
-                self._program,
-                state,
-                self._answers(self._root.part, start),
-                self._answers(self._rendered.end(complete=complete), end),
-                complete=complete,
-            )
-        except Unreadable as problem:
-            self._ends[sequence] = problem
-
-    def _read_tree(self, answer: Any) -> bool:
-        """False if the worker could not run the steps one by one."""
-
-        def read(prefix: _Prefix, state: Reached, sequence: _Sequence, answers: Any) -> None:
-            for (k, longer), answer in zip(prefix.longer.items(), answers, strict=True):
-                said, end, more = answer
-                reached = self._read(longer, state, said)
-                if reached is not None:
-                    if self._ends_at((*sequence, k)):
-                        self._read_end((*sequence, k), reached, *end)
-                    read(longer, reached, (*sequence, k), more)
-
+    def read(answer: Any) -> _Verdicts:
         if answer is None:
-            return False
-        state = self._read(self._root, None, answer["said"])
-        if state is not None:
-            read(self._root, state, (), answer["tree"])
-        return True
+            return {}
+        transcript = Transcript(rendered=rendered, steps={(): _messages(answer["said"])})
+        for prefix, said in answer["steps"]:
+            transcript.steps[tuple(prefix)] = _messages(said)
+        for sequence, start, end in answer["ends"]:
+            transcript.ends[tuple(sequence)] = _messages(start), _messages(end)
+        return {sequence: transcript.verdict(sequence) for sequence in sequences}
 
-    def _read_texts(self, answer: Any) -> None:
-        """One proof a sequence, each by itself."""
-        for sequence, said in zip(self._sequences, answer, strict=True):
-            parts, messages = replay_parts(self._rendered, sequence), list(map(_message, said))
-            if any(message.line > sum(map(len, parts)) for message in messages):
-                raise ValueError("messages after the end")
+    return {**_texts(rendered), "sequences": list(sequences)}, read
+
+
+def _apart(rendered: Rendered, sequences: Collection[_Sequence]) -> _Question:
+    """Asks for each of the sequences by itself, as a text that is run after the prelude."""
+    parts = {sequence: rendered.parts(sequence) for sequence in sequences}
+
+    def read(answer: Any) -> _Verdicts:
+        verdicts: _Verdicts = {}
+        for sequence, (_, said) in zip(sequences, answer["steps"], strict=True):
             try:
-                self._by_text[sequence] = read_text(
-                    self._program, sequence, self._language, parts, messages, {}
-                )
+                of_parts = by_part(_messages(said), parts[sequence])
+                verdicts[sequence] = read_alone(rendered, sequence, of_parts)
             except Unreadable as problem:
-                self._by_text[sequence] = problem
+                verdicts[sequence] = problem
+        return verdicts
+
+    texts = [_declaration(tuple(chain(*each))) for each in parts.values()]
+    declarations = {"start": _declaration(()), "steps": texts}
+    each = [[place] for place in range(len(texts))]
+    return {"declarations": declarations, "sequences": each}, read
 
 
-def _message(said: Any) -> Message:
-    """A message of the worker; raises ``TypeError`` or ``ValueError`` for what is none."""
-    line, severity, text = said
-    if not (isinstance(line, int) and isinstance(severity, str) and isinstance(text, str)):
-        raise TypeError(f"not a message: {said}")
-    return Message(line=line, severity=severity, text=text)
+def _texts(rendered: Rendered) -> dict[str, Any]:
+    """What a request says of the program."""
+    if isinstance(rendered.program, Declarations):
+        steps = list(map(_declaration, rendered.steps))
+        return {"declarations": {"start": _declaration(rendered.start), "steps": steps}}
+    proof = {
+        "name": rendered.names[rendered.program.statement.name],
+        "start": part_text(rendered.start),
+        "steps": list(map(part_text, rendered.steps)),
+        "closing": part_text([line for line in rendered.end if line.role == "closing"]),
+        "questions": part_text([line for line in rendered.end if line.role != "closing"]),
+    }
+    return {"proof": proof}
+
+
+def _messages(said: Any) -> list[Message]:
+    """Messages of the worker; raises ``TypeError`` or ``ValueError`` for what is none."""
+    messages = []
+    for line, severity, text in said:
+        if not (isinstance(line, int) and isinstance(severity, str) and isinstance(text, str)):
+            raise TypeError(f"not a message: {line}, {severity}, {text}")
+        messages.append(Message(line=line, severity=severity, text=text))
+    return messages
 
 
 def _declaration(part: Part) -> dict[str, Any]:
@@ -252,10 +140,3 @@ def _declaration(part: Part) -> dict[str, Any]:
         "name": part[1].text.split()[-1] if known else "",
         "declared": [line.text.split()[-1] for line in part if line.role == "axioms"],
     }
-
-
-def _known(outcome: _Outcome | None) -> Reached:
-    if isinstance(outcome, Unreadable):
-        raise outcome
-    assert isinstance(outcome, Reached), "what follows a refused step is not judged"
-    return outcome

@@ -1,30 +1,64 @@
 """Take a Lean file apart: comments out, commands at the left margin, and the tactics in the proof of a theorem.
 
 Promises the number of the line on which everything begins. Only the layout is looked at: whether a text may reach Lean
-is for :mod:`vcrt.environments.lean.grammar` to say.
+is for :mod:`vcrt.environments.lean.grammar` to say. Also finds the commands that may change how Lean reads those behind
+them, as what is judged is judged without the rest of its file. That is the same only if nothing before it makes its
+words or symbols mean something else: no notation, no macro, no attribute that is not known to leave terms alone, and no
+name of the prelude's given to anything else. Not covered: imports, and what they bring in, as the report says.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+
+from vcrt.environments.lean.grammar import GLOBAL, VOCABULARY
 
 _OPENING = re.compile(r"--|/-|'\\?\"'|\"")
 _COMMENT_MARK = re.compile(r"/-|-/")
 _STRING_END = re.compile(r'(?<!\\)(?:\\\\)*"')
 _BY = re.compile(r"by(?!\w)")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
-    """A text on one line, as joined from one or more, and the number of the first of them."""
-
-    line: int
-    text: str
-    #: Where it begins and ends in the file, in characters, and the column in which it begins.
-    span: tuple[int, int] = (0, 0)
-    column: int = 0
+_NO_COMMANDS = frozenset(("have", "case", "exact", "refine"))
+_NAMING = frozenset(
+    (
+        *("def", "abbrev", "axiom", "opaque", "inductive", "structure", "class", "instance"),
+        *("theorem", "lemma", "namespace"),
+    )
+)
+_BINDING = frozenset(("variable", "variables"))
+#: Commands that leave the reading of others alone, unless they give a name of the prelude's to something; and words
+#: that begin no command at all.
+_KNOWN = frozenset(
+    (
+        *(*_NO_COMMANDS, *_NAMING, *_BINDING, "set_option", "example", "open", "import"),
+        *("#check", "#print", "#reduce", "#synth", "universe", "section", "end"),
+    )
+)
+_TYPES = frozenset(("inductive", "structure", "class"))
+_MODIFIERS = frozenset(
+    ("noncomputable", "private", "protected", "public", "unsafe", "partial", "nonrec", "@[simp]")
+)
+#: Words of commands that change it, wherever they stand: for Lean a command need not begin a line.
+_CHANGING = frozenset(
+    (
+        *("notation", "notation3", "infix", "infixl", "infixr", "prefix", "postfix", "mixfix"),
+        *("macro", "macro_rules", "syntax", "declare_syntax_cat", "elab", "elab_rules"),
+        *("binder_predicate", "attribute", "alias", "export", "include", "omit", "local", "scoped"),
+        *("mutual", "run_cmd", "run_elab", "run_meta", "#eval", "#eval!", "#exit", "unif_hint"),
+        *("initialize", "builtin_initialize", "add_decl_doc", "register_option", "seal", "unseal"),
+    )
+)
+_OPTIONS = (
+    *("pp.", "linter.", "trace.", "maxHeartbeats", "maxRecDepth", "autoImplicit"),
+    "relaxedAutoImplicit",
+)
+_WORD = re.compile(r"[^\W\d][\w'!?]*")
+_TOKEN = re.compile(r"@\[[^\]]*\]?|#?[^\W\d][\w'!?.]*|\S")
+#: Where names stand in binders, fields and constructors: behind a bracket or a bar, and in front of a colon.
+_BRACKET = re.compile(r"[({\[⦃]")
+_END = re.compile(r"[(){}\[\]⦃⦄|]")
+_BEHIND_BAR = re.compile(rf"\|\s*({_WORD.pattern})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,16 +118,24 @@ class Line:
         """The place in the file at which it ends."""
         return self.start + len(self.text)
 
+    def part(self, begin: int, end: int | None = None) -> tuple[Line, ...]:
+        """What stands between two of its characters, if that is not blank."""
+        text = self.text[begin:end]
+        begin += len(text) - len(text.lstrip(" "))
+        line = Line(
+            number=self.number,
+            column=self.column + begin,
+            start=self.start + begin,
+            text=text.strip(" "),
+        )
+        return (line,) if line.text else ()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
-    """A line at the left margin and the indented ones below it.
-
-    ``around`` holds places in the file: where the command before it ends, and where the next one begins and ends.
-    """
+class Block:
+    """Lines, or parts of lines, that belong together."""
 
     lines: tuple[Line, ...]
-    around: tuple[int, int, int]
 
     @property
     def line(self) -> int:
@@ -103,9 +145,19 @@ class Command:
     @property
     def text(self) -> str:
         """All of it on one line."""
-        return _joined(self.lines)
+        return " ".join(line.text for line in self.lines)
 
-    def original(self, source: str, name: str, steps: Sequence[Piece] = ()) -> Original:
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command(Block):
+    """A line at the left margin and the indented ones below it.
+
+    ``around`` holds places in the file: where the command before it ends, and where the next one begins and ends.
+    """
+
+    around: tuple[int, int, int]
+
+    def original(self, source: str, name: str, steps: Sequence[Block] = ()) -> Original:
         """It as it stands in ``source``, where it declares ``name`` and its proof has these steps."""
         begin, following, behind = self.around
         end = self.lines[-1].end
@@ -115,17 +167,17 @@ class Command:
             text=source[begin:end],
             following=source[end:behind],
             gap=following - end,
-            steps=tuple((piece.span[0] - begin, piece.span[1] - begin) for piece in steps),
-            column=steps[0].column if steps else 0,
+            steps=tuple((s.lines[0].start - begin, s.lines[-1].end - begin) for s in steps),
+            column=steps[0].lines[0].column if steps else 0,
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TacticProof:
-    """A theorem that ends in ``:= by`` and tactics, each joined to one line."""
+    """A theorem that ends in ``:= by`` and tactics."""
 
-    statement: Piece
-    tactics: tuple[Piece, ...]
+    statement: Block
+    tactics: tuple[Block, ...]
 
 
 def plain_text(source: str) -> str:
@@ -164,37 +216,21 @@ def read_commands(source: str) -> tuple[tuple[Command, ...], Flaw | None]:
 def read_proof(command: Command) -> TacticProof | Flaw | None:
     """The tactics of a theorem; None if its proof is a term."""
     for index, line in enumerate(command.lines):
-        before, mark, after = line.text.partition(":=")
-        if not mark:
+        mark = line.text.find(":=")
+        if mark < 0:
             continue
-        start = len(line.text) - len(after.lstrip(" "))
-        rest = [_from(line, start)] if after.strip(" ") else []
-        rest += command.lines[index + 1 :]
-        if not rest or not _BY.match(rest[0].text):
+        proof = (*line.part(mark + 2), *command.lines[index + 1 :])
+        if not proof or not _BY.match(proof[0].text):
             return None
-        body = rest[0].text[2:]
-        first = [_from(rest[0], len(rest[0].text) - len(body.lstrip(" ")))] if body.strip() else []
-        statement = " ".join([*(line.text for line in command.lines[:index]), before.strip(" ")])
-        tactics = _blocks([*first, *rest[1:]])
+        tactics = _blocks([*proof[0].part(2), *proof[1:]])
         if isinstance(tactics, Flaw):
             return tactics
-        return TacticProof(
-            statement=Piece(line=command.line, text=statement.strip(" ")), tactics=tactics
-        )
+        statement = Block(lines=(*command.lines[:index], *line.part(0, mark)))
+        return TacticProof(statement=statement, tactics=tactics)
     return None
 
 
-def _from(line: Line, start: int) -> Line:
-    """The part of a line from character ``start`` on."""
-    return Line(
-        number=line.number,
-        column=line.column + start,
-        start=line.start + start,
-        text=line.text[start:],
-    )
-
-
-def _blocks(lines: Sequence[Line]) -> tuple[Piece, ...] | Flaw:
+def _blocks(lines: Sequence[Line]) -> tuple[Block, ...] | Flaw:
     """Tactics that begin in one column; deeper lines go on with the tactic above them."""
     groups: list[list[Line]] = []
     for line in lines:
@@ -208,19 +244,7 @@ def _blocks(lines: Sequence[Line]) -> tuple[Piece, ...] | Flaw:
         if line.column == column:
             groups.append([])
         groups[-1].append(line)
-    return tuple(
-        Piece(
-            line=group[0].number,
-            text=_joined(group),
-            span=(group[0].start, group[-1].end),
-            column=group[0].column,
-        )
-        for group in groups
-    )
-
-
-def _joined(lines: Sequence[Line]) -> str:
-    return " ".join(line.text for line in lines)
+    return tuple(Block(lines=tuple(group)) for group in groups)
 
 
 def _without_comments(source: str) -> tuple[str, Flaw | None]:
@@ -266,3 +290,55 @@ def _end(source: str, opening: re.Match[str]) -> int | None:
         depth += 1 if mark[0] == "/-" else -1
         position = mark.end()
     return position
+
+
+def may_change_others(command: str) -> bool:
+    """Whether Lean may read what follows ``command`` otherwise than without it."""
+    tokens = _TOKEN.findall(command)
+    first = next((token for token in tokens if token not in _MODIFIERS), "section")
+    return (
+        # No command begins with any other mark.
+        (first not in _KNOWN and (first[0].isalpha() or first[0] in "#@"))
+        or any(token in _CHANGING or _is_unknown_attribute(token) for token in tokens)
+        or any(map(_changes, tokens, [*tokens[1:], ""]))
+        or bool(_TYPES.intersection(tokens) and _names_of_types(command) & VOCABULARY)
+        or bool(_BINDING.intersection(tokens) and _names_in_brackets(command) & VOCABULARY)
+        or bool("open" in tokens and _words(tokens) & VOCABULARY)
+    )
+
+
+def begins_command(text: str) -> bool:
+    """Whether ``text`` surely begins a command of its own, and does not go on with what stands before it."""
+    first = next(iter(_TOKEN.findall(text)), "")
+    known = _KNOWN | _CHANGING | _MODIFIERS
+    return first in known - _NO_COMMANDS or first.startswith(("@[", "#"))
+
+
+def _is_unknown_attribute(token: str) -> bool:
+    return token.startswith("@[") and token not in _MODIFIERS
+
+
+def _changes(keyword: str, name: str) -> bool:
+    """Whether an option, or a declaration by its name, changes the reading of others."""
+    if keyword == "set_option":
+        return not name.startswith(_OPTIONS)
+    return keyword in _NAMING and bool(VOCABULARY & _words([name]))
+
+
+def _names_of_types(command: str) -> set[str]:
+    """The names of fields and constructors, as far as they can be told from types."""
+    groups = [part.split(":")[:-1] for part in _END.split(command) if ":" in part]
+    before = [_WORD.findall(text) for group in groups for text in group]
+    last = {words[-1] for words in before if words}
+    # Of what stands before a colon, the last word is a name; those before it may end another field's type.
+    others = {word for words in before for word in words} & GLOBAL
+    return last | others | set(_BEHIND_BAR.findall(command)) | _names_in_brackets(command)
+
+
+def _names_in_brackets(command: str) -> set[str]:
+    parts = [_END.split(part, maxsplit=1)[0] for part in _BRACKET.split(command)[1:]]
+    return _words([part.partition(":")[0] for part in parts])
+
+
+def _words(texts: Iterable[str]) -> set[str]:
+    return {word for text in texts for word in _WORD.findall(text)}
