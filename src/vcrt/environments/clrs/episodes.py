@@ -12,10 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from vcrt.environments.clrs.schema import DIGEST_BYTES, AlgorithmSchema, AlgorithmState, Rows
+from vcrt.environments.clrs.schema import (
+    DIGEST_BYTES,
+    AlgorithmSchema,
+    AlgorithmState,
+    Rows,
+    state_after,
+)
 from vcrt.environments.clrs.shim import DmClrs
 from vcrt.environments.clrs.trace import Instance, Trace, genuine_trace
-from vcrt.environments.contract import Accepted, CrossCheck, Episode, Operation, Provenance
+from vcrt.environments.contract import CrossCheck, Episode, Operation, Provenance
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json
 from vcrt.randomness import derive_seed, generator
@@ -121,7 +127,7 @@ def cross_check(
     trace = genuine_trace(library, instance)
     initial = algorithm.read_state(episode.initial)
     place, located = _locate(algorithm, trace, initial, episode.operations)
-    terminal = _terminal(initial, episode)
+    terminal = state_after(initial, (initial.read(o.payload) for o in episode.operations))
     done = None if place is None else place + episode.num_operations
     return (
         CrossCheck("dm-clrs trace", len(located), sum(located)),
@@ -178,15 +184,6 @@ def _locate(
         known = ahead[: len(operations)] if algorithm.placing == "next" else ahead
         found = [operation in known for operation in operations]
     return place, [inputs, True, *found]
-
-
-def _terminal(state: AlgorithmState, episode: Episode) -> AlgorithmState | None:
-    for operation in episode.operations:
-        transition = state.take(state.read(operation.payload))
-        if not isinstance(transition, Accepted):
-            return None
-        state = transition.state
-    return state
 
 
 def _compare_rows(own: Rows, trace: Trace) -> CrossCheck:

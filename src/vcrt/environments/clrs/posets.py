@@ -16,12 +16,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from vcrt.environments.clrs.bellman_ford import BellmanFord
-from vcrt.environments.clrs.choosing import shuffled
 from vcrt.environments.clrs.episodes import ENVIRONMENT, Inputs, completion, lifted_episode, traces
 from vcrt.environments.clrs.heapsort import Heapsort
 from vcrt.environments.clrs.matrix_chain import MatrixChainOrder
 from vcrt.environments.clrs.reading import malformed, read_member
-from vcrt.environments.clrs.schema import AlgorithmSchema, AlgorithmState, GenuineStep, Lifted
+from vcrt.environments.clrs.schema import (
+    AlgorithmSchema,
+    AlgorithmState,
+    Lifted,
+    LocatedOperation,
+    shuffled,
+)
 from vcrt.environments.clrs.shim import DmClrs
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Episode, Operation, Schema
@@ -118,7 +123,7 @@ POSET_SCHEMAS = (
 
 #: Looks for an episode in the steps of a run that follow a number of others.
 _Find: TypeAlias = Callable[
-    [Trace, int, Sequence[GenuineStep[Any]], np.random.Generator], Lifted[Any] | None
+    [Trace, int, Sequence[LocatedOperation[Any]], np.random.Generator], Lifted[Any] | None
 ]
 
 
@@ -183,7 +188,7 @@ def _shape(schema: ShapedSchema, rng: np.random.Generator) -> _Wanted:
     shape = schema.shapes[int(rng.integers(len(schema.shapes)))]
 
     def find(
-        trace: Trace, first: int, near: Sequence[GenuineStep[Any]], rng: np.random.Generator
+        trace: Trace, first: int, near: Sequence[LocatedOperation[Any]], rng: np.random.Generator
     ) -> Lifted[Any] | None:
         places = sorted(rng.permutation(len(near))[:_POOL_SIZE].tolist())
         ahead = _Ahead.reading(near[0].state, [near[place].operation for place in places])
@@ -208,7 +213,7 @@ def _number(num_steps: int, rng: np.random.Generator) -> _Wanted:
     runs = able[int(rng.integers(len(able)))]
 
     def find(
-        trace: Trace, first: int, near: Sequence[GenuineStep[Any]], rng: np.random.Generator
+        trace: Trace, first: int, near: Sequence[LocatedOperation[Any]], rng: np.random.Generator
     ) -> Lifted[Any] | None:
         ahead = _Ahead.of(near)
         vain = 0
@@ -254,7 +259,7 @@ class _Ahead:
     refused: dict[int, bool] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, genuine: Sequence[GenuineStep[Any]]) -> _Ahead:
+    def of(cls, genuine: Sequence[LocatedOperation[Any]]) -> _Ahead:
         """The steps of a run from its first state on; of several equal ones the first."""
         operations: dict[str, Operation] = {}
         for each in genuine:
