@@ -12,9 +12,8 @@ from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.contract import Provenance
 from vcrt.environments.proofwriter import lifting
 from vcrt.environments.proofwriter.environment import ProofWriterEnvironment
-from vcrt.environments.proofwriter.files import Refused, read_theories
+from vcrt.environments.proofwriter.files import LabelledTheory, Refused, read_theories
 from vcrt.environments.proofwriter.lifting import LiftedTheory, lift_theories
-from vcrt.environments.proofwriter.rows import LabelledTheory
 from vcrt.environments.proofwriter.schemas import episode_of
 from vcrt.environments.proofwriter.search import (
     BINDING_SWEEP,
@@ -298,7 +297,7 @@ def test_lines_that_cannot_be_used_are_reported_and_stop_nothing(env, tmp_path) 
     assert reasons == {
         at[2]: (None, "not a JSON line"),
         at[3]: ("A-CWA-2", "a sentence outside the grammar of ProofWriter's English"),
-        at[4]: ("A-CWA-3", "the field 'questions' is missing or not a list"),
+        at[4]: ("A-CWA-3", "the field 'questions' of a row is missing or malformed"),
         at[5]: (
             "A-CWA-4",
             "the theory is not stratified: negation as failure runs in a circle",

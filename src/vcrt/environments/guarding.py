@@ -220,13 +220,7 @@ class _Guard:
         """A failure that says where it happened, if it does not yet."""
         if not isinstance(error, VerifierFailure) or (error.where and episode in error.where):
             return error
-        return type(error)(
-            error.what,
-            where="; ".join(filter(None, (self._place(episode, call), error.where))),
-            found=error.found,
-            expected=error.expected,
-            remedy=error.remedy,
-        )
+        return error.within(self._place(episode, call), "; ")
 
     def versions(self) -> Versions:
         versions = self.call("", "versions", self._own["versions"])

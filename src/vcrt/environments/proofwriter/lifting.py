@@ -15,9 +15,8 @@ from pathlib import Path
 
 from vcrt.environments.contract import Episode, Provenance, Schema
 from vcrt.environments.proofwriter.draws import Draws
-from vcrt.environments.proofwriter.files import Refused, Row, read_rows
+from vcrt.environments.proofwriter.files import LabelledTheory, Refused, Row, read_rows
 from vcrt.environments.proofwriter.operations import ActionKey
-from vcrt.environments.proofwriter.rows import LabelledTheory, placed
 from vcrt.environments.proofwriter.schemas import episode_of
 from vcrt.environments.proofwriter.search import (
     SCHEMAS,
@@ -94,7 +93,7 @@ def _lift_rows(
         try:
             yield _lift(row, f"{dataset}#{row.id}", schemas, limit, num_operations, seen)
         except MalformedInputError as error:
-            yield Refused(where=row.where, id=row.id, error=placed(error, row.where))
+            yield Refused(where=row.where, id=row.id, error=error.within(row.where))
 
 
 def _rows(
