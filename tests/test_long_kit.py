@@ -11,8 +11,7 @@ import pytest
 from long_graphs import LongGraphs, graph_episode
 from vcrt.certification.lattice_replay import replay_lattices
 from vcrt.certification.validation import certifies
-from vcrt.environments.conformance import validate
-from vcrt.environments.conformance_sequences import sequences
+from vcrt.environments.conformance import sequences, validate
 from vcrt.environments.contract import Replay, Schema
 from vcrt.environments.second_opinions import replays_to_check, some_of
 from vcrt.hashing import canonical_json

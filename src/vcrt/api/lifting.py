@@ -23,7 +23,7 @@ from vcrt.certification.pairs import OrdersReport, report_orders
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.datasets.freezing import make_dataset
-from vcrt.environments.calls import Noting, counting, hearing
+from vcrt.environments.calls import TaskObserver, instrumented, observing
 from vcrt.environments.clrs.lifting import MAX_SEED, MIN_STEPS, lift_windows
 from vcrt.environments.clrs.reading import MAX_LENGTH
 from vcrt.environments.contract import Environment, Episode
@@ -65,13 +65,13 @@ def lift_lean(
     :class:`vcrt.errors.UnavailableError` without a fit Lean.
     """
     files = _given(files)
-    environment = counting(load_environment("lean").thorough())
+    environment = instrumented(load_environment("lean").thorough())
     task = progress.task("lift", len(files), "files")
     for place, file in enumerate(files):
         if place:
             task.advance()
         found: LeanLift | MalformedInputError
-        with hearing(Noting(task)):
+        with observing(TaskObserver(task)):
             try:
                 found = lift_lean_file(Path(file), environment, _merged)
             except MalformedInputError as error:

@@ -30,7 +30,7 @@ _FEW = 2
 class Sample:
     """Episodes of one schema with the replays of sequences of distinct operations, complete or not.
 
-    Which sequences these are says :func:`vcrt.environments.conformance_sequences.sequences`.
+    Which sequences these are says :func:`vcrt.environments.conformance.sequences`.
     """
 
     schema: str

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vcrt.call_record import current_record
-from vcrt.environments.calls import counting
+from vcrt.environments.calls import instrumented
 from vcrt.environments.contract import (
     BatchEnvironment,
     CrossCheck,
@@ -82,7 +82,7 @@ def make_guarded(factory: Callable[[], object], *, thorough: bool = False) -> En
         if thorough:
             guard = _Guard(environment)
             environment = guard.call("", "thorough", environment.thorough)
-        return guarded(counting(environment))
+        return guarded(instrumented(environment))
     finally:
         if record is not None:
             record.end()
