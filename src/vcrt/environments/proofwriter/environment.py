@@ -25,19 +25,18 @@ from vcrt.environments.contract import (
 )
 from vcrt.environments.proofwriter import engine
 from vcrt.environments.proofwriter.clingo_engine import clingo_answers, clingo_version
+from vcrt.environments.proofwriter.generator import sample_episode
 from vcrt.environments.proofwriter.operations import (
     Step,
     TheoryState,
     actions_of,
     canonical,
-    check_operation,
     refusal,
     rule_and_binding,
     run_step,
     transition,
 )
 from vcrt.environments.proofwriter.posets import POSET_SCHEMAS, sample_poset
-from vcrt.environments.proofwriter.schemas import sample_episode
 from vcrt.environments.proofwriter.search import SCHEMAS
 from vcrt.environments.proofwriter.theory import Theory, theory_from_json
 from vcrt.limits import MAX_LIFTED
@@ -199,7 +198,5 @@ def _prepare(theory: Theory, operations: tuple[Operation, ...]) -> _Prepared:
     grounding = engine.ground(theory)
     engine.model(grounding)  # refuses a theory that has no label
     actions = actions_of(grounding)
-    for operation in operations:
-        check_operation(operation, theory, actions)
     steps = tuple([actions.step(operation) for operation in operations])
     return _Prepared(TheoryState(grounding.facts, actions), steps)

@@ -1,7 +1,7 @@
 """Sample theories of several dependent steps: four of a shape, or 6 to 16 of which one to six pairs are related.
 
 The relations are drawn, and rules are planted for them, either deductions about single entities or sweeps over all (see
-:mod:`vcrt.environments.proofwriter.casting`). What came out is kept if the steps have the relations that were drawn.
+:mod:`vcrt.environments.proofwriter.planting`). What came out is kept if the steps have the relations that were drawn.
 Not covered: the distribution of the real data.
 """
 
@@ -19,12 +19,11 @@ from vcrt.environments.posets import (
     long_schemas,
     several_schema,
 )
-from vcrt.environments.proofwriter.casting import Planted, cast_of, planted_sweeps, told
 from vcrt.environments.proofwriter.draws import Draws
-from vcrt.environments.proofwriter.generator import Plot, theme
+from vcrt.environments.proofwriter.generator import Action, Planted, TheoryDraft, completed, theme
 from vcrt.environments.proofwriter.operations import GROUND, ActionKey
-from vcrt.environments.proofwriter.schemas import episode_of
-from vcrt.environments.proofwriter.search import asked_of, field_of
+from vcrt.environments.proofwriter.planting import planted_atoms, planted_sweeps
+from vcrt.environments.proofwriter.search import episode_of, search_space, walked
 from vcrt.environments.proofwriter.theory import Assumption, Atom, Rule, Theory
 from vcrt.environments.proofwriter.vocabulary import ANIMALS, VERBS, Words, draw_atom, draw_words
 from vcrt.environments.relation_search import find_relations
@@ -81,10 +80,10 @@ def sample_poset(schema: Schema, seed: int) -> Episode:
 def _relations(theory: Theory, keys: list[ActionKey], draws: Draws) -> Relations | None:
     """The relations of the steps in this order; None for a theory that contradicts itself, and so has no label."""
     try:
-        asked = asked_of(field_of(theory), keys)
+        arguments = walked(search_space(theory), keys)
     except MalformedInputError:
         return None
-    return None if asked is None else find_relations(*asked, draws.below)
+    return None if arguments is None else find_relations(*arguments, draws.below)
 
 
 def _sweeps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Planted | None:
@@ -118,26 +117,27 @@ def _ground_words(draws: Draws, room: int, num_entities: tuple[int, int]) -> Wor
 def _few_ground_steps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Planted | None:
     """Each group of steps that relations connect is about an entity of its own, or by chance about the same."""
     words = _ground_words(draws, room=2, num_entities=(4, 6))
-    cast = cast_of(draws, words, num_steps, dict.fromkeys(pairs, "needs"))
-    if cast is None:
+    atoms = planted_atoms(draws, words, num_steps, dict.fromkeys(pairs, "needs"))
+    if atoms is None:
         return None
     entities = {step: draws.one(words.entities) for step in range(num_steps)}
-    plot = Plot(words=words)
+    draft = TheoryDraft(words=words)
     rules = []
-    for step, link in enumerate(cast.links):
-        before = cast.before(step)
+    for step, link in enumerate(atoms.links):
+        before = atoms.before(step)
         if before:
             entities[step] = entities[min(before)]
         for other in before:
             if entities[other] != entities[step]:
                 return None
-        causes = [cast.causes[step]] if not before or draws.chance(_CAUSE) else []
-        conditions = draws.shuffled([*(cast.links[other] for other in before), *causes])
+        causes = [atoms.causes[step]] if not before or draws.chance(_CAUSE) else []
+        conditions = draws.shuffled([*(atoms.links[other] for other in before), *causes])
         rules.append(Rule(conditions=tuple(conditions), conclusion=link))
-        plot.forbid(link.bind(entities[step]))
-        if not plot.add_facts(cause.bind(entities[step]) for cause in causes):
+        draft.forbid(link.bind(entities[step]))
+        if not draft.add_facts(cause.bind(entities[step]) for cause in causes):
             return None
-    return told(draws, plot, rules, [(GROUND, entities[step]) for step in range(num_steps)])
+    actions: list[Action] = [(GROUND, entities[step]) for step in range(num_steps)]
+    return completed(draws, draft, rules, actions, num_steps)
 
 
 def _ground_steps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Planted | None:
@@ -148,7 +148,7 @@ def _ground_steps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Plan
         return None
     causes, links = drawn
     causes_only = frozenset(causes)
-    plot = Plot(words=words)
+    draft = TheoryDraft(words=words)
     rules: dict[int, Rule] = {}
     entities: dict[int, str] = {}
     concluded: set[Atom] = set()
@@ -165,13 +165,13 @@ def _ground_steps(draws: Draws, num_steps: int, pairs: Collection[Pair]) -> Plan
                 rule = draws.one(shared)
                 needed = [*rule.conditions]
             effect = rule.conclusion.bind(entity)
-            if effect in concluded or not plot.add_facts(c.bind(entity) for c in needed):
+            if effect in concluded or not draft.add_facts(c.bind(entity) for c in needed):
                 return None
             concluded.add(effect)
-            plot.forbid(effect)
+            draft.forbid(effect)
             rules[step], entities[step] = rule, entity
-    actions: list[tuple[str, str | None]] = [(GROUND, entities[s]) for s in range(num_steps)]
-    return told(draws, plot, [rules[step] for step in range(num_steps)], actions)
+    actions: list[Action] = [(GROUND, entities[step]) for step in range(num_steps)]
+    return completed(draws, draft, [rules[s] for s in range(num_steps)], actions, num_steps)
 
 
 def _causes_and_links(

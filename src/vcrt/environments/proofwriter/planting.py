@@ -13,17 +13,15 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from vcrt.environments.proofwriter.draws import Draws
-from vcrt.environments.proofwriter.generator import Plot, completed, theme
-from vcrt.environments.proofwriter.operations import SWEEP, ActionKey
-from vcrt.environments.proofwriter.theory import Atom, Rule, Theory
+from vcrt.environments.proofwriter.generator import Planted, TheoryDraft, completed, theme
+from vcrt.environments.proofwriter.operations import SWEEP
+from vcrt.environments.proofwriter.theory import Atom, Rule
 from vcrt.environments.proofwriter.vocabulary import Words, draw_atom
 
 #: Draws of one word before the theory is given up.
 _TRIES = 100
 #: What a rule does with the link of an earlier one: it cannot run without, runs on more entities, or on fewer.
 Reading: TypeAlias = Literal["needs", "finds", "lacks"]
-#: A theory, and the operations on it that were planted, by step.
-Planted: TypeAlias = tuple[Theory, list[ActionKey]]
 
 
 def planted_sweeps(
@@ -36,38 +34,38 @@ def planted_sweeps(
     absence = words.assumption == "CWA" and words.negation
     readings: tuple[Reading, ...] = ("needs", "finds", "lacks") if absence else ("needs", "finds")
     drawn = {pair: draws.one(readings) for pair in sorted(pairs)}
-    cast = cast_of(draws, words, num_steps, drawn)
-    if cast is None:
+    atoms = planted_atoms(draws, words, num_steps, drawn)
+    if atoms is None:
         return None
-    casting = _casting(cast)
-    if len(casting) > len(words.entities):
+    needed = _steps_by_entity(atoms)
+    if len(needed) > len(words.entities):
         return None
-    plot = Plot(words=words)
+    draft = TheoryDraft(words=words)
     rules = []
-    for step, link in enumerate(cast.links):
+    for step, link in enumerate(atoms.links):
         conditions = [
-            cast.links[other].with_polarity("~" if cast.readings[other, step] == "lacks" else "+")
-            for other in cast.before(step)
+            atoms.links[other].with_polarity("~" if atoms.readings[other, step] == "lacks" else "+")
+            for other in atoms.before(step)
         ]
         rules.append(
             Rule(
-                conditions=tuple(draws.shuffled([*conditions, cast.causes[step]])), conclusion=link
+                conditions=tuple(draws.shuffled([*conditions, atoms.causes[step]])), conclusion=link
             )
         )
-    for entity, acting in zip(draws.some(words.entities, len(casting)), casting, strict=True):
-        given = _given(cast, acting)
-        plot.forbid(
-            *(cast.links[step].bind(entity) for step in range(num_steps) if step not in given)
+    for entity, acting in zip(draws.some(words.entities, len(needed)), needed, strict=True):
+        given = _given(atoms, acting)
+        draft.forbid(
+            *(atoms.links[step].bind(entity) for step in range(num_steps) if step not in given)
         )
-        plot.forbid(*(cast.causes[s].bind(entity) for s in range(num_steps) if s not in acting))
-        facts = [*(cast.causes[s] for s in acting), *(cast.links[s] for s in given)]
-        if not plot.add_facts(fact.bind(entity) for fact in facts):
+        draft.forbid(*(atoms.causes[s].bind(entity) for s in range(num_steps) if s not in acting))
+        facts = [*(atoms.causes[s] for s in acting), *(atoms.links[s] for s in given)]
+        if not draft.add_facts(fact.bind(entity) for fact in facts):
             return None
-    return told(draws, plot, rules, [(SWEEP, None)] * num_steps)
+    return completed(draws, draft, rules, [(SWEEP, None)] * num_steps, num_steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cast:
+class PlantedAtoms:
     """The atoms of the planted rules: what each concludes, what else it needs, and how it reads the links before it."""
 
     links: tuple[Atom, ...]
@@ -83,9 +81,9 @@ class Cast:
         return [a for a in self.before(step) if self.readings[a, step] == reading]
 
 
-def cast_of(
+def planted_atoms(
     draws: Draws, words: Words, num_steps: int, readings: Mapping[tuple[int, int], Reading]
-) -> Cast | None:
+) -> PlantedAtoms | None:
     """Atoms about different things; links rank in the order of the steps, so that negation finds a stratum."""
     found: list[Atom] = []
     themes = set()
@@ -97,7 +95,7 @@ def cast_of(
         if len(found) == 2 * num_steps:
             ranked = sorted(found, key=words.rank)
             # Causes lowest: nothing that a rule concludes is below what it needs.
-            return Cast(
+            return PlantedAtoms(
                 readings=readings,
                 causes=tuple(draws.shuffled(ranked[:num_steps])),
                 links=tuple(ranked[num_steps:]),
@@ -105,23 +103,23 @@ def cast_of(
     return None
 
 
-def _casting(cast: Cast) -> list[frozenset[int]]:
+def _steps_by_entity(atoms: PlantedAtoms) -> list[frozenset[int]]:
     """For each entity that is needed, the steps that can act on it.
 
     All act on the first. A step that finds, or lacks, links acts on one entity where it need not wait for them, and,
     if there are several, on one for each, where it waits for this link alone.
     """
-    casting = [frozenset(range(len(cast.links)))]
-    for step in range(len(cast.links)):
-        loose = [*cast.read_as(step, "finds"), *cast.read_as(step, "lacks")]
+    found = [frozenset(range(len(atoms.links)))]
+    for step in range(len(atoms.links)):
+        loose = [*atoms.read_as(step, "finds"), *atoms.read_as(step, "lacks")]
         if loose:
-            casting.append(_with_needed(cast, [step]))
+            found.append(_with_needed(atoms, [step]))
         if len(loose) > 1:
-            casting += [_with_needed(cast, [step, other]) for other in loose]
-    return list(dict.fromkeys(casting))
+            found += [_with_needed(atoms, [step, other]) for other in loose]
+    return list(dict.fromkeys(found))
 
 
-def _with_needed(cast: Cast, steps: Collection[int]) -> frozenset[int]:
+def _with_needed(atoms: PlantedAtoms, steps: Collection[int]) -> frozenset[int]:
     """The steps and all that they cannot run without."""
     acting: set[int] = set()
     waiting = list(steps)
@@ -129,22 +127,10 @@ def _with_needed(cast: Cast, steps: Collection[int]) -> frozenset[int]:
         step = waiting.pop()
         if step not in acting:
             acting.add(step)
-            waiting += cast.read_as(step, "needs")
+            waiting += atoms.read_as(step, "needs")
     return frozenset(acting)
 
 
-def _given(cast: Cast, acting: Collection[int]) -> set[int]:
+def _given(atoms: PlantedAtoms, acting: Collection[int]) -> set[int]:
     """The steps whose links are facts for an entity: those that an acting step finds and that do not act themselves."""
-    return {found for step in acting for found in cast.read_as(step, "finds")} - set(acting)
-
-
-def told(
-    draws: Draws, plot: Plot, rules: list[Rule], actions: list[tuple[str, str | None]]
-) -> Planted:
-    """The planted rules and facts among others."""
-    theory = completed(draws, plot, rules, len(actions))
-    keys = [
-        (kind, theory.rules.index(rule) + 1, entity)
-        for rule, (kind, entity) in zip(rules, actions, strict=True)
-    ]
-    return theory, keys
+    return {found for step in acting for found in atoms.read_as(step, "finds")} - set(acting)
