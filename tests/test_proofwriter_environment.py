@@ -24,8 +24,8 @@ from vcrt.environments.contract import (
 from vcrt.environments.proofwriter import engine, operations
 from vcrt.environments.proofwriter.clingo_engine import clingo_model
 from vcrt.environments.proofwriter.environment import CACHE_SIZE, ProofWriterEnvironment
+from vcrt.environments.proofwriter.files import parse_atom
 from vcrt.environments.proofwriter.operations import GROUND, SWEEP, operation_of
-from vcrt.environments.proofwriter.structured import parse_atom
 from vcrt.environments.proofwriter.theory import Atom, theory_from_json, theory_to_json
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import canonical_json

@@ -17,12 +17,13 @@ from vcrt.environments.proofwriter.english import parse_question, parse_theory
 from vcrt.environments.proofwriter.files import (
     LabelledTheory,
     Refused,
+    parse_atom,
+    parse_rule,
     read_row,
     read_rows,
     read_theories,
 )
 from vcrt.environments.proofwriter.sentences import theory_text
-from vcrt.environments.proofwriter.structured import parse_atom, parse_rule
 from vcrt.environments.proofwriter.theory import Atom, Rule, Theory
 from vcrt.errors import MalformedInputError, VcrtError
 

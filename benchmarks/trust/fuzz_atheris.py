@@ -19,8 +19,7 @@ with atheris.instrument_imports(include=["vcrt"]):
     from vcrt.environments.lean import grammar
     from vcrt.environments.lean.source import read_commands, read_proof
     from vcrt.environments.proofwriter.english import parse_theory
-    from vcrt.environments.proofwriter.files import read_row
-    from vcrt.environments.proofwriter.structured import parse_rule
+    from vcrt.environments.proofwriter.files import parse_rule, read_row
     from vcrt.errors import VcrtError
     from vcrt.records.policy_view import record_of_json
     from vcrt.records.stated import read_stated

@@ -1,4 +1,4 @@
-"""The conformance kit: what any environment must pass before its verdicts are worth certifying.
+"""Check what any environment must pass before its verdicts are worth certifying: the conformance kit.
 
 Each check either passes or says what was found and how to mend it. The kit runs the environment's own verifier on a
 few sampled episodes of each schema, and on a sample of the sequences of those of many operations. Not covered: whether

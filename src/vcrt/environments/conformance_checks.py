@@ -1,4 +1,4 @@
-"""The single checks of the conformance kit, each a function of an environment and its sampled replays.
+"""Look for one fault each: the checks of the conformance kit, functions of an environment and its sampled replays.
 
 A check gives None, or what it found in terms of the operations' signatures; :data:`REMEDIES` says how that is mended.
 """

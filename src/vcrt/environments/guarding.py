@@ -1,4 +1,4 @@
-"""An environment whose every call ends in an answer or in one named error, and is watched while it lasts.
+"""Guard an environment: every call ends in an answer or in one named error, and is watched while it lasts.
 
 Whatever an environment's own code raises, ``SystemExit`` and its like among it, becomes
 :class:`vcrt.errors.EnvironmentFailure` with the environment, the episode and the step; a child that it forked and that

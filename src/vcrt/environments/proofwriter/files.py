@@ -2,27 +2,40 @@
 
 Promised: every line of a file gives either its theory with its questions or the reason why it has none, with its place,
 in the order of the file, one line in memory at a time. Proofs (``proofs``, ``allProofs``, ``proofDetails``) are not
-read. Not covered: what the theories say.
+read. Not covered: what the theories say. Official data: Tafjord, Dalvi, Clark 2021, Allen Institute for AI, CC BY.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from vcrt.documents import first_error, strict_json
 from vcrt.environments.proofwriter.engine import Answer
 from vcrt.environments.proofwriter.english import parse_question, parse_theory
-from vcrt.environments.proofwriter.structured import parse_atom, parse_rule
-from vcrt.environments.proofwriter.theory import ASSUMPTIONS, Assumption, Atom, Rule, Theory
+from vcrt.environments.proofwriter.theory import (
+    ASSUMPTIONS,
+    Assumption,
+    Atom,
+    Polarity,
+    Rule,
+    Theory,
+    is_term,
+)
 from vcrt.errors import MalformedInputError
 
 #: The longest line that is read, in characters.
 MAX_LINE = 2**24
+#: An atom as an s-expression, with its four parts, and a rule with its conditions and its conclusion.
+_ATOM = r'\(\s*"([^"\\]*)"\s*"([^"\\]*)"\s*"([^"\\]*)"\s*"([+~-])"\s*\)'
+_ANY_ATOM = re.compile(_ATOM)
+_GROUPLESS = re.sub(r"\((\[)", r"(?:\1", _ATOM)
+_RULE = re.compile(rf"\s*\(\s*\(((?:\s*{_GROUPLESS})*)\s*\)\s*->\s*({_GROUPLESS})\s*\)\s*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -261,3 +274,32 @@ def _assumption(identity: str, given: Assumption | None, where: str) -> Assumpti
             remedy="name the assumption when you call the reader",
         )
     return named[0]
+
+
+def parse_atom(text: str, where: str = "text") -> Atom:
+    """``("Bob" "is" "red" "+")`` as an atom; raises :class:`MalformedInputError`."""
+    found = _ANY_ATOM.fullmatch(text.strip())
+    *terms, polarity = found.groups() if found else ("", "")
+    if not all(map(is_term, terms)):
+        raise MalformedInputError(
+            "not an atom",
+            where=where,
+            found=text[:160],
+            expected='("subject" "predicate" "object" "+"), the last "+", "-" or "~"',
+        )
+    subject, predicate, obj = terms
+    return Atom(subject, predicate, obj, cast("Polarity", polarity))
+
+
+def parse_rule(text: str, where: str = "text") -> Rule:
+    """``((atom atom ...) -> atom)`` as a rule; raises :class:`MalformedInputError`."""
+    found = _RULE.fullmatch(text)
+    if found is None:
+        raise MalformedInputError(
+            "not a rule", where=where, found=text[:160], expected="((condition ...) -> conclusion)"
+        )
+    conditions, conclusion = found.groups()
+    return Rule(
+        conditions=tuple(parse_atom(c[0], where) for c in _ANY_ATOM.finditer(conditions)),
+        conclusion=parse_atom(conclusion, where),
+    )

@@ -19,7 +19,7 @@ from vcrt.environments.proofwriter.engine import Facts, Grounding, GroundRule
 from vcrt.environments.proofwriter.sentences import rule_sentence
 from vcrt.environments.proofwriter.theory import Theory
 from vcrt.errors import MalformedInputError
-from vcrt.hashing import Json, sha256_hex
+from vcrt.hashing import Json
 
 GROUND = "ground"
 SWEEP = "sweep"
@@ -29,18 +29,6 @@ ActionKey: TypeAlias = tuple[str, int, str | None]
 Step: TypeAlias = tuple[GroundRule, ...]
 
 
-class Digests(dict[int, str]):
-    """SHA-256 of the canonical form of a set of facts, made when it is first asked for."""
-
-    def __init__(self, grounding: Grounding) -> None:
-        super().__init__()
-        self._grounding = grounding
-
-    def __missing__(self, facts: int) -> str:
-        digest = self[facts] = sha256_hex(canonical(self._grounding, facts))
-        return digest
-
-
 def canonical(grounding: Grounding, facts: int) -> bytes:
     """The sorted texts of a set of facts, one a line, as UTF-8."""
     return "\n".join(grounding.sorted_texts(facts)).encode()
@@ -48,11 +36,10 @@ def canonical(grounding: Grounding, facts: int) -> bytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Actions:
-    """All operations of a theory by their keys, and the digests of its states."""
+    """All operations of a theory by their keys."""
 
     grounding: Grounding
     steps: Mapping[ActionKey, Step]
-    digests: Digests
 
     def step(self, operation: Operation) -> Step:
         """What an operation may fire.
@@ -124,7 +111,7 @@ def actions_of(grounding: Grounding) -> Actions:
         steps[SWEEP, number, None] = group
         for rule in group:
             steps[GROUND, number, rule.binding] = (rule,)
-    return Actions(grounding, steps, Digests(grounding))
+    return Actions(grounding, steps)
 
 
 def run_step(step: Step, facts: int) -> int:
@@ -136,22 +123,22 @@ def run_step(step: Step, facts: int) -> int:
     return facts | added
 
 
-def transition(state: TheoryState, operation: Operation) -> Transition[TheoryState]:
-    """Run one operation; raises :class:`MalformedInputError` for a payload that names nothing of this theory."""
-    facts, actions = state
-    step = actions.step(operation)
-    after = run_step(step, facts)
-    if after == facts:
-        return refusal(operation, step, state)
-    return Accepted(TheoryState(after, actions))
+class BoundStep(NamedTuple):
+    """An operation and what it may fire."""
+
+    operation: Operation
+    fires: Step
 
 
-def refusal(operation: Operation, step: Step, state: TheoryState) -> Rejected:
-    """Why a step that adds nothing to the state is refused."""
+def transition(state: TheoryState, step: BoundStep) -> Transition[TheoryState]:
+    """Run one operation; one that adds nothing is refused."""
     facts, actions = state
-    if cast("Mapping[str, Any]", operation.payload)["operation"] == SWEEP:
-        return Rejected(f"{operation.signature} adds no fact")
-    (rule,) = step
+    after = run_step(step.fires, facts)
+    if after != facts:
+        return Accepted(TheoryState(after, actions))
+    if cast("Mapping[str, Any]", step.operation.payload)["operation"] == SWEEP:
+        return Rejected(f"{step.operation.signature} adds no fact")
+    (rule,) = step.fires
     first = actions.grounding.first_text
     if rule.head & facts:
         return Rejected(f"the conclusion {first(rule.head)} holds already")

@@ -2,7 +2,7 @@
 
 Promised: a :class:`Theory` that exists is well formed (plain terms, ground facts, one variable a rule, the
 polarities that its assumption allows). Not covered: what follows from it (``engine``) and other file formats
-(``structured``, ``english``). Format: ProofWriter (Tafjord, Dalvi, Clark 2021; Allen Institute for AI).
+(``files``, ``english``). Format: ProofWriter (Tafjord, Dalvi, Clark 2021; Allen Institute for AI).
 """
 
 from __future__ import annotations
