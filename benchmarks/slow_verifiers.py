@@ -22,8 +22,9 @@ import git_commands
 from vcrt import Accepted, Rejected
 from vcrt.certification.rehearsal import rehearsed_calls
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.environments.calls import Calls, instrumented, observing
+from vcrt.environments.calls import Calls, observing
 from vcrt.environments.contract import StepEnvironment
+from vcrt.environments.guarding import guarded
 
 RUNS = Calls()
 
@@ -66,7 +67,7 @@ def measured(kind, episode, *, sharing):
     calls = Calls()
     before, began = RUNS.number, time.perf_counter()
     with observing(lambda name, number, seconds: calls.add(number, seconds)):
-        (evidence,) = replay_exhaustively(instrumented(kind()), [episode], sharing=sharing)
+        (evidence,) = replay_exhaustively(guarded(kind()), [episode], sharing=sharing)
     found = {
         "calls": calls.number,
         "runs_of_git": RUNS.number - before,

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.certification.validation import Cost, is_long, look_at
-from vcrt.environments.calls import Calls, TaskObserver, instrumented, observing
+from vcrt.environments.calls import Calls, TaskObserver, observing
 from vcrt.environments.conformance import Finding
 from vcrt.environments.conformance_checks import CHECKS
 from vcrt.environments.contract import (
@@ -31,6 +31,7 @@ from vcrt.environments.contract import (
     StepEnvironment,
     Versions,
 )
+from vcrt.environments.guarding import guarded
 from vcrt.environments.isolation import ask
 from vcrt.environments.shared_prefixes import offers_snapshots, shares_prefixes
 from vcrt.hashing import sha256_hex
@@ -114,7 +115,7 @@ class _Watched(TaskObserver):
 def rehearsed_calls(environment: Environment, seeds: Sequence[int], *, quick: bool) -> int:
     """The calls that the checks take of an environment that accepts everything, but for certifying long episodes."""
     calls = Calls()
-    rehearsal = instrumented(_rehearsal(environment))
+    rehearsal = guarded(_rehearsal(environment))
     with observing(lambda name, number, seconds: calls.add(number, seconds)):
         look_at(rehearsal, seeds, quick=quick, long=False)
     return calls.number

@@ -123,7 +123,7 @@ class BellmanFord(SynchronousSchema[BellmanFordState]):
                 (first, second), written[row], num_operations, _independent, rng
             )
             if edges is not None:
-                return self.lifted(_at(trace, row), linear_extension(edges, rng))
+                return _at(trace, row), linear_extension(edges, rng)
         return None
 
     def read_state(self, initial: Json) -> BellmanFordState:

@@ -84,7 +84,7 @@ class BubbleSort(AlgorithmSchema[BubbleSortState]):
             pair = _carrying_pair(window)
             if pair is not None and state_after(state, pair[1:]) is None:
                 others = (position for position in window if position not in pair)
-                return self.lifted(state, linear_extension([*pair, *others], rng))
+                return state, linear_extension([*pair, *others], rng)
         return None
 
     def read_state(self, initial: Json) -> BubbleSortState:

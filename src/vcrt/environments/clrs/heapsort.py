@@ -166,7 +166,7 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
             if conflict(state, Heapify(child, size), Heapify(parent, size)):
                 others = shuffled(range(parent + 1, child), rng)[: num_operations - 2]
                 nodes = linear_extension([child, parent, *others], rng)
-                return self.lifted(state, (Heapify(node, size) for node in nodes))
+                return state, [Heapify(node, size) for node in nodes]
         return None
 
     def read_state(self, initial: Json) -> HeapsortState:

@@ -154,7 +154,7 @@ class MatrixChainOrder(SynchronousSchema[MatrixChainState]):
             for pair in shuffled(pairs, rng):
                 chosen = with_independent(pair, fills, num_operations, _independent, rng)
                 if chosen is not None and conflict(state, *pair):
-                    return self.lifted(state, linear_extension(chosen, rng))
+                    return state, linear_extension(chosen, rng)
         return None
 
     def read_state(self, initial: Json) -> MatrixChainState:

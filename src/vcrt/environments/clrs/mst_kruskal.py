@@ -137,7 +137,7 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
             return None
         start = shuffled(shuffled(list(windows.values()), rng)[0], rng)[0]
         window = steps[start : start + num_operations]
-        return self.lifted(window[0].before, (taken.step for taken in window))
+        return window[0].before, [taken.step for taken in window]
 
     def read_state(self, initial: Json) -> KruskalState:
         """Members ``adjacency`` (symmetric), ``pi``, ``in_mst`` and ``considered`` (lists of edges)."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, takewhile
+from itertools import combinations, islice, takewhile
 from types import NoneType
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from vcrt.environments.clrs.bellman_ford import BellmanFord
-from vcrt.environments.clrs.episodes import ENVIRONMENT, Inputs, completion, lifted_episode, traces
+from vcrt.environments.clrs.episodes import ENVIRONMENT, Sizes, completion, lifted_episode, traces
 from vcrt.environments.clrs.heapsort import Extract, Heapsort
 from vcrt.environments.clrs.matrix_chain import MatrixChainOrder
 from vcrt.environments.clrs.reading import malformed, read_member
@@ -134,7 +134,7 @@ class _Wanted:
 
     text: str
     algorithm: AlgorithmSchema[Any]
-    inputs: Inputs
+    sizes: Sizes
     find: _Find
     until: type = NoneType
 
@@ -149,7 +149,8 @@ def sample_poset(schema: Schema, library: DmClrs, seed: int) -> Episode:
     rng = generator(seed, ENVIRONMENT, schema.name, "lift")
     wanted = _shape(SHAPED[schema.name], rng) if shaped else _number(num_steps, rng)
     algorithm, name = wanted.algorithm, wanted.algorithm.schema.name
-    for instance, trace in traces(library, wanted.inputs, schema.name, seed, rng, MAX_DRAWS):
+    runs = traces(library, algorithm, wanted.sizes, schema.name, seed, rng)
+    for instance, trace in islice(runs, MAX_DRAWS):
         run = algorithm.run(algorithm.start(trace))
         steps = list(takewhile(lambda taken: not isinstance(taken.step, wanted.until), run))
         for _ in range(_POOLS if len(steps) >= num_steps else 0):
@@ -199,7 +200,7 @@ def _shape(schema: ShapedSchema, rng: np.random.Generator) -> _Wanted:
     return _Wanted(
         text=f"of shape {shape!r}",
         algorithm=schema.algorithm,
-        inputs=Inputs.of(schema.algorithm),
+        sizes=(schema.algorithm.lengths, schema.algorithm.edge_probabilities),
         find=find,
     )
 
@@ -235,11 +236,7 @@ def _number(num_steps: int, rng: np.random.Generator) -> _Wanted:
     return _Wanted(
         text=f"with {number} dependent pairs",
         algorithm=runs.algorithm,
-        inputs=Inputs(
-            algorithm=runs.algorithm.schema.name,
-            lengths=[num_steps + longer for longer in runs.longer],
-            edge_probabilities=runs.edge_probabilities,
-        ),
+        sizes=([num_steps + longer for longer in runs.longer], runs.edge_probabilities),
         until=runs.until,
         find=find,
     )

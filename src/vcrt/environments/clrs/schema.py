@@ -86,11 +86,8 @@ class LocatedOperation(NamedTuple, Generic[S]):
     operation: Operation
 
 
-class Lifted(NamedTuple, Generic[S]):
-    """A state of a genuine run and operations on it, in reference order."""
-
-    state: S
-    operations: tuple[Operation, ...]
+#: A state of a genuine run and steps on it, in reference order.
+Lifted: TypeAlias = tuple[S, Sequence[Any]]
 
 
 class AlgorithmSchema(ABC, Generic[S]):
@@ -156,10 +153,6 @@ class AlgorithmSchema(ABC, Generic[S]):
         """The operations of the run that this module's transition makes from the inputs of ``trace``."""
         for taken in self.run(self.start(trace)):
             yield LocatedOperation(taken.before, self.operation(taken.step))
-
-    def lifted(self, state: S, steps: Iterable[Any]) -> Lifted[S]:
-        """These steps from a state on."""
-        return Lifted(state, tuple(map(self.operation, steps)))
 
 
 class SynchronousSchema(AlgorithmSchema[S]):
