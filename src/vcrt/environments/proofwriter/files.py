@@ -151,16 +151,20 @@ _GoldAnswer: TypeAlias = Annotated[Answer, BeforeValidator(_text_of_answer)]
 
 
 @dataclass(frozen=True, slots=True)
-class _EnglishQuestion:
-    question: str
-    answer: _GoldAnswer
-
-
-@dataclass(frozen=True, slots=True)
 class _EnglishRow:
     id: str
     theory: str
-    questions: list[_EnglishQuestion]
+    questions: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _StructuredRow:
+    """Null is the official files' padding."""
+
+    id: str
+    triples: dict[str, Any]
+    rules: dict[str, Any]
+    questions: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,31 +173,30 @@ class _Represented:
 
 
 @dataclass(frozen=True, slots=True)
-class _StructuredQuestion(_Represented):
+class _Question:
     question: str
     answer: _GoldAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class _StructuredRow:
-    """Null is the official files' padding."""
-
-    id: str
-    triples: dict[str, _Represented | None]
-    rules: dict[str, _Represented | None]
-    questions: dict[str, _StructuredQuestion | None]
+class _RepresentedQuestion(_Question):
+    representation: str
 
 
 _ENGLISH, _STRUCTURED = TypeAdapter(_EnglishRow), TypeAdapter(_StructuredRow)
+# Parts are checked one by one: a row may have millions, and pydantic would note the faults of all.
+_PART, _QUESTION = TypeAdapter(_Represented), TypeAdapter(_Question)
+_PART_QUESTION = TypeAdapter(_RepresentedQuestion)
 
 
-def _validated(form: TypeAdapter[Any], row: object, where: str) -> Any:
+def _validated(form: TypeAdapter[Any], value: object, where: str) -> Any:
     try:
-        return form.validate_python(row)
+        return form.validate_python(value)
     except ValidationError as error:
         field, message = first_error(error)
+        named = "a row or a part of one" if field == "(root)" else f"the field {field!r} of a row"
         raise MalformedInputError(
-            f"the field {field!r} of a row is missing or malformed",
+            f"{named} is missing or malformed",
             where=where,
             found=message,
             expected="an official structured row, or "
@@ -206,49 +209,42 @@ def _english(row: object, where: str, assumption: Assumption | None) -> Labelled
     theory = parse_theory(
         form.theory, assumption=_assumption(form.id, assumption, where), where=where
     )
-    questions = tuple(
-        GoldQuestion(
-            atom=parse_question(item.question, f"{where}, question {number}"),
-            text=item.question,
-            answer=item.answer,
-        )
-        for number, item in enumerate(form.questions, 1)
-    )
-    return LabelledTheory(id=form.id, where=where, theory=theory, questions=questions)
+    questions = []
+    for number, part in enumerate(form.questions, 1):
+        at = f"{where}, question {number}"
+        item: _Question = _validated(_QUESTION, part, at)
+        atom = parse_question(item.question, at)
+        questions.append(GoldQuestion(atom=atom, text=item.question, answer=item.answer))
+    return LabelledTheory(id=form.id, where=where, theory=theory, questions=tuple(questions))
 
 
 def _structured(row: object, where: str, assumption: Assumption | None) -> LabelledTheory:
     form: _StructuredRow = _validated(_STRUCTURED, row, where)
     world = _assumption(form.id, assumption, where)
-    facts = [
-        parse_atom(item.representation, f"{where}, triples.{name}")
-        for name, item in form.triples.items()
-        if item is not None
-    ]
-    rules = [
-        _in_world(parse_rule(item.representation, f"{where}, rules.{name}"), world)
-        for name, item in form.rules.items()
-        if item is not None
-    ]
+    triples = _parts(_PART, form.triples, f"{where}, triples")
+    facts = [parse_atom(item.representation, at) for at, item in triples]
+    parts = _parts(_PART, form.rules, f"{where}, rules")
+    rules = [_in_world(parse_rule(item.representation, at), world) for at, item in parts]
     try:
         theory = Theory(assumption=world, facts=tuple(facts), rules=tuple(rules))
     except MalformedInputError as error:
         raise error.within(where) from error
-    questions = tuple(
-        _structured_question(item, f"{where}, questions.{name}")
-        for name, item in form.questions.items()
-        if item is not None
-    )
-    return LabelledTheory(id=form.id, where=where, theory=theory, questions=questions)
+    questions = []
+    for at, item in _parts(_PART_QUESTION, form.questions, f"{where}, questions"):
+        atom = parse_atom(item.representation, at)
+        if atom.variables():
+            raise MalformedInputError(
+                "a question must not have a variable", where=at, found=atom.text
+            )
+        questions.append(GoldQuestion(atom=atom, text=item.question, answer=item.answer))
+    return LabelledTheory(id=form.id, where=where, theory=theory, questions=tuple(questions))
 
 
-def _structured_question(item: _StructuredQuestion, where: str) -> GoldQuestion:
-    atom = parse_atom(item.representation, where)
-    if atom.variables():
-        raise MalformedInputError(
-            "a question must not have a variable", where=where, found=atom.text
-        )
-    return GoldQuestion(atom=atom, text=item.question, answer=item.answer)
+def _parts(form: TypeAdapter[Any], parts: dict[str, Any], where: str) -> Iterator[tuple[str, Any]]:
+    """The parts of a structured row that are no padding, with their places."""
+    for name, part in parts.items():
+        if part is not None:
+            yield f"{where}.{name}", _validated(form, part, f"{where}.{name}")
 
 
 def _in_world(rule: Rule, world: Assumption) -> Rule:
