@@ -52,17 +52,17 @@ class Actions:
             field, message = first_error(error)
             expected = "operation, rule, binding and text, as the sampled operations have them"
             raise _fault(operation, field, message, expected) from None
-        kind, rule = payload.operation, payload.rule
-        bindings = [b for k, number, b in self.steps if (k, number) == (kind, rule)]
-        if not bindings:
-            rules = len(self.grounding.theory.rules)
-            raise _fault(operation, "rule", rule, f"a rule number from 1 to {rules}")
-        if payload.binding not in bindings:
+        kind, rule, rules = payload.operation, payload.rule, self.grounding.theory.rules
+        if not 1 <= rule <= len(rules):
+            raise _fault(operation, "rule", rule, f"a rule number from 1 to {len(rules)}")
+        step = self.steps.get((kind, rule, payload.binding))
+        if step is None:
+            bindings = [b for k, number, b in self.steps if (k, number) == (kind, rule)]
             raise _fault(operation, "binding", payload.binding, f"one of {bindings}")
-        expected = rule_sentence(self.grounding.theory.rules[rule - 1])
+        expected = rule_sentence(rules[rule - 1])
         if payload.text != expected:
             raise _fault(operation, "text", payload.text, repr(expected))
-        return self.steps[kind, rule, payload.binding]
+        return step
 
 
 class TheoryState(NamedTuple):
