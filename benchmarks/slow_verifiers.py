@@ -22,8 +22,9 @@ import git_commands
 from vcrt import Accepted, Rejected
 from vcrt.certification.rehearsal import rehearsed_calls
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.environments.calls import Calls, counting, hearing
+from vcrt.environments.calls import Calls, observing
 from vcrt.environments.contract import StepEnvironment
+from vcrt.environments.guarding import guarded
 
 RUNS = Calls()
 
@@ -65,8 +66,8 @@ def measured(kind, episode, *, sharing):
     """The replays of all orders of an episode, and what they took."""
     calls = Calls()
     before, began = RUNS.number, time.perf_counter()
-    with hearing(lambda name, number, seconds: calls.add(number, seconds)):
-        (evidence,) = replay_exhaustively(counting(kind()), [episode], sharing=sharing)
+    with observing(lambda name, number, seconds: calls.add(number, seconds)):
+        (evidence,) = replay_exhaustively(guarded(kind()), [episode], sharing=sharing)
     found = {
         "calls": calls.number,
         "runs_of_git": RUNS.number - before,

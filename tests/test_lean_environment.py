@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from vcrt.environments.contract import (
-    Accepted,
     Episode,
     Operation,
     Provenance,
@@ -155,22 +154,6 @@ def test_a_prefix_has_the_states_of_the_whole(schema, env, replays):
             assert answer.rejection is None
         else:
             assert answer.rejection == whole.rejection
-
-
-def test_single_steps_agree_with_whole_orders(env, replays):
-    sample = env.sample("cite", 0)
-    for order, answer in list(replays["cite", 0].items())[::11]:
-        state = env.initial_state(sample)
-        for count, index in enumerate(order):
-            assert state.state_hash == answer.state_hashes[count]
-            transition = env.step(state, sample.operations[index])
-            if isinstance(transition, Rejected):
-                assert transition == answer.rejection
-                break
-            assert isinstance(transition, Accepted)
-            state = transition.state
-        else:
-            assert state.state_hash == answer.terminal_hash
 
 
 def test_sampling_is_deterministic_and_varied(env):

@@ -11,10 +11,9 @@ import pytest
 from long_graphs import LongGraphs, graph_episode
 from vcrt.certification.lattice_replay import replay_lattices
 from vcrt.certification.validation import certifies
-from vcrt.environments.conformance import validate
-from vcrt.environments.conformance_sequences import sequences
+from vcrt.environments.conformance import sequences, validate
 from vcrt.environments.contract import Replay, Schema
-from vcrt.environments.second_opinions import replays_to_check, some_of
+from vcrt.environments.cross_checks import replays_to_check, sampled_replays
 from vcrt.hashing import canonical_json
 from vcrt.orders import all_orders, swap_adjacent
 
@@ -79,7 +78,7 @@ def test_few_steps_are_looked_at_in_every_order() -> None:
     made = graph_episode(5, [(0, 3)])
     replays = replays_to_check(LongGraphs(), made)
     assert [replay.sequence for replay in replays] == list(all_orders(5))
-    assert some_of(made, replays) == replays
+    assert sampled_replays(made, replays) == replays
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -99,12 +98,12 @@ def test_many_are_looked_at_in_a_sample_of_legal_orders_and_some_others(seed) ->
 def test_replays_at_hand_are_a_sample_too() -> None:
     made = graph_episode(6, [(0, 3)])
     replays = [Replay(order, ("a",)) for order in all_orders(6)]
-    some = some_of(made, replays)
+    some = sampled_replays(made, replays)
     assert some[0] == replays[0]
     assert len(some) == 18
-    assert some == some_of(made, replays)
-    assert some != some_of(replace(made, schema="other"), replays)
-    assert some_of(made, replays[:3]) == replays[:3]
+    assert some == sampled_replays(made, replays)
+    assert some != sampled_replays(replace(made, schema="other"), replays)
+    assert sampled_replays(made, replays[:3]) == replays[:3]
 
 
 # --- what the command says of long episodes -----------------------------------------------------------

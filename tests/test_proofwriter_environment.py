@@ -24,8 +24,8 @@ from vcrt.environments.contract import (
 from vcrt.environments.proofwriter import engine, operations
 from vcrt.environments.proofwriter.clingo_engine import clingo_model
 from vcrt.environments.proofwriter.environment import CACHE_SIZE, ProofWriterEnvironment
-from vcrt.environments.proofwriter.operations import ground_operation, sweep_operation
-from vcrt.environments.proofwriter.structured import parse_atom
+from vcrt.environments.proofwriter.files import parse_atom
+from vcrt.environments.proofwriter.operations import GROUND, SWEEP, operation_of
 from vcrt.environments.proofwriter.theory import Atom, theory_from_json, theory_to_json
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import canonical_json
@@ -216,15 +216,15 @@ WORLD = theory(
 
 
 def test_ground_operation(env) -> None:
-    operation = ground_operation(WORLD, 1, "Ann")
+    operation = operation_of(WORLD, (GROUND, 1, "Ann"))
     state = env.initial_state(toy_episode(WORLD, [operation]))
     result = env.step(state, operation)
     assert isinstance(result, Accepted)
     assert result.state.facts == state.facts | {Q.text}
     assert env.step(result.state, operation) == Rejected(f"the conclusion {Q.text} holds already")
-    last = ground_operation(WORLD, 3, None)
+    last = operation_of(WORLD, (GROUND, 3, None))
     assert env.step(state, last) == Rejected(f"the condition {Q.text} does not hold")
-    absent = ground_operation(WORLD, 2, "Ann")
+    absent = operation_of(WORLD, (GROUND, 2, "Ann"))
     assert isinstance(env.step(state, absent), Accepted)
     assert env.step(result.state, absent) == Rejected(
         f"{Q.text} holds, but a condition asks for its absence"
@@ -237,7 +237,7 @@ def test_sweep_operation_runs_once_over_the_state_before_it(env) -> None:
         [Atom("Ann", "is", "p"), Atom("Ann", "likes", "Bo"), Atom("Bo", "likes", "Cy")],
         [rule(Atom("someone", "likes", "Bo"), Atom("Bo", "likes", "someone"))],
     )
-    sweep = sweep_operation(chain, 1)
+    sweep = operation_of(chain, (SWEEP, 1, None))
     state = env.initial_state(toy_episode(chain, [sweep]))
     once = env.step(state, sweep)
     assert isinstance(once, Accepted)
@@ -246,7 +246,7 @@ def test_sweep_operation_runs_once_over_the_state_before_it(env) -> None:
 
 
 def test_sweep_takes_all_bindings(env) -> None:
-    sweep = sweep_operation(WORLD, 1)
+    sweep = operation_of(WORLD, (SWEEP, 1, None))
     state = env.initial_state(toy_episode(WORLD, [sweep]))
     result = env.step(state, sweep)
     assert isinstance(result, Accepted)
@@ -263,7 +263,7 @@ def test_canonical_form_is_the_sorted_facts(env) -> None:
 
 
 def test_describe(env) -> None:
-    operation = ground_operation(WORLD, 2, "Bo")
+    operation = operation_of(WORLD, (GROUND, 2, "Bo"))
     assert env.describe(operation) == (
         "rule 2 on Bo: If someone is p and they are not q then they are r."
     )
@@ -272,7 +272,7 @@ def test_describe(env) -> None:
 
 # --- what a file may bring ------------------------------------------------------------------------
 
-GOOD = {**ground_operation(WORLD, 1, "Ann").payload}
+GOOD = {**operation_of(WORLD, (GROUND, 1, "Ann")).payload}
 
 
 @pytest.mark.parametrize(
@@ -281,8 +281,8 @@ GOOD = {**ground_operation(WORLD, 1, "Ann").payload}
         (None, "payload"),
         ([1], "payload"),
         ("sweep", "payload"),
-        ({k: v for k, v in GOOD.items() if k != "binding"}, "payload"),
-        ({**GOOD, "more": 1}, "payload"),
+        ({k: v for k, v in GOOD.items() if k != "binding"}, "payload.binding"),
+        ({**GOOD, "more": 1}, "payload.more"),
         ({**GOOD, "operation": "jump"}, "payload.operation"),
         ({**GOOD, "operation": ["ground"]}, "payload.operation"),
         ({**GOOD, "rule": 0}, "payload.rule"),
@@ -347,7 +347,7 @@ def test_replay_answers_as_single_steps_do(env, schema) -> None:
 
 def test_operations_that_are_not_of_the_theory_are_refused_before_any_step(env) -> None:
     episode = toy_episode(
-        WORLD, [ground_operation(WORLD, 1, "Ann"), Operation(signature="foreign", payload={})]
+        WORLD, [operation_of(WORLD, (GROUND, 1, "Ann")), Operation(signature="foreign", payload={})]
     )
     with pytest.raises(MalformedInputError, match="field payload"):
         env.replay([ReplayRequest(episode, (0,))])

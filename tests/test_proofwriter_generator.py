@@ -8,7 +8,7 @@ from vcrt.environments.proofwriter.draws import Draws
 from vcrt.environments.proofwriter.english import parse_theory
 from vcrt.environments.proofwriter.environment import ProofWriterEnvironment
 from vcrt.environments.proofwriter.generator import plant
-from vcrt.environments.proofwriter.search import SCHEMAS, field_of, is_pair
+from vcrt.environments.proofwriter.search import SCHEMAS, is_pair, search_space
 from vcrt.environments.proofwriter.sentences import theory_text
 from vcrt.environments.proofwriter.theory import theory_from_json
 from vcrt.environments.proofwriter.vocabulary import ANIMALS, ATTRIBUTES, PEOPLE, VERBS
@@ -38,14 +38,14 @@ def test_draws_are_uniform_and_repeatable() -> None:
 def test_planting_is_deterministic_distinct_and_mostly_left_alone(schema) -> None:
     drawn = [planted(schema, seed) for seed in range(150)]
     assert drawn == [planted(schema, seed) for seed in range(150)]
-    assert len({p.theory.content_hash() for p in drawn}) == 150
+    assert len({theory.content_hash() for theory, _ in drawn}) == 150
     whole = 0
-    for item in drawn:
+    for theory, pair in drawn:
         try:
-            field = field_of(item.theory)
+            space = search_space(theory)
         except MalformedInputError:
             continue
-        whole += is_pair(schema, field, item.pair)
+        whole += is_pair(schema, space, tuple(pair))
     assert whole > 60
 
 
@@ -77,7 +77,7 @@ def test_theories_vary_as_those_of_proofwriter_do() -> None:
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
 def test_generated_theories_read_as_english(schema) -> None:
     for seed in range(60):
-        theory = planted(schema, seed).theory
+        theory, _ = planted(schema, seed)
         assert parse_theory(theory_text(theory), assumption=theory.assumption) == theory
 
 

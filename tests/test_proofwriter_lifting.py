@@ -12,17 +12,16 @@ from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.contract import Provenance
 from vcrt.environments.proofwriter import lifting
 from vcrt.environments.proofwriter.environment import ProofWriterEnvironment
-from vcrt.environments.proofwriter.files import Refused, read_theories
+from vcrt.environments.proofwriter.files import LabelledTheory, Refused, read_theories
 from vcrt.environments.proofwriter.lifting import LiftedTheory, lift_theories
-from vcrt.environments.proofwriter.rows import LabelledTheory
-from vcrt.environments.proofwriter.schemas import episode_of
 from vcrt.environments.proofwriter.search import (
     BINDING_SWEEP,
     NAF_SWEEP,
     SCHEMAS,
-    field_of,
-    live_operations,
+    enabled_operations,
+    episode_of,
     operations_of,
+    search_space,
 )
 from vcrt.environments.proofwriter.sentences import theory_text
 from vcrt.environments.proofwriter.theory import Theory, theory_from_json
@@ -94,8 +93,8 @@ def relates_an_entity_to_itself(theory: Theory, key) -> bool:
 
 def all_by_replay(env, theory: Theory, schema, kind: str) -> set[frozenset]:
     """Every set of four operations of the schema's kind that some reference order certifies, by replaying all."""
-    field = field_of(theory)
-    live = set(live_operations(schema, field))
+    field = search_space(theory)
+    live = set(enabled_operations(schema, field))
     found = set()
     for chosen in combinations(operations_of(schema, field), 4):
         if len(live & {*chosen}) < 3:  # at most one operation waits for another
@@ -119,7 +118,7 @@ def test_all_ground_episodes_are_found_and_no_other(env, schema) -> None:
     total = 0
     for seed in range(40):
         theory = sampled_theory(env, schema, seed)
-        if theory.assumption == "CWA" or len(operations_of(SCHEMAS[0], field_of(theory))) > 30:
+        if theory.assumption == "CWA" or len(operations_of(SCHEMAS[0], search_space(theory))) > 30:
             continue
         (item,) = lifted([labelled(theory)], schemas=GROUND_SCHEMAS)
         found = [steps(episode) for episode in item.episodes]
@@ -298,7 +297,7 @@ def test_lines_that_cannot_be_used_are_reported_and_stop_nothing(env, tmp_path) 
     assert reasons == {
         at[2]: (None, "not a JSON line"),
         at[3]: ("A-CWA-2", "a sentence outside the grammar of ProofWriter's English"),
-        at[4]: ("A-CWA-3", "the field 'questions' is missing or not a list"),
+        at[4]: ("A-CWA-3", "the field 'questions' of a row is missing or malformed"),
         at[5]: (
             "A-CWA-4",
             "the theory is not stratified: negation as failure runs in a circle",

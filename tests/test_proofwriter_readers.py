@@ -14,15 +14,16 @@ from vcrt.cli.environments import theories
 from vcrt.environments.proofwriter import answers
 from vcrt.environments.proofwriter.engine import holding, truth
 from vcrt.environments.proofwriter.english import parse_question, parse_theory
-from vcrt.environments.proofwriter.files import Refused, read_row, read_rows, read_theories
-from vcrt.environments.proofwriter.rows import LabelledTheory
-from vcrt.environments.proofwriter.sentences import theory_text
-from vcrt.environments.proofwriter.structured import (
-    MAX_DEPTH,
+from vcrt.environments.proofwriter.files import (
+    LabelledTheory,
+    Refused,
     parse_atom,
     parse_rule,
-    parse_s_expression,
+    read_row,
+    read_rows,
+    read_theories,
 )
+from vcrt.environments.proofwriter.sentences import theory_text
 from vcrt.environments.proofwriter.theory import Atom, Rule, Theory
 from vcrt.errors import MalformedInputError, VcrtError
 
@@ -57,8 +58,6 @@ def test_structured_sample_is_read_and_answered() -> None:
     assert [len(row.questions) for row in rows] == [12, 7, 7]
     assert [num_right(row, holding(row.theory)) for row in rows] == [12, 7, 7]
     assert {q.answer for q in rows[2].questions} == {"True", "False", "Unknown"}
-    assert [q.depth for q in rows[2].questions] == [0, 0, 1, 2, 1, 1, 0]
-    assert [q.length for q in rows[2].questions] == [1, 1, 2, 4, None, None, None]
 
 
 def test_structured_and_english_agree() -> None:
@@ -252,7 +251,6 @@ def changed(row: dict, path: tuple, value: object) -> dict:
         (("id",), "AttNeg-D5", "closed or open"),
         (("id",), "CWA-OWA", "closed or open"),
         (("theory",), 3, "'theory'"),
-        (("theory",), "Bob is \ud800.", "'theory'"),
         (("theory",), "", "full stop"),
         (("questions",), {}, "'questions'"),
         (("questions", 0), "Bob is red.", "question 1"),
@@ -284,9 +282,6 @@ def test_malformed_english_row(path, value, says) -> None:
         (("questions", "Q1", "representation"), None, "questions.Q1"),
         (("questions", "Q1", "representation"), '("someone" "is" "red" "+")', "variable"),
         (("questions", "Q1", "answer"), None, "'answer'"),
-        (("questions", "Q1", "QLen"), "many", "'QLen'"),
-        (("questions", "Q1", "QDep"), -1, "'QDep'"),
-        (("questions", "Q1", "QDep"), True, "'QDep'"),
     ],
 )
 def test_malformed_structured_row(path, value, says) -> None:
@@ -311,8 +306,9 @@ def test_given_assumption_replaces_the_id() -> None:
         ("{", "not a JSON line"),
         ('{"id": "a"} {}', "not a JSON line"),
         ("[" * 100_000, "not a JSON line"),
-        ('{"id": 1, "id": 2}', "stands twice"),
-        ("[]", "not a JSON object"),
+        ('{"id": 1, "id": 2}', "twice"),
+        ("[]", "should be an object"),
+        (json.dumps({"id": "AttNeg-OWA-D5-1", "theory": "\ud800"}), "not a JSON line"),
         ("1" * 5000, "not a JSON"),
     ],
 )
@@ -367,27 +363,62 @@ def test_what_stands_before_bytes_that_are_no_text_is_read(tmp_path) -> None:
 # --- s-expressions --------------------------------------------------------------------------------
 
 
+ATOM = '("Bob" "is" "red" "+")'
+
+
 def test_s_expressions() -> None:
-    assert parse_s_expression(' ( "a b"("c" ) -> "") ') == ("a b", ("c",), "->", "")
-    assert parse_rule('((("x" "is" "y" "+")) -> ("x" "is" "z" "+"))') == Rule(
-        conditions=(Atom("x", "is", "y"),), conclusion=Atom("x", "is", "z")
-    )
+    assert parse_atom(' ( "a b""is" "c"  "~" ) ') == Atom("a b", "is", "c", "~")
+    for text in (
+        '((("x" "is" "y" "+")) -> ("x" "is" "z" "+"))',
+        '( ( ("x""is""y""+" )\n)->("x" "is" "z" "+") ) ',
+    ):
+        assert parse_rule(text) == Rule(
+            conditions=(Atom("x", "is", "y"),), conclusion=Atom("x", "is", "z")
+        )
+    assert len(parse_rule(f"(({ATOM} {ATOM}{ATOM}) -> {ATOM})").conditions) == 3
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "(", ")", "()()", '"a', "a", "(a)", '("a"', '("a"))', '"a" "b"', '"a\\""', "- >"],
+    [
+        *(
+            "",
+            " ",
+            "(",
+            ")",
+            "()()",
+            '"a',
+            "a",
+            "(a)",
+            '("a"',
+            '("a"))',
+            '"a" "b"',
+            '"a\\""',
+            "- >",
+        ),
+        *(
+            ATOM + ATOM,
+            ATOM[:-1],
+            ATOM[1:],
+            ATOM.replace("+", "*"),
+            ATOM.replace("Bob", ""),
+            f"({ATOM})",
+        ),
+        *(
+            f"({ATOM} -> {ATOM})",
+            f"(({ATOM}) -> )",
+            f"(({ATOM}) {ATOM})",
+            f"(({ATOM} x) -> {ATOM})",
+        ),
+        *("(" * 10**6, "(" * 10**6 + ")" * 10**6, f"(({ATOM * 10**5}"),
+    ],
 )
 def test_broken_s_expression(text: str) -> None:
-    with pytest.raises(MalformedInputError, match="not an s-expression"):
-        parse_s_expression(text)
-
-
-def test_depth_cap() -> None:
-    assert parse_s_expression("(" * MAX_DEPTH + ")" * MAX_DEPTH)
-    for depth in (MAX_DEPTH + 1, 10**6):
-        with pytest.raises(MalformedInputError, match="open parentheses"):
-            parse_s_expression("(" * depth + ")" * depth)
+    begin = time.perf_counter()
+    for parse in (parse_atom, parse_rule):
+        with pytest.raises(MalformedInputError, match=r"not an? (atom|rule)"):
+            parse(text)
+    assert time.perf_counter() - begin < 5
 
 
 # --- any text -------------------------------------------------------------------------------------

@@ -35,10 +35,11 @@ from vcrt.certification.shard_results import SecondReplay
 from vcrt.certification.shards import replay_first
 from vcrt.certification.validation import look_at
 from vcrt.certification.watching import calls_for_all_orders
-from vcrt.environments.calls import Calls, counting, hearing
+from vcrt.environments.calls import Calls, observing
 from vcrt.environments.conformance import validate
 from vcrt.environments.conformance_checks import CHECKS
 from vcrt.environments.contract import Accepted, Rejected
+from vcrt.environments.guarding import guarded
 from vcrt.environments.isolation import describe
 from vcrt.errors import MalformedInputError
 
@@ -311,7 +312,7 @@ class LongInPlace(LongGraphs):
 
 def calls_of(work):
     calls = Calls()
-    with hearing(lambda name, number, seconds: calls.add(number, seconds)):
+    with observing(lambda name, number, seconds: calls.add(number, seconds)):
         result = work()
     return calls.number, result
 
@@ -320,8 +321,8 @@ def calls_of(work):
 @pytest.mark.parametrize("schema", ["needs", "overwrite"])
 def test_sharing_prefixes_gives_what_fresh_starts_give_in_the_calls_that_are_foretold(kind, schema):
     episodes = [kind().sample(schema, seed) for seed in range(3)]
-    fresh_calls, fresh = calls_of(lambda: replay_exhaustively(counting(kind()), episodes))
-    calls, shared = calls_of(lambda: replay_exhaustively(counting(kind()), episodes, sharing=True))
+    fresh_calls, fresh = calls_of(lambda: replay_exhaustively(guarded(kind()), episodes))
+    calls, shared = calls_of(lambda: replay_exhaustively(guarded(kind()), episodes, sharing=True))
     assert shared == fresh
     assert [m.evidence for m in replay_merged(kind(), episodes)] == fresh
     expected = [3 * calls_for_all_orders(describe(kind), 4, sharing=s) for s in (False, True)]
@@ -380,7 +381,7 @@ def test_the_rehearsal_foretells_the_calls_of_what_accepts_everything():
             return ()
 
     for quick in (False, True):
-        look = partial(look_at, counting(Accepts()), range(3), quick=quick)
+        look = partial(look_at, guarded(Accepts()), range(3), quick=quick)
         calls, _ = calls_of(look)
         assert rehearsed_calls(Accepts(), range(3), quick=quick) == calls
 
@@ -400,10 +401,10 @@ def test_the_example_with_git_conforms_and_agrees_with_fresh_starts():
     for schema, kind in (("rename", "precedes"), ("commit", "conflicts")):
         episode = git.sample(schema, 7)
         shared_calls, shared = calls_of(
-            lambda e=episode: replay_exhaustively(counting(example.Git()), [e], sharing=True)
+            lambda e=episode: replay_exhaustively(guarded(example.Git()), [e], sharing=True)
         )
         fresh_calls, fresh = calls_of(
-            lambda e=episode: replay_exhaustively(counting(example.Git()), [e])
+            lambda e=episode: replay_exhaustively(guarded(example.Git()), [e])
         )
         assert shared == fresh
         assert shared_calls < 0.8 * fresh_calls

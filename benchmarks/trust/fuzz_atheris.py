@@ -19,8 +19,7 @@ with atheris.instrument_imports(include=["vcrt"]):
     from vcrt.environments.lean import grammar
     from vcrt.environments.lean.source import read_commands, read_proof
     from vcrt.environments.proofwriter.english import parse_theory
-    from vcrt.environments.proofwriter.files import read_row
-    from vcrt.environments.proofwriter.structured import parse_s_expression
+    from vcrt.environments.proofwriter.files import parse_rule, read_row
     from vcrt.errors import VcrtError
     from vcrt.records.policy_view import record_of_json
     from vcrt.records.stated import read_stated
@@ -43,7 +42,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "record": lambda data: record_of_json(_text(data), "fuzz"),
     "row": lambda data: read_row(_text(data), "fuzz"),
     "english": lambda data: parse_theory(_text(data), assumption="OWA"),
-    "s-expression": lambda data: parse_s_expression(_text(data)),
+    "s-expression": lambda data: parse_rule(_text(data)),
     "lean-step": lambda data: grammar.read_tactic(_text(data), where="fuzz", max_chars=2000),
     "lean-file": lambda data: [
         read_proof(c) for c in read_commands(data.decode("utf-8", "ignore"))[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Self
 
 from vcrt.printable import counted
 
@@ -45,6 +46,16 @@ class VcrtError(ValueError):
         ]
         lines = [self.what, *(f"  {label}: {text}" for label, text in parts if text is not None)]
         return "\n".join(lines)
+
+    def within(self, where: str, separator: str = ", ") -> Self:
+        """The same error, with a wider place before its own."""
+        return type(self)(
+            self.what,
+            where=separator.join(filter(None, (where, self.where))),
+            found=self.found,
+            expected=self.expected,
+            remedy=self.remedy,
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders: rebuild them from their parts, not from the rendered message.

@@ -6,13 +6,14 @@ operations are. Not covered: estimates for operation counts at which n! orders n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import permutations, product
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 Order: TypeAlias = tuple[int, ...]
+Item = TypeVar("Item")
 #: ``is_certified(prefix, a, b)``: may the adjacent operations a and b be swapped after ``prefix``?
 SwapCertified: TypeAlias = Callable[[Order, int, int], bool]
 
@@ -71,6 +72,19 @@ def linear_extensions(num_operations: int, precedence: Iterable[tuple[int, int]]
     if not extensions:
         raise ValueError("the precedence pairs contain a cycle, so no order satisfies them")
     return extensions
+
+
+def first_before_second(items: Sequence[Item], places: Sequence[int]) -> list[Item]:
+    """The items by these places, but for the first two, which change theirs if the second would stand first.
+
+    >>> first_before_second("abc", [1, 2, 0])
+    ['a', 'c', 'b']
+    """
+    order = list(places)
+    first, second = order.index(0), order.index(1)
+    if second < first:
+        order[first], order[second] = 1, 0
+    return [items[place] for place in order]
 
 
 def transitive_closure(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:

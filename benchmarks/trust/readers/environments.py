@@ -17,8 +17,7 @@ from vcrt.environments.lean.lifting import lift_file
 from vcrt.environments.lean.program import read_program
 from vcrt.environments.proofwriter.english import parse_question, parse_theory
 from vcrt.environments.proofwriter.environment import ProofWriterEnvironment
-from vcrt.environments.proofwriter.files import Refused, read_row, read_rows
-from vcrt.environments.proofwriter.structured import parse_atom, parse_rule
+from vcrt.environments.proofwriter.files import Refused, parse_atom, parse_rule, read_row, read_rows
 from vcrt.errors import VcrtError
 from vcrt.records import audit
 from vcrt.records.audit import AUDIT_COLUMNS

@@ -21,7 +21,7 @@ from vcrt.environments.contract import (
     Transition,
     Versions,
 )
-from vcrt.environments.second_opinions import replays_to_check
+from vcrt.environments.cross_checks import replays_to_check
 from vcrt.errors import MalformedInputError, UnavailableError
 from vcrt.hashing import sha256_hex
 from vcrt.randomness import generator

@@ -23,13 +23,14 @@ from vcrt.certification.pairs import OrdersReport, report_orders
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.datasets.freezing import make_dataset
-from vcrt.environments.calls import Noting, counting, hearing
+from vcrt.environments.calls import TaskObserver, observing
 from vcrt.environments.clrs.lifting import MAX_SEED, MIN_STEPS, lift_windows
 from vcrt.environments.clrs.reading import MAX_LENGTH
 from vcrt.environments.contract import Environment, Episode
+from vcrt.environments.guarding import make_guarded
 from vcrt.environments.proofwriter.files import Refused
 from vcrt.environments.proofwriter.lifting import lift_theories
-from vcrt.environments.registry import load_environment
+from vcrt.environments.registry import Registered, load_environment
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.limits import MAX_LIFTED
@@ -65,13 +66,13 @@ def lift_lean(
     :class:`vcrt.errors.UnavailableError` without a fit Lean.
     """
     files = _given(files)
-    environment = counting(load_environment("lean").thorough())
+    environment = make_guarded(Registered("lean"), thorough=True)
     task = progress.task("lift", len(files), "files")
     for place, file in enumerate(files):
         if place:
             task.advance()
         found: LeanLift | MalformedInputError
-        with hearing(Noting(task)):
+        with observing(TaskObserver(task)):
             try:
                 found = lift_lean_file(Path(file), environment, _merged)
             except MalformedInputError as error:

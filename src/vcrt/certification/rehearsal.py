@@ -16,7 +16,7 @@ from typing import TypeAlias
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.certification.validation import Cost, is_long, look_at
-from vcrt.environments.calls import Calls, Noting, counting, hearing
+from vcrt.environments.calls import Calls, TaskObserver, observing
 from vcrt.environments.conformance import Finding
 from vcrt.environments.conformance_checks import CHECKS
 from vcrt.environments.contract import (
@@ -31,6 +31,7 @@ from vcrt.environments.contract import (
     StepEnvironment,
     Versions,
 )
+from vcrt.environments.guarding import guarded
 from vcrt.environments.isolation import ask
 from vcrt.environments.shared_prefixes import offers_snapshots, shares_prefixes
 from vcrt.hashing import sha256_hex
@@ -75,12 +76,12 @@ def _look_with_progress(
     def checked(finding: Finding) -> None:
         watched.task.advance()
 
-    with hearing(watched):
+    with observing(watched):
         return look_at(environment, seeds, quick=quick, checked=checked)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Watched(Noting):
+class _Watched(TaskObserver):
     """The same, with how many are expected, once the checks have lasted a while."""
 
     environment: Environment
@@ -114,8 +115,8 @@ class _Watched(Noting):
 def rehearsed_calls(environment: Environment, seeds: Sequence[int], *, quick: bool) -> int:
     """The calls that the checks take of an environment that accepts everything, but for certifying long episodes."""
     calls = Calls()
-    rehearsal = counting(_rehearsal(environment))
-    with hearing(lambda name, number, seconds: calls.add(number, seconds)):
+    rehearsal = guarded(_rehearsal(environment))
+    with observing(lambda name, number, seconds: calls.add(number, seconds)):
         look_at(rehearsal, seeds, quick=quick, long=False)
     return calls.number
 

@@ -142,7 +142,7 @@ def _first_stage(
     known: set[str] = set()
     with watching() as watch:
         results = in_fresh_processes(
-            watch.telling(replay_first),
+            watch.counted(replay_first),
             [piece.shard for piece in missing],
             jobs=jobs,
             backend=backend,
@@ -202,7 +202,7 @@ def _second_stage(
             expected = calls_for_all_orders(environments[name], n, sharing=False)
             watch.of(name, task, number, expected)
         results = in_fresh_processes(
-            watch.telling(replay_again),
+            watch.counted(replay_again),
             work,
             jobs=jobs,
             backend=backend,
@@ -210,8 +210,8 @@ def _second_stage(
             on_wait=watch.show,
             narrow=only_episode_again,
         )
-        for piece, told in zip(missing, results, strict=True):
-            second = watch.done(piece.selection.series.environment, piece.num_candidates, told)
+        for piece, result in zip(missing, results, strict=True):
+            second = watch.done(piece.selection.series.environment, piece.num_candidates, result)
             store.write(piece.second_name, second.to_json())
 
 

@@ -1,20 +1,27 @@
-"""The calls that workers make, shown while they make them: how many, how fast, and how many are still expected.
+"""Show the calls that workers make while they make them: how many, how fast, and how many are still expected.
 
-Not covered: what is printed (see :mod:`vcrt.cli.progress`), and workers that share no folder with this process, whose
-calls are known when their work is done.
+Workers write their counts to a folder, now and then while they work, and whoever waits for them reads it; where it
+cannot be written, nothing is counted. Not covered: what is printed (see :mod:`vcrt.cli.progress`), and workers that
+share no folder with this process, whose calls are known when their work is done.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import tempfile
+import time
+import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache, partial
 from math import factorial, perm
 from pathlib import Path
 from typing import TypeVar
 
-from vcrt.environments.calls import Calls, Telling, Told, calls_told
+from vcrt.environments.calls import INTERVAL_S, Calls, observing
 from vcrt.environments.isolation import Description
 from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.progress import Task
@@ -66,14 +73,16 @@ class _Watched:
 
 @dataclass(slots=True)
 class Watch:
-    """Workers at work: give them :meth:`telling`, call :meth:`show` while they work and :meth:`done` after each."""
+    """Workers at work: give them :meth:`counted`, call :meth:`show` while they work and :meth:`done` after each."""
 
     folder: Path
     _watched: dict[str, _Watched] = field(default_factory=dict)
 
-    def telling(self, function: Callable[[Argument], Result]) -> Callable[[Argument], Told[Result]]:
-        """The work, with its calls told."""
-        return Telling(function, self.folder)
+    def counted(
+        self, function: Callable[[Argument], Result]
+    ) -> Callable[[Argument], tuple[Result, int]]:
+        """The work, which gives the number of its calls as well."""
+        return partial(_counted, self.folder, function)
 
     def of(
         self, environment: str, task: Task, num_units: int, expected: int | None, note: str = ""
@@ -84,18 +93,19 @@ class Watch:
         """
         self._watched[environment] = _Watched(task, num_units, expected, note)
 
-    def done(self, environment: str, num_units: int, told: Told[Result]) -> Result:
+    def done(self, environment: str, num_units: int, counted: tuple[Result, int]) -> Result:
         """Note that units are done; gives what the work gave."""
+        result, calls = counted
         watched = self._watched[environment]
         watched.units_done += num_units
-        watched.calls_done += told.calls
+        watched.calls_done += calls
         watched.task.advance(num_units)
         self.show()
-        return told.result
+        return result
 
     def show(self) -> None:
         """Tell the tasks how many calls there were so far."""
-        found = calls_told(self.folder)
+        found = _read_calls(self.folder)
         by_task: dict[int, list[tuple[str, _Watched]]] = {}
         for item in self._watched.items():
             by_task.setdefault(id(item[1].task), []).append(item)
@@ -117,3 +127,57 @@ def watching() -> Iterator[Watch]:
     """A watch over workers, with a folder of its own as long as the context lasts."""
     with tempfile.TemporaryDirectory(prefix="vcrt-", ignore_cleanup_errors=True) as folder:
         yield Watch(Path(folder))
+
+
+@dataclass(slots=True)
+class _CallsFile:
+    """Counts calls by environment, and writes them to a file of this process."""
+
+    file: Path
+    calls: dict[str, Calls] = field(default_factory=lambda: defaultdict(Calls))
+    number: int = 0
+    written: float = 0.0
+
+    def __call__(self, environment: str, number: int, seconds: float) -> None:
+        self.calls[environment].add(number, seconds)
+        self.number += number
+        if time.monotonic() - self.written >= INTERVAL_S:
+            self.write()
+
+    def write(self) -> None:
+        self.written = time.monotonic()
+        unfinished = self.file.with_suffix(".new")
+        try:
+            counts = {name: [c.number, c.seconds] for name, c in self.calls.items()}
+            unfinished.write_text(json.dumps(counts))
+            os.replace(unfinished, self.file)
+        except OSError:
+            return
+
+
+@cache
+def _calls_file(folder: Path) -> _CallsFile:
+    return _CallsFile(folder / f"{uuid.uuid4().hex}.json")
+
+
+def _counted(
+    folder: Path, function: Callable[[Argument], Result], argument: Argument
+) -> tuple[Result, int]:
+    calls = _calls_file(folder)
+    before = calls.number
+    with observing(calls):
+        result = function(argument)
+    calls.write()
+    return result, calls.number - before
+
+
+def _read_calls(folder: Path) -> dict[str, Calls]:
+    """The calls of all workers that write to ``folder``, by environment."""
+    found: dict[str, Calls] = defaultdict(Calls)
+    for file in folder.glob("*.json"):
+        try:
+            for name, (number, seconds) in json.loads(file.read_text()).items():
+                found[name].add(number, seconds)
+        except (OSError, ValueError):
+            continue
+    return found

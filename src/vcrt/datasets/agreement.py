@@ -90,7 +90,7 @@ def verify_agreement(
             size = shard_size(len(rows))
             parts = [rows[start : start + size] for start in range(0, len(rows), size)]
             results = in_fresh_processes(
-                watch.telling(_replay_again),
+                watch.counted(_replay_again),
                 (
                     _Shard(
                         factory,
@@ -107,8 +107,8 @@ def verify_agreement(
                 on_wait=watch.show,
                 narrow=_only_episode,
             )
-            for part, told in zip(parts, results, strict=True):
-                again, found_guards = watch.done(name, len(part), told)
+            for part, result in zip(parts, results, strict=True):
+                again, found_guards = watch.done(name, len(part), result)
                 guards[name] = _joined(guards.get(name), found_guards)
                 for row, found in zip(part, again, strict=True):
                     error = _difference(dataset, name, row, records, found)

@@ -189,14 +189,14 @@ def _replayed(
     expected = calls_for_all_orders(environment, episode.num_operations, sharing=not backwards)
     with watching() as watch:
         watch.of(episode.environment, progress.task(what, 1, "episodes"), 1, expected)
-        (told,) = in_fresh_processes(
-            watch.telling(evidence_again),
+        (result,) = in_fresh_processes(
+            watch.counted(evidence_again),
             [(factory, (episode,), preset, backwards)],
             jobs=1,
             error=VerifierFailure,
             on_wait=watch.show,
         )
-        versions, (evidence,) = watch.done(episode.environment, 1, told)
+        versions, (evidence,) = watch.done(episode.environment, 1, result)
     return versions, evidence
 
 

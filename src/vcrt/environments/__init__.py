@@ -1,1 +1,1 @@
-"""What can be replayed: the contract, the registry, the conformance kit and three environments."""
+"""Replay what can be replayed: the contract, the registry, the conformance kit and three environments."""

@@ -1,4 +1,4 @@
-"""The conformance kit: what any environment must pass before its verdicts are worth certifying.
+"""Check what any environment must pass before its verdicts are worth certifying: the conformance kit.
 
 Each check either passes or says what was found and how to mend it. The kit runs the environment's own verifier on a
 few sampled episodes of each schema, and on a sample of the sequences of those of many operations. Not covered: whether
@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from itertools import combinations, permutations
 from typing import TypeVar
+
+import numpy as np
 
 from vcrt.environments.conformance_checks import (
     CHECKS,
@@ -20,13 +23,17 @@ from vcrt.environments.conformance_checks import (
     STABLE,
     Sample,
 )
-from vcrt.environments.conformance_sequences import sequences
 from vcrt.environments.contract import Environment, Replay, ReplayRequest
 from vcrt.environments.guarding import place_of
 from vcrt.errors import EnvironmentFailure, UnavailableError, VcrtError, VerifierFailure
+from vcrt.limits import MAX_EXHAUSTIVE
+from vcrt.orders import Order
 from vcrt.printable import counted
+from vcrt.randomness import generator
 
 Result = TypeVar("Result")
+#: Random orders in the sample of sequences; and up to how many operations each is moved behind each later one.
+_RANDOM, _MOVE_ALL = 4, 7
 #: The first check of a schema: nothing else can be looked at without answers.
 ANSWERS = "its methods answer"
 
@@ -152,3 +159,49 @@ def _sampling(environment: Environment, schema: str, seeds: Sequence[int]) -> st
     if len(contents) < len(seeds):
         return f"{counted(len(seeds), 'seed')} gave {counted(len(contents), 'distinct episode')}"
     return None
+
+
+@cache
+def sequences(num_operations: int, *, quick: bool = False) -> tuple[Order, ...]:
+    """Sequences of distinct operations, from none to all of them, by length and then lexicographically.
+
+    All of a few operations. Of many, a sample that holds every prefix of its sequences, the reference order, its
+    reversal, and pairs of sequences that run the same operations with one of them in another place, and go on alike:
+    equal futures can only be told from those.
+
+    ``quick`` are the fewest that every check still has something to look at in: the reference order, its reversal, and
+    the swap of its first two operations, with a prefix of each, and one that goes on otherwise after one operation.
+    """
+    if quick:
+        reference = tuple(range(num_operations))
+        swapped = (1, 0, *reference[2:])
+        found = {(), reference[:2], swapped[:2], reference, reference[::-1], swapped}
+        found.add((0, *reference[-1:]) if num_operations > 1 else reference)
+        return tuple(sorted(found, key=lambda sequence: (len(sequence), sequence)))
+    if num_operations <= MAX_EXHAUSTIVE:
+        lengths = range(num_operations + 1)
+        return tuple(s for n in lengths for s in permutations(range(num_operations), n))
+    orders = _sampled_orders(num_operations)
+    prefixes = {order[:length] for order in orders for length in range(num_operations + 1)}
+    return tuple(sorted(prefixes, key=lambda sequence: (len(sequence), sequence)))
+
+
+def _sampled_orders(num_operations: int) -> list[Order]:
+    rng = generator(0, "conformance", num_operations)
+    reference = tuple(range(num_operations))
+    orders: list[Order] = [reference, reference[::-1]]
+    orders += [tuple(rng.permutation(num_operations).tolist()) for _ in range(_RANDOM)]
+    for one, other in _moves(num_operations, rng):
+        rest = rng.permutation(reference[other + 1 :]).tolist()
+        moved = (*reference[:one], *reference[one + 1 : other + 1], one)
+        orders += [(*reference[: other + 1], *rest), (*moved, *rest)]
+    return orders
+
+
+def _moves(num_operations: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Which operation is moved behind which: the next one for each, and others."""
+    near = [(one, one + 1) for one in range(num_operations - 1)]
+    far = [pair for pair in combinations(range(num_operations), 2) if pair not in near]
+    if num_operations > _MOVE_ALL:
+        far = [far[place] for place in rng.permutation(len(far))[: num_operations // 2].tolist()]
+    return near + far

@@ -1,8 +1,8 @@
-"""What an environment is: episodes of operations that a native verifier can replay in any order.
+"""Define what an environment is: episodes of operations that a native verifier can replay in any order.
 
 An environment comes in one of two forms. The *step* form (:class:`StepEnvironment`) answers one transition at a
-time; the *batch* form (:class:`BatchEnvironment`) replays many sequences at once, for verifiers that are best driven
-in batches. Each derives the other, so the rest of vcrt sees only :class:`Environment`.
+time, and derives replay from that; the *batch* form (:class:`BatchEnvironment`) replays many sequences at once, for
+verifiers that are best driven in batches. What sees only :class:`Environment` serves both.
 
 Not covered: certification (which orders are equivalent) and everything that the policy sees.
 """
@@ -365,17 +365,8 @@ class StepEnvironment(Environment, Generic[State]):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixState:
-    """The state of a batch environment seen as steps: an episode and the accepted prefix, with its canonical hash."""
-
-    episode: Episode
-    prefix: tuple[int, ...]
-    state_hash: str
-
-
 class BatchEnvironment(Environment):
-    """The batch form: subclasses give ``replay``; single steps are derived from it by replaying the prefix.
+    """The batch form: subclasses give ``replay``.
 
     It suits verifiers that are best asked many things at once, as Lean is. Its answers are :class:`Replay` objects:
 
@@ -385,21 +376,3 @@ class BatchEnvironment(Environment):
 
     #: A call is a whole batch.
     call_timeout_s: ClassVar[float] = 600.0
-
-    def initial_state(self, episode: Episode) -> PrefixState:
-        """The empty prefix."""
-        (replay,) = self.replay([ReplayRequest(episode, ())])
-        return PrefixState(episode, (), replay.state_hashes[0])
-
-    def step(self, state: PrefixState, operation: Operation) -> Transition[PrefixState]:
-        """Replay the prefix with one more operation."""
-        index = state.episode.operations.index(operation)
-        sequence = (*state.prefix, index)
-        (replay,) = self.replay([ReplayRequest(state.episode, sequence)])
-        if replay.rejection is not None:
-            return replay.rejection
-        return Accepted(PrefixState(state.episode, sequence, replay.state_hashes[-1]))
-
-    def canonical(self, state: PrefixState) -> bytes:
-        """The canonical hash that the verifier's output gave."""
-        return bytes.fromhex(state.state_hash)

@@ -1,4 +1,4 @@
-"""An environment whose every call ends in an answer or in one named error, and is watched while it lasts.
+"""Guard an environment: every call ends in an answer or in one named error, and is watched while it lasts.
 
 Whatever an environment's own code raises, ``SystemExit`` and its like among it, becomes
 :class:`vcrt.errors.EnvironmentFailure` with the environment, the episode and the step; a child that it forked and that
@@ -15,19 +15,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vcrt.call_record import current_record
-from vcrt.environments.calls import counting
+from vcrt.environments.calls import counted_calls
 from vcrt.environments.contract import (
     BatchEnvironment,
-    CrossCheck,
     Environment,
     Episode,
-    Guards,
     Operation,
     Rejected,
     Replay,
     ReplayRequest,
     StepEnvironment,
-    Transition,
     Versions,
     operation_to_json,
 )
@@ -68,7 +65,7 @@ def _guarded_methods(environment: Environment) -> list[str]:
 
 
 def make_guarded(factory: Callable[[], object], *, thorough: bool = False) -> Environment:
-    """Make an environment, with every check that it can make if it is to be ``thorough``, guarded and counted.
+    """Make an environment, with every check that it can make if it is to be ``thorough``, guarded.
 
     Raises what :func:`vcrt.environments.registry.make_environment` raises, and :class:`EnvironmentFailure`.
     """
@@ -82,7 +79,7 @@ def make_guarded(factory: Callable[[], object], *, thorough: bool = False) -> En
         if thorough:
             guard = _Guard(environment)
             environment = guard.call("", "thorough", environment.thorough)
-        return guarded(counting(environment))
+        return guarded(environment)
     finally:
         if record is not None:
             record.end()
@@ -184,8 +181,9 @@ class _Guard:
         function: Callable[..., Any],
         *arguments: Any,
         times: int = 1,
+        number: int = 0,
     ) -> Any:
-        """Make one call; ``times`` the limit, for one that stands for so many."""
+        """Make one call; ``times`` the limit, for one that stands for so many; it counts as ``number`` calls."""
         record = current_record()
         process = os.getpid()
         outer = (
@@ -194,7 +192,8 @@ class _Guard:
             else record.begin(episode or self._where, call, self._timeout_s * times)
         )
         try:
-            return function(*arguments)
+            with counted_calls(self._environment.name, number):
+                return function(*arguments)
         except VcrtError as error:
             raise self._placed(error, episode, call) from error
         except BaseException as error:
@@ -220,13 +219,7 @@ class _Guard:
         """A failure that says where it happened, if it does not yet."""
         if not isinstance(error, VerifierFailure) or (error.where and episode in error.where):
             return error
-        return type(error)(
-            error.what,
-            where="; ".join(filter(None, (self._place(episode, call), error.where))),
-            found=error.found,
-            expected=error.expected,
-            remedy=error.remedy,
-        )
+        return error.within(self._place(episode, call), "; ")
 
     def versions(self) -> Versions:
         versions = self.call("", "versions", self._own["versions"])
@@ -252,7 +245,9 @@ class _Guard:
         if len(requests) == 1:
             call = f"replay of steps {list(requests[0].sequence)}"
         try:
-            answers: list[Replay] = self.call(first, call, own, requests, times=times)
+            answers: list[Replay] = self.call(
+                first, call, own, requests, times=times, number=len(requests)
+            )
         except EnvironmentFailure:
             # The one that breaks it is named if it breaks alone, too.
             for request in requests if len(requests) > 1 else ():
@@ -267,18 +262,16 @@ class _Guard:
         if isinstance(rejection, Rejected) and isinstance(rejection.reason, str):
             _require_json(rejection.reason, self._place(self._episode, call))
 
-    def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        checks: tuple[CrossCheck, ...] = self.call(
-            episode.episode_id, "second opinion", self._own["cross_check"], episode
-        )
-        return checks
+    def cross_check(self, episode: Episode) -> Any:
+        own = self._own["cross_check"]
+        return self.call(episode.episode_id, "second opinion", own, episode)
 
     def cross_check_all(
         self, episodes: Sequence[Episode], replays: Sequence[Sequence[Replay]] | None = None
-    ) -> list[tuple[CrossCheck, ...]]:
+    ) -> Any:
         if not episodes:
             return []
-        checks: list[tuple[CrossCheck, ...]] = self.call(
+        return self.call(
             episodes[0].episode_id,
             f"second opinions on {counted(len(episodes), 'episode')}",
             self._own["cross_check_all"],
@@ -286,11 +279,9 @@ class _Guard:
             replays,
             times=len(episodes),
         )
-        return checks
 
-    def guards(self) -> Guards:
-        guards: Guards = self.call("", "guards", self._own["guards"])
-        return guards
+    def guards(self) -> Any:
+        return self.call("", "guards", self._own["guards"])
 
     def describe(self, operation: Operation) -> str:
         call = f"description of step {operation.signature!r:.80}"
@@ -302,22 +293,21 @@ class _Guard:
 
     def initial_state(self, episode: Episode) -> Any:
         self._episode = episode.episode_id
-        return self.call(self._episode, "initial state", self._own["initial_state"], episode)
-
-    def step(self, state: Any, operation: Operation) -> Transition[Any]:
-        call = f"step {operation.signature!r:.80}"
-        answer: Transition[Any] = self.call(
-            self._episode, call, self._own["step"], state, operation
+        return self.call(
+            self._episode, "initial state", self._own["initial_state"], episode, number=1
         )
+
+    def step(self, state: Any, operation: Operation) -> Any:
+        call = f"step {operation.signature!r:.80}"
+        answer = self.call(self._episode, call, self._own["step"], state, operation, number=1)
         self._require_reason(answer, call)
         return answer
 
-    def canonical(self, state: Any) -> bytes:
-        form: bytes = self.call(self._episode, "canonical form", self._own["canonical"], state)
-        return form
+    def canonical(self, state: Any) -> Any:
+        return self.call(self._episode, "canonical form", self._own["canonical"], state, number=1)
 
     def snapshot(self, state: Any) -> Any:
-        return self.call(self._episode, "snapshot", self._own["snapshot"], state)
+        return self.call(self._episode, "snapshot", self._own["snapshot"], state, number=1)
 
     def restore(self, snapshot: Any) -> Any:
-        return self.call(self._episode, "restoration", self._own["restore"], snapshot)
+        return self.call(self._episode, "restoration", self._own["restore"], snapshot, number=1)

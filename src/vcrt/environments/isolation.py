@@ -1,4 +1,4 @@
-"""Asking an environment in a process of its own: what it does to that process, this one survives and can name.
+"""Ask an environment in a process of its own: what it does to that process, this one survives and can name.
 
 The environments that come with vcrt are asked here: starting a process for each would be wasted. Not covered:
 certification, whose workers are processes of their own.

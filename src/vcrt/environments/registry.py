@@ -1,4 +1,4 @@
-"""Environments by name, as plug-ins of the entry-point group ``vcrt.environments``."""
+"""Find environments by name, as plug-ins of the entry-point group ``vcrt.environments``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replaying many sequences of an episode with each prefix run once: from immutable states, or from snapshots.
+"""Replay many sequences of an episode with each prefix run once: from immutable states, or from snapshots.
 
 It gives what :meth:`StepEnvironment.replay` gives, for fewer calls, if a step leaves its state as it was and a restored
 state has the future of the one that was kept. That is never taken on trust: certification repeats every replay in

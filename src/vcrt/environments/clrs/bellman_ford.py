@@ -12,13 +12,12 @@ with dm-clrs's hint rows (in rounds). Weights are not negative; negative cycles 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from vcrt.environments.clrs.choosing import linear_extension, shuffled
 from vcrt.environments.clrs.inputs import Edge, WeightedGraph, graph_of, read_graph
 from vcrt.environments.clrs.reading import (
     malformed,
@@ -29,12 +28,12 @@ from vcrt.environments.clrs.reading import (
 )
 from vcrt.environments.clrs.rows import byte_rows, masks
 from vcrt.environments.clrs.schema import (
-    AlgorithmSchema,
-    GenuineStep,
     Lifted,
-    Round,
     Rows,
-    rounds,
+    SynchronousSchema,
+    linear_extension,
+    shuffled,
+    with_independent,
 )
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
@@ -94,7 +93,7 @@ def relax(
     )
 
 
-class BellmanFord(AlgorithmSchema[BellmanFordState]):
+class BellmanFord(SynchronousSchema[BellmanFordState]):
     """Relaxations out of one round of a run, and one out of the next round that needs one of them."""
 
     schema = Schema(
@@ -105,6 +104,7 @@ class BellmanFord(AlgorithmSchema[BellmanFordState]):
     lengths = range(12, 21)
     edge_probabilities = (0.35, 0.4, 0.45)
     placing = "later"
+    final_hints = ("pi_h", "d", "msk")
 
     def lift(
         self, trace: Trace, num_operations: int, rng: np.random.Generator
@@ -119,13 +119,11 @@ class BellmanFord(AlgorithmSchema[BellmanFordState]):
             if first[1] == second[0] and not trace.hints["msk"][row][first[1]]
         ]
         for row, first, second in shuffled(pairs, rng):
-            edges = [first, second]
-            for edge in shuffled(written[row], rng):
-                if len(edges) < num_operations and _independent(edge, edges):
-                    edges.append(edge)
-            if len(edges) == num_operations:
-                ordered = linear_extension(edges, rng)
-                return Lifted(state=_at(trace, row), operations=tuple(map(_operation, ordered)))
+            edges = with_independent(
+                (first, second), written[row], num_operations, _independent, rng
+            )
+            if edges is not None:
+                return _at(trace, row), linear_extension(edges, rng)
         return None
 
     def read_state(self, initial: Json) -> BellmanFordState:
@@ -167,39 +165,32 @@ class BellmanFord(AlgorithmSchema[BellmanFordState]):
             reached=1 << int(np.argmax(trace.inputs["s"])),
         )
 
-    def steps(self, trace: Trace) -> Iterator[GenuineStep[BellmanFordState]]:
-        """The relaxations that write, edge by edge in each round."""
-        for each in _rounds(self.start(trace), trace.num_rows):
-            for state, edge in each.taken:
-                yield GenuineStep(state, _operation(edge))
+    def operation(self, step: Edge) -> Operation:
+        """The relaxation of an edge."""
+        tail, head = step
+        return Operation(signature=f"relax {tail}->{head}", payload={"edge": [tail, head]})
 
-    def hint_rows(self, trace: Trace) -> Rows:
-        """Synchronous rounds from the source until no distance changes."""
-        start = self.start(trace)
-        return _rows([start, *(each.after for each in _rounds(start, trace.num_rows))])
+    def schedule(self, state: BellmanFordState) -> list[Edge]:
+        """Every edge."""
+        return state.graph.edges()
 
-    def finish(self, state: BellmanFordState, done: int) -> Rows:
-        """The predecessors, distances and reached nodes after synchronous rounds until none changes anything.
+    def take(
+        self, state: BellmanFordState, step: Edge, *, before: BellmanFordState
+    ) -> Transition[BellmanFordState]:
+        """Relax an edge."""
+        return relax(state, step, before=before)
 
-        The rounds mend a distance that is too long, but none that is too short or has a wrong predecessor.
-        """
-        # Shortest ways have fewer edges than the graph has nodes: the bound is for a broken transition.
-        for each in _rounds(state, state.graph.num_nodes):
-            state = each.after
-        last = _rows([state])
-        return {"pi": last["pi_h"][0], "d": last["d"], "msk": last["msk"]}
+    def max_rounds(self, state: BellmanFordState) -> int:
+        """Shortest ways have fewer edges than the graph has nodes."""
+        return state.graph.num_nodes
 
-
-def _rounds(state: BellmanFordState, limit: int) -> Iterator[Round[BellmanFordState]]:
-    return rounds(state, state.graph.edges(), relax, limit)
-
-
-def _rows(states: Sequence[BellmanFordState]) -> Rows:
-    return {
-        "d": np.array([state.distances for state in states]),
-        "pi_h": byte_rows([state.predecessors for state in states]),
-        "msk": masks([state.reached for state in states], states[0].graph.num_nodes),
-    }
+    def rows(self, states: Sequence[BellmanFordState]) -> Rows:
+        """Distances, predecessors and reached nodes."""
+        return {
+            "d": np.array([state.distances for state in states]),
+            "pi_h": byte_rows([state.predecessors for state in states]),
+            "msk": masks([state.reached for state in states], states[0].graph.num_nodes),
+        }
 
 
 def _at(trace: Trace, row: int) -> BellmanFordState:
@@ -225,8 +216,3 @@ def _independent(edge: Edge, others: Sequence[Edge]) -> bool:
     """Whether relaxing ``edge`` neither reads nor writes what the others write, nor writes what they read."""
     tail, head = edge
     return all(head not in other and tail != other[1] for other in others)
-
-
-def _operation(edge: Edge) -> Operation:
-    tail, head = edge
-    return Operation(signature=f"relax {tail}->{head}", payload={"edge": [tail, head]})

@@ -10,17 +10,23 @@ have no place in the loops. So a run that goes on from a state has to be told ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Sequence
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from vcrt.environments.clrs.choosing import linear_extension, shuffled
 from vcrt.environments.clrs.inputs import Keys, keys_of, read_keys
 from vcrt.environments.clrs.reading import read_int, read_member, read_payload, read_permutation
 from vcrt.environments.clrs.rows import byte_rows, chain_pointers, mask_one
-from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
+from vcrt.environments.clrs.schema import (
+    AlgorithmSchema,
+    Lifted,
+    Rows,
+    linear_extension,
+    shuffled,
+    state_after,
+)
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
@@ -71,14 +77,14 @@ class BubbleSort(AlgorithmSchema[BubbleSortState]):
         self, trace: Trace, num_operations: int, rng: np.random.Generator
     ) -> Lifted[BubbleSortState] | None:
         """A window of exchanges of which two touch; the reference order is any linear extension."""
-        steps = [(state, position) for state, position, _ in _exchanges(self.start(trace))]
+        steps = list(self.run(self.start(trace)))
         for start in shuffled(range(len(steps) - num_operations + 1), rng):
-            state = steps[start][0]
-            window = [position for _, position in steps[start : start + num_operations]]
+            state = steps[start].before
+            window: list[int] = [each.step for each in steps[start : start + num_operations]]
             pair = _carrying_pair(window)
-            if pair is not None and isinstance(exchange(state, pair[1]), Rejected):
-                ordered = linear_extension([*pair, *(p for p in window if p not in pair)], rng)
-                return Lifted(state=state, operations=tuple(map(_operation, ordered)))
+            if pair is not None and state_after(state, pair[1:]) is None:
+                others = (position for position in window if position not in pair)
+                return state, linear_extension([*pair, *others], rng)
         return None
 
     def read_state(self, initial: Json) -> BubbleSortState:
@@ -97,17 +103,20 @@ class BubbleSort(AlgorithmSchema[BubbleSortState]):
         """The elements in their order."""
         return _unsorted(keys_of(trace))
 
-    def steps(self, trace: Trace) -> Iterator[GenuineStep[BubbleSortState]]:
-        """The exchanges that the run makes."""
-        for state, position, _ in _exchanges(self.start(trace)):
-            yield GenuineStep(state, _operation(position))
+    def operation(self, step: int) -> Operation:
+        """The exchange of a position with the one before it."""
+        return Operation(signature=f"exchange {step - 1},{step}", payload={"exchange": step})
+
+    def schedule(self, state: BubbleSortState) -> list[int]:
+        """The position of every comparison of a whole run."""
+        return [position for _, position in _counters(state.keys.num_elements)]
 
     def hint_rows(self, trace: Trace) -> Rows:
         """A row for each comparison."""
         start = self.start(trace)
-        orders = byte_rows(_compared(start, _schedule(start.keys.num_elements)))
+        orders = byte_rows(_compared(start, self.schedule(start)))
         size = orders.shape[1]
-        counters = np.array([(0, 0), *_schedule(size)])
+        counters = np.array([(0, 0), *_counters(size)])
         rows = np.arange(len(orders))
         return {
             "pred_h": chain_pointers(orders),
@@ -121,8 +130,11 @@ class BubbleSort(AlgorithmSchema[BubbleSortState]):
         Comparing again what is behind the run would sort any array, and so prove nothing. What is left sorts an array
         only in part, and only the genuine one passes through the genuine rows.
         """
-        behind = [at for *_, at in _exchanges(_unsorted(state.keys))][:done]
-        left = _schedule(state.keys.num_elements)[behind[-1] + 1 if behind else 0 :]
+        schedule = self.schedule(state)
+        orders = _compared(_unsorted(state.keys), schedule)
+        exchanges = [at for at, (one, other) in enumerate(pairwise(orders), 1) if one != other]
+        behind = [0, *exchanges[:done]][-1]
+        left = schedule[behind:]
         rows = chain_pointers(byte_rows(_compared(state, left)))
         return {"pred": rows[-1], "pred_h": rows}
 
@@ -131,29 +143,20 @@ def _unsorted(keys: Keys) -> BubbleSortState:
     return BubbleSortState(keys=keys, order=bytes(range(keys.num_elements)))
 
 
-def _schedule(size: int) -> list[tuple[int, int]]:
+def _counters(size: int) -> list[tuple[int, int]]:
     """The loop counters (i, j) of each comparison: pass i compares j - 1 and j from the last j down to i + 1."""
     return [(i, j) for i in range(size - 1) for j in reversed(range(i + 1, size))]
 
 
-def _compared(state: BubbleSortState, schedule: Sequence[tuple[int, int]]) -> list[bytes]:
+def _compared(state: BubbleSortState, schedule: Sequence[int]) -> list[bytes]:
     """The order before the first comparison and after each."""
     orders = [state.order]
-    for _, position in schedule:
+    for position in schedule:
         transition = exchange(state, position)
         if isinstance(transition, Accepted):
             state = transition.state
         orders.append(state.order)
     return orders
-
-
-def _exchanges(state: BubbleSortState) -> Iterator[tuple[BubbleSortState, int, int]]:
-    """For each exchange of a whole run: the state before it, its position, and the number of its comparison."""
-    for at, (_, position) in enumerate(_schedule(state.keys.num_elements)):
-        transition = exchange(state, position)
-        if isinstance(transition, Accepted):
-            yield state, position, at
-            state = transition.state
 
 
 def _carrying_pair(window: Sequence[int]) -> tuple[int, int] | None:
@@ -162,9 +165,3 @@ def _carrying_pair(window: Sequence[int]) -> tuple[int, int] | None:
     if len(touching) == 1 and touching[0][0] == touching[0][1] + 1:
         return touching[0]
     return None
-
-
-def _operation(position: int) -> Operation:
-    return Operation(
-        signature=f"exchange {position - 1},{position}", payload={"exchange": position}
-    )

@@ -6,22 +6,29 @@ Not covered: whether an episode has the promised relations. Lifting looks at str
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from itertools import count, islice
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from vcrt.environments.clrs.schema import DIGEST_BYTES, AlgorithmSchema, AlgorithmState, Rows
+from vcrt.environments.clrs.schema import (
+    DIGEST_BYTES,
+    AlgorithmSchema,
+    AlgorithmState,
+    Rows,
+    state_after,
+)
 from vcrt.environments.clrs.shim import DmClrs
 from vcrt.environments.clrs.trace import Instance, Trace, genuine_trace
-from vcrt.environments.contract import Accepted, CrossCheck, Episode, Operation, Provenance
+from vcrt.environments.contract import CrossCheck, Episode, Operation, Provenance
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json
 from vcrt.randomness import derive_seed, generator
 
 ENVIRONMENT = "clrs"
 
+#: The lengths of the inputs that episodes are drawn from and, for graphs, their edge probabilities.
+Sizes: TypeAlias = tuple[Sequence[int], Sequence[float]]
 #: Inputs drawn for one episode before its size is declared out of reach; usual sizes need a few.
 MAX_DRAWS = 2000
 
@@ -35,12 +42,16 @@ def sample_episode(
     """
     name = algorithm.schema.name
     rng = generator(seed, ENVIRONMENT, name, "lift")
-    for instance, trace in traces(library, Inputs.of(algorithm), name, seed, rng, MAX_DRAWS):
+    sizes = algorithm.lengths, algorithm.edge_probabilities
+    runs = traces(library, algorithm, sizes, name, seed, rng)
+    for instance, trace in islice(runs, MAX_DRAWS):
         lifted = algorithm.lift(trace, num_operations, rng)
         if lifted is not None:
-            initial = algorithm.write_state(lifted.state)
+            state, steps = lifted
+            operations = tuple(map(algorithm.operation, steps))
             made_by = f"{ENVIRONMENT}.{name}/2"
-            return lifted_episode(name, initial, lifted.operations, instance, made_by, seed)
+            initial = algorithm.write_state(state)
+            return lifted_episode(name, initial, operations, instance, made_by, seed)
     lengths = algorithm.lengths
     raise VcrtError(
         f"no episode of {num_operations} operations was found",
@@ -50,33 +61,20 @@ def sample_episode(
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Inputs:
-    """The inputs of an algorithm that episodes are drawn from: their lengths and, for graphs, edge probabilities."""
-
-    algorithm: str
-    lengths: Sequence[int]
-    edge_probabilities: Sequence[float]
-
-    @classmethod
-    def of(cls, algorithm: AlgorithmSchema[Any]) -> Inputs:
-        """Those of the algorithm's own schema."""
-        return cls(
-            algorithm=algorithm.schema.name,
-            lengths=algorithm.lengths,
-            edge_probabilities=algorithm.edge_probabilities,
-        )
-
-
 def traces(
-    library: DmClrs, inputs: Inputs, schema: str, seed: int, rng: np.random.Generator, most: int
+    library: DmClrs,
+    algorithm: AlgorithmSchema[Any],
+    sizes: Sizes,
+    schema: str,
+    seed: int,
+    rng: np.random.Generator,
 ) -> Iterator[tuple[Instance, Trace]]:
-    """``most`` runs on inputs that are drawn for the episode of ``seed`` of a schema, each under a seed of its own."""
-    for draw in range(most):
-        probabilities = inputs.edge_probabilities
+    """Runs of an algorithm on inputs that are drawn for the episode of ``seed``, each under a seed of its own."""
+    lengths, probabilities = sizes
+    for draw in count():
         instance = Instance(
-            algorithm=inputs.algorithm,
-            length=int(rng.choice(inputs.lengths)),
+            algorithm=algorithm.schema.name,
+            length=int(rng.choice(lengths)),
             edge_probability=float(rng.choice(probabilities)) if probabilities else None,
             seed=derive_seed(seed, ENVIRONMENT, schema, "sampler", draw) % 2**32,
         )
@@ -121,7 +119,7 @@ def cross_check(
     trace = genuine_trace(library, instance)
     initial = algorithm.read_state(episode.initial)
     place, located = _locate(algorithm, trace, initial, episode.operations)
-    terminal = _terminal(initial, episode)
+    terminal = state_after(initial, (initial.read(o.payload) for o in episode.operations))
     done = None if place is None else place + episode.num_operations
     return (
         CrossCheck("dm-clrs trace", len(located), sum(located)),
@@ -178,15 +176,6 @@ def _locate(
         known = ahead[: len(operations)] if algorithm.placing == "next" else ahead
         found = [operation in known for operation in operations]
     return place, [inputs, True, *found]
-
-
-def _terminal(state: AlgorithmState, episode: Episode) -> AlgorithmState | None:
-    for operation in episode.operations:
-        transition = state.take(state.read(operation.payload))
-        if not isinstance(transition, Accepted):
-            return None
-        state = transition.state
-    return state
 
 
 def _compare_rows(own: Rows, trace: Trace) -> CrossCheck:

@@ -12,14 +12,13 @@ alone never sets two orders apart: the reversal differs by its array.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
-from vcrt.environments.clrs.choosing import linear_extension, shuffled
 from vcrt.environments.clrs.inputs import Keys, keys_of, read_keys
 from vcrt.environments.clrs.reading import (
     malformed,
@@ -30,7 +29,15 @@ from vcrt.environments.clrs.reading import (
     read_set,
 )
 from vcrt.environments.clrs.rows import byte_rows, chain_pointers, heap_pointers, mask_one
-from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
+from vcrt.environments.clrs.schema import (
+    AlgorithmSchema,
+    Lifted,
+    Rows,
+    Taken,
+    conflict,
+    linear_extension,
+    shuffled,
+)
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
@@ -151,18 +158,15 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
         these nodes among their descendants: so the pair is the only one that can depend on its order.
         """
         size = trace.hints["pred_h"].shape[1]
-        before = [genuine.state for genuine in islice(self.steps(trace), size)]
+        before = [taken.before for taken in islice(self.run(self.start(trace)), size)]
         # The child has a child itself: a leaf has nothing to sink to.
         for parent in shuffled(range(max(1, num_operations - 2), size // 4), rng):
             child = 2 * parent + 1
             state = before[size - 1 - child]
-            if _conflict(state, child, parent):
+            if conflict(state, Heapify(child, size), Heapify(parent, size)):
                 others = shuffled(range(parent + 1, child), rng)[: num_operations - 2]
                 nodes = linear_extension([child, parent, *others], rng)
-                return Lifted(
-                    state=state,
-                    operations=tuple(_operation(Heapify(node, size)) for node in nodes),
-                )
+                return state, [Heapify(node, size) for node in nodes]
         return None
 
     def read_state(self, initial: Json) -> HeapsortState:
@@ -192,17 +196,32 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
         size = keys.num_elements
         return HeapsortState(keys=keys, order=bytes(range(size)), heap_size=size, heapified=0)
 
-    def steps(self, trace: Trace) -> Iterator[GenuineStep[HeapsortState]]:
-        """Every node heapified from the last to the first; then each extraction and the root heapified again."""
-        for state, step, _ in _run(self.start(trace)):
-            yield GenuineStep(state, _operation(step))
+    def operation(self, step: Heapify | Extract) -> Operation:
+        """A node max-heapified, or the largest key extracted."""
+        if isinstance(step, Extract):
+            return Operation(signature=f"extract {step.last}", payload={"extract": step.last})
+        node, size = step.node, step.heap_size
+        return Operation(
+            signature=f"max-heapify {node} of {size}", payload={"heapify": [node, size]}
+        )
+
+    def schedule(self, state: HeapsortState) -> Iterator[Heapify | Extract]:
+        """Every node that is left, from the last to the first; then each extraction and the root heapified again."""
+        size = state.heap_size
+        for node in reversed(range(size)):
+            if not state.heapified >> node & 1:
+                yield Heapify(node, size)
+        for last in reversed(range(1, size)):
+            yield Extract(last)
+            yield Heapify(0, last)
 
     def hint_rows(self, trace: Trace) -> Rows:
         """A row for each level that a key sinks through and one for each extraction."""
         start = self.start(trace)
-        rows = [_HeapRow.first(start.order)]
-        for state, step, after in _run(start):
-            rows += _rows_of(state, step, after)
+        last = start.heap_size - 1
+        rows = [_Row(start.order, last, last, last, start.heap_size, _BUILD)]
+        for taken in self.run(start):
+            rows += _rows_of(taken)
         return _stack(rows)
 
     def finish(self, state: HeapsortState, done: int) -> Rows:
@@ -210,17 +229,16 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
 
         The sorted array alone would prove little: a key that is too deep in the heap may reach the root in time.
         """
-        rows: list[_HeapRow] = []
-        for before, step, after in _run(state):
-            if not _builds(before, step):
-                rows += _rows_of(before, step, after)
-            state = after
+        rows: list[_Row] = []
+        for taken in self.run(state):
+            if not _builds(taken):
+                rows += _rows_of(taken)
+            state = taken.after
         sorted_order = chain_pointers(byte_rows([state.order]))[0]
         return {"pred": sorted_order, **(_stack(rows) if rows else {})}
 
 
-@dataclass(frozen=True, slots=True)
-class _HeapRow:
+class _Row(NamedTuple):
     """One hint row: the order, the elements that dm-clrs's counters stand at, the size of the heap and the phase."""
 
     order: bytes
@@ -230,95 +248,45 @@ class _HeapRow:
     heap_size: int
     phase: int
 
-    @classmethod
-    def first(cls, order: bytes) -> _HeapRow:
-        """The row before the first step."""
-        last = len(order) - 1
-        return cls(order, last, last, last, len(order), _BUILD)
 
-
-def _stack(rows: Sequence[_HeapRow]) -> Rows:
+def _stack(rows: Iterable[_Row]) -> Rows:
     """All rows by dm-clrs's names."""
-    size = len(rows[0].order)
-    orders = byte_rows([row.order for row in rows])
-    heap_sizes = np.array([row.heap_size for row in rows])
-    last_of_heap = orders[np.arange(len(rows)), heap_sizes - 1]
+    order, i, j, largest, heap_size, phase = zip(*rows, strict=True)
+    size, orders, heap_sizes = len(order[0]), byte_rows(order), np.array(heap_size)
+    last_of_heap = orders[np.arange(len(orders)), heap_sizes - 1]
     return {
         "pred_h": chain_pointers(orders),
         "parent": heap_pointers(orders, heap_sizes),
-        "i": mask_one([row.i for row in rows], size),
-        "j": mask_one([row.j for row in rows], size),
-        "largest": mask_one([row.largest for row in rows], size),
+        "i": mask_one(i, size),
+        "j": mask_one(j, size),
+        "largest": mask_one(largest, size),
         "heap_size": mask_one(last_of_heap, size),
-        "phase": mask_one([row.phase for row in rows], _NUM_PHASES),
+        "phase": mask_one(phase, _NUM_PHASES),
     }
 
 
-def _run(
-    state: HeapsortState,
-) -> Iterator[tuple[HeapsortState, Heapify | Extract, HeapsortState]]:
-    """The steps from a state to the sorted array, each with the states before and after it."""
-    # Each node is heapified and extracted, and the root heapified in between: the bound is for a broken transition.
-    for _ in range(3 * len(state.order)):
-        step = _next(state)
-        transition = None if step is None else state.take(step)
-        if step is None or not isinstance(transition, Accepted):
-            return
-        yield state, step, transition.state
-        state = transition.state
-
-
-def _next(state: HeapsortState) -> Heapify | Extract | None:
-    """The step that heapsort takes in a state: None if the array is sorted."""
-    size = state.heap_size
-    left = ~state.heapified & ((1 << size) - 1)
-    if left:
-        return Heapify(left.bit_length() - 1, size)
-    return Extract(size - 1) if size > 1 else None
-
-
-def _builds(state: HeapsortState, step: Heapify | Extract) -> bool:
+def _builds(taken: Taken[HeapsortState]) -> bool:
     """Whether a step belongs to the building of the heap."""
-    return isinstance(step, Heapify) and step.heap_size == state.keys.num_elements
+    step = taken.step
+    return isinstance(step, Heapify) and step.heap_size == taken.before.keys.num_elements
 
 
-def _rows_of(
-    state: HeapsortState, step: Heapify | Extract, after: HeapsortState
-) -> Iterator[_HeapRow]:
+def _rows_of(taken: Taken[HeapsortState]) -> Iterator[_Row]:
     """The rows of one step; the last of them shows the state that the transition left."""
+    state, step, after = taken
     if isinstance(step, Extract):
         order = after.order
-        yield _HeapRow(order, order[0], order[step.last], 0, step.last, _EXTRACT)
+        yield _Row(order, order[0], order[step.last], 0, step.last, _EXTRACT)
         return
     # dm-clrs's counter `i` stands at the node while the heap is built, and at the extracted place afterwards.
-    building = _builds(state, step)
+    building = _builds(taken)
     counter = step.node if building else step.heap_size
+    phase = _BUILD if building else _REBUILD
     levels, node = bytearray(state.order), step.node
     while True:
         largest = sink(state.keys.values, levels, node, step.heap_size)
         shown = after.order if largest == node else bytes(levels)
-        phase = _BUILD if building else _REBUILD
-        yield _HeapRow(shown, shown[counter], shown[node], shown[largest], step.heap_size, phase)
+        yield _Row(shown, shown[counter], shown[node], shown[largest], step.heap_size, phase)
         if largest == node:
             return
         node = largest
-
-
-def _conflict(state: HeapsortState, child: int, parent: int) -> bool:
-    """Whether the array depends on which of the two is heapified first."""
-    orders = []
-    for nodes in ((child, parent), (parent, child)):
-        order = bytearray(state.order)
-        for node in nodes:
-            sift(state.keys.values, order, node, state.heap_size)
-        orders.append(order)
-    return orders[0] != orders[1]
-
-
-def _operation(step: Heapify | Extract) -> Operation:
-    if isinstance(step, Extract):
-        return Operation(signature=f"extract {step.last}", payload={"extract": step.last})
-    node, heap_size = step.node, step.heap_size
-    return Operation(
-        signature=f"max-heapify {node} of {heap_size}", payload={"heapify": [node, heap_size]}
-    )

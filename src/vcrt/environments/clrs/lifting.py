@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vcrt.environments.clrs.environment import ALGORITHMS
-from vcrt.environments.clrs.episodes import ENVIRONMENT
+from vcrt.environments.clrs.episodes import ENVIRONMENT, lifted_episode
 from vcrt.environments.clrs.reading import MAX_LENGTH
 from vcrt.environments.clrs.shim import load_dm_clrs
 from vcrt.environments.clrs.trace import Instance, genuine_trace
-from vcrt.environments.contract import Episode, Provenance
+from vcrt.environments.contract import Episode
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.limits import MAX_LIFTED
 from vcrt.randomness import derive_seed
@@ -73,16 +73,13 @@ def _windows(instance: Instance, num_operations: int) -> list[Episode]:
     schema = ALGORITHMS[instance.algorithm]
     steps = list(schema.steps(genuine_trace(load_dm_clrs(), instance)))
     return [
-        Episode(
-            environment=ENVIRONMENT,
-            schema=instance.algorithm,
-            initial=schema.write_state(steps[offset].state),
-            operations=tuple(s.operation for s in steps[offset : offset + num_operations]),
-            provenance=Provenance(
-                source=instance.source,
-                generator=f"{ENVIRONMENT}.{instance.algorithm}.window/1:offset={offset}",
-                seed=_window_seed(instance, num_operations, offset),
-            ),
+        lifted_episode(
+            instance.algorithm,
+            schema.write_state(steps[offset].state),
+            tuple(step.operation for step in steps[offset : offset + num_operations]),
+            instance,
+            f"{ENVIRONMENT}.{instance.algorithm}.window/1:offset={offset}",
+            _window_seed(instance, num_operations, offset),
         )
         for offset in range(len(steps) - num_operations + 1)
     ]

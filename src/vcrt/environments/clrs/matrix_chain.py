@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -22,7 +22,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from vcrt.environments.clrs.choosing import linear_extension, shuffled
 from vcrt.environments.clrs.inputs import Keys, keys_of, read_keys
 from vcrt.environments.clrs.reading import (
     malformed,
@@ -33,12 +32,13 @@ from vcrt.environments.clrs.reading import (
 )
 from vcrt.environments.clrs.rows import byte_rows
 from vcrt.environments.clrs.schema import (
-    AlgorithmSchema,
-    GenuineStep,
     Lifted,
-    Round,
     Rows,
-    rounds,
+    SynchronousSchema,
+    conflict,
+    linear_extension,
+    shuffled,
+    with_independent,
 )
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
@@ -132,7 +132,7 @@ def fill(
     return Accepted(MatrixChainState(state.dimensions, costs, splits))
 
 
-class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
+class MatrixChainOrder(SynchronousSchema[MatrixChainState]):
     """Cells out of one round of a run, one of which is a subcell of another and makes it cheaper."""
 
     schema = Schema(
@@ -142,22 +142,19 @@ class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
     )
     lengths = range(7, 13)
     placing = "later"
+    final_hints = ("s_h", "m", "msk")
 
     def lift(
         self, trace: Trace, num_operations: int, rng: np.random.Generator
     ) -> Lifted[MatrixChainState] | None:
         """Operations from the state at the start of a round; the reference order is any linear extension."""
-        for each in shuffled(list(_rounds(self.start(trace), trace.num_rows)), rng):
-            state, fills = each.before, [step for _, step in each.taken]
+        for taken in shuffled(list(self.rounds(self.start(trace))), rng):
+            state, fills = taken[0].before, [step for _, step, _ in taken]
             pairs = [(a, b) for a in fills for b in fills if _is_subcell(a.cell, b.cell)]
-            for first, second in shuffled(pairs, rng):
-                chosen = [first, second]
-                for other in shuffled(fills, rng):
-                    if len(chosen) < num_operations and _independent(other, chosen):
-                        chosen.append(other)
-                if len(chosen) == num_operations and _conflict(state, first, second):
-                    ordered = linear_extension(chosen, rng)
-                    return Lifted(state=state, operations=tuple(map(_operation, ordered)))
+            for pair in shuffled(pairs, rng):
+                chosen = with_independent(pair, fills, num_operations, _independent, rng)
+                if chosen is not None and conflict(state, *pair):
+                    return state, linear_extension(chosen, rng)
         return None
 
     def read_state(self, initial: Json) -> MatrixChainState:
@@ -193,50 +190,43 @@ class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
             splits=b"\x01" + bytes(num_cells),
         )
 
-    def steps(self, trace: Trace) -> Iterator[GenuineStep[MatrixChainState]]:
-        """The fills that write, row by row in each round."""
-        for each in _rounds(self.start(trace), trace.num_rows):
-            for state, step in each.taken:
-                yield GenuineStep(state, _operation(step))
+    def operation(self, step: Fill) -> Operation:
+        """The filling of a cell."""
+        i, j = step.cell
+        return Operation(signature=f"fill ({i},{j})", payload={"cell": [i, j]})
 
-    def hint_rows(self, trace: Trace) -> Rows:
-        """Synchronous rounds from the empty table until no cost changes."""
-        start = self.start(trace)
-        return _rows([start, *(each.after for each in _rounds(start, trace.num_rows))])
+    def schedule(self, state: MatrixChainState) -> list[Fill]:
+        """Every cell, row by row."""
+        dimensions = state.dimensions
+        return [fill_of(dimensions, cell) for cell in cells_of(dimensions.num_elements)]
 
-    def finish(self, state: MatrixChainState, done: int) -> Rows:
-        """Splits, costs and filled cells after synchronous rounds until none changes anything.
+    def take(
+        self, state: MatrixChainState, step: Fill, *, before: MatrixChainState
+    ) -> Transition[MatrixChainState]:
+        """Fill a cell."""
+        return fill(state, step, before=before)
 
-        The rounds mend a cell that was filled from too few splits, but no cell that is too cheap or has a wrong split.
-        """
-        # A cell is final one round after its subcells, so this many rounds are enough.
-        for each in _rounds(state, state.dimensions.num_elements):
-            state = each.after
-        rows = _rows([state])
-        return {"s": rows["s_h"][0], "m": rows["m"], "msk": rows["msk"]}
+    def max_rounds(self, state: MatrixChainState) -> int:
+        """A cell is final one round after its subcells."""
+        return state.dimensions.num_elements
 
-
-def _rounds(state: MatrixChainState, limit: int) -> Iterator[Round[MatrixChainState]]:
-    cells = cells_of(state.dimensions.num_elements)
-    return rounds(state, [fill_of(state.dimensions, cell) for cell in cells], fill, limit)
-
-
-def _rows(states: Sequence[MatrixChainState]) -> Rows:
-    length = states[0].dimensions.num_elements
-    shape = (len(states), length, length)
-    firsts, lasts = np.array(cells_of(length), dtype=np.int64).reshape(-1, 2).T
-    costs, splits = np.zeros(shape), np.zeros(shape, dtype=np.int64)
-    flat = np.frombuffer(b"".join(state.costs for state in states), dtype="<f8")
-    costs[:, firsts, lasts] = flat.reshape(len(states), -1)[:, 1:]
-    splits[:, firsts, lasts] = byte_rows([state.splits for state in states])[:, 1:]
-    single = np.diag(np.arange(length) > 0)
-    chain = np.maximum(np.arange(length) - 1, 0)
-    return {
-        "pred_h": np.tile(chain, (len(states), 1)),
-        "m": costs,
-        "s_h": splits,
-        "msk": (splits > 0) | single,
-    }
+    def rows(self, states: Sequence[MatrixChainState]) -> Rows:
+        """The chain, and the costs, best splits and filled cells of the table."""
+        length = states[0].dimensions.num_elements
+        shape = (len(states), length, length)
+        firsts, lasts = np.array(cells_of(length), dtype=np.int64).reshape(-1, 2).T
+        costs, splits = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+        flat = np.frombuffer(b"".join(state.costs for state in states), dtype="<f8")
+        costs[:, firsts, lasts] = flat.reshape(len(states), -1)[:, 1:]
+        splits[:, firsts, lasts] = byte_rows([state.splits for state in states])[:, 1:]
+        single = np.diag(np.arange(length) > 0)
+        chain = np.maximum(np.arange(length) - 1, 0)
+        return {
+            "pred_h": np.tile(chain, (len(states), 1)),
+            "m": costs,
+            "s_h": splits,
+            "msk": (splits > 0) | single,
+        }
 
 
 def _is_subcell(inner: Cell, outer: Cell) -> bool:
@@ -253,22 +243,3 @@ def _independent(step: Fill, others: Sequence[Fill]) -> bool:
         or _is_subcell(other.cell, step.cell)
         for other in others
     )
-
-
-def _conflict(state: MatrixChainState, first: Fill, second: Fill) -> bool:
-    """Whether both orders are accepted and leave two different tables."""
-    ends = []
-    for order in ((first, second), (second, first)):
-        end = state
-        for step in order:
-            transition = end.take(step)
-            if isinstance(transition, Rejected):
-                return False
-            end = transition.state
-        ends.append(end)
-    return ends[0] != ends[1]
-
-
-def _operation(step: Fill) -> Operation:
-    i, j = step.cell
-    return Operation(signature=f"fill ({i},{j})", payload={"cell": [i, j]})

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
-from vcrt.environments.clrs.choosing import shuffled
 from vcrt.environments.clrs.inputs import Edge, WeightedGraph, graph_of, read_graph
 from vcrt.environments.clrs.reading import (
     malformed,
@@ -27,8 +25,8 @@ from vcrt.environments.clrs.reading import (
     read_member,
     read_payload_pair,
 )
-from vcrt.environments.clrs.rows import byte_rows, edge_matrices, mask_one, masks
-from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
+from vcrt.environments.clrs.rows import Array, byte_rows, edge_matrices, mask_one, masks
+from vcrt.environments.clrs.schema import AlgorithmSchema, Lifted, Rows, Taken, shuffled
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
@@ -128,20 +126,18 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
         self, trace: Trace, num_operations: int, rng: np.random.Generator
     ) -> Lifted[KruskalState] | None:
         """A window of the run in its own order; where the competing pair stands in it varies."""
-        steps = list(_run(self.start(trace)))
+        steps = list(self.run(self.start(trace)))
         windows: dict[Edge, list[int]] = {}
         for start in range(len(steps) - num_operations + 1):
             edges = [edge for _, edge, _ in steps[start : start + num_operations]]
-            pair = _competing_pair(steps[start][0].roots, edges)
+            pair = _competing_pair(steps[start].before.roots, edges)
             if pair is not None:
                 windows.setdefault(pair, []).append(start)
         if not windows:
             return None
         start = shuffled(shuffled(list(windows.values()), rng)[0], rng)[0]
         window = steps[start : start + num_operations]
-        return Lifted(
-            state=window[0][0], operations=tuple(_operation(edge) for _, edge, _ in window)
-        )
+        return window[0].before, [taken.step for taken in window]
 
     def read_state(self, initial: Json) -> KruskalState:
         """Members ``adjacency`` (symmetric), ``pi``, ``in_mst`` and ``considered`` (lists of edges)."""
@@ -184,28 +180,45 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
         nodes = bytes(range(graph.num_nodes))
         return KruskalState(graph=graph, pointers=nodes, roots=nodes, tree=0, considered=0)
 
-    def steps(self, trace: Trace) -> Iterator[GenuineStep[KruskalState]]:
+    def operation(self, step: Edge) -> Operation:
+        """The consideration of an edge."""
+        u, v = step
+        return Operation(signature=f"consider {{{u},{v}}}", payload={"edge": [u, v]})
+
+    def schedule(self, state: KruskalState) -> Iterator[Edge]:
         """All edges by weight."""
-        for state, edge, _ in _run(self.start(trace)):
-            yield GenuineStep(state, _operation(edge))
+        graph = state.graph
+        for _, u, v in sorted((graph.weights[u][v], u, v) for u, v in graph.edges() if u < v):
+            yield u, v
 
     def hint_rows(self, trace: Trace) -> Rows:
         """The row before the first edge, then of each edge: one row a pointer followed, and one when it is done."""
         start = self.start(trace)
-        rows = [_KruskalRow.first(start.pointers)]
-        for state, edge, after in _run(start):
-            rows += _rows_of(state, edge, after)
-        return _stack(rows)
+        rows = [_Row(start.pointers, 0, _DONE, (0,), (0,), marked=False)]
+        for taken in self.run(start):
+            rows += _rows_of(taken)
+        size = start.graph.num_nodes
+        pointers, tree, phase, path_u, path_v, marked = zip(*rows, strict=True)
+        found: dict[str, Array] = {
+            "in_mst_h": edge_matrices(tree, size),
+            "pi": byte_rows(pointers),
+            "phase": mask_one(phase, _NUM_PHASES),
+        }
+        for end, paths in (("u", path_u), ("v", path_v)):
+            found[end] = mask_one([path[0] for path in paths], size)
+            found[f"root_{end}"] = mask_one([path[-1] for path in paths], size)
+            passed = [path if shown else () for path, shown in zip(paths, marked, strict=True)]
+            found[f"mask_{end}"] = masks([sum(1 << node for node in path) for path in passed], size)
+        return found
 
     def finish(self, state: KruskalState, done: int) -> Rows:
         """The tree after the edges that are left have been considered by weight."""
-        for _, _, after in _run(state):
-            state = after
+        for taken in self.run(state):
+            state = taken.after
         return {"in_mst": edge_matrices([state.tree], state.graph.num_nodes)[0]}
 
 
-@dataclass(frozen=True, slots=True)
-class _KruskalRow:
+class _Row(NamedTuple):
     """One hint row: pointers, tree (bit set), phase, and the nodes passed on the way from u and from v to their roots.
 
     ``marked`` says whether the row shows these nodes in its masks.
@@ -218,50 +231,14 @@ class _KruskalRow:
     path_v: tuple[int, ...]
     marked: bool = True
 
-    @classmethod
-    def first(cls, pointers: bytes) -> _KruskalRow:
-        """The row before the first edge."""
-        return cls(pointers, 0, _DONE, (0,), (0,), marked=False)
 
-    def mask(self, path: tuple[int, ...]) -> int:
-        """The nodes of a way as far as the row shows them, as a bit set."""
-        return sum(1 << node for node in path) if self.marked else 0
-
-
-def _stack(rows: Sequence[_KruskalRow]) -> Rows:
-    """All rows by dm-clrs's names."""
-    size = len(rows[0].pointers)
-    return {
-        "in_mst_h": edge_matrices([row.tree for row in rows], size),
-        "pi": byte_rows([row.pointers for row in rows]),
-        "u": mask_one([row.path_u[0] for row in rows], size),
-        "v": mask_one([row.path_v[0] for row in rows], size),
-        "root_u": mask_one([row.path_u[-1] for row in rows], size),
-        "root_v": mask_one([row.path_v[-1] for row in rows], size),
-        "mask_u": masks([row.mask(row.path_u) for row in rows], size),
-        "mask_v": masks([row.mask(row.path_v) for row in rows], size),
-        "phase": mask_one([row.phase for row in rows], _NUM_PHASES),
-    }
-
-
-def _run(state: KruskalState) -> Iterator[tuple[KruskalState, Edge, KruskalState]]:
-    """The edges that have not been considered, by weight, each with the states before and after it."""
-    graph = state.graph
-    weighed = sorted((graph.weights[u][v], u, v) for u, v in graph.edges() if u < v)
-    for _, u, v in weighed:
-        transition = consider(state, (u, v))
-        if isinstance(transition, Accepted):
-            yield state, (u, v), transition.state
-            state = transition.state
-
-
-def _rows_of(state: KruskalState, edge: Edge, after: KruskalState) -> Iterator[_KruskalRow]:
+def _rows_of(taken: Taken[KruskalState]) -> Iterator[_Row]:
     """The rows of one edge; the last of them shows the state that the transition left."""
-    u, v = edge
+    state, (u, v), after = taken
     pointers, path_u, path_v = bytearray(state.pointers), [u], [v]
 
-    def row(shown: bytes, tree: int, phase: int) -> _KruskalRow:
-        return _KruskalRow(shown, tree, phase, tuple(path_u), tuple(path_v))
+    def row(shown: bytes, tree: int, phase: int) -> _Row:
+        return _Row(shown, tree, phase, tuple(path_u), tuple(path_v))
 
     yield row(bytes(pointers), state.tree, _FIND_U)
     while follow(pointers, path_u):
@@ -309,8 +286,3 @@ def _bits(edges: Sequence[Edge], num_nodes: int) -> int:
 def _edges(bits: int, num_nodes: int) -> list[Json]:
     places = [place for place in range(bits.bit_length()) if bits >> place & 1]
     return [list(divmod(place, num_nodes)) for place in places]
-
-
-def _operation(edge: Edge) -> Operation:
-    u, v = edge
-    return Operation(signature=f"consider {{{u},{v}}}", payload={"edge": [u, v]})

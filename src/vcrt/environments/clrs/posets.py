@@ -10,21 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, takewhile
+from itertools import combinations, islice, takewhile
+from types import NoneType
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from vcrt.environments.clrs.bellman_ford import BellmanFord
-from vcrt.environments.clrs.choosing import shuffled
-from vcrt.environments.clrs.episodes import ENVIRONMENT, Inputs, completion, lifted_episode, traces
-from vcrt.environments.clrs.heapsort import Heapsort
+from vcrt.environments.clrs.episodes import ENVIRONMENT, Sizes, completion, lifted_episode, traces
+from vcrt.environments.clrs.heapsort import Extract, Heapsort
 from vcrt.environments.clrs.matrix_chain import MatrixChainOrder
 from vcrt.environments.clrs.reading import malformed, read_member
-from vcrt.environments.clrs.schema import AlgorithmSchema, AlgorithmState, GenuineStep, Lifted
+from vcrt.environments.clrs.schema import (
+    AlgorithmSchema,
+    AlgorithmState,
+    Taken,
+    shuffled,
+    state_after,
+)
 from vcrt.environments.clrs.shim import DmClrs
 from vcrt.environments.clrs.trace import Trace
-from vcrt.environments.contract import Accepted, Episode, Operation, Schema
+from vcrt.environments.contract import Episode, Schema
 from vcrt.environments.posets import (
     MAX_ANTI_DIAMONDS,
     NUM_STEPS,
@@ -54,14 +60,14 @@ _CHOICES, _VAIN, _RELATE = 8, 2, 0.6
 class LongRuns:
     """An algorithm, how much longer than the episode its inputs are, and the edge probabilities of graphs.
 
-    Steps are taken from the run up to the first whose signature begins with ``until``; ``most`` is how many dependent
-    pairs are found without long search.
+    Steps are taken from the run up to the first of the kind ``until``; ``most`` is how many dependent pairs are found
+    without long search.
     """
 
     algorithm: AlgorithmSchema[Any]
     longer: range
     edge_probabilities: Sequence[float] = ()
-    until: str = "\0"
+    until: type = NoneType
     most: int = MAX_ANTI_DIAMONDS
 
 
@@ -106,7 +112,7 @@ LONG_RUNS: Mapping[str, LongRuns] = {
     for each in (
         LongRuns(algorithm=BellmanFord(), longer=range(6, 15), edge_probabilities=(0.4, 0.5, 0.6)),
         LongRuns(algorithm=MatrixChainOrder(), longer=range(2, 9)),
-        LongRuns(algorithm=Heapsort(), longer=range(8, 33), until="extract", most=2),
+        LongRuns(algorithm=Heapsort(), longer=range(8, 33), until=Extract, most=2),
     )
 }
 #: The schemas of several dependent steps.
@@ -116,9 +122,9 @@ POSET_SCHEMAS = (
 )
 
 
-#: Looks for an episode in the steps of a run that follow a number of others.
+#: ``find(trace, first, near, rng)``: looks for steps with the drawn relations among those of a run from the first on.
 _Find: TypeAlias = Callable[
-    [Trace, int, Sequence[GenuineStep[Any]], np.random.Generator], Lifted[Any] | None
+    [Trace, int, Sequence[Taken[Any]], np.random.Generator], list[Any] | None
 ]
 
 
@@ -128,9 +134,9 @@ class _Wanted:
 
     text: str
     algorithm: AlgorithmSchema[Any]
-    inputs: Inputs
-    until: str
+    sizes: Sizes
     find: _Find
+    until: type = NoneType
 
 
 def sample_poset(schema: Schema, library: DmClrs, seed: int) -> Episode:
@@ -142,23 +148,21 @@ def sample_poset(schema: Schema, library: DmClrs, seed: int) -> Episode:
     num_steps, shaped = schema.num_steps, schema.name in SHAPED
     rng = generator(seed, ENVIRONMENT, schema.name, "lift")
     wanted = _shape(SHAPED[schema.name], rng) if shaped else _number(num_steps, rng)
-    name = wanted.algorithm.schema.name
-    for instance, trace in traces(library, wanted.inputs, schema.name, seed, rng, MAX_DRAWS):
-        every = wanted.algorithm.steps(trace)
-        steps = list(
-            takewhile(lambda step: not step.operation.signature.startswith(wanted.until), every)
-        )
+    algorithm, name = wanted.algorithm, wanted.algorithm.schema.name
+    runs = traces(library, algorithm, wanted.sizes, schema.name, seed, rng)
+    for instance, trace in islice(runs, MAX_DRAWS):
+        run = algorithm.run(algorithm.start(trace))
+        steps = list(takewhile(lambda taken: not isinstance(taken.step, wanted.until), run))
         for _ in range(_POOLS if len(steps) >= num_steps else 0):
             first = int(rng.integers(len(steps) - num_steps + 1))
             found = wanted.find(trace, first, steps[first : first + _REACH * num_steps], rng)
             if found is not None:
-                written = wanted.algorithm.write_state(found.state)
+                written = algorithm.write_state(steps[first].before)
                 assert isinstance(written, dict)
                 initial = written if shaped else {"algorithm": name, **written}
                 made_by = f"{ENVIRONMENT}.{schema.name}" + ("" if shaped else f".{name}") + "/1"
-                return lifted_episode(
-                    schema.name, initial, found.operations, instance, made_by, seed
-                )
+                operations = tuple(map(algorithm.operation, found))
+                return lifted_episode(schema.name, initial, operations, instance, made_by, seed)
     raise VcrtError(
         f"no {num_steps} steps {wanted.text} were found",
         where=f"{ENVIRONMENT}/{schema.name}/{seed}",
@@ -183,21 +187,20 @@ def _shape(schema: ShapedSchema, rng: np.random.Generator) -> _Wanted:
     shape = schema.shapes[int(rng.integers(len(schema.shapes)))]
 
     def find(
-        trace: Trace, first: int, near: Sequence[GenuineStep[Any]], rng: np.random.Generator
-    ) -> Lifted[Any] | None:
+        trace: Trace, first: int, near: Sequence[Taken[Any]], rng: np.random.Generator
+    ) -> list[Any] | None:
         places = sorted(rng.permutation(len(near))[:_POOL_SIZE].tolist())
-        ahead = _Ahead.reading(near[0].state, [near[place].operation for place in places])
+        ahead = _Ahead(near[0].before, [near[place].step for place in places])
         for chosen in ahead.choices(shape, rng):
             relations = ahead.relations(chosen, rng)
             if relations is not None and relations.shape == shape:
-                return ahead.lifted(chosen)
+                return ahead.chosen(chosen)
         return None
 
     return _Wanted(
         text=f"of shape {shape!r}",
         algorithm=schema.algorithm,
-        inputs=Inputs.of(schema.algorithm),
-        until="\0",
+        sizes=(schema.algorithm.lengths, schema.algorithm.edge_probabilities),
         find=find,
     )
 
@@ -208,9 +211,9 @@ def _number(num_steps: int, rng: np.random.Generator) -> _Wanted:
     runs = able[int(rng.integers(len(able)))]
 
     def find(
-        trace: Trace, first: int, near: Sequence[GenuineStep[Any]], rng: np.random.Generator
-    ) -> Lifted[Any] | None:
-        ahead = _Ahead.of(near)
+        trace: Trace, first: int, near: Sequence[Taken[Any]], rng: np.random.Generator
+    ) -> list[Any] | None:
+        ahead = _Ahead(near[0].before, list(dict.fromkeys(taken.step for taken in near)))
         vain = 0
         for _ in range(_CHOICES):
             chosen = ahead.choose(num_steps, number, rng)
@@ -227,81 +230,45 @@ def _number(num_steps: int, rng: np.random.Generator) -> _Wanted:
                 continue
             relations = ahead.relations(chosen, rng)
             if relations is not None and len(relations.anti_diamonds) == number:
-                return ahead.lifted(chosen)
+                return ahead.chosen(chosen)
         return None
 
     return _Wanted(
         text=f"with {number} dependent pairs",
         algorithm=runs.algorithm,
-        inputs=Inputs(
-            algorithm=runs.algorithm.schema.name,
-            lengths=[num_steps + longer for longer in runs.longer],
-            edge_probabilities=runs.edge_probabilities,
-        ),
+        sizes=([num_steps + longer for longer in runs.longer], runs.edge_probabilities),
         until=runs.until,
         find=find,
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Ahead:
-    """A state of a run and different steps that follow it, in the run's order and in their checked form."""
+    """A state of a run and different steps that follow it, in the run's order."""
 
     state: AlgorithmState
-    operations: tuple[Operation, ...]
-    steps: tuple[Any, ...]
+    steps: Sequence[Any]
     known: dict[int, dict[int, bool | None]] = field(default_factory=dict)
     refused: dict[int, bool] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, genuine: Sequence[GenuineStep[Any]]) -> _Ahead:
-        """The steps of a run from its first state on; of several equal ones the first."""
-        operations: dict[str, Operation] = {}
-        for each in genuine:
-            operations.setdefault(each.operation.signature, each.operation)
-        return cls.reading(genuine[0].state, list(operations.values()))
-
-    @classmethod
-    def reading(cls, state: AlgorithmState, operations: Sequence[Operation]) -> _Ahead:
-        """These operations, in their checked form."""
-        steps = tuple(state.read(operation.payload) for operation in operations)
-        return cls(state=state, operations=tuple(operations), steps=steps)
-
-    def lifted(self, chosen: Sequence[int]) -> Lifted[Any]:
-        """The state, and some of the steps."""
-        return Lifted(
-            state=self.state, operations=tuple(self.operations[place] for place in chosen)
-        )
-
-    def take(self, state: AlgorithmState, place: int) -> AlgorithmState | None:
-        """The state after a step, None if it is refused."""
-        transition = state.take(self.steps[place])
-        return transition.state if isinstance(transition, Accepted) else None
+    def chosen(self, places: Sequence[int]) -> list[Any]:
+        """Some of the steps."""
+        return [self.steps[place] for place in places]
 
     def after(
         self, places: Sequence[int], start: AlgorithmState | None = None
     ) -> AlgorithmState | None:
         """The state after some steps, None if one is refused."""
-        state = self.state if start is None else start
-        for place in places:
-            after = self.take(state, place)
-            if after is None:
-                return None
-            state = after
-        return state
+        return state_after(self.state if start is None else start, self.chosen(places))
 
     def relations(self, chosen: Sequence[int], rng: np.random.Generator) -> Relations | None:
         """The relations of some steps, if they explain what these do."""
 
         def take(state: AlgorithmState, step: int) -> AlgorithmState | None:
-            return self.take(state, chosen[step])
+            return self.after([chosen[step]], state)
 
         return find_relations(
-            len(chosen),
-            self.state,
-            take,
-            lambda state: state.canonical(),
-            below_of(rng),
+            len(chosen), self.state, take, lambda state: state.canonical(), below_of(rng)
         )
 
     def depend(self, one: int, other: int) -> bool | None:
@@ -320,7 +287,7 @@ class _Ahead:
             if other > one:
                 shown = {self._differ(one, other, each) for each in (self.state, state)} - {None}
                 found[other] = None if len(shown) > 1 else shown == {True}
-            after = None if other == one else self.take(state, other)
+            after = None if other == one else self.after([other], state)
             state = state if after is None else after
         return found
 

@@ -1,6 +1,7 @@
 """Define what one CLRS schema provides: an algorithm's state, its transition, and its comparison with dm-clrs.
 
-To add a schema, write one module with a state class and a subclass of :class:`AlgorithmSchema`, and list it in
+To add a schema, write one module with a state class and a subclass of :class:`AlgorithmSchema` (or, where dm-clrs works
+in synchronous rounds, of :class:`SynchronousSchema`), and list it in
 ``vcrt.environments.clrs.environment.ALGORITHMS``. Sampling, lifting and the cross-check are shared, in
 ``vcrt.environments.clrs.episodes`` and ``vcrt.environments.clrs.lifting``.
 """
@@ -8,9 +9,8 @@ To add a schema, write one module with a state class and a subclass of :class:`A
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +18,16 @@ import numpy.typing as npt
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Schema, Transition
 from vcrt.hashing import Json
+from vcrt.orders import first_before_second
 
 #: Stacked rows of a trace: hint or output name to an array ``[num_rows, ...]``.
 Rows: TypeAlias = Mapping[str, npt.NDArray[Any]]
 #: Where a sampled episode's operations stand among the steps of the run that follow its initial state: somewhere,
 #: first in any order, or first and in the same order.
 Placing: TypeAlias = Literal["later", "next", "next in order"]
-
 #: Every canonical state begins with a SHA-256 digest of the run's inputs.
 DIGEST_BYTES = 32
+Item = TypeVar("Item")
 
 
 class AlgorithmState(Protocol):
@@ -54,45 +55,39 @@ class AlgorithmState(Protocol):
 S = TypeVar("S", bound=AlgorithmState)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lifted(Generic[S]):
-    """A state of a genuine run and operations on it, in reference order."""
+def state_after(state: S, steps: Iterable[Any]) -> S | None:
+    """The state after some steps, None if one is refused."""
+    for step in steps:
+        transition = state.take(step)
+        if not isinstance(transition, Accepted):
+            return None
+        state = transition.state
+    return state
 
-    state: S
-    operations: tuple[Operation, ...]
+
+def conflict(state: AlgorithmState, first: Any, second: Any) -> bool:
+    """Whether both orders of two steps are accepted and lead to different states."""
+    ends = [state_after(state, order) for order in ((first, second), (second, first))]
+    return None not in ends and ends[0] != ends[1]
 
 
-@dataclass(frozen=True, slots=True)
-class GenuineStep(Generic[S]):
-    """One step of a genuine run and the state before it."""
+class Taken(NamedTuple, Generic[S]):
+    """A step of a run that wrote, with the states before and after it."""
+
+    before: S
+    step: Any
+    after: S
+
+
+class LocatedOperation(NamedTuple, Generic[S]):
+    """An operation of a genuine run, with the state before it."""
 
     state: S
     operation: Operation
 
 
-@dataclass(frozen=True, slots=True)
-class Round(Generic[S]):
-    """One synchronous round of a run: the state before and after it, and each step that wrote with the state it met."""
-
-    before: S
-    taken: tuple[tuple[S, Any], ...]
-    after: S
-
-
-def rounds(
-    state: S, steps: Sequence[Any], take: Callable[..., Transition[S]], limit: int
-) -> Iterator[Round[S]]:
-    """At most ``limit`` rounds, in which every step reads the state ``before`` its round, until none writes."""
-    for _ in range(limit):
-        before, taken = state, []
-        for step in steps:
-            transition = take(state, step, before=before)
-            if isinstance(transition, Accepted):
-                taken.append((state, step))
-                state = transition.state
-        if not taken:
-            return
-        yield Round(before, tuple(taken), state)
+#: A state of a genuine run and steps on it, in reference order.
+Lifted: TypeAlias = tuple[S, Sequence[Any]]
 
 
 class AlgorithmSchema(ABC, Generic[S]):
@@ -117,22 +112,22 @@ class AlgorithmSchema(ABC, Generic[S]):
         """The ``initial`` that :meth:`read_state` reads as ``state``."""
 
     @abstractmethod
+    def operation(self, step: Any) -> Operation:
+        """The operation of which the state's ``read`` gives ``step``."""
+
+    @abstractmethod
     def start(self, trace: Trace) -> S:
         """The state in which the run of ``trace`` begins, from its inputs alone."""
 
     @abstractmethod
-    def steps(self, trace: Trace) -> Iterator[GenuineStep[S]]:
-        """The steps that the run takes when this module's transition makes it, from the inputs of ``trace``.
-
-        Steps that the transition rejects, because they would change nothing, are passed over. Where dm-clrs works in
-        synchronous rounds, each step reads the state before its round, as in dm-clrs.
-        """
+    def schedule(self, state: S) -> Iterable[Any]:
+        """The steps that the algorithm tries from a state on, in its order (in each round, if it works in rounds)."""
 
     @abstractmethod
     def hint_rows(self, trace: Trace) -> Rows:
         """The hint rows that this module's transition produces from the inputs of ``trace``.
 
-        They may be one more than ``trace`` has, if the run does not end where it should.
+        They may be more than ``trace`` has, if the run does not end where it should.
         """
 
     @abstractmethod
@@ -142,3 +137,98 @@ class AlgorithmSchema(ABC, Generic[S]):
         ``done`` is how many steps of the run are behind it. Every output is among the names; a name of a hint stands
         for as many of its last rows.
         """
+
+    def run(self, state: S) -> Iterator[Taken[S]]:
+        """The steps that the algorithm takes from a state on.
+
+        Steps that the transition rejects, because they would change nothing, are passed over.
+        """
+        for step in self.schedule(state):
+            transition = state.take(step)
+            if isinstance(transition, Accepted):
+                yield Taken(state, step, transition.state)
+                state = transition.state
+
+    def steps(self, trace: Trace) -> Iterator[LocatedOperation[S]]:
+        """The operations of the run that this module's transition makes from the inputs of ``trace``."""
+        for taken in self.run(self.start(trace)):
+            yield LocatedOperation(taken.before, self.operation(taken.step))
+
+
+class SynchronousSchema(AlgorithmSchema[S]):
+    """A schema whose algorithm works in rounds in dm-clrs: every step reads the state before its round."""
+
+    #: The hints of which :meth:`finish` gives the last row: the first as the output of its name without ``_h``.
+    final_hints: ClassVar[Sequence[str]]
+
+    @abstractmethod
+    def take(self, state: S, step: Any, *, before: S) -> Transition[S]:
+        """One step on ``state``, which reads what it needs as it is in ``before``."""
+
+    @abstractmethod
+    def max_rounds(self, state: S) -> int:
+        """How many rounds are enough from any state; the bound is for a broken transition."""
+
+    @abstractmethod
+    def rows(self, states: Sequence[S]) -> Rows:
+        """The hint rows of the states between rounds, by dm-clrs's names."""
+
+    def rounds(self, state: S) -> Iterator[list[Taken[S]]]:
+        """Rounds until none writes, and the steps of each that did."""
+        schedule = list(self.schedule(state))
+        for _ in range(self.max_rounds(state)):
+            before, taken = state, []
+            for step in schedule:
+                transition = self.take(state, step, before=before)
+                if isinstance(transition, Accepted):
+                    taken.append(Taken(state, step, transition.state))
+                    state = transition.state
+            if not taken:
+                return
+            yield taken
+
+    def run(self, state: S) -> Iterator[Taken[S]]:
+        """The steps that write in each round."""
+        for taken in self.rounds(state):
+            yield from taken
+
+    def hint_rows(self, trace: Trace) -> Rows:
+        """Synchronous rounds from the start until none changes anything."""
+        start = self.start(trace)
+        return self.rows([start, *(taken[-1].after for taken in self.rounds(start))])
+
+    def finish(self, state: S, done: int) -> Rows:
+        """The final hints after synchronous rounds until none changes anything.
+
+        The rounds mend what was written from too little, but nothing that is too good or came the wrong way.
+        """
+        for taken in self.rounds(state):
+            state = taken[-1].after
+        rows = self.rows([state])
+        output, *others = self.final_hints
+        return {output.removesuffix("_h"): rows[output][0], **{name: rows[name] for name in others}}
+
+
+def shuffled(items: Sequence[Item], rng: np.random.Generator) -> list[Item]:
+    """The items in a random order."""
+    return [items[index] for index in rng.permutation(len(items)).tolist()]
+
+
+def linear_extension(items: Sequence[Item], rng: np.random.Generator) -> list[Item]:
+    """A random order of ``items`` in which the first one stands before the second."""
+    return first_before_second(items, rng.permutation(len(items)).tolist())
+
+
+def with_independent(
+    pair: Sequence[Item],
+    others: Sequence[Item],
+    num_operations: int,
+    independent: Callable[[Item, Sequence[Item]], bool],
+    rng: np.random.Generator,
+) -> list[Item] | None:
+    """A pair and others, each independent of those chosen before; None if there are too few of them."""
+    chosen = list(pair)
+    for other in shuffled(others, rng):
+        if len(chosen) < num_operations and independent(other, chosen):
+            chosen.append(other)
+    return chosen if len(chosen) == num_operations else None

@@ -149,10 +149,6 @@ class _NeverAnInstance:
     """Stands in for array classes that no value has when their library is not installed."""
 
 
-def _tensorflow() -> dict[str, ModuleType]:
-    return {"tensorflow": _module("tensorflow", Tensor=_NeverAnInstance)}
-
-
 def _jax() -> dict[str, ModuleType]:
     tree_util = _module(
         "jax.tree_util", register_pytree_node_class=lambda cls: cls, tree_map=tree_map
@@ -162,14 +158,10 @@ def _jax() -> dict[str, ModuleType]:
     return {"jax": jax, "jax.numpy": numpy, "jax.tree_util": tree_util}
 
 
-def _chex() -> dict[str, ModuleType]:
-    return {"chex": _module("chex", assert_rank=assert_rank)}
-
-
 _STAND_INS: Mapping[str, Callable[[], dict[str, ModuleType]]] = {
-    "tensorflow": _tensorflow,
+    "tensorflow": lambda: {"tensorflow": _module("tensorflow", Tensor=_NeverAnInstance)},
     "jax": _jax,
-    "chex": _chex,
+    "chex": lambda: {"chex": _module("chex", assert_rank=assert_rank)},
 }
 
 

@@ -22,6 +22,7 @@ from vcrt.environments.contract import (
     ReplayRequest,
     Versions,
 )
+from vcrt.environments.cross_checks import replays_to_check, sampled_replays
 from vcrt.environments.lean.inprocess import RECHECKED
 from vcrt.environments.lean.judging import Job, Limits, judge
 from vcrt.environments.lean.posets import POSET_SCHEMAS, sample_poset
@@ -32,7 +33,6 @@ from vcrt.environments.lean.schemas import SCHEMAS, sample_episode
 from vcrt.environments.lean.selftest import check_toolchain, elaborators_of, runs_in_process
 from vcrt.environments.lean.sharing import judge_shared
 from vcrt.environments.lean.toolchain import Toolchain, find_toolchain
-from vcrt.environments.second_opinions import replays_to_check, some_of
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import sha256_hex
 
@@ -132,7 +132,7 @@ class LeanEnvironment(BatchEnvironment):
         """The ``lean`` command's opinion on every order of each episode, from one process per batch.
 
         Each order is replayed by itself; one that was refused at a step, up to that step. Of episodes of many steps it
-        is a sample (see :mod:`vcrt.environments.second_opinions`).
+        is a sample (see :mod:`vcrt.environments.cross_checks`).
         """
         toolchain = self._toolchain()
         if elaborators_of(toolchain, self.limits) is None:
@@ -141,7 +141,8 @@ class LeanEnvironment(BatchEnvironment):
             groups = [replays_to_check(self, episode) for episode in episodes]
         else:
             groups = [
-                some_of(episode, group) for episode, group in zip(episodes, replays, strict=True)
+                sampled_replays(episode, group)
+                for episode, group in zip(episodes, replays, strict=True)
             ]
         jobs = self._jobs(
             [

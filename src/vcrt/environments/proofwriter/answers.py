@@ -8,8 +8,7 @@ from pathlib import Path
 
 from vcrt.environments.proofwriter.clingo_engine import clingo_model
 from vcrt.environments.proofwriter.engine import Facts, holding, truth
-from vcrt.environments.proofwriter.files import read_theories
-from vcrt.environments.proofwriter.rows import LabelledTheory, placed
+from vcrt.environments.proofwriter.files import LabelledTheory, read_theories
 from vcrt.errors import MalformedInputError
 
 
@@ -48,7 +47,7 @@ def _answers(file: Path) -> Answers:
         try:
             ours = holding(item.theory)
         except MalformedInputError as error:
-            raise placed(error, item.where) from error
+            raise error.within(item.where) from error
         theirs = clingo_model(item.theory)
         found.num_theories += 1
         found.num_equal += ours == theirs

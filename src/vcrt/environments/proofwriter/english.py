@@ -1,4 +1,4 @@
-"""Read ProofWriter's English, theories, questions and rows of them, by a small grammar.
+"""Read ProofWriter's English, theories and questions, by a small grammar.
 
     theory    := sentence+                     each ends with a full stop
     sentence  := clause | "If" condition ("and" condition)* "then" clause | ["All"] word ("," word)* KIND tail
@@ -16,18 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vcrt.environments.proofwriter.rows import (
-    GoldQuestion,
-    LabelledTheory,
-    assumption_of,
-    gold_answer,
-    placed,
-    text_field,
-)
 from vcrt.environments.proofwriter.sentences import third_person
 from vcrt.environments.proofwriter.theory import VARIABLES, Assumption, Atom, Polarity, Rule, Theory
 from vcrt.errors import MalformedInputError
-from vcrt.hashing import Json
 
 _KINDS = {"people": "someone", "things": "something"}
 _PRONOUNS = {"they": "someone", "them": "someone", "it": "something"}
@@ -37,40 +28,6 @@ _RESERVED = frozenset(
     | set(_KINDS)
     | set(_PRONOUNS)
 )
-
-
-def english_theory(
-    row: dict[str, Json], where: str, *, assumption: Assumption | None = None
-) -> LabelledTheory:
-    """The theory in a row ``{id, theory, questions: [{question, answer}]}``; the id names the assumption by default.
-
-    Raises :class:`MalformedInputError`, as everything here does.
-    """
-    identity = text_field(row, "id", where)
-    world = assumption_of(identity, assumption, where)
-    theory = parse_theory(text_field(row, "theory", where), assumption=world, where=where)
-    items = row.get("questions")
-    if not isinstance(items, list):
-        raise MalformedInputError(
-            "the field 'questions' is missing or not a list",
-            where=where,
-            found=type(items).__name__,
-            expected='a list of {"question": ..., "answer": ...}',
-        )
-    questions = tuple(
-        _question(item, f"{where}, question {number}") for number, item in enumerate(items, 1)
-    )
-    return LabelledTheory(id=identity, where=where, theory=theory, questions=questions)
-
-
-def _question(item: Json, where: str) -> GoldQuestion:
-    if not isinstance(item, dict):
-        raise MalformedInputError(
-            "not an object", where=where, found=type(item).__name__, expected="an object"
-        )
-    text = text_field(item, "question", where)
-    answer = gold_answer(item.get("answer"), where)
-    return GoldQuestion(atom=parse_question(text, where), text=text, answer=answer)
 
 
 def parse_theory(text: str, *, assumption: Assumption, where: str = "text") -> Theory:
@@ -94,7 +51,7 @@ def parse_theory(text: str, *, assumption: Assumption, where: str = "text") -> T
     try:
         return Theory(assumption=assumption, facts=tuple(facts), rules=tuple(rules))
     except MalformedInputError as error:
-        raise placed(error, where) from error
+        raise error.within(where) from error
 
 
 def parse_question(text: str, where: str = "text") -> Atom:

@@ -6,54 +6,40 @@ episodes from files of theories (``lifting`` finds them).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from vcrt.environments.contract import (
     Accepted,
     CrossCheck,
     Episode,
     Operation,
-    Rejected,
-    Replay,
-    ReplayRequest,
     Schema,
-    StepEnvironment,
     Transition,
     Versions,
 )
+from vcrt.environments.prepared import PreparedEnvironment
 from vcrt.environments.proofwriter import engine
 from vcrt.environments.proofwriter.clingo_engine import clingo_answers, clingo_version
+from vcrt.environments.proofwriter.generator import sample_episode
 from vcrt.environments.proofwriter.operations import (
-    Step,
+    BoundStep,
     TheoryState,
     actions_of,
     canonical,
-    check_operation,
-    refusal,
     rule_and_binding,
-    run_step,
     transition,
 )
 from vcrt.environments.proofwriter.posets import POSET_SCHEMAS, sample_poset
-from vcrt.environments.proofwriter.schemas import sample_episode
 from vcrt.environments.proofwriter.search import SCHEMAS
-from vcrt.environments.proofwriter.theory import Theory, theory_from_json
+from vcrt.environments.proofwriter.theory import theory_from_json
 from vcrt.limits import MAX_LIFTED
 
 #: Episodes whose grounded theory is kept; replay asks for the same few again and again.
 CACHE_SIZE = 256
 
 
-class _Prepared(NamedTuple):
-    """The start of an episode, and what each of its operations may fire."""
-
-    state: TheoryState
-    steps: tuple[Step, ...]
-
-
-class ProofWriterEnvironment(StepEnvironment[TheoryState]):
+class ProofWriterEnvironment(PreparedEnvironment[TheoryState]):
     """Deduction over ProofWriter theories; ``num_operations`` is that of the episodes that ``sample`` gives.
 
     Schemas with ``num_steps`` have that number.
@@ -68,7 +54,7 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
                 f"num_operations must be from 2 to {MAX_LIFTED}, found {num_operations}"
             )
         self._num_operations = num_operations
-        self._cache: dict[int, tuple[Episode, _Prepared]] = {}
+        self._cache: dict[int, tuple[Episode, tuple[TheoryState, tuple[BoundStep, ...]]]] = {}
 
     def versions(self) -> Versions:
         """The engine's versions and clingo's; raises :class:`UnavailableError` without a supported clingo."""
@@ -87,49 +73,38 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
             return sample_poset(known, seed)
         return sample_episode(known, seed, self._num_operations)
 
-    def initial_state(self, episode: Episode) -> TheoryState:
-        """The theory's facts.
-
-        Raises :class:`MalformedInputError` for a malformed theory or payload and for a theory that has no single model.
-        """
-        return self._prepared(episode).state
-
-    def _prepared(self, episode: Episode) -> _Prepared:
+    def prepare(self, episode: Episode) -> tuple[TheoryState, tuple[BoundStep, ...]]:
+        """The theory's facts, and what each operation may fire; raises also for a theory that has no single model."""
         # By identity: an Episode is immutable but, holding JSON, not hashable. The entry keeps it alive, so that no
         # other episode gets its id; a cache that was pickled has ids of another process, hence the second test.
         cached = self._cache.get(id(episode))
         if cached is not None and cached[0] is episode:
             return cached[1]
         theory = theory_from_json(episode.initial, f"episode {episode.episode_id}, initial")
-        prepared = _prepare(theory, episode.operations)
+        grounding = engine.ground(theory)
+        engine.model(grounding)  # refuses a theory that has no label
+        state = TheoryState(grounding.facts, actions_of(grounding))
+        prepared = state, tuple([self.read(state, operation) for operation in episode.operations])
         while len(self._cache) >= CACHE_SIZE:
             del self._cache[next(iter(self._cache))]
         self._cache[id(episode)] = (episode, prepared)
         return prepared
 
-    def step(self, state: TheoryState, operation: Operation) -> Transition[TheoryState]:
+    def read(self, state: TheoryState, operation: Operation) -> BoundStep:
+        """What an operation may fire."""
+        return BoundStep(operation, state.actions.step(operation))
+
+    def take(self, state: TheoryState, step: BoundStep) -> Transition[TheoryState]:
         """Apply one ground rule, or sweep one rule over all bindings."""
-        return transition(state, operation)
+        return transition(state, step)
+
+    def key(self, state: TheoryState) -> int:
+        """The facts as bits."""
+        return state.bits
 
     def canonical(self, state: TheoryState) -> bytes:
         """The sorted facts, one a line, as UTF-8."""
         return canonical(state.actions.grounding, state.bits)
-
-    def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
-        """Each request by itself: every step of every order is run, from the episode's initial state.
-
-        What is shared is the digest of a set of facts that an earlier order reached, and the message of a step that was
-        refused in them before, since the facts alone decide both.
-        """
-        replays = []
-        episode: Episode | None = None
-        for request in requests:
-            if request.episode is not episode:
-                episode = request.episode
-                prepared = self._prepared(episode)
-                refusals: dict[tuple[int, int], Rejected] = {}
-            replays.append(_replay_one(prepared, refusals, request))
-        return replays
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
         """What clingo makes of the theory and of its reference order, run forwards and backwards.
@@ -172,34 +147,3 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
         payload = operation.payload
         text = payload.get("text") if isinstance(payload, dict) else None
         return f"{operation.signature}: {text}" if isinstance(text, str) else operation.signature
-
-
-def _replay_one(
-    prepared: _Prepared, refusals: dict[tuple[int, int], Rejected], request: ReplayRequest
-) -> Replay:
-    sequence = request.sequence
-    (facts, actions), steps = prepared
-    digests = actions.digests
-    hashes = [digests[facts]]
-    for index in sequence:
-        after = run_step(steps[index], facts)
-        if after == facts:
-            rejection = refusals.get((index, facts))
-            if rejection is None:
-                operation = request.episode.operations[index]
-                rejection = refusal(operation, steps[index], TheoryState(facts, actions))
-                refusals[index, facts] = rejection
-            return Replay(sequence, tuple(hashes), rejection)
-        facts = after
-        hashes.append(digests[facts])
-    return Replay(sequence, tuple(hashes))
-
-
-def _prepare(theory: Theory, operations: tuple[Operation, ...]) -> _Prepared:
-    grounding = engine.ground(theory)
-    engine.model(grounding)  # refuses a theory that has no label
-    actions = actions_of(grounding)
-    for operation in operations:
-        check_operation(operation, theory, actions)
-    steps = tuple([actions.step(operation) for operation in operations])
-    return _Prepared(TheoryState(grounding.facts, actions), steps)

@@ -1,24 +1,33 @@
-"""Generate seeded theories in the manner of ProofWriter, each with a pair of operations planted in it.
+"""Sample episodes from generated theories in the manner of ProofWriter, with a pair of operations planted in each.
 
 Promised: the same draws give the same theory, and it holds the rules and facts that its schema's pair needs beside
-rules and facts that have nothing to do with it. Not covered: whether the pair is left undisturbed by those, and
-whether the theory has a model (``schemas`` draws another one if not); the distribution of the real data.
+rules and facts that have nothing to do with it; of those that leave the pair undisturbed, the first gives the episode.
+Not covered: the distribution of the real data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from vcrt.environments.contract import Schema
+from vcrt.environments.contract import Episode, Provenance, Schema
 from vcrt.environments.proofwriter.draws import Draws
-from vcrt.environments.proofwriter.operations import GROUND, SWEEP
+from vcrt.environments.proofwriter.operations import GROUND, SWEEP, ActionKey
 from vcrt.environments.proofwriter.search import (
     BINDING_SWEEP,
     CONJUNCTIVE_JOIN,
     NAF_SWEEP,
     RELATIONAL_JOIN,
     Pair,
+    SearchSpace,
+    commuting_with,
+    enabled_operations,
+    episode_of,
+    is_pair,
+    only_pair_matters,
+    random_legal_order,
+    search_space,
 )
 from vcrt.environments.proofwriter.theory import Assumption, Atom, Rule, Theory
 from vcrt.environments.proofwriter.vocabulary import (
@@ -31,6 +40,8 @@ from vcrt.environments.proofwriter.vocabulary import (
     draw_rule,
     draw_words,
 )
+from vcrt.errors import MalformedInputError
+from vcrt.randomness import generator
 
 GENERATOR = "vcrt theories 2"
 #: Draws of one rule beside the pair before it is given up.
@@ -40,16 +51,48 @@ _NAMED = 0.15
 _NEGATIVE = 0.15
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Planted:
-    """A theory and its planted pair."""
+#: How many choices of the other operations are tried with one theory before the next theory.
+_CHOICES = 4
+#: A theory, and the operations on it that were planted.
+Planted: TypeAlias = tuple[Theory, list[ActionKey]]
+#: What a planted rule does: the kind of its operation, and the entity that it is about, None for a sweep.
+Action: TypeAlias = tuple[str, str | None]
 
-    theory: Theory
-    pair: Pair
+
+def sample_episode(schema: Schema, seed: int, num_operations: int = 4) -> Episode:
+    """The episode of that seed, on the first of its generated theories that holds one."""
+    draws = Draws(generator(seed, "proofwriter", schema.name, num_operations))
+    while True:
+        theory, (first, second) = plant(schema, draws, num_operations)
+        try:
+            space = search_space(theory)
+        except MalformedInputError:
+            continue  # a theory that contradicts itself has no label
+        keys = _with_others(schema, space, (first, second), draws, num_operations)
+        if keys is not None:
+            source = f"proofwriter/{theory.content_hash()}"
+            provenance = Provenance(source=source, generator=GENERATOR, seed=seed)
+            return episode_of(schema, theory, random_legal_order(keys, draws), provenance)
+
+
+def _with_others(
+    schema: Schema, space: SearchSpace, pair: Pair, draws: Draws, num_operations: int
+) -> list[ActionKey] | None:
+    """The pair and operations that do not care, if there are enough of them."""
+    if not is_pair(schema, space, pair):
+        return None
+    others = commuting_with(space, pair, enabled_operations(schema, space))
+    if len(others) < num_operations - 2:
+        return None
+    for _ in range(_CHOICES):
+        keys = [*pair, *draws.some(others, num_operations - 2)]
+        if only_pair_matters(schema, space, keys):
+            return keys
+    return None
 
 
 @dataclass(slots=True, kw_only=True)
-class Plot:
+class TheoryDraft:
     """A theory as it grows: rules, facts, and the facts that must not be."""
 
     words: Words
@@ -74,7 +117,7 @@ class Plot:
 
 
 @dataclass(slots=True, kw_only=True)
-class _PairPlot(Plot):
+class _PairDraft(TheoryDraft):
     """A theory as it grows around a pair; ``rules`` are those beside the pair's own."""
 
     first: Rule
@@ -93,22 +136,16 @@ def plant(schema: Schema, draws: Draws, num_operations: int = 4) -> Planted:
         room=max(0, num_operations - 4),
     )
     if schema in (BINDING_SWEEP, NAF_SWEEP):
-        plot, keys = _sweeps(schema, draws, words)
+        draft, action = _sweeps(schema, draws, words)
     else:
-        plot, keys = _ground_steps(schema, draws, words)
-    _add_companions(draws, plot, num_operations - 2)
-    theory = completed(draws, plot, (plot.first, plot.second, *plot.rules), num_operations)
-    kind, *bindings = keys
-    first, second = (
-        (kind, theory.rules.index(rule) + 1, binding if rule.variable else None)
-        for rule, binding in zip((plot.first, plot.second), bindings, strict=True)
+        draft, action = _ground_steps(schema, draws, words)
+    _add_independent_rules(draws, draft, num_operations - 2)
+    return completed(
+        draws, draft, [draft.first, draft.second, *draft.rules], [action] * 2, num_operations
     )
-    return Planted(theory=theory, pair=(first, second))
 
 
-def _ground_steps(
-    schema: Schema, draws: Draws, words: Words
-) -> tuple[_PairPlot, tuple[str, str | None, str | None]]:
+def _ground_steps(schema: Schema, draws: Draws, words: Words) -> tuple[_PairDraft, Action]:
     """One rule gives an entity what another rule needs of it."""
     entity = draws.one(words.entities)
     num_extra = {CONJUNCTIVE_JOIN: 1, RELATIONAL_JOIN: draws.below(2)}.get(schema, 0)
@@ -127,15 +164,13 @@ def _ground_steps(
         first = _named(first, entity)
     if draws.chance(_NAMED):
         second = _named(second, entity)
-    plot = _PairPlot(words=words, first=first, second=second)
-    plot.forbid(link.bind(entity), effect.bind(entity))
-    plot.add_facts(atom.bind(entity) for atom in (*causes, *extra))
-    return plot, (GROUND, entity, entity)
+    draft = _PairDraft(words=words, first=first, second=second)
+    draft.forbid(link.bind(entity), effect.bind(entity))
+    draft.add_facts(atom.bind(entity) for atom in (*causes, *extra))
+    return draft, (GROUND, entity)
 
 
-def _sweeps(
-    schema: Schema, draws: Draws, words: Words
-) -> tuple[_PairPlot, tuple[str, str | None, str | None]]:
+def _sweeps(schema: Schema, draws: Draws, words: Words) -> tuple[_PairDraft, Action]:
     """One rule gives the first of two entities what another rule needs to be there, or not to be there."""
     one, two = draws.some(words.entities, 2)
     absent = schema is NAF_SWEEP
@@ -143,19 +178,19 @@ def _sweeps(
     link, *extra, effect = _properties(draws, words, 2 + num_extra)
     causes = _causes(draws, words, [link, *extra, effect])
     conditions = draws.shuffled([link.with_polarity("~") if absent else link, *extra])
-    plot = _PairPlot(
+    draft = _PairDraft(
         words=words,
         first=Rule(conditions=tuple(causes), conclusion=link),
         second=Rule(conditions=tuple(conditions), conclusion=effect),
     )
-    plot.forbid(link.bind(one), effect.bind(one), effect.bind(two))
+    draft.forbid(link.bind(one), effect.bind(one), effect.bind(two))
     if absent:
-        plot.forbid(link.bind(two), causes[0].bind(two))
+        draft.forbid(link.bind(two), causes[0].bind(two))
     else:
-        plot.add_facts([link.bind(two)])
-    plot.add_facts(cause.bind(one) for cause in causes)
-    plot.add_facts(atom.bind(entity) for atom in extra for entity in (one, two))
-    return plot, (SWEEP, None, None)
+        draft.add_facts([link.bind(two)])
+    draft.add_facts(cause.bind(one) for cause in causes)
+    draft.add_facts(atom.bind(entity) for atom in extra for entity in (one, two))
+    return draft, (SWEEP, None)
 
 
 def _properties(draws: Draws, words: Words, number: int, *, relations: bool = True) -> list[Atom]:
@@ -214,39 +249,53 @@ def _named(rule: Rule, entity: str) -> Rule:
     )
 
 
-def _add_companions(draws: Draws, plot: _PairPlot, number: int) -> None:
+def _add_independent_rules(draws: Draws, draft: _PairDraft, number: int) -> None:
     """Rules that can run on one or two entities and touch neither the pair nor each other."""
-    pair = (*plot.first.atoms(), *plot.second.atoms())
+    pair = (*draft.first.atoms(), *draft.second.atoms())
     read = {theme(atom) for atom in pair}
-    written = {theme(plot.first.conclusion), theme(plot.second.conclusion)}
+    written = {theme(draft.first.conclusion), theme(draft.second.conclusion)}
     for _ in range(number):
         for _ in range(_TRIES):
-            rule = draw_rule(draws, plot.words)
+            rule = draw_rule(draws, draft.words)
             conditions = {theme(c) for c in rule.conditions}
             conclusion = theme(rule.conclusion)
-            entities = draws.some(plot.words.entities, draws.between(1, 2))
+            entities = draws.some(draft.words.entities, draws.between(1, 2))
             needed = [
                 c.bind(entity) for c in rule.conditions if c.polarity != "~" for entity in entities
             ]
             apart = conclusion not in read | conditions and not conditions & written
-            if apart and plot.add_facts(needed):
-                plot.forbid(*(rule.conclusion.bind(entity) for entity in entities))
-                plot.rules.append(rule)
+            if apart and draft.add_facts(needed):
+                draft.forbid(*(rule.conclusion.bind(entity) for entity in entities))
+                draft.rules.append(rule)
                 read |= {*conditions, conclusion}
                 written.add(conclusion)
                 break
 
 
-def completed(draws: Draws, plot: Plot, own: Iterable[Rule], num_operations: int) -> Theory:
-    """A theory of the facts of ``plot`` and its own rules among others, all different and in any order."""
+def completed(
+    draws: Draws,
+    draft: TheoryDraft,
+    own: Sequence[Rule],
+    actions: Sequence[Action],
+    num_operations: int,
+) -> Planted:
+    """A theory of the facts of ``draft`` and its own rules among others, all different and in any order.
+
+    The planted operations are those of the first rules, one for each of ``actions``.
+    """
     rules = list(dict.fromkeys(own))
     number = num_operations + draws.between(1, 5)
     while len(rules) < number:
-        rule = draw_rule(draws, plot.words)
+        rule = draw_rule(draws, draft.words)
         if rule not in rules:
             rules.append(rule)
     rules = draws.shuffled(rules)
     for _ in range(draws.between(4, 14)):
-        plot.add_facts([draw_fact(draws, plot.words)])
-    facts = tuple(sorted(plot.facts))
-    return Theory(assumption=plot.words.assumption, facts=facts, rules=tuple(rules))
+        draft.add_facts([draw_fact(draws, draft.words)])
+    facts = tuple(sorted(draft.facts))
+    theory = Theory(assumption=draft.words.assumption, facts=facts, rules=tuple(rules))
+    keys = [
+        (kind, rules.index(rule) + 1, entity if rule.variable else None)
+        for rule, (kind, entity) in zip(own, actions, strict=False)
+    ]
+    return theory, keys

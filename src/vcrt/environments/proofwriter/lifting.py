@@ -15,20 +15,19 @@ from pathlib import Path
 
 from vcrt.environments.contract import Episode, Provenance, Schema
 from vcrt.environments.proofwriter.draws import Draws
-from vcrt.environments.proofwriter.files import Refused, Row, read_rows
+from vcrt.environments.proofwriter.files import LabelledTheory, Refused, Row, read_rows
 from vcrt.environments.proofwriter.operations import ActionKey
-from vcrt.environments.proofwriter.rows import LabelledTheory, placed
-from vcrt.environments.proofwriter.schemas import episode_of
 from vcrt.environments.proofwriter.search import (
     SCHEMAS,
-    Field,
     Pair,
-    companions,
-    field_of,
-    live_operations,
+    SearchSpace,
+    commuting_with,
+    enabled_operations,
+    episode_of,
     only_pair_matters,
     pairs,
-    some_legal_order,
+    random_legal_order,
+    search_space,
 )
 from vcrt.environments.proofwriter.theory import Assumption, Theory
 from vcrt.errors import MalformedInputError, UnknownNameError
@@ -94,7 +93,7 @@ def _lift_rows(
         try:
             yield _lift(row, f"{dataset}#{row.id}", schemas, limit, num_operations, seen)
         except MalformedInputError as error:
-            yield Refused(where=row.where, id=row.id, error=placed(error, row.where))
+            yield Refused(where=row.where, id=row.id, error=error.within(row.where))
 
 
 def _rows(
@@ -123,12 +122,12 @@ def _lift(
             found=f"the facts and rules of {seen.theories[content]}",
             expected="each theory once: a copy gives the same episodes under another source",
         )
-    field_ = field_of(row.theory)
+    space = search_space(row.theory)
     seen.theories[content] = row.where
     episodes: list[Episode] = []
     limited = []
     for schema in schemas:
-        found = choices(schema, field_, num_operations, content)
+        found = choices(schema, space, num_operations, content)
         for number, keys in enumerate(found):
             if number == limit:
                 limited.append(schema.name)
@@ -140,15 +139,15 @@ def _lift(
 
 
 def choices(
-    schema: Schema, field: Field, num_operations: int, name: str
+    schema: Schema, space: SearchSpace, num_operations: int, name: str
 ) -> Iterator[list[ActionKey]]:
     """Every choice of a pair and of operations beside it; takes the pairs in turn, in an order that ``name`` fixes."""
     draws = Draws(generator(0, "proofwriter.lift", schema.name, name))
-    live = live_operations(schema, field)
+    enabled = enabled_operations(schema, space)
     waiting = [
-        _choices_with(schema, field, pair, draws.shuffled(others), num_operations)
-        for pair in draws.shuffled(pairs(schema, field))
-        if len(others := companions(field, pair, live)) >= num_operations - 2
+        _choices_with(schema, space, pair, draws.shuffled(others), num_operations)
+        for pair in draws.shuffled(pairs(schema, space))
+        if len(others := commuting_with(space, pair, enabled)) >= num_operations - 2
     ]
     while waiting:
         left = []
@@ -161,11 +160,11 @@ def choices(
 
 
 def _choices_with(
-    schema: Schema, field: Field, pair: Pair, others: Sequence[ActionKey], num_operations: int
+    schema: Schema, space: SearchSpace, pair: Pair, others: Sequence[ActionKey], num_operations: int
 ) -> Iterator[list[ActionKey]]:
     for chosen in combinations(others, num_operations - 2):
         keys = [*pair, *chosen]
-        if only_pair_matters(schema, field, keys):
+        if only_pair_matters(schema, space, keys):
             yield keys
 
 
@@ -180,7 +179,7 @@ def _episode(
     pair, others = keys[:2], sorted(keys[2:], key=repr)
     name = repr((*pair, *others))
     draws = Draws(generator(0, "proofwriter.lift", schema.name, content, name))
-    order = some_legal_order([*pair, *others], draws)
+    order = random_legal_order([*pair, *others], draws)
     draft = Provenance(source=source, generator=f"proofwriter.lift.{schema.name}", seed=0)
     episode = episode_of(schema, theory, order, draft)
     seed = _free_seed(schema, episode.content_hash(), seen)

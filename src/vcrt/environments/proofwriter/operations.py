@@ -9,34 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, cast
 
+from pydantic import ConfigDict, Strict, TypeAdapter, ValidationError
+
+from vcrt.documents import first_error
 from vcrt.environments.contract import Accepted, Operation, Rejected, Transition
 from vcrt.environments.proofwriter.engine import Facts, Grounding, GroundRule
 from vcrt.environments.proofwriter.sentences import rule_sentence
 from vcrt.environments.proofwriter.theory import Theory
 from vcrt.errors import MalformedInputError
-from vcrt.hashing import Json, sha256_hex
+from vcrt.hashing import Json
 
 GROUND = "ground"
 SWEEP = "sweep"
-_KEYS = frozenset({"operation", "rule", "binding", "text"})
 #: Operation, rule number and binding.
 ActionKey: TypeAlias = tuple[str, int, str | None]
 #: The ground rules that an operation may fire; all that do fire add their heads at once.
 Step: TypeAlias = tuple[GroundRule, ...]
-
-
-class Digests(dict[int, str]):
-    """SHA-256 of the canonical form of a set of facts, made when it is first asked for."""
-
-    def __init__(self, grounding: Grounding) -> None:
-        super().__init__()
-        self._grounding = grounding
-
-    def __missing__(self, facts: int) -> str:
-        digest = self[facts] = sha256_hex(canonical(self._grounding, facts))
-        return digest
 
 
 def canonical(grounding: Grounding, facts: int) -> bytes:
@@ -46,19 +36,33 @@ def canonical(grounding: Grounding, facts: int) -> bytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Actions:
-    """All operations of a theory by their keys, and the digests of its states."""
+    """All operations of a theory by their keys."""
 
     grounding: Grounding
     steps: Mapping[ActionKey, Step]
-    digests: Digests
 
     def step(self, operation: Operation) -> Step:
-        """What an operation may fire; raises :class:`MalformedInputError` for one that is not of this theory."""
-        payload = cast("Mapping[str, Any]", operation.payload)
+        """What an operation may fire.
+
+        Raises :class:`MalformedInputError`, naming the field, for one that is not of this theory or says otherwise.
+        """
         try:
-            return self.steps[payload["operation"], payload["rule"], payload["binding"]]
-        except (KeyError, TypeError, IndexError):
-            raise _bad_payload(operation, self) from None
+            payload = _PAYLOAD.validate_python(operation.payload)
+        except ValidationError as error:
+            field, message = first_error(error)
+            expected = "operation, rule, binding and text, as the sampled operations have them"
+            raise _fault(operation, field, message, expected) from None
+        kind, rule, rules = payload.operation, payload.rule, self.grounding.theory.rules
+        if not 1 <= rule <= len(rules):
+            raise _fault(operation, "rule", rule, f"a rule number from 1 to {len(rules)}")
+        step = self.steps.get((kind, rule, payload.binding))
+        if step is None:
+            bindings = [b for k, number, b in self.steps if (k, number) == (kind, rule)]
+            raise _fault(operation, "binding", payload.binding, f"one of {bindings}")
+        expected = rule_sentence(rules[rule - 1])
+        if payload.text != expected:
+            raise _fault(operation, "text", payload.text, repr(expected))
+        return step
 
 
 class TheoryState(NamedTuple):
@@ -73,26 +77,31 @@ class TheoryState(NamedTuple):
         return self.actions.grounding.texts(self.bits)
 
 
-def ground_operation(theory: Theory, rule: int, binding: str | None) -> Operation:
-    """Rule number ``rule`` (from 1) on ``binding`` (None for a rule without a variable)."""
+@dataclass(frozen=True, slots=True)
+class _Payload:
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    operation: Literal["ground", "sweep"]
+    rule: Annotated[int, Strict()]
+    binding: str | None
+    text: str
+
+
+_PAYLOAD = TypeAdapter(_Payload)
+
+
+def operation_of(theory: Theory, key: ActionKey) -> Operation:
+    """Rule number ``rule`` (from 1) on one binding (None for a rule without a variable), or on all at once."""
+    kind, rule, binding = key
+    where = "" if binding is None else f" on {binding}"
     return Operation(
-        signature=f"rule {rule}" if binding is None else f"rule {rule} on {binding}",
-        payload=_payload(theory, GROUND, rule, binding),
+        signature=f"sweep rule {rule}" if kind == SWEEP else f"rule {rule}{where}",
+        payload={
+            "operation": kind,
+            "rule": rule,
+            "binding": binding,
+            "text": rule_sentence(theory.rules[rule - 1]),
+        },
     )
-
-
-def sweep_operation(theory: Theory, rule: int) -> Operation:
-    """Rule number ``rule`` (from 1) on all bindings at once."""
-    return Operation(signature=f"sweep rule {rule}", payload=_payload(theory, SWEEP, rule, None))
-
-
-def _payload(theory: Theory, operation: str, rule: int, binding: str | None) -> dict[str, Json]:
-    return {
-        "operation": operation,
-        "rule": rule,
-        "binding": binding,
-        "text": rule_sentence(theory.rules[rule - 1]),
-    }
 
 
 def actions_of(grounding: Grounding) -> Actions:
@@ -102,7 +111,7 @@ def actions_of(grounding: Grounding) -> Actions:
         steps[SWEEP, number, None] = group
         for rule in group:
             steps[GROUND, number, rule.binding] = (rule,)
-    return Actions(grounding, steps, Digests(grounding))
+    return Actions(grounding, steps)
 
 
 def run_step(step: Step, facts: int) -> int:
@@ -114,22 +123,22 @@ def run_step(step: Step, facts: int) -> int:
     return facts | added
 
 
-def transition(state: TheoryState, operation: Operation) -> Transition[TheoryState]:
-    """Run one operation; raises :class:`MalformedInputError` for a payload that names nothing of this theory."""
-    facts, actions = state
-    step = actions.step(operation)
-    after = run_step(step, facts)
-    if after == facts:
-        return refusal(operation, step, state)
-    return Accepted(TheoryState(after, actions))
+class BoundStep(NamedTuple):
+    """An operation and what it may fire."""
+
+    operation: Operation
+    fires: Step
 
 
-def refusal(operation: Operation, step: Step, state: TheoryState) -> Rejected:
-    """Why a step that adds nothing to the state is refused."""
+def transition(state: TheoryState, step: BoundStep) -> Transition[TheoryState]:
+    """Run one operation; one that adds nothing is refused."""
     facts, actions = state
-    if cast("Mapping[str, Any]", operation.payload)["operation"] == SWEEP:
-        return Rejected(f"{operation.signature} adds no fact")
-    (rule,) = step
+    after = run_step(step.fires, facts)
+    if after != facts:
+        return Accepted(TheoryState(after, actions))
+    if cast("Mapping[str, Any]", step.operation.payload)["operation"] == SWEEP:
+        return Rejected(f"{step.operation.signature} adds no fact")
+    (rule,) = step.fires
     first = actions.grounding.first_text
     if rule.head & facts:
         return Rejected(f"the conclusion {first(rule.head)} holds already")
@@ -138,48 +147,17 @@ def refusal(operation: Operation, step: Step, state: TheoryState) -> Rejected:
     return Rejected(f"{first(rule.absent & facts)} holds, but a condition asks for its absence")
 
 
-def check_operation(operation: Operation, theory: Theory, actions: Actions) -> None:
-    """Raise :class:`MalformedInputError`, naming the field, unless ``transition`` can run the operation as it says."""
-    payload = operation.payload
-    if not isinstance(payload, Mapping) or set(payload) != _KEYS:
-        raise _bad_payload(operation, actions)
-    operation_kind, rule, binding = payload["operation"], payload["rule"], payload["binding"]
-    # True and 1.0 are equal to 1 as keys, but not the same JSON.
-    if type(rule) is not int or not isinstance(operation_kind, str):
-        raise _bad_payload(operation, actions)
-    if isinstance(binding, (list, dict)) or (operation_kind, rule, binding) not in actions.steps:
-        raise _bad_payload(operation, actions)
-    if payload["text"] != (expected := rule_sentence(theory.rules[rule - 1])):
-        raise _fault(operation, "text", payload["text"], repr(expected))
-
-
 def rule_and_binding(operation: Operation) -> tuple[int, str | None]:
-    """The rule's number and its binding (None: all) of an operation that :func:`check_operation` has passed."""
+    """The rule's number and its binding (None: all) of an operation that :meth:`Actions.step` has passed."""
     payload = cast("Mapping[str, Any]", operation.payload)
     return payload["rule"], payload["binding"]
 
 
-def _bad_payload(operation: Operation, actions: Actions) -> MalformedInputError:
-    payload = operation.payload
-    if not isinstance(payload, Mapping) or set(payload) != _KEYS:
-        found = sorted(map(str, payload)) if isinstance(payload, Mapping) else payload
-        return _fault(operation, None, found, f"an object with the keys {', '.join(sorted(_KEYS))}")
-    kind, rule, binding = payload["operation"], payload["rule"], payload["binding"]
-    if kind not in (GROUND, SWEEP):
-        return _fault(operation, "operation", kind, f"{GROUND!r} or {SWEEP!r}")
-    numbers = sorted({number for _, number, _ in actions.steps})
-    if type(rule) is not int or rule not in numbers:
-        return _fault(operation, "rule", rule, f"a rule number from 1 to {len(numbers)}")
-    allowed = [b for k, number, b in actions.steps if k == kind and number == rule]
-    return _fault(operation, "binding", binding, f"one of {allowed}")
-
-
-def _fault(
-    operation: Operation, field: str | None, found: Json, expected: str
-) -> MalformedInputError:
+def _fault(operation: Operation, field: str, found: Json, expected: str) -> MalformedInputError:
+    path = "payload" if field == "(root)" else f"payload.{field}"
     return MalformedInputError(
         "the payload of an operation does not fit its theory",
-        where=f"operation {operation.signature!r}, field {'payload' if field is None else 'payload.' + field}",
+        where=f"operation {operation.signature!r}, field {path}",
         found=repr(found)[:160],
         expected=expected,
     )

@@ -1,4 +1,4 @@
-"""Finding episodes in a theory: operations of which exactly one ordered pair must keep its order.
+"""Find episodes in a theory: operations of which exactly one ordered pair must keep its order.
 
 Promised: of the operations found, every step of the reference order changes the state and derives only what holds, the
 order of one pair matters as its schema says, and in no reachable context does anything else. Certification shows that
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from vcrt.environments.contract import Schema
+from vcrt.environments.contract import Episode, Provenance, Schema
 from vcrt.environments.proofwriter.draws import Draws
 from vcrt.environments.proofwriter.engine import ground, model
 from vcrt.environments.proofwriter.operations import (
@@ -21,10 +21,12 @@ from vcrt.environments.proofwriter.operations import (
     Actions,
     Step,
     actions_of,
+    operation_of,
     run_step,
 )
-from vcrt.environments.proofwriter.theory import Theory
+from vcrt.environments.proofwriter.theory import Theory, theory_to_json
 from vcrt.environments.relation_search import lattice_relations
+from vcrt.orders import first_before_second
 
 ATTRIBUTE_CHAIN = Schema(
     name="attribute_chain",
@@ -55,12 +57,13 @@ SCHEMAS = (ATTRIBUTE_CHAIN, CONJUNCTIVE_JOIN, RELATIONAL_JOIN, BINDING_SWEEP, NA
 _SWEEPS = (BINDING_SWEEP, NAF_SWEEP)
 
 Pair: TypeAlias = tuple[ActionKey, ActionKey]
-#: How many operations, the facts to start from, what a step makes of facts, and the facts as their own key.
-Asked: TypeAlias = tuple[int, int, Callable[[int, int], int | None], Callable[[int], int]]
+#: What a search for relations takes: how many operations, the facts to start from, what a step makes of facts, and the
+#: facts as their own key.
+Walked: TypeAlias = tuple[int, int, Callable[[int, int], int | None], Callable[[int], int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Field:
+class SearchSpace:
     """A theory's operations, its own facts and all facts that hold."""
 
     actions: Actions
@@ -77,53 +80,53 @@ class Field:
         return facts
 
 
-def field_of(theory: Theory) -> Field:
-    """The field of a theory; raises as :func:`engine.model` does."""
+def search_space(theory: Theory) -> SearchSpace:
+    """Those of a theory; raises as :func:`engine.model` does."""
     grounding = ground(theory)
-    return Field(actions_of(grounding), grounding.facts, model(grounding))
+    return SearchSpace(actions_of(grounding), grounding.facts, model(grounding))
 
 
-def operations_of(schema: Schema, field: Field) -> list[ActionKey]:
+def operations_of(schema: Schema, space: SearchSpace) -> list[ActionKey]:
     """The operations of the schema's kind; of several that do the same the first."""
     kind = SWEEP if schema in _SWEEPS else GROUND
     distinct: dict[object, ActionKey] = {}
-    for key, step in field.actions.steps.items():
+    for key, step in space.actions.steps.items():
         if key[0] == kind:
             distinct.setdefault(frozenset(rule[2:] for rule in step), key)
     return list(distinct.values())
 
 
-def live_operations(schema: Schema, field: Field) -> list[ActionKey]:
+def enabled_operations(schema: Schema, space: SearchSpace) -> list[ActionKey]:
     """The operations of the schema's kind that the theory's own facts allow."""
-    return [key for key in operations_of(schema, field) if field.after(key)]
+    return [key for key in operations_of(schema, space) if space.after(key)]
 
 
-def pairs(schema: Schema, field: Field) -> list[Pair]:
+def pairs(schema: Schema, space: SearchSpace) -> list[Pair]:
     """All pairs of operations that are, by themselves, what the schema asks for."""
-    candidates = operations_of(schema, field)
+    candidates = operations_of(schema, space)
     return [
         (first, second)
-        for first in live_operations(schema, field)
+        for first in enabled_operations(schema, space)
         for second in candidates
-        if first != second and is_pair(schema, field, (first, second))
+        if first != second and is_pair(schema, space, (first, second))
     ]
 
 
-def is_pair(schema: Schema, field: Field, pair: Pair) -> bool:
+def is_pair(schema: Schema, space: SearchSpace, pair: Pair) -> bool:
     """Whether a pair of operations behaves from the start, and is worded, as the schema asks."""
     first, second = pair
-    steps = field.actions.steps
+    steps = space.actions.steps
     if schema not in _SWEEPS and not steps[first][0].head & steps[second][0].needs:
         return False
-    reference = field.after(first, second)
-    if not reference or reference & ~field.holds:
+    reference = space.after(first, second)
+    if not reference or reference & ~space.holds:
         return False
-    reversal = field.after(second, first)
+    reversal = space.after(second, first)
     if schema is BINDING_SWEEP:
         return reversal not in (0, reference) and not reversal & ~reference
     if schema is NAF_SWEEP:
-        return bool(reversal & ~field.holds)
-    return not reversal and _wording(field.actions.grounding.theory, second) is schema
+        return bool(reversal & ~space.holds)
+    return not reversal and _wording(space.actions.grounding.theory, second) is schema
 
 
 def _wording(theory: Theory, key: ActionKey) -> Schema | None:
@@ -139,16 +142,16 @@ def _wording(theory: Theory, key: ActionKey) -> Schema | None:
     return RELATIONAL_JOIN if len({e for atom in atoms for e in atom.entities()}) > 1 else None
 
 
-def companions(field: Field, pair: Pair, live: Iterable[ActionKey]) -> list[ActionKey]:
-    """Those of the live operations whose order with both of a pair does not show."""
+def commuting_with(space: SearchSpace, pair: Pair, enabled: Iterable[ActionKey]) -> list[ActionKey]:
+    """Those of the enabled operations whose order with both of a pair does not show."""
     first, second = pair
     return [
         key
-        for key in live
+        for key in enabled
         if key not in pair
-        and _same(field.after(key, first), field.after(first, key))
-        and field.after(key, second) == field.after(second, key)
-        and _same(field.after(first, key, second), field.after(first, second, key))
+        and _same(space.after(key, first), space.after(first, key))
+        and space.after(key, second) == space.after(second, key)
+        and _same(space.after(first, key, second), space.after(first, second, key))
     ]
 
 
@@ -156,19 +159,19 @@ def _same(one: int, other: int) -> bool:
     return one == other != 0
 
 
-def asked_of(field: Field, keys: Sequence[ActionKey]) -> Asked | None:
-    """What a search for relations is asked about these operations; None if they derive what does not hold, or fail."""
-    reference = field.after(*keys)
-    if not reference or reference & ~field.holds:
+def walked(space: SearchSpace, keys: Sequence[ActionKey]) -> Walked | None:
+    """What a search for the relations of these operations takes; None if they derive what does not hold, or fail."""
+    reference = space.after(*keys)
+    if not reference or reference & ~space.holds:
         return None
-    steps = [field.actions.steps[key] for key in keys]
-    return len(steps), field.start, lambda facts, n: _accepted(steps[n], facts) or None, int
+    steps = [space.actions.steps[key] for key in keys]
+    return len(steps), space.start, lambda facts, n: _accepted(steps[n], facts) or None, int
 
 
-def only_pair_matters(schema: Schema, field: Field, keys: Sequence[ActionKey]) -> bool:
+def only_pair_matters(schema: Schema, space: SearchSpace, keys: Sequence[ActionKey]) -> bool:
     """Whether operation 0 before 1 is all that an order must keep, in every context that can be reached."""
-    asked = asked_of(field, keys)
-    found = None if asked is None else lattice_relations(*asked)
+    arguments = walked(space, keys)
+    found = None if arguments is None else lattice_relations(*arguments)
     return (
         found is not None
         and found.anti_diamonds == ((0, 1),)
@@ -181,10 +184,19 @@ def _accepted(step: Step, facts: int) -> int:
     return after if after != facts else 0
 
 
-def some_legal_order(keys: Sequence[ActionKey], draws: Draws) -> list[ActionKey]:
+def random_legal_order(keys: Sequence[ActionKey], draws: Draws) -> list[ActionKey]:
     """An order of the operations in which 0 stands before 1, all equally likely: no position gives the pair away."""
-    order = draws.shuffled(range(len(keys)))
-    first, second = order.index(0), order.index(1)
-    if first > second:
-        order[first], order[second] = 1, 0
-    return [keys[index] for index in order]
+    return first_before_second(keys, draws.shuffled(range(len(keys))))
+
+
+def episode_of(
+    schema: Schema, theory: Theory, keys: Sequence[ActionKey], provenance: Provenance
+) -> Episode:
+    """The episode that runs these operations, in this order, on a theory."""
+    return Episode(
+        environment="proofwriter",
+        schema=schema.name,
+        initial=theory_to_json(theory),
+        operations=tuple(operation_of(theory, key) for key in keys),
+        provenance=provenance,
+    )

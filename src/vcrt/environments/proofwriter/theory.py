@@ -2,7 +2,7 @@
 
 Promised: a :class:`Theory` that exists is well formed (plain terms, ground facts, one variable a rule, the
 polarities that its assumption allows). Not covered: what follows from it (``engine``) and other file formats
-(``structured``, ``english``). Format: ProofWriter (Tafjord, Dalvi, Clark 2021; Allen Institute for AI).
+(``files``, ``english``). Format: ProofWriter (Tafjord, Dalvi, Clark 2021; Allen Institute for AI).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Theory:
         asserted = ("+",) if self.assumption == "CWA" else ("+", "-")
         conditional = ("+", "~") if self.assumption == "CWA" else ("+", "-")
         for number, fact in enumerate(self.facts, 1):
-            self._check(fact, ("fact", number), asserted)
+            self._check(fact, f"fact {number}", asserted)
             if fact.subject in VARIABLES or fact.object in VARIABLES:
                 raise MalformedInputError(
                     "a fact must not have a variable", where=f"fact {number}", found=fact.text
@@ -134,8 +134,8 @@ class Theory:
                 remedy="write what always holds as a fact",
             )
         for atom in rule.conditions:
-            self._check(atom, ("rule", number, ", condition"), conditional)
-        self._check(rule.conclusion, ("rule", number, ", conclusion"), asserted)
+            self._check(atom, f"rule {number}, condition", conditional)
+        self._check(rule.conclusion, f"rule {number}, conclusion", asserted)
         conditions = {term for atom in rule.conditions for term in (atom.subject, atom.object)}
         conclusion = {rule.conclusion.subject, rule.conclusion.object}
         words = VARIABLES & (conditions | conclusion)
@@ -154,33 +154,28 @@ class Theory:
                 expected="a condition on the same variable",
             )
 
-    def _check(
-        self, atom: Atom, place: tuple[str, int] | tuple[str, int, str], allowed: tuple[str, ...]
-    ) -> None:
-        subject, predicate, obj, polarity = atom
-        if not (is_term(subject) and is_term(predicate) and is_term(obj)):
-            part, term = next(
-                (part, term)
-                for part, term in zip(("subject", "predicate", "object"), atom[:3], strict=True)
-                if not is_term(term)
-            )
-            raise MalformedInputError(
-                f"the {part} of an atom is not a plain term",
-                where=_place(*place),
-                found=repr(term)[:80],
-                expected='printable text without ", \\ or outer spaces',
-            )
+    def _check(self, atom: Atom, place: str, allowed: tuple[str, ...]) -> None:
+        *terms, polarity = atom
+        _, predicate, obj = terms
+        for part, term in zip(("subject", "predicate", "object"), terms, strict=True):
+            if not is_term(term):
+                raise MalformedInputError(
+                    f"the {part} of an atom is not a plain term",
+                    where=place,
+                    found=repr(term)[:80],
+                    expected='printable text without ", \\ or outer spaces',
+                )
         if predicate in VARIABLES or (predicate == "is" and obj in VARIABLES):
             raise MalformedInputError(
                 "a variable stands for entities only",
-                where=_place(*place),
+                where=place,
                 found=atom.text,
                 expected="the variable as subject, or as object of a verb other than 'is'",
             )
         if polarity not in allowed:
             raise MalformedInputError(
                 f"polarity not allowed here under {self.assumption}",
-                where=_place(*place),
+                where=place,
                 found=repr(polarity),
                 expected=" or ".join(repr(p) for p in allowed),
                 remedy="'~' is negation as failure (CWA conditions), '-' explicit negation (OWA)",
@@ -208,10 +203,6 @@ class Theory:
             {"".join(c.text for c in r.conditions) + r.conclusion.text for r in self.rules}
         )
         return json_digest({"assumption": self.assumption, "facts": facts, "rules": rules})
-
-
-def _place(kind: str, number: int, part: str = "") -> str:
-    return f"{kind} {number}{part}"
 
 
 def is_term(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Which orders of an episode a second opinion is asked about: all of a few steps, a sample of many.
+"""Choose the orders of an episode that a cross-check asks its second engine about: all of few steps, some of many.
 
 The sample has the reference order and its reversal, and orders that are one move of one step away from a legal one,
 where the legal ones wander off from the reference order. So most are legal, and the refusals are near to what is legal.
@@ -45,7 +45,7 @@ def replays_to_check(environment: Environment, episode: Episode) -> list[Replay]
     return list(found.values())
 
 
-def some_of(episode: Episode, replays: Sequence[Replay]) -> list[Replay]:
+def sampled_replays(episode: Episode, replays: Sequence[Replay]) -> list[Replay]:
     """Replays that are at hand: all of them, or the first (the reference order) and a sample of the others."""
     if episode.num_operations <= MAX_EXHAUSTIVE:
         return list(replays)

@@ -1,0 +1,89 @@
+"""Replay episodes that are read once for all of their requests: for environments whose states are quick to step.
+
+Every step of every request is taken, from the episode's initial state; only reading the episode and hashing equal
+states are shared. Not covered: prefixes that are run once (see :mod:`vcrt.environments.shared_prefixes`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from vcrt.environments.contract import (
+    Episode,
+    Operation,
+    Rejected,
+    Replay,
+    ReplayRequest,
+    State,
+    StepEnvironment,
+    Transition,
+)
+from vcrt.hashing import sha256_hex
+
+
+class PreparedEnvironment(StepEnvironment[State]):
+    """The step form for immutable states, where operations have a checked form that is the same in all of them."""
+
+    @abstractmethod
+    def prepare(self, episode: Episode) -> tuple[State, Sequence[Any]]:
+        """The initial state, and the checked form of each operation.
+
+        Raises :class:`vcrt.errors.MalformedInputError` for an episode of which any part is malformed.
+        """
+
+    @abstractmethod
+    def read(self, state: State, operation: Operation) -> Any:
+        """The checked form of one operation; raises :class:`vcrt.errors.MalformedInputError`."""
+
+    @abstractmethod
+    def take(self, state: State, step: Any) -> Transition[State]:
+        """One operation, in its checked form."""
+
+    def key(self, state: State) -> Hashable:
+        """What tells the states of one episode apart; override it if it is quicker to get than :meth:`canonical`."""
+        return self.canonical(state)
+
+    def initial_state(self, episode: Episode) -> State:
+        """The state before the first operation; raises as :meth:`prepare` does."""
+        return self.prepare(episode)[0]
+
+    def step(self, state: State, operation: Operation) -> Transition[State]:
+        """One operation; raises as :meth:`read` does."""
+        return self.take(state, self.read(state, operation))
+
+    def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
+        """Each request by itself, step by step, from its own initial state; raises as :meth:`prepare` does."""
+        replays = []
+        episode: Episode | None = None
+        for request in requests:
+            if request.episode is not episode:
+                episode = request.episode
+                initial, steps = self.prepare(episode)
+                digests: dict[Hashable, str] = {}
+            replays.append(self._along(initial, steps, request.sequence, digests))
+        return replays
+
+    def _along(
+        self,
+        state: State,
+        steps: Sequence[Any],
+        sequence: tuple[int, ...],
+        digests: dict[Hashable, str],
+    ) -> Replay:
+        hashes = [self._digest(state, digests)]
+        for index in sequence:
+            transition = self.take(state, steps[index])
+            if isinstance(transition, Rejected):
+                return Replay(sequence, tuple(hashes), transition)
+            state = transition.state
+            hashes.append(self._digest(state, digests))
+        return Replay(sequence, tuple(hashes))
+
+    def _digest(self, state: State, digests: dict[Hashable, str]) -> str:
+        key = self.key(state)
+        digest = digests.get(key)
+        if digest is None:
+            digest = digests[key] = sha256_hex(self.canonical(state))
+        return digest
