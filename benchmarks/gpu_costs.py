@@ -28,8 +28,8 @@ import torch
 
 from vcrt.policy.fork_scoring import SHORTEST_TAIL
 from vcrt.policy.naive_scoring import leaves
-from vcrt.policy.order_tree import OrderTree
 from vcrt.policy.pointer_head import HALF, WIDE_VOCABULARY
+from vcrt.policy.prefix_tree import OrderTree
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
 
 #: The library's chunk of the gated delta rule.

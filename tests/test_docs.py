@@ -29,7 +29,7 @@ from documentation import (
     references,
     text_of,
 )
-from vcrt.certification.episodes import ExclusionKind
+from vcrt.certification.certificates import ExclusionKind
 from vcrt.objective.clipped_loss import MAX_LOG_RATIO
 from vcrt.objective.config import ObjectiveConfig
 from vcrt.training.methods import METHODS

@@ -1,4 +1,4 @@
-"""Work in worker processes, with results in the order of the arguments whatever the number or kind of workers.
+"""Do work in worker processes, with results in the order of the arguments whatever the number or kind of workers.
 
 Through joblib: its own local processes (loky), or the workers of a Ray or Dask cluster.
 """

@@ -1,4 +1,4 @@
-"""Replays of an episode: every complete order, each by itself, through the native verifier.
+"""Replay every complete order of an episode, each by itself, through the native verifier.
 
 Exhaustive replay is the oracle that frozen datasets are built from. Verdicts are never inferred here; a verifier that
 breaks raises :class:`vcrt.errors.VerifierFailure`.

@@ -1,4 +1,4 @@
-"""Look whether an environment conforms and whether its episodes are certified: ``vcrt environments validate``.
+"""Test whether an environment conforms and whether its episodes are certified: ``vcrt environments validate``.
 
 Of a few operations, every order of several episodes is replayed. Of many, one episode is enough of a quick look: it is
 replayed as ``vcrt certify`` would do it once, and what that took is part of the answer.
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from vcrt.certification.certificates import ExclusionKind
 from vcrt.certification.episodes import (
     CertifiedEpisode,
     Exclusion,
-    ExclusionKind,
     Preset,
     certify_episode,
     preset_named,
@@ -163,7 +163,7 @@ def _every_order(
         outcome = certify_episode(evidence, environment.versions(), preset, checks)
         if isinstance(outcome, Exclusion):
             return outcome
-        kinds |= _kinds(outcome)
+        kinds |= outcome.kinds
     return kinds, None
 
 
@@ -188,7 +188,7 @@ def _one_long(
             seconds=seconds,
             contexts=_contexts(outcome),
         )
-        return _kinds(outcome), cost
+        return outcome.kinds, cost
     assert excluded is not None, "no seed was given"
     return excluded
 
@@ -201,10 +201,6 @@ def _contexts(episode: CertifiedEpisode) -> str:
     known = [total for total in among if total is not None]
     of = f" of {sum(known):,}" if len(known) == len(among) else ""
     return f"a sample: {replayed:,}{of} contexts"
-
-
-def _kinds(episode: CertifiedEpisode) -> set[str]:
-    return {str(relation.kind) for relation in episode.relations} - {"commutes"}
 
 
 #: How the exclusions are mended that no check of the conformance kit explains.

@@ -1,4 +1,4 @@
-"""The calls that workers make, shown while they make them: how many, how fast, and how many are still expected.
+"""Show the calls that workers make while they make them: how many, how fast, and how many are still expected.
 
 Not covered: what is printed (see :mod:`vcrt.cli.progress`), and workers that share no folder with this process, whose
 calls are known when their work is done.
@@ -47,7 +47,7 @@ def calls_for_all_orders(
 
 
 @dataclass(slots=True)
-class _Watched:
+class _Expected:
     """One environment's share of the work: its task, units, and calls a unit, as they are expected or were found."""
 
     task: Task
@@ -65,55 +65,57 @@ class _Watched:
 
 
 @dataclass(slots=True)
-class Watch:
-    """Workers at work: give them :meth:`telling`, call :meth:`show` while they work and :meth:`done` after each."""
+class CallProgress:
+    """Calls of workers: give them :meth:`counting`, call :meth:`show` while they work and :meth:`done` after each."""
 
     folder: Path
-    _watched: dict[str, _Watched] = field(default_factory=dict)
+    _expected: dict[str, _Expected] = field(default_factory=dict)
 
-    def telling(self, function: Callable[[Argument], Result]) -> Callable[[Argument], Told[Result]]:
-        """The work, with its calls told."""
+    def counting(
+        self, function: Callable[[Argument], Result]
+    ) -> Callable[[Argument], Told[Result]]:
+        """The work, with its calls counted."""
         return Telling(function, self.folder)
 
-    def of(
+    def expect(
         self, environment: str, task: Task, num_units: int, expected: int | None, note: str = ""
     ) -> None:
         """Show the calls of ``environment`` at ``task``, ``expected`` for each of its ``num_units`` if that is known.
 
         ``note`` is put behind the first estimate.
         """
-        self._watched[environment] = _Watched(task, num_units, expected, note)
+        self._expected[environment] = _Expected(task, num_units, expected, note)
 
-    def done(self, environment: str, num_units: int, told: Told[Result]) -> Result:
+    def done(self, environment: str, num_units: int, counted: Told[Result]) -> Result:
         """Note that units are done; gives what the work gave."""
-        watched = self._watched[environment]
-        watched.units_done += num_units
-        watched.calls_done += told.calls
-        watched.task.advance(num_units)
+        share = self._expected[environment]
+        share.units_done += num_units
+        share.calls_done += counted.calls
+        share.task.advance(num_units)
         self.show()
-        return told.result
+        return counted.result
 
     def show(self) -> None:
         """Tell the tasks how many calls there were so far."""
         found = calls_told(self.folder)
-        by_task: dict[int, list[tuple[str, _Watched]]] = {}
-        for item in self._watched.items():
+        by_task: dict[int, list[tuple[str, _Expected]]] = {}
+        for item in self._expected.items():
             by_task.setdefault(id(item[1].task), []).append(item)
         for items in by_task.values():
             seconds, so_far, expected = 0.0, 0, list[int | None]()
-            for name, watched in items:
+            for name, share in items:
                 calls = found.get(name, Calls())
                 seconds += calls.seconds
-                number = max(calls.number, watched.calls_done)
+                number = max(calls.number, share.calls_done)
                 so_far += number
-                expected.append(watched.calls_expected(number))
+                expected.append(share.calls_expected(number))
             known = [number for number in expected if number is not None]
             total = sum(known) if len(known) == len(expected) else None
             items[0][1].task.calls(so_far, seconds, total, items[0][1].note)
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
-    """A watch over workers, with a folder of its own as long as the context lasts."""
+def call_progress() -> Iterator[CallProgress]:
+    """The calls of workers, with a folder of its own as long as the context lasts."""
     with tempfile.TemporaryDirectory(prefix="vcrt-", ignore_cleanup_errors=True) as folder:
-        yield Watch(Path(folder))
+        yield CallProgress(Path(folder))
