@@ -7,7 +7,7 @@ opened and nothing is written. Not covered: reading a record (:mod:`vcrt.records
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import exp, factorial
@@ -121,7 +121,6 @@ def load_policy(experiment: Experiment, run: PlannedRun, *, update: int | None =
     Only that checkpoint's head and weights are read. Raises :class:`RunError` if the run is not finished, if one of
     those two files was altered, or if it has no checkpoint of that update, and as :func:`planned_backbone`.
     """
-    plan = experiment.plan
     digests = recorded_checkpoints(experiment, run)
     kept = max(digests) if update is None else update
     if kept not in digests:
@@ -131,18 +130,8 @@ def load_policy(experiment: Experiment, run: PlannedRun, *, update: int | None =
             found=f"update {kept}",
             expected=f"one of {', '.join(map(str, sorted(digests)))}",
         )
-    backbone = planned_backbone(plan, device=device_of(plan))
-    (trained,) = trained_models(experiment, run, backbone, updates=[kept])
-    return Policy(
-        backbone=backbone,
-        model=trained.model,
-        # The plan's own definition, which its hash covers, whatever the method has become since.
-        method=Method(**plan.definitions[run.method]),
-        backend=plan.shared_config.update.backend,
-        run=run.name,
-        update=kept,
-        checkpoint=trained.digest,
-    )
+    (policy,) = _trained(frozen_policy(experiment, run), experiment, run, [kept])
+    return policy
 
 
 def policies_over_training(experiment: Experiment, run: PlannedRun) -> Iterator[Policy]:
@@ -153,7 +142,13 @@ def policies_over_training(experiment: Experiment, run: PlannedRun) -> Iterator[
     """
     frozen = frozen_policy(experiment, run)
     yield frozen
-    for one in trained_models(experiment, run, frozen.backbone):
+    yield from _trained(frozen, experiment, run, None)
+
+
+def _trained(
+    frozen: Policy, experiment: Experiment, run: PlannedRun, updates: Sequence[int] | None
+) -> Iterator[Policy]:
+    for one in trained_models(experiment, run, frozen.backbone, updates=updates):
         yield replace(
             frozen, model=one.model, run=run.name, update=one.update, checkpoint=one.digest
         )
@@ -166,6 +161,7 @@ def frozen_policy(experiment: Experiment, run: PlannedRun | None = None) -> Poli
     return Policy(
         backbone=backbone,
         model=backbone.model,
+        # The plan's own definition, which its hash covers, whatever the method has become since.
         method=method(FROZEN_AS) if run is None else Method(**plan.definitions[run.method]),
         backend=plan.shared_config.update.backend,
         run=None,

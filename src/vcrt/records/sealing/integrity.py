@@ -9,7 +9,7 @@ root hash: against that there are signatures (:mod:`vcrt.records.sealing.signing
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from vcrt.errors import AlteredError, DatasetError
@@ -26,7 +26,6 @@ from vcrt.records.manifest import (
     require_known_format,
 )
 from vcrt.records.rows import read_lines, row_of
-from vcrt.records.sealing.dsse import Envelope
 from vcrt.records.sealing.leaves import Leaf, by_environment, derived_leaves
 from vcrt.records.sealing.sealed_files import Sealed, read_sealed
 
@@ -35,17 +34,7 @@ NAMED = 12
 REMEDY = "restore the original, or make the dataset again with `vcrt certify`"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Integrity:
-    """What was found: all damage, and the seal as far as it could be read."""
-
-    damage: tuple[Damage, ...]
-    envelope: Envelope | None
-    manifest: Manifest | None
-    leaves: tuple[Leaf, ...]
-
-
-def examine_integrity(path: Path) -> Integrity:
+def examine_integrity(path: Path) -> Sealed:
     """Compare all there is in a dataset's folder; raises :class:`DatasetError` if there is no dataset."""
     if not (path / MANIFEST).is_file() and not (path / SEAL).is_file():
         raise not_a_dataset(path)
@@ -59,15 +48,10 @@ def examine_integrity(path: Path) -> Integrity:
         # The rows are worth reading if all else holds, or if they can tell which leaf was altered.
         if sealed.leaves is not None and all(one.place.startswith(LEAVES) for one in damage):
             damage += _rows(path, sealed.leaves, sealed.committed)
-    return Integrity(
-        damage=tuple(damage),
-        envelope=sealed.envelope,
-        manifest=sealed.committed,
-        leaves=sealed.leaves or (),
-    )
+    return replace(sealed, damage=damage)
 
 
-def require_integrity(path: Path) -> Integrity:
+def require_integrity(path: Path) -> Sealed:
     """What :func:`examine_integrity` finds; raises :class:`AlteredError` naming what was altered, if anything was."""
     found = examine_integrity(path)
     if not found.damage:
