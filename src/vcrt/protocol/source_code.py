@@ -15,10 +15,13 @@ from vcrt.hashing import json_digest, sha256_hex
 
 #: The folders of the package that count, and the modules beside them.
 ROOMS = (
-    *("environments", "certification", "records"),
+    *("environments", "certification", "records", "datasets"),
     *("policy", "objective", "training", "protocol"),
 )
-MODULES = ("documents.py", "hashing.py", "orders.py", "partial_orders.py", "randomness.py")
+MODULES = (
+    *("documents.py", "hashing.py", "limits.py"),
+    *("orders.py", "partial_orders.py", "randomness.py"),
+)
 _SUFFIXES = (".py", ".lean")
 
 
