@@ -44,13 +44,13 @@ from vcrt.protocol.experiment import (
     open_experiment,
     planned_backbone,
     planned_dataset,
+    trained_models,
 )
 from vcrt.protocol.plan import Plan, PlannedRun, versions_of_training
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.scores import SCORES_FILE, read_scores
 from vcrt.protocol.statistics import Interval, paired_bootstrap
-from vcrt.protocol.trained_models import trained_models
 from vcrt.randomness import derive_seed, generator
 from vcrt.records.dataset import load_items, open_dataset, require_agreement
 from vcrt.records.manifest import AGREEMENT

@@ -27,8 +27,8 @@ from typing import Any
 import torch
 
 from vcrt.policy.fork_scoring import SHORTEST_TAIL
-from vcrt.policy.order_tree import OrderTree
 from vcrt.policy.pointer_head import HALF, WIDE_VOCABULARY
+from vcrt.policy.prefix_tree import OrderTree
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
 
 #: The library's chunk of the gated delta rule.

@@ -53,7 +53,7 @@ from vcrt.errors import VcrtError
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
-from vcrt.policy.order_tree import order_tree
+from vcrt.policy.prefix_tree import order_tree
 from vcrt.policy.prompts import unwrapped
 from vcrt.policy.self_check import self_check
 from vcrt.training.methods import method

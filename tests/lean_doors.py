@@ -35,7 +35,7 @@ from vcrt.errors import DatasetError, MalformedInputError, UnknownNameError, Ver
 from vcrt.hashing import Json, json_digest
 from vcrt.processes import in_fresh_processes
 from vcrt.records.certificate import certificate_document
-from vcrt.records.stated import read_stated
+from vcrt.records.relation_records import read_relation_record
 
 #: What became of an attack; only the last one is a defect.
 OUTCOMES = ("grammar", "lean", "axioms", "kernel", "limit", "no verdict", "not run", "accepted")
@@ -269,7 +269,7 @@ def by_deciding(attack: Attack) -> Iterator[tuple[str, str]]:
 
 
 def _stated(data: bytes, theorem: str) -> str:
-    read_stated(data, "record.json", theorem=theorem)
+    read_relation_record(data, "record.json", theorem=theorem)
     return "not run"
 
 

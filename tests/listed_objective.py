@@ -22,7 +22,7 @@ from vcrt.objective.masked_paths import Paths
 from vcrt.objective.orbit_mass import orbit_log_mass, split_log_masses
 from vcrt.objective.ratio import trajectory_log_ratio
 from vcrt.objective.retention import retention_loss
-from vcrt.policy.order_tree import OrderTree
+from vcrt.policy.prefix_tree import OrderTree
 
 CONSTRAINT_NAMES = ("commutation", "retention", "action_kl")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vcrt.orders import linear_extensions
 from vcrt.partial_orders import PartialOrder
-from vcrt.policy.order_tree import OrderTree, order_tree
+from vcrt.policy.prefix_tree import OrderTree, order_tree
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ FLOW = (
     "cli",
 )
 FOUNDATIONS = {
-    *("call_record", "relayed_progress", "workers"),
+    *("call_record", "workers"),
     *(
         "config",
         "config_files",
@@ -93,7 +93,12 @@ def test_every_import_points_to_the_left():
 
 #: What runs a verifier or waits for one that runs: what lies in files is read and derived without any.
 RUNNERS = (
-    *("certification.run", "certification.shards", "certification.store", "certification.watching"),
+    *(
+        "certification.run",
+        "certification.shards",
+        "certification.store",
+        "certification.call_progress",
+    ),
     *("environments.guarding", "environments.isolation", "environments.registry"),
     *("processes", "progress", "workers"),
 )

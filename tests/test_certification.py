@@ -285,6 +285,6 @@ def test_second_opinions_are_counted_over_all_candidates(run):
     opinion = schema.second_opinions["oracle"]
     left_out = [e for e in schema.exclusions if e.kind == "second_opinion"]
     assert left_out
-    assert opinion.disagreeing_episodes == len(left_out)
-    assert opinion.episodes == schema.num_candidates
-    assert opinion.checked - opinion.agreed == len(left_out)
+    assert opinion["disagreeing_episodes"] == len(left_out)
+    assert opinion["episodes"] == schema.num_candidates
+    assert opinion["checked"] - opinion["agreed"] == len(left_out)

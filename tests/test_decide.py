@@ -35,7 +35,7 @@ from vcrt.randomness import generator
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import certificate_document
 from vcrt.records.dataset import read_audit
-from vcrt.records.stated import pointed, read_stated
+from vcrt.records.relation_records import read_relation_record, with_pointers
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
 RECORD = {
@@ -90,12 +90,12 @@ def answer(capsys, *arguments):
 
 def oracle(record, model, encode, method, seed=0):
     """The probability of every order by names, each scored by itself; pointers are placed by hand."""
-    stated = read_stated(json.dumps(record).encode(), "test")
+    stated = read_relation_record(json.dumps(record).encode(), "test")
     names = record["operations"]
     drawn = generator(seed, "decide", "pointers").permutation(8)[: len(names)].tolist()
     name_of_slot = [names[drawn.index(pointer)] for pointer in sorted(drawn)]
     draw = generator(seed, "decide", "render")
-    prompt = encode(pointed(stated, seed).record, method.serialisation, draw)
+    prompt = encode(with_pointers(stated, seed).record, method.serialisation, draw)
     with torch.no_grad():
         scores = score_orders(model, [prompt], interface=method.interface, backend="naive")
     return {
@@ -214,7 +214,7 @@ def require_a_card(output, experiment, policy, *, is_adapter):
 def test_an_answer_no_better_than_chance_has_a_warning(folder):
     """Said of the frozen backbone, whose mass is set to what random orders have."""
     policy = vcrt.trained_policy(folder / "embedded", frozen=True)
-    stated = read_stated(json.dumps(RECORD).encode(), "here")
+    stated = read_relation_record(json.dumps(RECORD).encode(), "here")
     found = decide(policy, stated)
     chance = found.num_legal / found.num_orders
     warned = decision_lines(policy, stated, replace(found, orbit_mass=chance))
@@ -287,12 +287,12 @@ def test_people_read_the_same_as_machines_and_again_the_same(folder, capsys):
 
 def test_certificates_and_lifted_theorems_are_records_too(folder):
     certificate = json.loads((folder / "certificate.json").read_text())
-    stated = read_stated((folder / "certificate.json").read_bytes(), "test")
+    stated = read_relation_record((folder / "certificate.json").read_bytes(), "test")
     assert [[r.first, r.second, r.kind] for r in stated.relations] == certificate["relations"]
     assert sorted(map(list, stated.legal_orders)) == sorted(certificate["orbit"])
     certificate["relations"][0][2] = "conflicts"
     with pytest.raises(ValueError, match="certificate was changed"):
-        read_stated(json.dumps(certificate).encode(), "test")
+        read_relation_record(json.dumps(certificate).encode(), "test")
 
 
 def test_what_cannot_be_asked_is_refused(folder, capsys, tmp_path):

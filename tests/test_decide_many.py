@@ -10,7 +10,7 @@ from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.policy.backbone import load_backbone
 from vcrt.protocol import decision
 from vcrt.protocol.decision import Policy, decide
-from vcrt.records.stated import StatedRecord
+from vcrt.records.relation_records import RelationRecord
 from vcrt.training.methods import method
 
 
@@ -28,7 +28,7 @@ def policy(name, of="vcrt"):
 
 
 def stated(count, *pairs):
-    return StatedRecord(
+    return RelationRecord(
         operations=tuple(f"step {n}" for n in range(count)),
         relations=tuple(sorted(OperationRelation(a, b, "precedes") for a, b in pairs)),
     )

@@ -29,7 +29,7 @@ from documentation import (
     references,
     text_of,
 )
-from vcrt.certification.episodes import ExclusionKind
+from vcrt.certification.certificates import ExclusionKind
 from vcrt.config import ObjectiveConfig
 from vcrt.config_files import load_config, preset_names
 from vcrt.objective.clipped_loss import MAX_LOG_RATIO

@@ -50,7 +50,7 @@ from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import open_dataset, read_audit
 from vcrt.records.manifest import Manifest
 from vcrt.records.policy_view import record_from_json, record_of_json
-from vcrt.records.stated import read_stated
+from vcrt.records.relation_records import read_relation_record
 from vcrt.training.checkpoint import METRICS, TRAINER, WEIGHTS, load_checkpoint, save_checkpoint
 from vcrt.training.update import new_state
 
@@ -147,7 +147,7 @@ def test_no_json_is_a_named_error_everywhere(text, made, plan, tmp_path):
         lambda: verify_lock(tmp_path),
         lambda: record_of_json(text, "here"),
         lambda: audit.episode_of_json(text, "here"),
-        lambda: read_stated(text.encode(), "here"),
+        lambda: read_relation_record(text.encode(), "here"),
     ]
     for read in readers:
         with pytest.raises(VcrtError):
@@ -543,7 +543,7 @@ def test_any_json_is_a_value_or_a_named_error(data):
     value = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS[kind], JSON_VALUES)))
     text = json.dumps(value)
     read = {
-        "stated": lambda: read_stated(text.encode(), "here"),
+        "stated": lambda: read_relation_record(text.encode(), "here"),
         "record": lambda: record_of_json(text, "here"),
         "episode": lambda: audit.episode_of_json(text, "here"),
     }[kind]

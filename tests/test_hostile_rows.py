@@ -14,8 +14,8 @@ from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.records import rows as row_files
 from vcrt.records.dataset import POLICY_COLUMNS
 from vcrt.records.rows import HEADER, read_lines, read_rows, row_of, write_rows
+from vcrt.records.sealing.integrity import damaged_rows
 from vcrt.records.sealing.leaves import Leaf, row_digest
-from vcrt.records.sealing.row_damage import damaged_rows
 
 #: More than a file of so few bytes may unfold to.
 MANY = 80 * 2**20

@@ -38,11 +38,12 @@ from vcrt.records.certificate import read_certificate
 from vcrt.records.dataset import open_dataset
 from vcrt.records.sealing.proof import check_proof
 from vcrt.records.sealing.sealed_files import read_sealed
-from vcrt.records.stated import read_stated
+from vcrt.records.relation_records import read_relation_record
 from vcrt.protocol.anonymity.result import read_report
 file = Path(sys.argv[1])
 readers = [lambda: read_certificate(file), lambda: check_proof(file, ""), lambda: open_dataset(file.parent),
-           lambda: read_sealed(file.parent), lambda: read_stated(file.read_bytes(), "x"), lambda: read_report(file)]
+           lambda: read_sealed(file.parent), lambda: read_relation_record(file.read_bytes(), "x"),
+           lambda: read_report(file)]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for reader in readers:
     try:

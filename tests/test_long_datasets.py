@@ -15,7 +15,7 @@ from vcrt.api.certifying import certify
 from vcrt.api.datasets import show
 from vcrt.certification.config import given
 from vcrt.certification.episodes import PRESETS, Preset, preset_named
-from vcrt.certification.evidence import Evidence, shown_to_others
+from vcrt.certification.evidence import Evidence, replays_for_second_opinions
 from vcrt.certification.lattice_replay import replay_lattices
 from vcrt.certification.replay_tree import ReplayTree, tree_from_json
 from vcrt.certification.shards import certify_again
@@ -300,11 +300,11 @@ def test_a_certificate_that_says_other_things_is_refused(name, tmp_path, twelve)
 def test_second_opinions_are_asked_about_some_replays():
     for number in (6, 12):
         (evidence,) = replay_lattices(posets.Posets(), [posets.random_episode(number, 0)])
-        shown = shown_to_others(evidence)
+        shown = replays_for_second_opinions(evidence)
         assert 2 <= len(shown) <= 24
         assert shown[0].sequence == tuple(range(number))
         assert all(r.rejection or len(r.sequence) == number for r in shown)
-        assert shown_to_others(evidence) == shown
+        assert replays_for_second_opinions(evidence) == shown
         assert Evidence(evidence).to_json()["cross_checks"] == []
 
 

@@ -23,7 +23,7 @@ from vcrt.records.policy_view import (
     vocabulary,
 )
 from vcrt.records.record_form import RecordForm
-from vcrt.records.stated.record import StatedRecord, pointed
+from vcrt.records.relation_records import RelationRecord, with_pointers
 
 SIXTEEN = PolicyRecord(
     record_id="never rendered",
@@ -184,22 +184,22 @@ def test_a_tokenizer_with_fewer_pointers_serves_shorter_records_only():
 
 
 def test_a_stated_record_draws_from_its_pool_or_from_what_the_policy_knows():
-    stated = StatedRecord(
+    stated = RelationRecord(
         operations=tuple("abcdef"), relations=(OperationRelation(0, 1, "precedes"),)
     )
-    drawn = np.array([pointed(stated, seed).record.pointers for seed in range(40)])
+    drawn = np.array([with_pointers(stated, seed).record.pointers for seed in range(40)])
     assert drawn.max() > 28
-    known = np.array([pointed(stated, seed, 8).record.pointers for seed in range(40)])
+    known = np.array([with_pointers(stated, seed, 8).record.pointers for seed in range(40)])
     assert known.max() == 7
     with pytest.raises(MalformedInputError, match="embedded-long"):
-        pointed(stated, 0, 5)
+        with_pointers(stated, 0, 5)
 
 
 def test_four_stated_operations_are_shown_as_ever():
-    stated = StatedRecord(
+    stated = RelationRecord(
         operations=tuple("abcd"), relations=(OperationRelation(0, 1, "precedes"),)
     )
     golden = generator(3, "decide", "pointers").permutation(8)[:4].tolist()
     for known in (None, 8, 64):
-        shown = pointed(stated, 3, known)
-        assert [shown.record.pointers[shown.operations.index(i)] for i in range(4)] == golden
+        shown = with_pointers(stated, 3, known)
+        assert [shown.record.pointers[slot] for slot in shown.slot_of_operation] == golden

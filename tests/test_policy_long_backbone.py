@@ -12,7 +12,7 @@ import torch
 from vcrt.config import EMBEDDED_LONG_NAME
 from vcrt.orders import linear_extensions
 from vcrt.policy.backbone import EMBEDDED_DIRECTORIES, load_backbone, verify_lock
-from vcrt.policy.long_backbone_card import frozen_passes, look_ups, random_poset
+from vcrt.policy.long_backbone_card import look_ups, random_poset, untrained_passes
 from vcrt.policy.prefix_tree import prefix_tree
 from vcrt.policy.pretraining import pretrain
 from vcrt.policy.pretraining_data import order_example, printed_statements
@@ -35,7 +35,7 @@ from vcrt.randomness import generator
 from vcrt.records.policy_view import ANSWER, LARGEST_POOL, POINTER_TOKENS, render
 
 SERIALISATIONS = ("sorted", "shuffled")
-FEW = Shape(num_operations=12, num_relations=5, states_commuting=False)
+FEW = Shape(num_operations=12, num_relations=5, has_commuting=False)
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +59,20 @@ def test_records_grow_and_then_have_every_size():
         assert abs(found - share) < 4 * (share * (1 - share) / len(late)) ** 0.5
     for shape in late:
         assert 1 <= shape.num_relations <= comb(shape.num_operations, 2)
-        assert not shape.states_commuting or shape.num_operations <= MAX_COMMUTING
+        assert not shape.has_commuting or shape.num_operations <= MAX_COMMUTING
     assert max(s.num_relations for s in late if s.num_operations == 16) > 60
-    assert any(s.states_commuting for s in late)
+    assert any(s.has_commuting for s in late)
 
 
-@pytest.mark.parametrize("states_commuting", [False, True])
-def test_a_record_has_the_relations_of_its_shape(states_commuting):
-    shape = Shape(num_operations=8, num_relations=5, states_commuting=states_commuting)
+@pytest.mark.parametrize("has_commuting", [False, True])
+def test_a_record_has_the_relations_of_its_shape(has_commuting):
+    shape = Shape(num_operations=8, num_relations=5, has_commuting=has_commuting)
     draw, kinds, forward = generator(1, "records"), Counter(), []
     for _ in range(400):
         record = long_record(draw, shape)
         directed = [r for r in record.relations if r.kind != "commutes"]
         assert len(directed) == 5
-        assert len(record.relations) == (28 if states_commuting else 5)
+        assert len(record.relations) == (28 if has_commuting else 5)
         assert len({frozenset((r.first, r.second)) for r in record.relations}) == len(
             record.relations
         )
@@ -86,7 +86,7 @@ def test_a_record_has_the_relations_of_its_shape(states_commuting):
 def test_relations_are_drawn_without_regard_to_whether_an_order_keeps_them():
     draw, satisfiable = generator(2, "contradictions"), []
     for _ in range(300):
-        record = long_record(draw, Shape(num_operations=4, num_relations=6, states_commuting=False))
+        record = long_record(draw, Shape(num_operations=4, num_relations=6, has_commuting=False))
         try:
             linear_extensions(4, [(r.first, r.second) for r in record.relations])
             satisfiable.append(True)
@@ -101,7 +101,7 @@ def test_every_question_is_about_a_printed_statement_and_has_one_answer(serialis
     draw = generator(3, "questions", serialisation)
     blanks = Counter()
     for number in range(300):
-        shape = Shape(num_operations=7, num_relations=1 + number % 21, states_commuting=False)
+        shape = Shape(num_operations=7, num_relations=1 + number % 21, has_commuting=False)
         words = blank_example(long_record(draw, shape), serialisation, draw)
         start = words.words.index(QUESTION)
         statements = printed_statements(words.words[:start])
@@ -223,7 +223,7 @@ def test_it_reads_records_that_it_has_never_seen(backbone, num_operations, seria
 
 
 def test_its_greedy_answers_are_orders_and_as_often_legal_as_random_ones(backbone):
-    found = frozen_passes(
+    found = untrained_passes(
         backbone.model,
         backbone.tokenizer,
         num_operations=8,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from vcrt.orders import all_orders
-from vcrt.policy.order_tree import order_tree
+from vcrt.policy.prefix_tree import order_tree
 
 SHAPES = [(n, depth) for n in (2, 3, 4, 5) for depth in (n - 2, n - 1)]
 

@@ -5,8 +5,7 @@ import torch
 
 from test_policy_scoring import INTERFACES, hybrid_model, make_model, make_prompts
 from vcrt.errors import MalformedInputError
-from vcrt.policy.order_tree import order_tree
-from vcrt.policy.prefix_tree import prefix_tree
+from vcrt.policy.prefix_tree import order_tree, prefix_tree
 from vcrt.policy.scoring import greedy_orders, score_orders, score_prefixes
 
 PREFIXES = (

@@ -10,7 +10,7 @@ from vcrt.errors import BackboneError, MalformedInputError
 from vcrt.orders import all_orders
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.interface import choices
-from vcrt.policy.order_tree import order_tree
+from vcrt.policy.prefix_tree import order_tree
 from vcrt.policy.scoring import Prompt, greedy_orders, score_orders
 from vcrt.policy.self_check import self_check
 from vcrt.policy.tree_scoring import tree_mask

@@ -13,7 +13,7 @@ from vcrt.memory import is_out_of_memory
 from vcrt.policy import evaluation_mode, fork_scoring, functional_cache, scoring, tree_scoring
 from vcrt.policy.functional_cache import ForkedCache, RecordedCache
 from vcrt.policy.scoring import score_orders
-from vcrt.policy.self_check import self_check, spot_check
+from vcrt.policy.self_check import prefix_check, self_check
 
 INTERFACES = ("pointers", "tokens")
 
@@ -337,12 +337,12 @@ def test_windows_that_only_the_model_knows_are_not_scored_by_the_tree(window):
 def test_some_orders_of_a_long_record_are_checked_by_themselves(name, interface, monkeypatch):
     model = tiny_model(name)
     (prompt,) = tiny_prompts(6, (9,))
-    orders = [tuple(range(6)), (5, 3, 1, 0, 2, 4)]
-    assert spot_check(model, prompt, orders, interface=interface) < 1e-4
+    prefixes = [tuple(range(5)), (5, 3, 1, 0, 2)]
+    assert prefix_check(model, prompt, prefixes, interface=interface) < 1e-4
     if name == "llama":
         monkeypatch.setattr(tree_scoring, "tree_mask", mask_without_ancestors)
         with pytest.raises(BackboneError, match="does not agree") as error:
-            spot_check(model, prompt, orders, interface=interface)
+            prefix_check(model, prompt, prefixes, interface=interface)
         assert "--scoring naive" in error.value.remedy
 
 

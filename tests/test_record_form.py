@@ -78,15 +78,15 @@ def test_every_form_allows_exactly_the_certified_orders(graph, form, seed) -> No
 
 def test_the_reduced_form_leaves_out_what_follows() -> None:
     found = certified(frozenset({(0, 1), (1, 2), (0, 2)}))
-    stated = RecordForm(relations="reduced").stated(found.relations)
+    stated = RecordForm(relations="reduced").kept(found.relations)
     assert [(r.first, r.second) for r in stated if r.kind != "commutes"] == [(0, 1), (1, 2)]
     assert len(stated) == len(found.relations) - 1
-    bare = RecordForm(relations="reduced", commutations="omitted").stated(found.relations)
+    bare = RecordForm(relations="reduced", commutations="omitted").kept(found.relations)
     assert [(r.first, r.second) for r in bare] == [(0, 1), (1, 2)]
-    assert RecordForm(commutations="omitted").stated(found.relations) == [
+    assert RecordForm(commutations="omitted").kept(found.relations) == [
         r for r in found.relations if r.kind != "commutes"
     ]
-    assert PLAIN_FORM.stated(found.relations) == list(found.relations)
+    assert PLAIN_FORM.kept(found.relations) == list(found.relations)
 
 
 def test_a_form_in_words() -> None:
@@ -311,7 +311,7 @@ def test_several_anti_diamonds_in_a_dataset(tmp_path) -> None:
 
 def test_a_relation_that_commutes_is_stated_whatever_is_reduced() -> None:
     relations = (OperationRelation(0, 1, "commutes"), OperationRelation(1, 2, "precedes"))
-    assert RecordForm(relations="reduced").stated(relations) == list(relations)
+    assert RecordForm(relations="reduced").kept(relations) == list(relations)
 
 
 # --- the pool -----------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def rewrite(path, change):
 
 
 def test_a_signature_holds_and_signing_twice_changes_nothing(signed, copy, keys):
-    assert examine_integrity(signed).damage == ()
+    assert examine_integrity(signed).damage == []
     keyid = require_signed_by(envelope_of(signed), keys / "signer.pub", "here")
     assert keyid.startswith("ed25519:")
     seal_dataset(copy, keys / "signer.pem")

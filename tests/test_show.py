@@ -16,8 +16,9 @@ from rich.console import Console
 import toy_environment as toy
 from vcrt.api.certifying import verify_certificate
 from vcrt.api.datasets import show
+from vcrt.certification.certificates import ExclusionKind
 from vcrt.certification.config import sampled
-from vcrt.certification.episodes import PAPER_PRESET, ExclusionKind
+from vcrt.certification.episodes import PAPER_PRESET
 from vcrt.certification.evidence import episode_from_json
 from vcrt.cli.certificate_view import View, print_shown, print_view
 from vcrt.cli.verify import check_lines

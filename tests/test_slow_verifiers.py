@@ -24,6 +24,7 @@ import vcrt
 from long_graphs import LongGraphs
 from test_cli_terminal import in_a_terminal
 from vcrt.certification import selection
+from vcrt.certification.call_progress import calls_for_all_orders
 from vcrt.certification.config import SHARD_SIZE, sampled, shard_size
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
 from vcrt.certification.lattice_replay import replay_lattices, replay_merged
@@ -34,7 +35,6 @@ from vcrt.certification.run import certify
 from vcrt.certification.shard_results import SecondReplay
 from vcrt.certification.shards import replay_first
 from vcrt.certification.validation import look_at
-from vcrt.certification.watching import calls_for_all_orders
 from vcrt.environments.calls import Calls, observing
 from vcrt.environments.conformance import validate
 from vcrt.environments.conformance_checks import CHECKS

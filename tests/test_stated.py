@@ -9,7 +9,7 @@ import pytest
 
 from vcrt.documents import MAX_BYTES
 from vcrt.errors import MalformedInputError
-from vcrt.records.stated import pointed, read_stated
+from vcrt.records.relation_records import read_relation_record, with_pointers
 
 RECORD = {
     "operations": ["load", "clean", "sum", "plot"],
@@ -22,7 +22,7 @@ RECORD = {
 
 
 def test_legal_orders_keep_every_required_pair():
-    stated = read_stated(json.dumps(RECORD).encode(), "test")
+    stated = read_relation_record(json.dumps(RECORD).encode(), "test")
     orders = [stated.names(order) for order in stated.legal_orders]
     assert len(set(orders)) == 6
     for order in orders:
@@ -32,20 +32,20 @@ def test_legal_orders_keep_every_required_pair():
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_pointers_rename_the_operations_and_nothing_else(seed):
-    stated = read_stated(json.dumps(RECORD).encode(), "test")
-    shown = pointed(stated, seed)
-    assert shown == pointed(stated, seed)
-    assert sorted(shown.operations) == [0, 1, 2, 3]
+    stated = read_relation_record(json.dumps(RECORD).encode(), "test")
+    shown = with_pointers(stated, seed)
+    assert shown == with_pointers(stated, seed)
+    assert sorted(shown.slot_of_operation) == [0, 1, 2, 3]
     named = set()
     for relation in shown.record.relations:
-        ends = [stated.operations[shown.operations[s]] for s in (relation.first, relation.second)]
-        named.add((frozenset(ends) if relation.kind == "commutes" else tuple(ends), relation.kind))
+        ends = stated.names(shown.operations((relation.first, relation.second)))
+        named.add((frozenset(ends) if relation.kind == "commutes" else ends, relation.kind))
     assert named == {
         (("load", "sum"), "precedes"),
         (("plot", "clean"), "conflicts"),
         (frozenset(("load", "plot")), "commutes"),
     }
-    assert len({pointed(stated, other).record.pointers for other in range(20)}) > 5
+    assert len({with_pointers(stated, other).record.pointers for other in range(20)}) > 5
 
 
 def lifted(*names, relation="commutes", before=None):
@@ -63,12 +63,14 @@ def lifted(*names, relation="commutes", before=None):
 
 def test_a_lifted_theorem_keeps_its_directions():
     data = json.dumps(lifted("one", "two", relation="precedes", before=1)).encode()
-    stated = read_stated(data, "test", theorem="two")
+    stated = read_relation_record(data, "test", theorem="two")
     kinds = [(*stated.names((r.first, r.second)), r.kind) for r in stated.relations]
     assert kinds == [
         ("h1", "h0", "precedes"), ("h1", "h2", "commutes"), ("h2", "h0", "conflicts")
     ]  # fmt: skip
-    assert read_stated(json.dumps(json.loads(data)[0]["theorems"][0]).encode(), "t") == stated
+    assert (
+        read_relation_record(json.dumps(json.loads(data)[0]["theorems"][0]).encode(), "t") == stated
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_a_lifted_theorem_keeps_its_directions():
 )
 def test_theorems_that_are_no_record_are_refused(document, theorem, message):
     with pytest.raises(ValueError, match=message):
-        read_stated(json.dumps(document).encode(), "test", theorem=theorem)
+        read_relation_record(json.dumps(document).encode(), "test", theorem=theorem)
 
 
 def record_of(*relations, operations=("a", "b", "c")):
@@ -124,7 +126,7 @@ def record_of(*relations, operations=("a", "b", "c")):
 )
 def test_what_is_no_record_is_refused_by_name(data, message):
     with pytest.raises(MalformedInputError) as refusal:
-        read_stated(data, "given.json")
+        read_relation_record(data, "given.json")
     assert message in str(refusal.value)
     assert "where: given.json" in str(refusal.value)
     assert len(str(refusal.value)) < 1500

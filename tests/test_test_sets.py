@@ -26,13 +26,13 @@ from vcrt.protocol.evaluation import evaluate
 from vcrt.protocol.experiment import (
     create_experiment,
     open_experiment,
+    trained_models,
 )
 from vcrt.protocol.ledger import openings_path, recorded_openings
 from vcrt.protocol.plan import PLAN_FILE, make_plan
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.scores import SCORES_FILE, Scores, passes_array, read_scores
-from vcrt.protocol.trained_models import trained_models
 from vcrt.records.dataset import load_items, open_dataset
 from vcrt.records.record_form import RecordForm
 from vcrt.report.assembly import report_tables

@@ -22,7 +22,7 @@ from vcrt.config import ObjectiveConfig
 from vcrt.errors import MalformedInputError, RunError, UnknownNameError
 from vcrt.objective.terms import constrained
 from vcrt.objective.total import next_duals, objective
-from vcrt.policy.order_tree import order_tree
+from vcrt.policy.prefix_tree import order_tree
 from vcrt.policy.scoring import score_orders
 from vcrt.training.batch_trees import draw_trees, freeze, sample_events, score_trees
 from vcrt.training.items import encode_items

@@ -6,7 +6,7 @@ import pytest
 
 import poset_environment as posets
 from test_long_datasets import made
-from vcrt.datasets import examination
+from vcrt.certification import shards
 from vcrt.datasets.verdicts import passes, require_verifiers
 from vcrt.environments import registry
 from vcrt.errors import DatasetError, UnavailableError
@@ -38,7 +38,7 @@ def replays(monkeypatch):
             asked.extend(requests)
             return super().replay(requests)
 
-    monkeypatch.setattr(examination, "Registered", lambda name: {"posets": Counted}[name])
+    monkeypatch.setattr(shards, "Registered", lambda name: {"posets": Counted}[name])
     return asked
 
 
@@ -102,7 +102,7 @@ def test_other_versions_are_no_verdict(items, monkeypatch):
         def versions(self):
             return replace(super().versions(), canonicalizer="2")
 
-    monkeypatch.setattr(examination, "Registered", lambda name: {"posets": Newer}[name])
+    monkeypatch.setattr(shards, "Registered", lambda name: {"posets": Newer}[name])
     item = items[True][0]
     with pytest.raises(DatasetError, match="other versions of 'posets'") as caught:
         passes([item], [as_trained(item)], [orders_of(item)[0]])
@@ -119,13 +119,13 @@ def test_a_verifier_that_is_needed_is_asked_for_before_anything_is_opened(
         return
     with pytest.raises(UnavailableError, match="their environment is not here"):
         require_verifiers(dataset, ["posets"])
-    monkeypatch.setattr(examination, "Registered", lambda name: {"posets": posets.Posets}[name])
+    monkeypatch.setattr(shards, "Registered", lambda name: {"posets": posets.Posets}[name])
     require_verifiers(dataset, ["posets"])
 
     class Newer(posets.Posets):
         def versions(self):
             return replace(ITS_VERSIONS, verifier="posets 2")
 
-    monkeypatch.setattr(examination, "Registered", lambda name: {"posets": Newer}[name])
+    monkeypatch.setattr(shards, "Registered", lambda name: {"posets": Newer}[name])
     with pytest.raises(DatasetError, match="other versions of 'posets'"):
         require_verifiers(dataset, ["posets"])

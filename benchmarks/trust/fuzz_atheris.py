@@ -22,7 +22,7 @@ with atheris.instrument_imports(include=["vcrt"]):
     from vcrt.environments.proofwriter.files import parse_rule, read_row
     from vcrt.errors import VcrtError
     from vcrt.records.policy_view import record_of_json
-    from vcrt.records.stated import read_stated
+    from vcrt.records.relation_records import read_relation_record
 
 
 def _text(data: bytes) -> str:
@@ -38,7 +38,7 @@ def _document(data: bytes) -> object:
 
 READERS: dict[str, Callable[[bytes], object]] = {
     "json": _document,
-    "stated": lambda data: read_stated(data, "fuzz"),
+    "stated": lambda data: read_relation_record(data, "fuzz"),
     "record": lambda data: record_of_json(_text(data), "fuzz"),
     "row": lambda data: read_row(_text(data), "fuzz"),
     "english": lambda data: parse_theory(_text(data), assumption="OWA"),

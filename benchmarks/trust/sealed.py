@@ -185,7 +185,7 @@ def measure(*, long: bool) -> dict[str, Any]:
         factories = {"toy": toy_environment.ToyEnvironment}
         dataset = make_dataset(config, path, jobs=1, factories=factories)
         verify_agreement(dataset, jobs=1, factories=factories)
-        assert examine_integrity(path).damage == ()
+        assert examine_integrity(path).damage == []
         result: dict[str, Any] = {
             "flips": flips(path, every_bit=long),
             "tamperings": tamperings(path),

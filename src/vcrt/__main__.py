@@ -1,4 +1,4 @@
-"""``python -m vcrt``: the command line, for where the ``vcrt`` script is not on the path."""
+"""Run the command line as ``python -m vcrt``, for where the ``vcrt`` script is not on the path."""
 
 from vcrt.cli import main
 

@@ -1,4 +1,4 @@
-"""What a worker process is doing at this moment, kept where whoever started it can read it.
+"""Record what a worker process is doing at this moment, where whoever started it can read it.
 
 A worker writes one small file, mapped into its memory: which piece of work it does, which call of foreign code it is
 in, since when, and how long that may take. So a call that does not come back, or that ends the process, can be ended

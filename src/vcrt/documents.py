@@ -1,4 +1,4 @@
-"""JSON from anywhere, read with limits on its size and depth, and the names of files that a document may give.
+"""Read JSON from anywhere with limits on its size and depth, and check names of files that a document may give.
 
 Not covered: which fields a document must have; its reader says that.
 """
@@ -11,9 +11,15 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from vcrt.hashing import canonical_json
 from vcrt.printable import counted
@@ -28,6 +34,22 @@ MAX_NAME_BYTES = 200
 _MAX_FIELD = 200
 #: The most faults that are looked at: each costs some hundred bytes, and a document may have millions.
 _MAX_FAULTS = 10_000
+
+
+class ClosedModel(BaseModel):
+    """What a file holds: fields of its own and no other; those of ``left_out`` are not written at their default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    left_out: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        value: dict[str, Any] = handler(self)
+        for name in self.left_out:
+            field = type(self).model_fields[name]
+            if getattr(self, name) == field.get_default(call_default_factory=True):
+                value.pop(name, None)
+        return value
 
 
 class FieldError(NamedTuple):

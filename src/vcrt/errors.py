@@ -1,4 +1,4 @@
-"""The named errors of vcrt.
+"""Define the named errors of vcrt.
 
 Every error that a user can cause or mend is a :class:`VcrtError`: it says what went wrong, where, what was found,
 what was expected and how to mend it. The command line prints it as one message and exits with ``exit_code``; all of

@@ -1,4 +1,4 @@
-"""Canonical JSON and SHA-256: the one way in which vcrt turns values into digests."""
+"""Write canonical JSON and take its SHA-256: the one way in which vcrt turns values into digests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many worker processes; apart from :mod:`vcrt.processes`, so that the command line loads nothing for it."""
+"""Count worker processes; apart from :mod:`vcrt.processes`, so that the command line loads nothing for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running out of memory, as a named error. The libraries have no common class for it; PyTorch is not imported here."""
+"""Name the error of running out of memory. The libraries have no common class for it; PyTorch is not imported here."""
 
 from __future__ import annotations
 

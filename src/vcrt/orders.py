@@ -1,4 +1,4 @@
-"""Orders of n operations: permutations, adjacent swaps, linear extensions, and orbits as graph components.
+"""Enumerate orders of n operations: permutations, adjacent swaps, linear extensions, and orbits.
 
 An order is a tuple of operation indices. Everything here is exact and enumerates; nothing here knows what the
 operations are. Not covered: estimates for operation counts at which n! orders no longer fit.
@@ -131,14 +131,3 @@ def orbit_of(start: Order, orders: Collection[Order], is_certified: SwapCertifie
                 reached.add(neighbour)
                 frontier.append(neighbour)
     return sorted(reached)
-
-
-def orbits(orders: Collection[Order], is_certified: SwapCertified) -> list[list[Order]]:
-    """The partition of ``orders`` into orbits, each sorted, the list sorted by first member."""
-    remaining = set(orders)
-    parts = []
-    while remaining:
-        part = orbit_of(min(remaining), orders, is_certified)
-        remaining.difference_update(part)
-        parts.append(part)
-    return sorted(parts)

@@ -1,4 +1,4 @@
-"""Strict partial orders of up to 64 operations: legal moves, legal prefixes, and numbers of linear extensions.
+"""Count in strict partial orders of up to 64 operations: legal moves, legal prefixes, linear extensions.
 
 A set of operations is a bit mask. Nothing here enumerates orders one by one unless it says so; counts are exact and by
 dynamic programming over down-sets (sets that hold every predecessor of their members). Pure NumPy. Not covered: what
@@ -64,7 +64,7 @@ class PartialOrder:
         if any(before[operation] >> operation & 1 for operation in range(num_operations)):
             raise MalformedInputError(
                 "the relations contain a cycle, so no order keeps them all",
-                found=" before ".join(map(str, _cycle(num_operations, pairs))),
+                found=" before ".join(map(str, cycle_of(num_operations, pairs))),
                 expected="relations without a cycle",
                 remedy="leave one of these relations out",
             )
@@ -141,17 +141,6 @@ def num_linear_extensions(order: PartialOrder) -> int:
         )
     *_, (_, counts) = _levels(order)
     return int(counts[0])
-
-
-def num_down_sets(order: PartialOrder) -> int:
-    """How many down-sets there are, the empty and the whole one included; limits as :func:`num_linear_extensions`."""
-    if order.num_operations > MAX_COUNTED:
-        raise TooLargeError(
-            "too many operations to count their down-sets",
-            found=f"{counted(order.num_operations, 'operation')}",
-            expected=f"at most {MAX_COUNTED}",
-        )
-    return 1 + sum(len(sets) for sets, _ in _levels(order))
 
 
 def num_contexts_of_pairs(order: PartialOrder) -> NDArray[np.int64]:
@@ -231,8 +220,8 @@ def legal_prefixes(order: PartialOrder, depth: int) -> list[Order]:
     return found
 
 
-def _cycle(num_operations: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
-    """Operations of one cycle, the first repeated at its end."""
+def cycle_of(num_operations: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """Operations of one cycle of (before, after), the first repeated at its end; none if there is no cycle."""
     after: dict[int, list[int]] = {operation: [] for operation in range(num_operations)}
     for first, second in pairs:
         after[first].append(second)

@@ -1,4 +1,4 @@
-"""Text as it is shown: made harmless wherever it comes from, and numbers with their nouns.
+"""Make text harmless to show wherever it comes from, and write numbers with their nouns.
 
 It imports nothing of vcrt, so it also serves where much is broken.
 """

@@ -1,4 +1,4 @@
-"""Progress of long work, as the working code sees it. How it is shown is the command line's business.
+"""Report the progress of long work, as the working code sees it. How it is shown is the command line's business.
 
 What has units to count is a task; what has none (a model that is loaded, say) is a stage, which is logged, as is what
 people are told on the way. The logger is ``vcrt``; nobody listens unless asked to.
@@ -49,20 +49,18 @@ class Progress(Protocol):
         """Begin a task of ``total`` units, called ``unit`` in the plural."""
 
 
-class _SilentTask:
+class Silent:
+    """Progress that shows nothing, and the task of it."""
+
+    def task(self, description: str, total: int, unit: str) -> Task:
+        """A task that shows nothing."""
+        return self
+
     def advance(self, units: int = 1) -> None:
         """Do nothing."""
 
     def calls(self, done: int, seconds: float, expected: int | None, note: str = "") -> None:
         """Do nothing."""
-
-
-class Silent:
-    """Progress that shows nothing."""
-
-    def task(self, description: str, total: int, unit: str) -> Task:
-        """A task that shows nothing."""
-        return _SilentTask()
 
 
 SILENT: Progress = Silent()

@@ -1,4 +1,4 @@
-"""Named random generators: every draw comes from a seed and a name, never from global state."""
+"""Make named random generators: every draw comes from a seed and a name, never from global state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside, flushed to the disk, and published by one rename."""
+"""Write files that are whole or not there: written beside, flushed to the disk, and published by one rename."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_file(path: Path, data: bytes) -> None:
     except BaseException:
         name.unlink(missing_ok=True)
         raise
-    _flush_directory(path.parent)
+    _flush(path.parent)
 
 
 def publish_directory(path: Path, fill: Callable[[Path], None], error: type[VcrtError]) -> None:
@@ -51,12 +51,8 @@ def publish_directory(path: Path, fill: Callable[[Path], None], error: type[Vcrt
     try:
         partial.chmod(0o755)
         fill(partial)
-        for file in sorted(partial.rglob("*")):
-            if file.is_file():
-                _flush_file(file)
-            else:
-                _flush_directory(file)
-        _flush_directory(partial)
+        for entry in (*sorted(partial.rglob("*")), partial):
+            _flush(entry)
         refuse_existing(path, error)
         partial.rename(path)
     except BaseException:
@@ -64,7 +60,7 @@ def publish_directory(path: Path, fill: Callable[[Path], None], error: type[Vcrt
         raise
     finally:
         os.close(descriptor)
-    _flush_directory(path.parent)
+    _flush(path.parent)
 
 
 def make_directory(path: Path) -> None:
@@ -72,7 +68,7 @@ def make_directory(path: Path) -> None:
     missing = [place for place in (path, *path.parents) if not place.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for place in missing:
-        _flush_directory(place.parent)
+        _flush(place.parent)
 
 
 def remove_partial(directory: Path, name: str = "*") -> None:
@@ -189,12 +185,8 @@ def refuse_existing(path: Path, error: type[VcrtError]) -> None:
         )
 
 
-def _flush_file(path: Path) -> None:
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())
-
-
-def _flush_directory(path: Path) -> None:
+def _flush(path: Path) -> None:
+    """Let a file or directory be on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Watch worker processes, and leave nothing of them: not a hanging one, nor what one has started.
+"""Run worker processes that are watched, and of which nothing is left: not a hanging one, nor what it started.
 
 Each keeps a record of what it does (:mod:`vcrt.call_record`). Not covered: which work goes to which of them, and what
 is tried again (see :mod:`vcrt.processes`).

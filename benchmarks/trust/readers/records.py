@@ -34,8 +34,8 @@ from vcrt.records.dataset import (
 )
 from vcrt.records.manifest import AGREEMENT, MANIFEST, Manifest
 from vcrt.records.policy_view import record_from_json
+from vcrt.records.relation_records import read_relation_record
 from vcrt.records.rows import read_rows, write_rows
-from vcrt.records.stated import read_stated
 
 BY_HAND = {
     "operations": ["a", "b", "c"],
@@ -73,7 +73,7 @@ def record_readers(place: Path, dataset: Dataset) -> Iterator[Target]:
         name="stated record",
         form="JSON",
         seeds=dumped(BY_HAND, MANY, LIFTED, LIFTED[0]["theorems"][0]),
-        read=lambda data: read_stated(data, "fuzz"),
+        read=lambda data: read_relation_record(data, "fuzz"),
         weight=20,
         is_json=True,
     )

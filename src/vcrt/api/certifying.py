@@ -9,13 +9,9 @@ from pathlib import Path
 from vcrt.certification.config import sampled as sampled_series
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, preset_named
 from vcrt.certification.schema_names import select_schemas
-from vcrt.certification.shards import EnvironmentFactory
+from vcrt.certification.shards import EnvironmentFactory, factory_of
 from vcrt.datasets.agreement import verify_agreement
-from vcrt.datasets.examination import (
-    CertificateCheck,
-    examine,
-    factory_of,
-)
+from vcrt.datasets.examination import CertificateCheck, examine
 from vcrt.datasets.examination import verify_certificate as check_certificate
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Episode

@@ -12,15 +12,8 @@ from typing import Literal
 
 from vcrt.api.certifying import Environments, as_dataset, path_or_none, place_of
 from vcrt.certification.episodes import preset_named
-from vcrt.certification.shards import EnvironmentFactory
-from vcrt.datasets.examination import (
-    Describe,
-    Examined,
-    description_of,
-    examine,
-    factory_of,
-    from_certified,
-)
+from vcrt.certification.shards import EnvironmentFactory, factory_of
+from vcrt.datasets.examination import Describe, Examined, description_of, examine, from_certified
 from vcrt.environments.isolation import describe, sample
 from vcrt.errors import DatasetError, UnknownNameError, VcrtError
 from vcrt.integrations.text import Form, Rendering

@@ -21,7 +21,7 @@ from vcrt.protocol.scores import Scores
 from vcrt.protocol.search import Search, read_search
 from vcrt.protocol.trials import run_search
 from vcrt.records.dataset import Dataset, open_dataset
-from vcrt.records.stated import StatedRecord, read_stated
+from vcrt.records.relation_records import RelationRecord, read_relation_record
 from vcrt.storage import require_new
 from vcrt.training.distributed import launched_group
 
@@ -211,7 +211,7 @@ def trained_policy(
 
 def decide(
     policy: Policy,
-    record: Mapping[str, Json] | Sequence[Json] | StatedRecord,
+    record: Mapping[str, Json] | Sequence[Json] | RelationRecord,
     *,
     theorem: str | None = None,
     seed: int = 0,
@@ -222,12 +222,12 @@ def decide(
     and ``vcrt lift lean --json`` print, of whose theorems ``theorem`` is one. Orders in the answer are places in
     ``operations``. Raises :class:`vcrt.errors.MalformedInputError` for a record of another form.
     """
-    if not isinstance(record, StatedRecord):
+    if not isinstance(record, RelationRecord):
         try:
             text = json.dumps(dict(record) if isinstance(record, Mapping) else record)
         except (TypeError, ValueError) as error:
             raise MalformedInputError("the record is no JSON", found=str(error)) from error
-        record = read_stated(text.encode(), "the record", theorem=theorem)
+        record = read_relation_record(text.encode(), "the record", theorem=theorem)
     return decision.decide(policy, record, seed=seed)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from vcrt.api.certifying import Environments
 from vcrt.certification.rehearsal import look_in_a_process
+from vcrt.certification.shards import factory_of
 from vcrt.certification.validation import Cost, not_looked_at
-from vcrt.datasets.examination import factory_of
 from vcrt.environments.conformance import Finding
 from vcrt.environments.isolation import Description, describe
 from vcrt.environments.registry import Registered, environment_names

@@ -1,1 +1,1 @@
-"""From replays to certificates, relation graphs and certified orbits."""
+"""Replay episodes, and make certificates, relation graphs and certified orbits of the replays."""

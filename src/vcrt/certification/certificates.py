@@ -1,4 +1,4 @@
-"""Local certificates: what happened when two adjacent operations were run in both orders after the same context.
+"""Make local certificates: what happened when two adjacent operations ran in both orders after one context.
 
 A certificate is evidence, not inference: it holds the four transitions that the verifier answered, with the hashes of
 the states between them. Contexts that no accepted sequence reaches have no certificate; contexts in which neither
@@ -19,8 +19,28 @@ from vcrt.orders import Order
 Verdict: TypeAlias = Literal["diamond", "precedes", "conflicts", "vacuous"]
 
 
-class InconsistentReplayError(Exception):
-    """Two replays that share a prefix disagree about it: the verifier is not a function of the sequence."""
+ExclusionKind: TypeAlias = Literal[
+    "nondeterministic",
+    "ambiguous_correspondence",
+    "missing_provenance",
+    "version_disagreement",
+    "context_dependent",
+    "no_effect",
+    "unequal_futures",
+    "outside_schema",
+    "too_large",
+    "second_opinion",
+    "duplicate",
+]
+
+
+class UncertifiedError(Exception):
+    """The replays of an episode certify nothing: of which kind that is, and why, in words."""
+
+    def __init__(self, kind: ExclusionKind, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +116,10 @@ class Certificate:
 def certificates(evidence: EpisodeReplays) -> tuple[Certificate, ...]:
     """All local certificates of an episode, sorted by pair and context, from its exhaustive replays.
 
-    Raises :class:`InconsistentReplayError` if replays disagree about a prefix that they share.
+    Raises :class:`UncertifiedError` if replays disagree about a prefix that they share.
     """
     if evidence.tree.contradiction is not None:
-        raise InconsistentReplayError(evidence.tree.contradiction)
+        raise UncertifiedError("nondeterministic", evidence.tree.contradiction)
     answers, num_operations = evidence.tree.answers, evidence.tree.num_operations
     found = []
     for context, reached in sorted(answers.items()):

@@ -1,4 +1,4 @@
-"""What to certify: series of candidate episodes, sampled by schema or given one by one.
+"""Say what to certify: series of candidate episodes, sampled by schema or given one by one.
 
 Equal configurations under equal versions give equal datasets. Not covered: how the work is done and by how many.
 """

@@ -1,4 +1,4 @@
-"""From the replays of an episode to a certified episode, or to a typed exclusion.
+"""Make of the replays of an episode a certified episode, or a typed exclusion.
 
 Pure: what the verifier said comes in, evidence or the reason why there is none comes out. An exclusion is counted in
 the manifest; it is never turned into a soft label.
@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal, TypeAlias
 
-from vcrt.certification.certificates import Certificate, certificates
-from vcrt.certification.long_episodes import Flaw, PairContexts, explain, sound_lattice
-from vcrt.certification.relations import (
-    ContextDependentError,
-    OperationRelation,
-    UncertifiedPairError,
-    directed,
-    relation_graph,
+from vcrt.certification.certificates import (
+    Certificate,
+    ExclusionKind,
+    UncertifiedError,
+    certificates,
 )
+from vcrt.certification.long_episodes import PairContexts, explain, sound_lattice
+from vcrt.certification.relations import OperationRelation, directed, relation_graph
 from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.environments.contract import ANY, CrossCheck, Episode, Replay, Versions
 from vcrt.errors import UnknownNameError
@@ -27,20 +25,6 @@ from vcrt.limits import MAX_COMPLETE, MAX_COUNTED, MAX_ENUMERATED, MAX_EXHAUSTIV
 from vcrt.orders import Order, linear_extensions, orbit_of
 from vcrt.partial_orders import PartialOrder, num_linear_extensions
 from vcrt.printable import counted
-
-ExclusionKind: TypeAlias = Literal[
-    "nondeterministic",
-    "ambiguous_correspondence",
-    "missing_provenance",
-    "version_disagreement",
-    "context_dependent",
-    "no_effect",
-    "unequal_futures",
-    "outside_schema",
-    "too_large",
-    "second_opinion",
-    "duplicate",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +40,7 @@ class Exclusion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """What an episode must look like to be frozen: its number of operations and the size of its orbit.
+    """A preset of episodes: what one must look like to be frozen, its number of operations and the size of its orbit.
 
     Without a size, the episode has several directed relations, two at least, and its legal orders are their linear
     extensions, two at least; then at most a third of all orders are legal. Of more than
@@ -192,6 +176,11 @@ class CertifiedEpisode:
         return PartialOrder.of(self.episode.num_operations, directed(self.relations))
 
     @property
+    def kinds(self) -> set[str]:
+        """The kinds of its anti-diamonds."""
+        return {str(relation.kind) for relation in self.relations} - {"commutes"}
+
+    @property
     def num_legal(self) -> int | None:
         """How many orders are legal; None if they are not counted, for more than ``MAX_COUNTED`` operations."""
         return len(self.orbit) if self.exhaustive else counted_extensions(self.order)
@@ -209,86 +198,83 @@ def certify_episode(
     cross_checks: Sequence[CrossCheck] = (),
 ) -> CertifiedEpisode | Exclusion:
     """Certify one episode from what was replayed of it; every reason not to is a typed :class:`Exclusion`."""
-    episode = evidence.episode
-
-    def excluded(kind: ExclusionKind, detail: str) -> Exclusion:
-        return Exclusion(episode.episode_id, kind, detail, tuple(cross_checks))
-
-    flaw = _flaw_of_episode(episode, preset)
-    if flaw is not None:
-        return excluded(*flaw)
-    disagreeing = [check for check in cross_checks if check.agreed != check.checked]
-    if disagreeing:
-        found = "; ".join(f"{c.checker} agrees {c.agreed}/{c.checked}" for c in disagreeing)
-        return excluded("second_opinion", found)
-    if not evidence.exhaustive:
-        outcome = _certify_tree(evidence, versions, preset, cross_checks)
-        return excluded(outcome.kind, outcome.detail) if isinstance(outcome, Flaw) else outcome
-    for replay in evidence.replays:
-        idle = _idle_step(replay)
-        if idle is not None:
-            return excluded("no_effect", f"step {idle} of order {list(replay.sequence)}")
-    lattice = sound_lattice(evidence.tree)
-    if isinstance(lattice, Flaw):
-        return excluded(lattice.kind, lattice.detail)
-    local = certificates(evidence)
+    episode, checks = evidence.episode, tuple(cross_checks)
+    certified = _certify_orders if evidence.exhaustive else _certify_tree
     try:
-        relations = relation_graph(
-            episode.num_operations, local, allow_implied=preset.orbit_size is None
-        )
-    except ContextDependentError as error:
-        return excluded("context_dependent", str(error))
-    except UncertifiedPairError as error:
-        return excluded("outside_schema", str(error))
+        _require_form(episode, preset)
+        disagreeing = [check for check in checks if check.agreed != check.checked]
+        if disagreeing:
+            found = "; ".join(f"{c.checker} agrees {c.agreed}/{c.checked}" for c in disagreeing)
+            raise UncertifiedError("second_opinion", found)
+        return certified(evidence, versions, preset, checks)
+    except UncertifiedError as error:
+        return Exclusion(episode.episode_id, error.kind, error.detail, checks)
 
+
+def _certify_orders(
+    evidence: EpisodeReplays,
+    versions: Versions,
+    preset: Preset,
+    cross_checks: tuple[CrossCheck, ...],
+) -> CertifiedEpisode:
+    """Certify an episode of which every order was replayed."""
+    num_operations = evidence.episode.num_operations
+    for replay in evidence.replays:
+        for place in idle_places(replay):
+            found = f"step {place + 1} of order {list(replay.sequence)}"
+            raise UncertifiedError("no_effect", found)
+    sound_lattice(evidence.tree)
+    local = certificates(evidence)
+    relations = relation_graph(num_operations, local, allow_implied=preset.orbit_size is None)
     legal = legal_orders(evidence.replays)
     if not legal:
-        return excluded("outside_schema", "the reference order itself is refused")
+        raise UncertifiedError("outside_schema", "the reference order itself is refused")
     diamonds = {(c.context, frozenset(c.pair)) for c in local if c.verdict == "diamond"}
     orbit = orbit_of(
-        tuple(range(episode.num_operations)),
+        tuple(range(num_operations)),
         legal,
         lambda context, a, b: (context, frozenset((a, b))) in diamonds,
     )
     misfit = _misfit(preset, directed(relations), legal, orbit)
     if misfit is not None:
-        return excluded("outside_schema", misfit)
+        raise UncertifiedError("outside_schema", misfit)
     return CertifiedEpisode(
         evidence=evidence,
         versions=versions,
         certificates=local,
         relations=relations,
         orbit=tuple(orbit),
-        cross_checks=tuple(cross_checks),
+        cross_checks=cross_checks,
     )
 
 
 def _certify_tree(
-    evidence: EpisodeReplays, versions: Versions, preset: Preset, cross_checks: Sequence[CrossCheck]
-) -> CertifiedEpisode | Flaw:
+    evidence: EpisodeReplays,
+    versions: Versions,
+    preset: Preset,
+    cross_checks: tuple[CrossCheck, ...],
+) -> CertifiedEpisode:
     explained = explain(evidence.tree, sampled=preset.samples)
-    if isinstance(explained, Flaw):
-        return explained
     num_directed = len(directed(explained.relations))
     if num_directed < preset.least_relations:
         found = (
             f"{counted(num_directed, 'directed relation')}, not {preset.least_relations} or more"
         )
-        return Flaw("outside_schema", found)
+        raise UncertifiedError("outside_schema", found)
     num_legal = counted_extensions(explained.order)
     if preset.orbit_size is not None and num_legal != preset.orbit_size:
         found = "uncounted legal orders" if num_legal is None else counted(num_legal, "legal order")
-        return Flaw("outside_schema", f"{found}, not {preset.orbit_size}")
+        raise UncertifiedError("outside_schema", f"{found}, not {preset.orbit_size}")
     n = evidence.episode.num_operations
     if not preset.is_any and len(explained.order.pairs) == n * (n - 1) // 2:
-        return Flaw("outside_schema", "1 legal order, not two or more")
+        raise UncertifiedError("outside_schema", "1 legal order, not two or more")
     return CertifiedEpisode(
         evidence=evidence,
         versions=versions,
         certificates=explained.certificates,
         relations=explained.relations,
         orbit=(),
-        cross_checks=tuple(cross_checks),
+        cross_checks=cross_checks,
         pairs=explained.pairs,
         complete=explained.complete,
         classes=explained.classes,
@@ -330,28 +316,27 @@ def _misfit(
     return None
 
 
-def _flaw_of_episode(episode: Episode, preset: Preset) -> tuple[ExclusionKind, str] | None:
+def _require_form(episode: Episode, preset: Preset) -> None:
     signatures = [operation.signature for operation in episode.operations]
     if len(set(signatures)) != len(signatures) or not all(map(_is_named, signatures)):
-        return "ambiguous_correspondence", f"signatures {signatures}"
+        raise UncertifiedError("ambiguous_correspondence", f"signatures {signatures}")
     if not all(map(_is_named, (episode.provenance.source, episode.provenance.generator))):
-        return "missing_provenance", "source or generator is empty"
+        raise UncertifiedError("missing_provenance", "source or generator is empty")
+    number = episode.num_operations
     if preset.num_operations is None:
-        if not 2 <= episode.num_operations <= MAX_OPERATIONS:
-            found = f"{episode.num_operations} operations, not 2 to {MAX_OPERATIONS}"
-            return "outside_schema", found
-    elif episode.num_operations != preset.num_operations:
-        return (
-            "outside_schema",
-            f"{counted(episode.num_operations, 'operation')}, not {preset.num_operations}",
-        )
-    return None
+        if not 2 <= number <= MAX_OPERATIONS:
+            found = f"{number} operations, not 2 to {MAX_OPERATIONS}"
+            raise UncertifiedError("outside_schema", found)
+    elif number != preset.num_operations:
+        found = f"{counted(number, 'operation')}, not {preset.num_operations}"
+        raise UncertifiedError("outside_schema", found)
 
 
 def _is_named(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _idle_step(replay: Replay) -> int | None:
+def idle_places(replay: Replay) -> list[int]:
+    """The places of a replay's steps that left the state as it was, from 0 on."""
     hashes = replay.state_hashes
-    return next((k for k in range(1, len(hashes)) if hashes[k] == hashes[k - 1]), None)
+    return [k for k in range(len(hashes) - 1) if hashes[k] == hashes[k + 1]]

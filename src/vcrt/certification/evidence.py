@@ -1,4 +1,4 @@
-"""What a verifier said of one episode, as JSON: the episode, what was replayed of it, and second opinions.
+"""Write and read what a verifier said of one episode, as JSON: episode, replays, and second opinions.
 
 Evidence is complete: certificates, relations and orbit are derived from it and nothing else. Not covered: what the
 audit view of a dataset looks like (see :mod:`vcrt.records.audit`).
@@ -7,7 +7,7 @@ audit view of a dataset looks like (see :mod:`vcrt.records.audit`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from vcrt.certification.replay import replay_from_json, replay_to_json
@@ -76,7 +76,7 @@ def num_replayed(replays: Any) -> int:
 MAX_SHOWN = 24
 
 
-def shown_to_others(replays: EpisodeReplays) -> Sequence[Replay]:
+def replays_for_second_opinions(replays: EpisodeReplays) -> Sequence[Replay]:
     """The replays that second opinions are asked about: all orders, or some of a tree's, drawn by its episode.
 
     Of a tree, the reference order is always among them; the others are complete orders or refused sequences.
@@ -93,7 +93,7 @@ def shown_to_others(replays: EpisodeReplays) -> Sequence[Replay]:
 
 def cross_checks_to_json(checks: tuple[CrossCheck, ...]) -> list[Json]:
     """Each second opinion as ``[checker, checked, agreed]``."""
-    return [[check.checker, check.checked, check.agreed] for check in checks]
+    return [list(astuple(check)) for check in checks]
 
 
 def cross_checks_from_json(value: Any) -> tuple[CrossCheck, ...]:
@@ -108,16 +108,7 @@ def episode_to_json(episode: Episode) -> dict[str, Json]:
         "schema": episode.schema,
         "initial": episode.initial,
         "operations": [operation_to_json(operation) for operation in episode.operations],
-        "provenance": provenance_to_json(episode.provenance),
-    }
-
-
-def provenance_to_json(provenance: Provenance) -> dict[str, Json]:
-    """The JSON form of an episode's provenance."""
-    return {
-        "source": provenance.source,
-        "generator": provenance.generator,
-        "seed": provenance.seed,
+        "provenance": asdict(episode.provenance),
     }
 
 

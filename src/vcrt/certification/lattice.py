@@ -1,4 +1,4 @@
-"""What the replayed sequences of an episode say together: a lattice of contexts, and what follows from it.
+"""Put the replayed sequences of an episode together: a lattice of contexts, and what follows from it.
 
 A *context* is a set of operations that has run and the canonical hash of the state that it led to: sequences that agree
 in both are merged, which is sound if equal hashes imply equal futures. Where two sequences of one context were

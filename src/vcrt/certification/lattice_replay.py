@@ -56,7 +56,6 @@ class _Work:
     episode: Episode
     complete: bool
     answered: Answers = field(default_factory=Answers)
-    wanted: list[Order] = field(default_factory=list)
 
     @property
     def answers(self) -> Mapping[Order, Reached]:
@@ -110,7 +109,8 @@ def replay_lattices(
         for work in works
     ]
     _run(environment, asking, backwards=backwards)
-    _walk_whole_orders(environment, [w for w in works if w.complete], backwards=backwards)
+    whole = [(work, order) for work in works if work.complete for order in _whole_orders(work)]
+    _replay_sequences(environment, whole, backwards=backwards)
     return [EpisodeReplays(work.episode, work.tree()) for work in works]
 
 
@@ -190,18 +190,13 @@ def _whole_orders(work: _Work) -> list[Order]:
     return list(found)
 
 
-def _walk_whole_orders(
-    environment: Environment, works: Sequence[_Work], *, backwards: bool
+def _replay_sequences(
+    environment: Environment, asked: Sequence[tuple[_Work, Order]], *, backwards: bool
 ) -> None:
-    requests = [
-        (work, ReplayRequest(work.episode, sequence))
-        for work in works
-        for sequence in _whole_orders(work)
-    ]
-    if backwards:
-        requests.reverse()
-    answers = replay_all(environment, [request for _, request in requests])
-    for (work, _), answer in zip(requests, answers, strict=True):
+    """Replay whole sequences together, and note the answers."""
+    requests = [ReplayRequest(work.episode, sequence) for work, sequence in asked]
+    answers = replay_all(environment, requests, backwards=backwards)
+    for (work, _), answer in zip(asked, answers, strict=True):
         work.note(answer)
 
 
@@ -316,28 +311,10 @@ def _run_by_batches(
     """Whole sequences, those that all episodes ask for at a time together."""
     running = list(asking)
     while running:
-        going_on = []
-        for work, more in running:
-            wanted = next(more, None)
-            if wanted is not None:
-                work.wanted = wanted
-                going_on.append((work, more))
-        running = going_on
-        requests = [
-            (work, ReplayRequest(work.episode, sequence))
-            for work, _ in running
-            for sequence in work.wanted
-        ]
-        places = range(len(requests))
-        succession = (
-            sorted(places, key=lambda place: (requests[place][1].sequence, place), reverse=True)
-            if backwards
-            else list(places)
-        )
-        answers = replay_all(environment, [requests[place][1] for place in succession])
-        by_place = dict(zip(succession, answers, strict=True))
-        for place, (work, _) in enumerate(requests):
-            work.note(by_place[place])
+        wanted = [(work, more, next(more, None)) for work, more in running]
+        running = [(work, more) for work, more, batch in wanted if batch is not None]
+        asked = [(work, sequence) for work, _, batch in wanted for sequence in batch or ()]
+        _replay_sequences(environment, asked, backwards=backwards)
 
 
 _SAMPLE = "sample the contexts (`vcrt certify --sampled`)"

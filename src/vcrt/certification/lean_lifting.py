@@ -1,4 +1,4 @@
-"""A user's Lean file through the verifier: what is lifted from it, replayed in every order, and reported.
+"""Lift a user's Lean file: replay what its theorems hold in every order through the verifier, and report it.
 
 Every theorem is judged by itself, so that one that Lean refuses or gives no verdict on does not stop the others.
 Not covered: how a file is read (see :mod:`vcrt.environments.lean.lifting`) and how orders are replayed (the caller's
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from vcrt.certification.certificates import InconsistentReplayError
+from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.pairs import OrdersReport, PairReport, Refused, report_orders
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Environment, Episode, Versions
@@ -26,6 +26,7 @@ _SAME = (
     "a text of which Lean makes what vcrt's spelling of it says; say the same with brackets around every part, with "
     "names that mean nothing else, and without tabs and unusual spaces"
 )
+_Reasoned = TypeVar("_Reasoned", PairReport, Refused)
 #: Replays all orders of each episode.
 ReplayOrders: TypeAlias = Callable[[Environment, Sequence[Episode]], list[EpisodeReplays]]
 
@@ -106,7 +107,7 @@ def _judged(
         return misread(accepted) or judged
     except VerifierFailure as error:
         return refusal(error.found or error.what, error.expected or "", "no verdict")
-    except InconsistentReplayError as error:
+    except UncertifiedError as error:
         return refusal(str(error), "one answer to one sequence", "no verdict")
 
 
@@ -122,15 +123,12 @@ def _difference(lifted: Lifted, accepted: Sequence[tuple[int, ...]]) -> Differen
 def _restored(lifted: Lifted, orders: OrdersReport) -> OrdersReport:
     """The report with the names that the user wrote."""
 
-    def pair(report: PairReport) -> PairReport:
-        return replace(report, reason=lifted.spelling.restored(report.reason))
-
-    def refused(report: Refused) -> Refused:
+    def restored(report: _Reasoned) -> _Reasoned:
         return replace(report, reason=lifted.spelling.restored(report.reason))
 
     reference = orders.reference_refusal
     return replace(
         orders,
-        pairs=tuple(map(pair, orders.pairs)),
-        reference_refusal=None if reference is None else refused(reference),
+        pairs=tuple(map(restored, orders.pairs)),
+        reference_refusal=None if reference is None else restored(reference),
     )

@@ -1,4 +1,4 @@
-"""What the replays of an episode of many operations certify, of which not all orders were replayed one by one.
+"""Tell what the replays of an episode certify of which not all orders were replayed one by one.
 
 Relations come from the contexts of the lattice. If the lattice is complete, the legal orders are counted in it, all of
 them: they must be as many as the linear extensions of the certified order, and each must keep every pair. Otherwise one
@@ -9,41 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
-from vcrt.certification.certificates import Certificate, Verdict
+from vcrt.certification.certificates import Certificate, UncertifiedError, Verdict
 from vcrt.certification.lattice import Lattice
 from vcrt.certification.reduction import dependence, representatives
-from vcrt.certification.relations import (
-    ContextDependentError,
-    OperationRelation,
-    UncertifiedPairError,
-    directed,
-    relation_graph,
-)
+from vcrt.certification.relations import OperationRelation, directed, relation_graph
 from vcrt.certification.replay_tree import ReplayTree
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json
 from vcrt.limits import MAX_COMPLETE, MAX_COUNTED
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder, num_contexts_of_pairs, num_linear_extensions
-
-FlawKind: TypeAlias = Literal[
-    "nondeterministic",
-    "no_effect",
-    "unequal_futures",
-    "context_dependent",
-    "outside_schema",
-    "too_large",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Flaw:
-    """Why the replays of an episode certify nothing."""
-
-    kind: FlawKind
-    detail: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,42 +83,32 @@ class Representative:
     refused_at: range | None
 
 
-def explain(tree: ReplayTree, *, sampled: bool = False) -> Explained | Flaw:
-    """What the replays of an episode certify, or why nothing.
+def explain(tree: ReplayTree, *, sampled: bool = False) -> Explained:
+    """What the replays of an episode certify; raises :class:`UncertifiedError` if that is nothing.
 
     Evidence of ``sampled`` contexts is never complete; that of more than ``MAX_COMPLETE`` operations always is sampled.
     """
     lattice = sound_lattice(tree)
-    if isinstance(lattice, Flaw):
-        return lattice
     certificates = lattice.certificates()
-    try:
-        relations = relation_graph(tree.num_operations, certificates, allow_implied=True)
-        order = PartialOrder.of(tree.num_operations, directed(relations))
-    except ContextDependentError as error:
-        return Flaw("context_dependent", str(error))
-    except UncertifiedPairError as error:
-        return Flaw("outside_schema", str(error))
-    except MalformedInputError as error:
-        return Flaw("outside_schema", f"{error.what}: {error.found}")
+    relations, order = certified_order(tree.num_operations, certificates)
     if lattice.terminal is None:
-        return Flaw("outside_schema", "the reference order itself is refused")
+        raise UncertifiedError("outside_schema", "the reference order itself is refused")
     if tuple(range(tree.num_operations)) not in tree.answers:
-        return Flaw("outside_schema", "the reference order was not replayed as a whole")
+        raise UncertifiedError("outside_schema", "the reference order was not replayed as a whole")
     if not order.allows(range(tree.num_operations)):
-        return Flaw("outside_schema", "the reference order breaks a certified relation")
+        raise UncertifiedError("outside_schema", "the reference order breaks a certified relation")
     complete = not sampled and tree.num_operations <= MAX_COMPLETE and lattice.complete
     try:
         classes = [] if complete else expected_representatives(relations, order)
     except TooLargeError as error:
-        return Flaw("too_large", f"{error.what}: {error.found}")
+        raise UncertifiedError("too_large", f"{error.what}: {error.found}") from error
     illegal = (
         _miscounted(lattice, order)
         if complete
         else _two_states(lattice, order) or contradicted(tree, classes)
     )
     if illegal is not None:
-        return Flaw("outside_schema", illegal)
+        raise UncertifiedError("outside_schema", illegal)
     return Explained(
         relations=relations,
         order=order,
@@ -153,17 +119,31 @@ def explain(tree: ReplayTree, *, sampled: bool = False) -> Explained | Flaw:
     )
 
 
-def sound_lattice(tree: ReplayTree) -> Lattice | Flaw:
-    """The lattice of replays; or why not, if they disagree, a step is idle, or equal states have unequal futures."""
+def certified_order(
+    num_operations: int, certificates: Sequence[Certificate]
+) -> tuple[tuple[OperationRelation, ...], PartialOrder]:
+    """The relations that certificates give, and the order that they imply; raises :class:`UncertifiedError`."""
+    relations = relation_graph(num_operations, certificates, allow_implied=True)
+    try:
+        return relations, PartialOrder.of(num_operations, directed(relations))
+    except MalformedInputError as error:
+        raise UncertifiedError("outside_schema", f"{error.what}: {error.found}") from error
+
+
+def sound_lattice(tree: ReplayTree) -> Lattice:
+    """The lattice of replays.
+
+    Raises :class:`UncertifiedError` if they disagree, a step is idle, or equal states have unequal futures.
+    """
     if tree.contradiction is not None:
-        return Flaw("nondeterministic", tree.contradiction)
+        raise UncertifiedError("nondeterministic", tree.contradiction)
     lattice = Lattice.of(tree)
     if lattice.idle is not None:
         context, step = lattice.idle
-        return Flaw("no_effect", f"step {step} after {list(context)}")
+        raise UncertifiedError("no_effect", f"step {step} after {list(context)}")
     if lattice.unequal is not None:
         one, other, step = lattice.unequal
-        return Flaw(
+        raise UncertifiedError(
             "unequal_futures",
             f"{list(one)} and {list(other)} have one hash, but differ when followed by {[step]}",
         )

@@ -1,4 +1,4 @@
-"""What the replays of one episode say about its steps: which pairs commute, which do not, and the verifier's reason.
+"""Report what the replays of one episode say of its steps: which pairs commute, which do not, and why.
 
 Pure functions of the replays of all orders, for any number of steps. Unlike certification, which leaves out an episode
 that does not fit, this describes whatever the verifier said: relations that depend on the context, steps that never run
@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import Literal, TypeAlias
 
 from vcrt.certification.certificates import Certificate, Verdict, certificates
-from vcrt.certification.episodes import legal_orders
+from vcrt.certification.episodes import idle_places, legal_orders
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Episode, Replay
 from vcrt.orders import Order
@@ -81,7 +81,7 @@ class OrdersReport:
 def report_orders(evidence: EpisodeReplays) -> OrdersReport:
     """What the replays of all orders of an episode say.
 
-    Raises :class:`vcrt.certification.certificates.InconsistentReplayError` if they contradict each other.
+    Raises :class:`vcrt.certification.certificates.UncertifiedError` if they contradict each other.
     """
     episode = evidence.episode
     by_pair: dict[tuple[int, int], list[Certificate]] = {
@@ -98,7 +98,7 @@ def report_orders(evidence: EpisodeReplays) -> OrdersReport:
         legal=legal,
         num_other_state=sum(replay.accepted for replay in evidence.replays) - len(legal),
         reference_refusal=_refused(reference),
-        idle=tuple(sorted({i for replay in evidence.replays for i in _idle_steps(replay)})),
+        idle=tuple(sorted({r.sequence[k] for r in evidence.replays for k in idle_places(r)})),
     )
 
 
@@ -186,8 +186,3 @@ def _refused(replay: Replay) -> Refused | None:
         step=None if whole else replay.sequence[num_accepted],
         reason=replay.rejection.reason,
     )
-
-
-def _idle_steps(replay: Replay) -> list[int]:
-    states = replay.state_hashes
-    return [replay.sequence[k] for k in range(len(states) - 1) if states[k] == states[k + 1]]

@@ -1,4 +1,4 @@
-"""Partial-order reduction: one representative of every class of orders that differ by swaps of independent steps alone.
+"""Find one representative of every class of orders that differ by swaps of independent steps alone.
 
 Two orders are equivalent if adjacent independent operations can be swapped to turn one into the other (Mazurkiewicz
 traces). Sleep sets (Godefroid, *Partial-Order Methods for the Verification of Concurrent Systems*, LNCS 1032, 1996)

@@ -6,12 +6,14 @@ verifier that refuses needs fewer calls. What certifying a long episode costs is
 
 from __future__ import annotations
 
+import json
+import os
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.shards import EnvironmentFactory
@@ -36,10 +38,12 @@ from vcrt.environments.isolation import ask
 from vcrt.environments.shared_prefixes import offers_snapshots, shares_prefixes
 from vcrt.hashing import sha256_hex
 from vcrt.printable import duration
-from vcrt.progress import MEASURED_S, Progress
-from vcrt.relayed_progress import RelayedProgress, RelayingProgress
+from vcrt.progress import MEASURED_S, Progress, Task
 
 Done: TypeAlias = frozenset[str]
+#: Where a worker writes how far it is, and after how many seconds anew.
+_FILE = "progress.json"
+_INTERVAL_S = 0.2
 
 
 def look_in_a_process(
@@ -50,8 +54,8 @@ def look_in_a_process(
     Raises :class:`vcrt.errors.VerifierFailure` for an environment that ends the process or runs over its time limit.
     """
     with tempfile.TemporaryDirectory(prefix="vcrt-") as folder:
-        shown = RelayedProgress(Path(folder), progress)
-        relaying = RelayingProgress(shown.folder)
+        shown = _RelayedProgress(Path(folder), progress)
+        relaying = _RelayingProgress(shown.folder)
         found = ask(
             factory,
             lambda environment: _look_with_progress(environment, seeds, relaying, quick=quick),
@@ -133,6 +137,64 @@ def _rehearsal(environment: Environment) -> Environment:
     object.__setattr__(made, "name", environment.name)
     object.__setattr__(made, "schemas", environment.schemas)
     return made
+
+
+@dataclass(slots=True)
+class _RelayingProgress:
+    """The worker's side: progress of one task, written to ``folder``."""
+
+    folder: Path
+    _state: dict[str, Any] = field(default_factory=dict)
+    _written: float = 0.0
+
+    def task(self, description: str, total: int, unit: str) -> Task:
+        """Begin the task."""
+        self._state = {"what": [description, total, unit], "units": 0, "calls": None}
+        self._write(0.0)
+        return self
+
+    def advance(self, units: int = 1) -> None:
+        """Note that ``units`` more are done."""
+        self._state["units"] += units
+        self._write(_INTERVAL_S)
+
+    def calls(self, done: int, seconds: float, expected: int | None, note: str = "") -> None:
+        """Note calls, as :meth:`vcrt.progress.Task.calls` says."""
+        self._state["calls"] = [done, seconds, expected, note]
+        self._write(_INTERVAL_S)
+
+    def _write(self, interval_s: float) -> None:
+        if time.monotonic() - self._written < interval_s:
+            return
+        self._written = time.monotonic()
+        unfinished = self.folder / f"{_FILE}.new"
+        unfinished.write_text(json.dumps(self._state))
+        os.replace(unfinished, self.folder / _FILE)
+
+
+@dataclass(slots=True)
+class _RelayedProgress:
+    """The waiting side: call :meth:`show` now and then, and once when the work is done."""
+
+    folder: Path
+    progress: Progress
+    _task: Task | None = None
+    _units: int = 0
+    _calls: list[Any] | None = None
+
+    def show(self) -> None:
+        """Tell the progress what is new."""
+        try:
+            state = json.loads((self.folder / _FILE).read_text())
+        except FileNotFoundError:
+            return
+        if self._task is None:
+            self._task = self.progress.task(*state["what"])
+        self._task.advance(state["units"] - self._units)
+        self._units = state["units"]
+        if state["calls"] not in (None, self._calls):
+            self._calls = state["calls"]
+            self._task.calls(*state["calls"])
 
 
 class _Sampled(Environment):

@@ -1,4 +1,4 @@
-"""The relation graph of an episode: one relation for each pair of operations, agreed on by all its contexts."""
+"""Make the relation graph of an episode: one relation for each pair of operations, agreed on by all its contexts."""
 
 from __future__ import annotations
 
@@ -6,19 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from vcrt.certification.certificates import Certificate
+from vcrt.certification.certificates import Certificate, UncertifiedError
 from vcrt.hashing import Json
 from vcrt.orders import transitive_closure
 
 RelationType: TypeAlias = Literal["commutes", "precedes", "conflicts"]
-
-
-class ContextDependentError(Exception):
-    """The contexts of a pair certify different relations."""
-
-
-class UncertifiedPairError(Exception):
-    """No reachable context certifies anything about a pair."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -45,8 +37,8 @@ def relation_graph(
     If every context of a pair is vacuous, nothing certifies it. With ``allow_implied``, it has no relation then if the
     others order it by transitivity, as the first and the last of three steps that need each other.
 
-    Raises :class:`ContextDependentError` if two contexts disagree about a pair and :class:`UncertifiedPairError` if
-    nothing certifies one that is not allowed to be without.
+    Raises :class:`UncertifiedError` if two contexts disagree about a pair (``context_dependent``) and if nothing
+    certifies one that is not allowed to be without (``outside_schema``).
     """
     found: dict[tuple[int, int], dict[OperationRelation, Certificate]] = {
         (a, b): {} for a in range(num_operations) for b in range(a + 1, num_operations)
@@ -63,14 +55,13 @@ def relation_graph(
             seen = ", ".join(
                 f"{relation.kind} after {list(c.context)}" for relation, c in relations.items()
             )
-            raise ContextDependentError(f"operations {pair}: {seen}")
+            raise UncertifiedError("context_dependent", f"operations {pair}: {seen}")
         graph.extend(relations)
     ordered = transitive_closure(directed(graph)) if allow_implied else frozenset()
     for one, other in uncertified:
         if (one, other) not in ordered and (other, one) not in ordered:
-            raise UncertifiedPairError(
-                f"operations {one, other} can run in neither order in any context"
-            )
+            detail = f"operations {one, other} can run in neither order in any context"
+            raise UncertifiedError("outside_schema", detail)
     return tuple(sorted(graph))
 
 

@@ -1,4 +1,4 @@
-"""Replays of an episode: every complete order, each by itself, through the native verifier.
+"""Replay every complete order of an episode, each by itself, through the native verifier.
 
 Exhaustive replay is the oracle that frozen datasets are built from. Verdicts are never inferred here; a verifier that
 breaks raises :class:`vcrt.errors.VerifierFailure`.
@@ -7,6 +7,8 @@ breaks raises :class:`vcrt.errors.VerifierFailure`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
+from math import factorial
 
 from vcrt.certification.replay_tree import HASH, EpisodeReplays
 from vcrt.environments.contract import Environment, Episode, Rejected, Replay, ReplayRequest
@@ -38,25 +40,35 @@ def replay_exhaustively(
         for episode in episodes
         for order in all_orders(episode.num_operations)
     ]
-    places = list(range(len(requests)))
-    if backwards:
-        places.sort(key=lambda place: (requests[place].sequence, place), reverse=True)
-    answers = replay_all(environment, [requests[place] for place in places], sharing=sharing)
-    by_place = dict(zip(places, answers, strict=True))
-    grouped = []
-    start = 0
-    for episode in episodes:
-        stop = start + len(all_orders(episode.num_operations))
-        replays = [by_place[place] for place in range(start, stop)]
-        grouped.append(EpisodeReplays.of_every_order(episode, replays))
-        start = stop
-    return grouped
+    answers = iter(replay_all(environment, requests, sharing=sharing, backwards=backwards))
+    return [
+        EpisodeReplays.of_every_order(
+            episode, list(islice(answers, factorial(episode.num_operations)))
+        )
+        for episode in episodes
+    ]
 
 
 def replay_all(
-    environment: Environment, requests: Sequence[ReplayRequest], *, sharing: bool = False
+    environment: Environment,
+    requests: Sequence[ReplayRequest],
+    *,
+    sharing: bool = False,
+    backwards: bool = False,
 ) -> list[Replay]:
-    """The environment's answers, asked for in batches, each checked for its form."""
+    """The environment's answers, asked for in batches, each checked for its form.
+
+    Asked ``backwards``, they are the answers to the same requests in another succession: last sequence first.
+    """
+    if backwards:
+        places = sorted(
+            range(len(requests)),
+            key=lambda place: (requests[place].sequence, place),
+            reverse=True,
+        )
+        asked = replay_all(environment, [requests[place] for place in places], sharing=sharing)
+        by_place = dict(zip(places, asked, strict=True))
+        return [by_place[place] for place in range(len(requests))]
     size = environment.preferred_batch
     if not isinstance(size, int) or size < 1:
         raise _malformed(environment, f"preferred_batch {size!r}", "a number from 1")

@@ -18,7 +18,6 @@ from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
 from vcrt.limits import MAX_OPERATIONS, MAX_SEQUENCES
 from vcrt.orders import Order
-from vcrt.printable import counted
 
 #: SHA-256 in lower-case hexadecimal.
 HASH = re.compile("[0-9a-f]{64}")
@@ -190,19 +189,6 @@ class EpisodeReplays:
     def exhaustive(self) -> bool:
         """Whether every order was replayed by itself."""
         return bool(self.replays)
-
-
-def require_own_tree(evidence: EpisodeReplays) -> EpisodeReplays:
-    """Give back what is read; raises :class:`MalformedInputError` for a tree of another number of operations."""
-    found, expected = evidence.tree.num_operations, evidence.episode.num_operations
-    if found != expected:
-        raise MalformedInputError(
-            "a tree of replays of another episode",
-            where=evidence.episode.episode_id[:200],
-            found=f"{counted(found, 'operation')}",
-            expected=str(expected),
-        )
-    return evidence
 
 
 def tree_from_json(value: Any) -> ReplayTree:

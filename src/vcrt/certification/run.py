@@ -1,4 +1,4 @@
-"""Certification from end to end: candidates in shards, through worker processes, into a store.
+"""Certify from end to end: candidates in shards, through worker processes, into a store.
 
 Every certified episode is replayed twice, the second time in another process. The result does not depend on the number
 or kind of workers, nor on how often the work was interrupted: shards are cut by candidate number alone and taken in
@@ -13,23 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vcrt.certification.call_progress import call_progress, calls_for_all_orders
 from vcrt.certification.config import CertificationConfig, Series
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, certify_episode
 from vcrt.certification.evidence import Evidence
-from vcrt.certification.selection import Piece, SecondOpinion, Selection, first_name
+from vcrt.certification.selection import Piece, Selection, first_name
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.certification.shards import (
     EnvironmentFactory,
+    factory_of,
     only_episode,
     only_episode_again,
     replay_again,
     replay_first,
 )
 from vcrt.certification.store import ShardStore, open_store
-from vcrt.certification.watching import calls_for_all_orders, watching
 from vcrt.environments.contract import Versions
 from vcrt.environments.isolation import Description, describe
-from vcrt.environments.registry import Registered
 from vcrt.errors import VerifierFailure
 from vcrt.hashing import json_digest
 from vcrt.processes import Backend, in_fresh_processes
@@ -45,7 +45,7 @@ class CertifiedSchema:
     num_candidates: int
     num_episodes: int
     exclusions: tuple[Exclusion, ...]
-    second_opinions: Mapping[str, SecondOpinion]
+    second_opinions: Mapping[str, Counter[str]]
     _store: ShardStore
     _config: CertificationConfig
     _accepted: Mapping[int, frozenset[int]]
@@ -87,7 +87,7 @@ def certify(
     :class:`vcrt.errors.DatasetError` if the directory belongs to another certification, and whatever the environments
     raise for missing parts (before any work is done).
     """
-    made = {name: (factories or {}).get(name, Registered(name)) for name in config.environments}
+    made = {name: factory_of(name, factories) for name in config.environments}
     environments = {name: describe(factory) for name, factory in made.items()}
     versions = {name: environment.versions() for name, environment in environments.items()}
     for series in config.series:
@@ -140,14 +140,14 @@ def _first_stage(
     missing = [piece for piece in pieces if _first(store, piece) is None]
     sizes, to_do = _sizes(pieces), _sizes(missing)
     known: set[str] = set()
-    with watching() as watch:
+    with call_progress() as calls:
         results = in_fresh_processes(
-            watch.counted(replay_first),
+            calls.counted(replay_first),
             [piece.shard for piece in missing],
             jobs=jobs,
             backend=backend,
             error=VerifierFailure,
-            on_wait=watch.show,
+            on_wait=calls.show,
             narrow=only_episode,
         )
         for piece in missing:
@@ -166,8 +166,8 @@ def _first_stage(
                 more = (
                     f"; then about {to_do[name] * again:,} again" if again else "; then all again"
                 )
-                watch.of(name, task, to_do[name], once, f"{more}, in fresh processes")
-            first = watch.done(name, piece.num_candidates, next(results))
+                calls.expect(name, task, to_do[name], once, f"{more}, in fresh processes")
+            first = calls.done(name, piece.num_candidates, next(results))
             store.write(piece.first_name, first.to_json())
 
 
@@ -196,22 +196,22 @@ def _second_stage(
     what = f"replay again in fresh processes{_before(total - to_do)}"
     task = progress.task(what, to_do, "candidates")
     work = ((piece.shard, FirstReplay.from_json(store.read(piece.first_name))) for piece in missing)
-    with watching() as watch:
+    with call_progress() as calls:
         for name, number in _sizes(missing).items():
             n = missing[0].shard.preset.num_operations
             expected = calls_for_all_orders(environments[name], n, sharing=False)
-            watch.of(name, task, number, expected)
+            calls.expect(name, task, number, expected)
         results = in_fresh_processes(
-            watch.counted(replay_again),
+            calls.counted(replay_again),
             work,
             jobs=jobs,
             backend=backend,
             error=VerifierFailure,
-            on_wait=watch.show,
+            on_wait=calls.show,
             narrow=only_episode_again,
         )
         for piece, result in zip(missing, results, strict=True):
-            second = watch.done(piece.selection.series.environment, piece.num_candidates, result)
+            second = calls.done(piece.selection.series.environment, piece.num_candidates, result)
             store.write(piece.second_name, second.to_json())
 
 

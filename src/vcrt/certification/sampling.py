@@ -1,4 +1,4 @@
-"""Which sequences are replayed of an episode with too many contexts: some for every pair, and one of each class.
+"""Choose which sequences are replayed of an episode with too many contexts: some for every pair, one of each class.
 
 First the reference order. Then, operation by operation, each pair in one context that legal orders reach by what is
 known so far: that finds the certified order if every pair has one relation in all contexts. Then each pair in more
@@ -17,19 +17,12 @@ from itertools import combinations
 
 import numpy as np
 
-from vcrt.certification.certificates import Verdict
+from vcrt.certification.certificates import UncertifiedError, Verdict
 from vcrt.certification.lattice import Lattice
-from vcrt.certification.long_episodes import expected_representatives
-from vcrt.certification.relations import (
-    ContextDependentError,
-    UncertifiedPairError,
-    directed,
-    relation_graph,
-)
+from vcrt.certification.long_episodes import certified_order, expected_representatives
 from vcrt.certification.replay_tree import Reached, ReplayTree
-from vcrt.errors import MalformedInputError
 from vcrt.orders import Order
-from vcrt.partial_orders import PartialOrder, members
+from vcrt.partial_orders import members
 
 #: In how many contexts that begin legal orders each pair is compared, and in how many that begin accepted ones, if
 #: there are as many. What finds the relations, and what other pairs are compared in, comes on top.
@@ -184,9 +177,8 @@ def _one_of_each_class(answers: Mapping[Order, Reached], num_operations: int) ->
     """The representatives under the relations that all answers give; none if they give no relations."""
     lattice = Lattice.of(ReplayTree.of(num_operations, answers))
     try:
-        relations = relation_graph(num_operations, lattice.certificates(), allow_implied=True)
-        order = PartialOrder.of(num_operations, directed(relations))
-    except (ContextDependentError, UncertifiedPairError, MalformedInputError):
+        relations, order = certified_order(num_operations, lattice.certificates())
+    except UncertifiedError:
         return []
     return [expected.sequence for expected in expected_representatives(relations, order)]
 

@@ -1,4 +1,4 @@
-"""From names of schemas, as a user gives them, to the schemas of each environment."""
+"""Find the schemas of each environment by the names that a user gives."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Which candidates of a series are certified: in candidate order, until there are enough, each content once.
+"""Choose which candidates of a series are certified: in candidate order, until there are enough, each content once.
 
 Pure bookkeeping: what comes in was replayed elsewhere, and the same outcomes always give the same selection.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -20,16 +21,6 @@ from vcrt.printable import counted
 
 #: Certification of a schema gives up when fewer than one candidate in this many is certified.
 MAX_CANDIDATES_PER_EPISODE = 10
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SecondOpinion:
-    """One checker's comparisons over all candidates of a schema, those that were left out included."""
-
-    episodes: int
-    disagreeing_episodes: int
-    checked: int
-    agreed: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +60,8 @@ class Selection:
     accepted: dict[int, frozenset[int]] = field(default_factory=dict)
     exclusions: list[Exclusion] = field(default_factory=list)
     contents: set[str] = field(default_factory=set)
-    opinions: dict[str, SecondOpinion] = field(default_factory=dict)
+    #: By checker, comparisons with the verifier over all candidates, those that were left out included.
+    opinions: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     @property
     def complete(self) -> bool:
@@ -150,15 +142,11 @@ class Selection:
 
     def _count(self, checks: Sequence[CrossCheck]) -> None:
         for check in checks:
-            before = self.opinions.get(
-                check.checker,
-                SecondOpinion(episodes=0, disagreeing_episodes=0, checked=0, agreed=0),
-            )
-            self.opinions[check.checker] = SecondOpinion(
-                episodes=before.episodes + 1,
-                disagreeing_episodes=before.disagreeing_episodes + (check.agreed != check.checked),
-                checked=before.checked + check.checked,
-                agreed=before.agreed + check.agreed,
+            self.opinions[check.checker].update(
+                episodes=1,
+                disagreeing_episodes=int(check.agreed != check.checked),
+                checked=check.checked,
+                agreed=check.agreed,
             )
 
     def _refusal(
@@ -177,7 +165,7 @@ class Selection:
         if difference is not None:
             return Exclusion(identity, "nondeterministic", difference, outcome.cross_checks)
         # The same text, the same states and verdicts under other words, or another episode under the same name.
-        marks = (outcome.episode.content_hash(), _behaviour(outcome), identity)
+        marks = (outcome.episode.content_hash(), _answers_digest(outcome), identity)
         known = [mark for mark in marks if mark in self.contents]
         if known:
             return Exclusion(identity, "duplicate", f"content {known[0]}", outcome.cross_checks)
@@ -185,7 +173,7 @@ class Selection:
         return None
 
 
-def _behaviour(evidence: Evidence) -> str:
+def _answers_digest(evidence: Evidence) -> str:
     """A digest of what the verifier said of every order that was replayed, and of the steps' names."""
     signatures: list[Json] = [operation.signature for operation in evidence.episode.operations]
     return json_digest([signatures, replays_to_json(evidence.replays)])

@@ -1,4 +1,4 @@
-"""What the two passes over a shard give, and its JSON forms, as they lie in a store."""
+"""Hold what the two passes over a shard give, and write it as the JSON that lies in a store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from vcrt.certification.episodes import Exclusion, ExclusionKind
+from vcrt.certification.certificates import ExclusionKind
+from vcrt.certification.episodes import Exclusion
 from vcrt.certification.evidence import (
     Evidence,
     cross_checks_from_json,

@@ -1,4 +1,4 @@
-"""The work on one shard of candidates, as it is done in a worker process.
+"""Do the work on one shard of candidates in a worker process.
 
 First the candidates are sampled, replayed (in every order, or, where there are too many, in every context or a sample
 of them), certified and shown to the second opinions; then, in another process, everything that was certified is
@@ -24,13 +24,14 @@ from vcrt.certification.episodes import (
     Preset,
     certify_episode,
 )
-from vcrt.certification.evidence import Evidence, shown_to_others
+from vcrt.certification.evidence import Evidence, replays_for_second_opinions
 from vcrt.certification.lattice_replay import replay_lattices
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.environments.contract import CrossCheck, Environment, Episode, Guards, Schema, Versions
 from vcrt.environments.guarding import make_guarded
+from vcrt.environments.registry import Registered
 from vcrt.errors import VcrtError, VerifierFailure
 from vcrt.hashing import json_digest
 from vcrt.limits import MAX_EXHAUSTIVE
@@ -51,6 +52,13 @@ class Shard:
     preset: Preset
     seeds: tuple[int, ...] = ()
     episodes: tuple[Episode, ...] = ()
+
+
+def factory_of(
+    name: str, factories: Mapping[str, EnvironmentFactory] | None = None
+) -> EnvironmentFactory:
+    """How an environment is made: as ``factories`` says, else from the registry."""
+    return (factories or {}).get(name, Registered(name))
 
 
 @cache
@@ -212,7 +220,7 @@ def _as_designed(
     """An episode whose anti-diamonds are of another kind than its schema's was not made as it should be."""
     if designed is None or isinstance(outcome, Exclusion):
         return outcome
-    kinds = {relation.kind for relation in outcome.relations} - {"commutes"}
+    kinds = outcome.kinds
     if designed.designed(kinds) or (preset.is_any and not kinds):
         return outcome
     found = " and ".join(sorted(kinds))
@@ -239,7 +247,7 @@ def _evidence(
     environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
 ) -> list[Evidence]:
     found = _replayed(environment, episodes, sampled=sampled, backwards=backwards)
-    replays = [shown_to_others(item) for item in found]
+    replays = [replays_for_second_opinions(item) for item in found]
     opinions = _retried_once(lambda: environment.cross_check_all(episodes, replays))
     if not isinstance(opinions, list) or len(opinions) != len(episodes):
         raise _bad_opinion(environment, repr(opinions), f"a list of {len(episodes)}")

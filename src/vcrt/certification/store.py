@@ -1,4 +1,4 @@
-"""Finished pieces of a certification on disk, so that one that is killed goes on where it was.
+"""Keep finished pieces of a certification on disk, so that one that is killed goes on where it was.
 
 A piece is written whole or not at all, and names what it belongs to and the SHA-256 of its content; a file that is
 damaged or cut short counts as missing. Pieces of another configuration, of other versions of a verifier or of another

@@ -1,4 +1,4 @@
-"""Look whether an environment conforms and whether its episodes are certified: ``vcrt environments validate``.
+"""Test whether an environment conforms and whether its episodes are certified: ``vcrt environments validate``.
 
 Of a few operations, every order of several episodes is replayed. Of many, one episode is enough of a quick look: it is
 replayed as ``vcrt certify`` would do it once, and what that took is part of the answer.
@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
+from vcrt.certification.certificates import ExclusionKind
 from vcrt.certification.episodes import (
     CertifiedEpisode,
     Exclusion,
-    ExclusionKind,
     Preset,
     certify_episode,
     preset_named,
@@ -23,14 +22,11 @@ from vcrt.certification.episodes import (
 from vcrt.certification.lattice_replay import replay_lattices, replay_merged
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.conformance import ANSWERS, Finding, attempted, validate
-from vcrt.environments.contract import Environment, Schema
+from vcrt.environments.contract import Environment, Episode, Schema
 from vcrt.environments.isolation import Description
 from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.printable import counted
 
-_Look: TypeAlias = Callable[
-    [Environment, str, Preset, Sequence[int]], "Exclusion | tuple[set[str], Cost | None]"
-]
 _UNEXPLAINED = "see what the checks above say of this schema"
 
 
@@ -104,11 +100,9 @@ def certifies(
     if preset.is_long:
         steps = "any number of" if preset.is_any else preset.num_operations
         check = f"certifies episodes of {steps} steps"
-    short: _Look = partial(_every_order, quick=quick)
-    look = short
-    if preset.is_long:
-        look = partial(_any_length, short=short) if preset.is_any else _one_long
-    problem, found = attempted(partial(look, environment, schema.name, preset, tuple(seeds)))
+    problem, found = attempted(
+        partial(_certified, environment, schema.name, preset, tuple(seeds), quick=quick)
+    )
     if found is None:
         return Finding(check, subject, problem, "mend what its message says"), None
     if isinstance(found, Exclusion):
@@ -122,58 +116,36 @@ def certifies(
     return Finding(check, subject, unlike, f"declare relation={declared!r} in the schema"), cost
 
 
-def _any_length(
-    environment: Environment,
-    schema: str,
-    preset: Preset,
-    seeds: Sequence[int],
-    *,
-    short: _Look,
-) -> Exclusion | tuple[set[str], Cost | None]:
-    """The same of short episodes, and of one long one if there are such among them."""
-    few = [s for s in seeds if environment.sample(schema, s).num_operations <= MAX_EXHAUSTIVE]
-    kinds, cost = set[str](), None
-    if few:
-        found = short(environment, schema, preset, few)
-        if isinstance(found, Exclusion):
-            return found
-        kinds, _ = found
-    if long := [seed for seed in seeds if seed not in few]:
-        looked = _one_long(environment, schema, preset, long)
-        if isinstance(looked, Exclusion):
-            return looked
-        more, cost = looked
-        kinds = kinds | more
-    return kinds, cost
-
-
-def _every_order(
+def _certified(
     environment: Environment, schema: str, preset: Preset, seeds: Sequence[int], *, quick: bool
-) -> Exclusion | tuple[set[str], None]:
-    """The kinds of anti-diamond in a schema's episodes, or why the first that is not certified is not."""
+) -> Exclusion | tuple[set[str], Cost | None]:
+    """The kinds of anti-diamond in all short episodes and one long one, with its cost; or why one is not certified."""
     episodes = [environment.sample(schema, seed) for seed in seeds]
+    short = [each for each in episodes if each.num_operations <= MAX_EXHAUSTIVE]
     kinds: set[str] = set()
-    found = (
-        [merged.evidence for merged in replay_merged(environment, episodes)]
+    replayed = (
+        [merged.evidence for merged in replay_merged(environment, short)]
         if quick
-        else replay_exhaustively(environment, episodes, sharing=True)
+        else replay_exhaustively(environment, short, sharing=True)
     )
-    for evidence in found:
+    for evidence in replayed:
         checks = environment.cross_check(evidence.episode)
         outcome = certify_episode(evidence, environment.versions(), preset, checks)
         if isinstance(outcome, Exclusion):
             return outcome
-        kinds |= _kinds(outcome)
-    return kinds, None
+        kinds |= outcome.kinds
+    if len(short) == len(episodes):
+        return kinds, None
+    found = _one_long(environment, preset, [each for each in episodes if each not in short])
+    return found if isinstance(found, Exclusion) else (kinds | found[0], found[1])
 
 
 def _one_long(
-    environment: Environment, schema: str, preset: Preset, seeds: Sequence[int]
+    environment: Environment, preset: Preset, episodes: Sequence[Episode]
 ) -> Exclusion | tuple[set[str], Cost]:
     """The kinds in the first episode that is certified and its cost, or why the last one is not."""
     excluded: Exclusion | None = None
-    for seed in seeds:
-        episode = environment.sample(schema, seed)
+    for episode in episodes:
         start = time.perf_counter()
         (evidence,) = replay_lattices(environment, [episode])
         outcome = certify_episode(evidence, environment.versions(), preset)
@@ -182,14 +154,14 @@ def _one_long(
             excluded = outcome
             continue
         cost = Cost(
-            subject=f"{environment.name}/{schema}",
+            subject=f"{environment.name}/{episode.schema}",
             num_operations=episode.num_operations,
             num_sequences=len(evidence.tree),
             seconds=seconds,
             contexts=_contexts(outcome),
         )
-        return _kinds(outcome), cost
-    assert excluded is not None, "no seed was given"
+        return outcome.kinds, cost
+    assert excluded is not None, "no episode was given"
     return excluded
 
 
@@ -201,10 +173,6 @@ def _contexts(episode: CertifiedEpisode) -> str:
     known = [total for total in among if total is not None]
     of = f" of {sum(known):,}" if len(known) == len(among) else ""
     return f"a sample: {replayed:,}{of} contexts"
-
-
-def _kinds(episode: CertifiedEpisode) -> set[str]:
-    return {str(relation.kind) for relation in episode.relations} - {"commutes"}
 
 
 #: How the exclusions are mended that no check of the conformance kit explains.

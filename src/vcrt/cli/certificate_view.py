@@ -20,8 +20,8 @@ from rich.text import Text
 from vcrt.api.datasets import Shown
 from vcrt.certification.certificates import (
     Certificate,
-    InconsistentReplayError,
     PathEvidence,
+    UncertifiedError,
     Verdict,
     certificates,
 )
@@ -275,7 +275,7 @@ def _print_pairs(console: Console, view: View, replays: EpisodeReplays) -> None:
     evidence = view.examined.evidence
     try:
         local = certificates(replays)
-    except InconsistentReplayError as error:
+    except UncertifiedError as error:
         console.print(_indented(f"no pair can be compared: {error}", 2))
         return
     for pair in combinations(range(evidence.episode.num_operations), 2):

@@ -18,7 +18,7 @@ from vcrt.printable import counted
 
 if TYPE_CHECKING:
     from vcrt.protocol.decision import Answered, Decision, Policy
-    from vcrt.records.stated import StatedRecord
+    from vcrt.records.relation_records import RelationRecord
 
 FORMAT = "vcrt-decision/1"
 #: The record's name that stands for the standard input.
@@ -54,24 +54,24 @@ def decide(
         json: Print the answer for machines.
     """
     from vcrt.protocol.decision import chosen_run
-    from vcrt.records.stated import read_stated
+    from vcrt.records.relation_records import read_relation_record
 
     opened = vcrt.open_experiment(experiment)
     # What costs least is refused first.
     if not frozen:
         chosen_run(opened.plan, run)
-    stated = read_stated(_read(record), _where(record), theorem=theorem)
+    asked = read_relation_record(_read(record), _where(record), theorem=theorem)
     with telling(plain_console(aside=True)):
         policy = vcrt.trained_policy(opened, run, update=update, frozen=frozen)
-        decision = vcrt.decide(policy, stated, seed=seed)
+        decision = vcrt.decide(policy, asked, seed=seed)
     if json:
-        print_document(decision_document(policy, stated, decision, opened.plan.plan_hash, seed))
+        print_document(decision_document(policy, asked, decision, opened.plan.plan_hash, seed))
     else:
-        say(plain_console(), *decision_lines(policy, stated, decision))
+        say(plain_console(), *decision_lines(policy, asked, decision))
 
 
 def decision_document(
-    policy: Policy, stated: StatedRecord, decision: Decision, plan_hash: str, seed: int
+    policy: Policy, asked: RelationRecord, decision: Decision, plan_hash: str, seed: int
 ) -> dict[str, Json]:
     """The answer for machines; probabilities are between 0 and 1, orders are names of operations."""
     return {
@@ -88,27 +88,27 @@ def decision_document(
             "serialisation": policy.method.serialisation,
         },
         "record": {
-            "operations": list(stated.operations),
-            "relations": [[*stated.names((r.first, r.second)), r.kind] for r in stated.relations],
+            "operations": list(asked.operations),
+            "relations": [[*asked.names((r.first, r.second)), r.kind] for r in asked.relations],
         },
         "seed": seed,
-        "greedy": None if decision.greedy is None else _answer_json(stated, decision.greedy),
+        "greedy": None if decision.greedy is None else _answer_json(asked, decision.greedy),
         "orbit_mass": decision.orbit_mass,
         "orbit_mass_standard_error": decision.standard_error,
         "orders": decision.num_orders,
         "legal_orders": decision.num_legal,
         "malformed": decision.malformed,
-        "alternatives": [_answer_json(stated, answer) for answer in decision.alternatives],
+        "alternatives": [_answer_json(asked, answer) for answer in decision.alternatives],
     }
 
 
-def decision_lines(policy: Policy, stated: StatedRecord, decision: Decision) -> list[str]:
+def decision_lines(policy: Policy, asked: RelationRecord, decision: Decision) -> list[str]:
     """The answer for people, one thing a line."""
     greedy = decision.greedy
     lines = ["order       none: the most probable answer is no order of these operations"]
     if greedy is not None:
         lines = [
-            f"order       {_in_words(stated, greedy)}",
+            f"order       {_in_words(asked, greedy)}",
             f"probability {_chance(greedy.probability)}, {_kept(greedy)}",
         ]
     error = decision.standard_error
@@ -130,7 +130,7 @@ def decision_lines(policy: Policy, stated: StatedRecord, decision: Decision) -> 
     for place, answer in enumerate(decision.alternatives):
         label = "next" if place == 0 else ""
         lines.append(
-            f"{label:<11} {answer.probability:.4f} {_in_words(stated, answer)}: {_kept(answer)}"
+            f"{label:<11} {answer.probability:.4f} {_in_words(asked, answer)}: {_kept(answer)}"
         )
     if policy.run is None:
         lines.append("policy      the frozen backbone, untrained")
@@ -144,16 +144,16 @@ def decision_lines(policy: Policy, stated: StatedRecord, decision: Decision) -> 
     return lines
 
 
-def _answer_json(stated: StatedRecord, answer: Answered) -> dict[str, Json]:
+def _answer_json(asked: RelationRecord, answer: Answered) -> dict[str, Json]:
     return {
-        "order": list(stated.names(answer.order)),
+        "order": list(asked.names(answer.order)),
         "probability": answer.probability,
         "legal": answer.is_legal,
     }
 
 
-def _in_words(stated: StatedRecord, answer: Answered) -> str:
-    return " -> ".join(stated.names(answer.order))
+def _in_words(asked: RelationRecord, answer: Answered) -> str:
+    return " -> ".join(asked.names(answer.order))
 
 
 def _kept(answer: Answered) -> str:
@@ -173,7 +173,7 @@ def _where(record: str) -> str:
 def _read(record: str) -> bytes:
     if record == STDIN:
         return sys.stdin.buffer.read(MAX_BYTES + 1)
-    from vcrt.records.stated import SOURCES
+    from vcrt.records.relation_records import SOURCES
 
     path = Path(record)
     if not path.exists() or path.is_dir():

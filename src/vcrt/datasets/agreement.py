@@ -11,14 +11,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from vcrt.certification.call_progress import call_progress, calls_for_all_orders
 from vcrt.certification.config import shard_size
 from vcrt.certification.episodes import Exclusion, Preset
 from vcrt.certification.evidence import num_replayed
-from vcrt.certification.shards import EnvironmentFactory, certify_again
-from vcrt.certification.watching import calls_for_all_orders, watching
+from vcrt.certification.shards import EnvironmentFactory, certify_again, factory_of
 from vcrt.environments.contract import Episode, Guards
 from vcrt.environments.isolation import Description, describe
-from vcrt.environments.registry import Registered
 from vcrt.errors import DatasetError, DisagreementError, VerifierFailure
 from vcrt.printable import counted
 from vcrt.processes import Backend, in_fresh_processes
@@ -69,7 +68,7 @@ def verify_agreement(
     Raises :class:`DisagreementError` naming every episode that does not agree, and the columns of the first;
     :class:`DatasetError` for versions that differ from those that certified the dataset.
     """
-    made = {name: (factories or {}).get(name, Registered(name)) for name in dataset.environments}
+    made = {name: factory_of(name, factories) for name in dataset.environments}
     present = {name: require_versions(dataset, name, made[name]) for name in made}
     manifest = dataset.manifest
     preset = manifest.preset
@@ -78,11 +77,11 @@ def verify_agreement(
     num_episodes = num_records = num_replays = 0
     disagreeing: dict[str, DatasetError] = {}
     guards: dict[str, GuardsOf] = {}
-    with watching() as watch:
+    with call_progress() as calls:
         for name in made:
             number = sum(c.episodes for c in manifest.counts[name].values())
             expected = calls_for_all_orders(present[name], preset.num_operations, sharing=False)
-            watch.of(name, task, number, expected)
+            calls.expect(name, task, number, expected)
         # One environment after the other, so that only its rows are in memory.
         for name, factory in made.items():
             records = read_policy_records(dataset, name)
@@ -90,7 +89,7 @@ def verify_agreement(
             size = shard_size(len(rows))
             parts = [rows[start : start + size] for start in range(0, len(rows), size)]
             results = in_fresh_processes(
-                watch.counted(_replay_again),
+                calls.counted(_replay_again),
                 (
                     _Shard(
                         factory,
@@ -104,11 +103,11 @@ def verify_agreement(
                 jobs=jobs,
                 backend=backend,
                 error=VerifierFailure,
-                on_wait=watch.show,
+                on_wait=calls.show,
                 narrow=_only_episode,
             )
             for part, result in zip(parts, results, strict=True):
-                again, found_guards = watch.done(name, len(part), result)
+                again, found_guards = calls.done(name, len(part), result)
                 guards[name] = _joined(guards.get(name), found_guards)
                 for row, found in zip(part, again, strict=True):
                     error = _difference(dataset, name, row, records, found)

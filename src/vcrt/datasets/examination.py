@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from vcrt.certification.call_progress import call_progress, calls_for_all_orders
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
 from vcrt.certification.evidence import Evidence, num_replayed, replays_to_json
-from vcrt.certification.shards import EnvironmentFactory, evidence_again
-from vcrt.certification.watching import calls_for_all_orders, watching
+from vcrt.certification.shards import EnvironmentFactory, evidence_again, factory_of
 from vcrt.environments.contract import Environment, Episode, Operation, Versions
 from vcrt.environments.isolation import Description, ask, describe
-from vcrt.environments.registry import Registered
 from vcrt.errors import (
     DatasetError,
     EnvironmentFailure,
@@ -65,13 +64,6 @@ class CertificateCheck:
     replays: int
     hashes: int
     messages: int
-
-
-def factory_of(
-    name: str, factories: Mapping[str, EnvironmentFactory] | None = None
-) -> EnvironmentFactory:
-    """How an environment is made: as ``factories`` says, else from the registry."""
-    return (factories or {}).get(name, Registered(name))
 
 
 def description_of(
@@ -187,16 +179,16 @@ def _replayed(
     """Replayed in a fresh process; backwards, each sequence from a fresh initial state."""
     what = f"replay {episode.episode_id}{' again, each sequence afresh' * backwards}"
     expected = calls_for_all_orders(environment, episode.num_operations, sharing=not backwards)
-    with watching() as watch:
-        watch.of(episode.environment, progress.task(what, 1, "episodes"), 1, expected)
+    with call_progress() as calls:
+        calls.expect(episode.environment, progress.task(what, 1, "episodes"), 1, expected)
         (result,) = in_fresh_processes(
-            watch.counted(evidence_again),
+            calls.counted(evidence_again),
             [(factory, (episode,), preset, backwards)],
             jobs=1,
             error=VerifierFailure,
-            on_wait=watch.show,
+            on_wait=calls.show,
         )
-        versions, (evidence,) = watch.done(episode.environment, 1, result)
+        versions, (evidence,) = calls.done(episode.environment, 1, result)
     return versions, evidence
 
 

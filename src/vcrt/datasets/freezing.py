@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import combinations
 from math import factorial
 from pathlib import Path
@@ -330,7 +330,7 @@ def _conformance_counts(
     for schema in certified:
         checkers = totals.setdefault(schema.environment, {})
         for checker, opinion in schema.second_opinions.items():
-            checkers.setdefault(checker, Counter()).update(asdict(opinion))
+            checkers.setdefault(checker, Counter()).update(opinion)
     return {
         environment: {
             checker: CheckCounts.model_validate(

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from vcrt.certification.replay import replay_all
+from vcrt.certification.shards import factory_of
 from vcrt.datasets.agreement import require_versions
-from vcrt.datasets.examination import factory_of
 from vcrt.environments.contract import Environment, ReplayRequest
 from vcrt.environments.guarding import make_guarded
 from vcrt.errors import DatasetError, UnavailableError, UnknownNameError
@@ -19,7 +19,7 @@ from vcrt.orders import Order
 from vcrt.records.dataset import Dataset, Item
 
 
-class Judging(Protocol):
+class KnownOrders(Protocol):
     """An item that knows which of its orders are legal by what was replayed of it."""
 
     def is_legal(self, order: Order, /) -> bool:
@@ -27,7 +27,7 @@ class Judging(Protocol):
 
 
 def passes(
-    items: Sequence[Item], judging: Iterable[Judging], orders: Sequence[Order | None]
+    items: Sequence[Item], known: Iterable[KnownOrders], orders: Sequence[Order | None]
 ) -> str:
     """For each item ``1`` if its order (None: no order at all) is legal, else ``0``.
 
@@ -36,8 +36,7 @@ def passes(
     :class:`vcrt.errors.VerifierFailure` if its verifier breaks.
     """
     verdicts = [
-        order is not None and one.is_legal(order)
-        for one, order in zip(judging, orders, strict=True)
+        order is not None and one.is_legal(order) for one, order in zip(known, orders, strict=True)
     ]
     asked: dict[str, list[int]] = {}
     for number, (item, order) in enumerate(zip(items, orders, strict=True)):
@@ -74,6 +73,8 @@ def _environment(name: str) -> Environment:
 def _replayed(
     name: str, items: Sequence[Item], orders: Sequence[Order | None], numbers: Sequence[int]
 ) -> list[bool]:
+    environment = _environment(name)
+    present = environment.versions()
     requests, ends = [], []
     for number in numbers:
         known, order = items[number].unreplayed, orders[number]
@@ -81,11 +82,6 @@ def _replayed(
         assert order is not None
         requests.append(ReplayRequest(known.episode, known.sequence(order)))
         ends.append(known.terminal_hash)
-    environment = _environment(name)
-    present = environment.versions()
-    for number in numbers:
-        known = items[number].unreplayed
-        assert known is not None
         if known.versions != present:
             raise DatasetError(
                 f"an order cannot be replayed under other versions of {name!r}",

@@ -2,7 +2,7 @@
 
 Guarded environments report theirs (see :mod:`vcrt.environments.guarding`). A call is a step, an initial state, a
 canonical form, a snapshot or a restoration; of an environment that answers whole sequences at once, each of them is
-one. Not covered: calls in other processes (see :mod:`vcrt.certification.watching`).
+one. Not covered: calls in other processes (see :mod:`vcrt.certification.call_progress`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bridges to other libraries; each module needs an extra of its own (``vcrt[trl]``, ``vcrt[verifiers]``).
+"""Connect to other libraries; each module needs an extra of its own (``vcrt[trl]``, ``vcrt[verifiers]``).
 
 ``trl``: Orbit-GRPO for an existing TRL script. ``datasets``: a frozen dataset as a ``datasets`` dataset, and back.
 ``verifiers``: the same as an environment of the ``verifiers`` package.

@@ -1,4 +1,4 @@
-"""A frozen dataset as a ``datasets`` dataset, and back.
+"""Turn a frozen dataset into a ``datasets`` dataset, and back.
 
 One row for each record, with the columns that :class:`vcrt.integrations.trl.OrbitGRPOTrainer` takes:
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from vcrt.certification.evidence import episode_to_json
@@ -87,8 +88,8 @@ def _row(item: Item, rendering: Rendering, chat: bool) -> dict[str, Any]:
         **_supervision(item.supervised),
         "pointers": list(record.pointers),
         "pool": record.pool,
-        "relations": [_edge(r.first, r.second, r.kind) for r in record.relations],
-        "distractors": [_edge(d.first, d.second, d.kind) for d in record.distractors],
+        "relations": [asdict(relation) for relation in record.relations],
+        "distractors": [asdict(distractor) for distractor in record.distractors],
         "unreplayed": None if item.unreplayed is None else _unreplayed_text(item.unreplayed),
         "record_id": record.record_id,
         "episode_id": item.episode_id,
@@ -122,10 +123,6 @@ def _unreplayed_text(unreplayed: Unreplayed) -> str:
         "versions": unreplayed.versions.to_json(),
     }
     return canonical_json(value).decode()
-
-
-def _edge(first: int, second: int, kind: str) -> dict[str, Any]:
-    return {"first": first, "second": second, "kind": kind}
 
 
 def _item(row: Mapping[str, Any]) -> Item:

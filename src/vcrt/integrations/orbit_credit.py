@@ -1,4 +1,4 @@
-"""The credit of an orbit, for a trainer that works on the token log-probabilities of completions.
+"""Compute the credit of an orbit, for a trainer that works on the token log-probabilities of completions.
 
 A completion ``y`` of an orbit ``O`` stands for all of ``O`` if its token log-probabilities sum to ``log Z(O)`` instead
 of ``log pi(y)``. So each of its tokens gets an equal share of the *surplus* ``log Z(O) - log pi(y)``; for an orbit of

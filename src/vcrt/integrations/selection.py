@@ -1,4 +1,4 @@
-"""Which environments of a frozen dataset are exported."""
+"""Choose which environments of a frozen dataset are exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy records as plain text for models with a tokenizer of their own, and answers read back from text.
+"""Write policy records as plain text for models with a tokenizer of their own, and read answers back from text.
 
 Both forms come from the one renderer of :mod:`vcrt.records.policy_view`. ``tokens`` joins its tokens by spaces, which
 is what the embedded backbone reads. ``words`` puts the relations into words. An answer is the pointers of an order,
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from vcrt.orders import Order, all_orders
+from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
 from vcrt.records.policy_view import (
     ANSWER,
@@ -80,6 +81,23 @@ def answers(supervised: SupervisedRecord) -> tuple[list[str], list[str]]:
     for order, is_legal in zip(orders, supervised.legal, strict=True):
         (orbit if is_legal else others).append(answer_text(supervised.record, order))
     return orbit, others
+
+
+def is_certified(
+    text: str,
+    orbit: Sequence[str] | None,
+    partial_order: Sequence[Sequence[int]] | None,
+    pointers: Sequence[int] | None,
+) -> bool:
+    """Whether a text is an answer of the ``orbit``, whatever its white space.
+
+    Where no orbit is listed, whether it gives the ``pointers`` in an order that keeps the pairs of ``partial_order``.
+    """
+    if orbit is not None or partial_order is None or pointers is None:
+        return text.split() in [answer.split() for answer in orbit or ()]
+    answer = read_answer(pointers, text)
+    partial = PartialOrder.of(len(pointers), [(first, second) for first, second in partial_order])
+    return answer is not None and partial.allows(answer)
 
 
 def read_answer(pointers: Sequence[int], text: str) -> Order | None:

@@ -1,4 +1,4 @@
-"""A frozen dataset as an environment of the ``verifiers`` package: one task for each record, scored by its orbit.
+"""Turn a frozen dataset into an environment of ``verifiers``: one task for each record, scored by its orbit.
 
 The answer to a task is the pointers of an order, separated by spaces. It gets 1 if the order lies in the certified
 orbit and else 0; a malformed answer gets 0, and the metric ``malformed`` says so. ``verifiers`` finds the taskset by
@@ -18,8 +18,7 @@ from typing import Any
 
 from vcrt.errors import DatasetError, UnavailableError
 from vcrt.integrations.selection import chosen_environments
-from vcrt.integrations.text import Form, Rendering, answers, prompt_text, read_answer
-from vcrt.partial_orders import PartialOrder
+from vcrt.integrations.text import Form, Rendering, answers, is_certified, prompt_text, read_answer
 from vcrt.records.dataset import Dataset, Item, load_items, open_dataset
 from vcrt.records.policy_view import Serialisation
 from vcrt.records.supervision import PosetRecord
@@ -107,11 +106,7 @@ def score_answer(
 
     Without a listed orbit, 1.0 for an order that keeps the pairs of ``partial_order``.
     """
-    order = read_answer(pointers, answer)
-    if orbit is None:
-        partial = PartialOrder.of(len(pointers), partial_order or ())
-        return float(order is not None and partial.allows(order))
-    return float(order is not None and order in {read_answer(pointers, text) for text in orbit})
+    return float(is_certified(answer, orbit, partial_order or (), pointers))
 
 
 def load_environment(

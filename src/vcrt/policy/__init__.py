@@ -1,1 +1,1 @@
-"""The policy: exact probabilities of all orders of a record under a language model."""
+"""Score all orders of a record exactly under a language model."""

@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, through PEFT) on a backbone's attention and MLP projections.
+"""Put low-rank adapters (LoRA, through PEFT) on a backbone's attention and MLP projections.
 
 Which projections a model has is found by the names of its linear layers, at the ends of their paths:
 

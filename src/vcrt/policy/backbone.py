@@ -1,4 +1,4 @@
-"""Backbones: a causal language model with its tokenizer, checked against a lock before it is used.
+"""Load a backbone: a causal language model with its tokenizer, checked against a lock before it is used.
 
 ``embedded`` and ``embedded-long`` are shipped inside the package: small Qwen3-architecture models that read policy
 records (of up to four operations, and of many) and have never seen which orders are legal. Any other is a causal
@@ -9,7 +9,7 @@ safetensors, nothing is unpickled and nothing is downloaded. Not covered: adapte
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from vcrt.documents import read_limited, strict_json
 from vcrt.errors import BackboneError
 from vcrt.hashing import file_digest, json_digest
 from vcrt.policy.language_model import load_language_model
-from vcrt.policy.locking import verified
+from vcrt.policy.locking import require_locked_files, verified
 from vcrt.policy.model_provenance import (
     EMBEDDED_PROVENANCE,
     UNKNOWN,
@@ -170,7 +170,7 @@ def write_backbone(
 
 def write_lock(directory: Path) -> str:
     """Write the lock of the files in ``directory``; returns the digest of all of them."""
-    files = _digests(directory, LOCKED_FILES)
+    files = {name: file_digest(directory / name) for name in LOCKED_FILES}
     digest = json_digest(files)
     lock = json.dumps({"files": files, "digest": digest}, indent=2) + "\n"
     write_file(directory / LOCK_FILE, lock.encode())
@@ -208,22 +208,8 @@ def verify_lock(directory: Path) -> str:
             expected=f"digest {found_digest} of {', '.join(LOCKED_FILES)}",
             remedy=_REMEDY,
         )
-    for name in LOCKED_FILES:
-        path = directory / name
-        found = f"SHA-256 {file_digest(path)}" if path.is_file() else "no such file"
-        if found != f"SHA-256 {files[name]}":
-            raise BackboneError(
-                f"backbone file {name} is not the one that was locked",
-                where=str(path),
-                found=found,
-                expected=f"SHA-256 {files[name]}",
-                remedy=_REMEDY,
-            )
+    require_locked_files(directory, files, _REMEDY)
     return digest
 
 
 _REMEDY = "reinstall vcrt, or make the backbone again with vcrt.policy.pretraining"
-
-
-def _digests(directory: Path, names: Iterable[str]) -> dict[str, str]:
-    return {name: file_digest(directory / name) for name in names}

@@ -1,4 +1,4 @@
-"""What a backbone can do before any training: reading, format and chance-level orders, measured for its card.
+"""Measure what a backbone can do before any training, for its card: reading, format and chance-level orders.
 
 A good backbone answers look-ups, rarely leaves the format, and passes about half of the records that ask for one pair
 in one order: it can read and has not learned the rule. Not covered: anything after training.
@@ -63,7 +63,7 @@ def measure_backbone(
         },
         "one_anti_diamond": {
             kind: {
-                serialisation: frozen_behaviour(
+                serialisation: untrained_answers(
                     model,
                     tokenizer,
                     kind=kind,
@@ -93,7 +93,7 @@ def one_anti_diamond_record(
     return record, (first, second)
 
 
-def frozen_behaviour(
+def untrained_answers(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     *,

@@ -1,4 +1,4 @@
-"""Which backend scores a model exactly: chosen from its configuration, and refused where it would be silently wrong.
+"""Choose the backend that scores a model exactly, from its configuration; refuse one that would be silently wrong.
 
 ``tree`` needs every layer to be attention that reads an additive mask and sees as far back as the longest sequence;
 ``fork`` needs every layer's state to be one that can be forked; ``naive`` is right for every causal model. A model's

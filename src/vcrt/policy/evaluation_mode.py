@@ -1,4 +1,4 @@
-"""Scoring without dropout, whatever mode a model is in, and gradient checkpointing that keeps it so.
+"""Score without dropout, whatever mode a model is in, and checkpoint gradients so that it stays so.
 
 With dropout the ratio of an update's first epoch would not be 1. The library checkpoints activations only in training
 mode, where it also turns dropout on and takes the cache away from the layers it checkpoints. Here every module is in

@@ -1,4 +1,4 @@
-"""The ``fork`` backend: each prompt once into a cache, and the cache continued by every longest prefix of an order.
+"""Score by the ``fork`` backend: each prompt once into a cache, continued by every longest prefix of an order.
 
 For layers that carry a state from token to token (gated DeltaNet, Mamba, convolutions) and therefore cannot read the
 tree's mask; right for full and sliding attention too. Prompts of one length run together. Those of other lengths run by

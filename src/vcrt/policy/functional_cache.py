@@ -1,4 +1,4 @@
-"""A cache of transformers that never changes in place: record a prompt once, read it from many rows, with gradients.
+"""Record a prompt once in a cache that never changes in place, and read it from many rows, with gradients.
 
 The library's own cache overwrites recurrent and convolutional states, which breaks the backward pass, and grows when a
 checkpointed layer is run again. Here a prompt is *recorded* into one cache that always reads as empty, and continued

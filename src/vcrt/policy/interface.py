@@ -1,4 +1,4 @@
-"""The two interfaces through which a policy answers: as pointers, or as tokens of the whole vocabulary.
+"""Read a policy's answer through one of two interfaces: as pointers, or as tokens of the whole vocabulary.
 
 ``pointers``: each choice is normalised over the pointers that remain, so that every answer is an order and the last
 choice is forced. ``tokens``: each choice is an ordinary next-token distribution, so that mass also falls on answers

@@ -1,4 +1,4 @@
-"""Loading a causal language model of transformers, with its tokenizer, from files that a lock has vouched for.
+"""Load a causal language model of transformers, with its tokenizer, from files that a lock has vouched for.
 
 The library sees a folder of links to the locked files and nothing else, so it cannot read a pickle, remote code, an
 adapter or a template that nobody locked. Every weight must be in the files: the library would fill a missing one with

@@ -1,4 +1,4 @@
-"""Locks: the revision of a language model and the SHA-256 of each of its files that is ever read.
+"""Lock a language model: the revision of a language model and the SHA-256 of each of its files that is ever read.
 
 Only what is locked is loaded (:mod:`vcrt.policy.language_model`), so a file that is added later has no effect. Weights
 are safetensors; pickled weights are never read. Locking a hub name may download it; everything else reads the local
@@ -15,7 +15,6 @@ from pathlib import Path
 from vcrt.documents import is_plain_name, read_limited, strict_json
 from vcrt.errors import BackboneError
 from vcrt.hashing import Json, file_digest, json_digest
-from vcrt.policy.hub import hub_folder
 from vcrt.policy.model_provenance import PROVENANCE_FILE, read_provenance
 from vcrt.policy.reference import BackboneReference
 from vcrt.storage import make_directory, write_file
@@ -78,7 +77,7 @@ def make_lock(reference: BackboneReference, *, revision: str | None = None) -> L
     if reference.lock is None:
         raise AssertionError("the embedded backbone has a lock of its own")
     if reference.folder is None:
-        folder = hub_folder(reference.name, revision, patterns=_FROM_THE_HUB, download=True)
+        folder = _hub_folder(reference.name, revision, download=True)
         revision = folder.name
     else:
         folder = Path(reference.folder)
@@ -232,10 +231,16 @@ def verified(reference: BackboneReference) -> tuple[Lock, Path]:
                 expected=reference.name,
                 remedy="give the lock of this backbone with --lock",
             )
-        folder = hub_folder(reference.name, lock.revision, patterns=_FROM_THE_HUB, download=False)
+        folder = _hub_folder(reference.name, lock.revision, download=False)
     else:
         folder = Path(reference.folder)
-    for name, digest in sorted(lock.files.items()):
+    require_locked_files(folder, lock.files, _CHANGED)
+    return lock, folder
+
+
+def require_locked_files(folder: Path, files: Mapping[str, str], remedy: str) -> None:
+    """Raise :class:`BackboneError` naming the first of ``files`` (SHA-256 by name) that is not as locked."""
+    for name, digest in sorted(files.items()):
         path = folder / name
         found = f"SHA-256 {file_digest(path)}" if path.is_file() else "no such file"
         if found != f"SHA-256 {digest}":
@@ -244,6 +249,36 @@ def verified(reference: BackboneReference) -> tuple[Lock, Path]:
                 where=str(path),
                 found=found,
                 expected=f"SHA-256 {digest}",
-                remedy=_CHANGED,
+                remedy=remedy,
             )
-    return lock, folder
+
+
+def _hub_folder(name: str, revision: str | None, *, download: bool) -> Path:
+    """The folder of a hub model's revision in the local cache; its own name is the commit.
+
+    With ``download``, files that are missing are fetched first. Raises :class:`BackboneError` if that cannot be done.
+    """
+    from huggingface_hub import constants, snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(
+                name,
+                revision=revision,
+                local_files_only=not download,
+                allow_patterns=list(_FROM_THE_HUB),
+            )
+        )
+    # The library raises errors of a dozen families here, those of its network client among them.
+    except Exception as error:
+        offline = constants.HF_HUB_OFFLINE
+        reason = "offline (HF_HUB_OFFLINE is set)" if offline else "not in the local cache"
+        option = "" if revision is None else f" --revision {revision}"
+        raise BackboneError(
+            f"the hub's model {name} cannot be read",
+            where=f"revision {revision or 'main'}",
+            found=f"{reason}; {type(error).__name__}: {str(error).strip().splitlines()[0]}",
+            expected="the revision in the local hub cache, or a hub that answers",
+            remedy=f"where there is a network: `hf download {name}{option}`, "
+            "then copy the cache here (HF_HOME); or copy the model's files into a folder and give that folder",
+        ) from error

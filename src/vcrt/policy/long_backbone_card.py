@@ -1,4 +1,4 @@
-"""What the backbone for many operations can do before any training, by number of operations: reading, and chance.
+"""Measure what the backbone for many operations can do before any training, by their number: reading, and chance.
 
 A good one answers look-ups at every length and passes as many random posets as a random order would: it can read and
 has not learned the rule. Not covered: anything after training.
@@ -87,7 +87,7 @@ def measure_long_backbone(
         },
         "random_posets": {
             str(count): {
-                str(num_relations): frozen_passes(
+                str(num_relations): untrained_passes(
                     model,
                     tokenizer,
                     num_operations=count,
@@ -119,7 +119,7 @@ def random_poset(draw: np.random.Generator, num_operations: int, num_relations: 
     return PosetCase(record=record, order=PartialOrder.of(num_operations, chosen))
 
 
-def frozen_passes(
+def untrained_passes(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     *,
@@ -165,7 +165,7 @@ def look_ups(
         shape = Shape(
             num_operations=num_operations,
             num_relations=pairs if every_pair else few,
-            states_commuting=False,
+            has_commuting=False,
         )
         words = render(long_record(draw, shape), serialisation, draw)
         statements = printed_statements(words)

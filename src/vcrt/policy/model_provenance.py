@@ -1,4 +1,4 @@
-"""What a backbone was trained on, as far as is known: the file that ``vcrt export-model`` puts beside the weights.
+"""Write and read what a backbone was trained on: the file that ``vcrt export-model`` puts beside the weights.
 
 A model that was trained by vcrt from another such model lists both trainings. The file holds its own digest and those
 of the exported weights; ``config.json`` names that digest, so that the file cannot be taken away or exchanged without a
@@ -12,9 +12,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
-from vcrt.documents import in_a_line, read_limited, strict_json
+from vcrt.documents import ClosedModel, in_a_line, read_limited, strict_json
 from vcrt.errors import BackboneError
 from vcrt.hashing import Json, file_digest, json_digest
 from vcrt.printable import printable
@@ -27,10 +25,8 @@ CONFIG_KEY = "vcrt_provenance"
 _CONFIG = "config.json"
 
 
-class Training(BaseModel):
+class Training(ClosedModel):
     """One training by vcrt: the run, what it was trained on, and from which backbone."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     #: METHOD/HELD-OUT/SEED, the update after which it was exported, and the digest of that checkpoint.
     run: str
@@ -46,10 +42,8 @@ class Training(BaseModel):
     backbone_digest: str
 
 
-class ModelProvenance(BaseModel):
+class ModelProvenance(ClosedModel):
     """All trainings of a model that are known, the first one first, and what came before them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     #: What the first backbone was trained on, in words; None where nothing is known.
     origin: str | None = None
@@ -121,14 +115,14 @@ def read_provenance(folder: Path, files: Mapping[str, str]) -> ModelProvenance:
         if value["format"] != FORMAT:
             raise ValueError(f"format {value['format']!r:.80}")
         provenance = ModelProvenance.model_validate(value["provenance"])
-        weights, stated = dict(value["weights"]), value["digest"]
+        weights, given = dict(value["weights"]), value["digest"]
         digest = json_digest({"provenance": value["provenance"], "weights": weights})
     except (OSError, ValueError, KeyError, TypeError) as error:
         found = f"{type(error).__name__}: {in_a_line(error)[:300]}"
         raise _untrusted(path, "the provenance of the model cannot be read", found) from error
-    if digest != stated or (named is not None and named != digest):
+    if digest != given or (named is not None and named != digest):
         what = "the provenance of the model was changed after it was exported"
-        raise _untrusted(path, what, f"digest {digest}", named or f"{stated!s:.80}")
+        raise _untrusted(path, what, f"digest {digest}", named or f"{given!s:.80}")
     if weights != {name: sha for name, sha in files.items() if name.endswith(".safetensors")}:
         return provenance.model_copy(update={"changed_since": True})
     return provenance

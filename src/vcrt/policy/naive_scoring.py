@@ -1,4 +1,4 @@
-"""The ``naive`` backend: every longest prefix of a tree as a sequence of its own.
+"""Score by the ``naive`` backend: every longest prefix of a tree as a sequence of its own.
 
 It asks nothing of a model but that it is causal: it is the oracle, and it serves models that no other backend can.
 

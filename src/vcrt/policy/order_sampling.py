@@ -1,4 +1,4 @@
-"""Drawing orders from a policy step by step, free or masked to legal moves, where all orders are too many to score.
+"""Draw orders from a policy step by step, free or masked to legal moves, where all orders are too many to score.
 
 Paths that share a prefix share its scores. ``independent`` paths are what rewards are for; ``systematic`` paths share
 one uniform number at each prefix, as in systematic resampling (Carpenter, Clifford and Fearnhead 1999): of ``k`` paths

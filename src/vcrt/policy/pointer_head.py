@@ -1,4 +1,4 @@
-"""The output layer at the pointers' columns alone, for the pointer interface, which reads no other logit.
+"""Compute the output layer at the pointers' columns alone, for the pointer interface, which reads no other logit.
 
 A vocabulary of 250,000 words would cost more memory in logits than the model in activations. In half precision the few
 columns are computed in float32, so that logits are not rounded to 8 bits. Not covered: output layers that are not plain

@@ -1,4 +1,4 @@
-"""The pointers of a language model: single tokens of its tokenizer, chosen in a fixed order and verified in place.
+"""Choose a language model's pointers: single tokens of its tokenizer, in a fixed order and verified in place.
 
 A candidate is taken if, in the very text that the model will read, it is one token of its own after and before
 everything that it can stand beside, occurs nowhere else, and comes back when it is decoded. Spaced letters are tried

@@ -1,7 +1,8 @@
-"""A prefix tree of orders: which prefixes are scored, which tokens see which, and where an order makes its choices.
+"""Make a prefix tree of orders: which prefixes are scored, which tokens see which, and where an order chooses.
 
 One forward pass over the prompt followed by the tree's nodes scores every prefix exactly, because each node sees the
-prompt and its own ancestors only. Pure NumPy. :mod:`vcrt.policy.order_tree` has the tree of all orders.
+prompt and its own ancestors only. The tree of all orders has ``n! / (n - depth)!`` leaves; where it no longer fits, the
+tree of some orders serves. Pure NumPy.
 
 Legend: ``n`` operations, ``R`` rows (prefixes, the root first), ``N = R - 1`` nodes (the rows without the root).
 """
@@ -10,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import permutations
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vcrt.orders import Order
+from vcrt.orders import Order, all_orders
 
 IndexArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -137,19 +139,60 @@ def text_tree(tree: PrefixTree, texts: Sequence[Sequence[int]]) -> TextTree:
     return TextTree(
         token_ids=tuple(tokens),
         depth=max(depths),
-        parent=frozen(above),
-        depths=frozen(np.array(depths, np.int64)),
-        ancestors=frozen(_ancestors(above)),
-        prefix_rows=frozen(np.array(prefix_rows, np.int64)),
+        parent=_frozen(above),
+        depths=_frozen(np.array(depths, np.int64)),
+        ancestors=_frozen(_ancestors(above)),
+        prefix_rows=_frozen(np.array(prefix_rows, np.int64)),
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OrderTree(PrefixTree):
+    """All prefixes of the orders of ``num_operations`` slots, up to ``depth`` slots long.
+
+    An order is ``depth + 1`` choices; the tree is deep enough if that leaves at most one slot, which is then forced.
+    """
+
+    #: ``[n!, depth + 1]``: the row at which an order (a column of ``orders.all_orders``) makes its t-th choice.
+    order_rows: IndexArray
+    #: ``[n!, depth + 1]``: the slot that the order chooses there.
+    order_slots: IndexArray
 
 
 def prefix_tree(num_operations: int, prefixes: Iterable[Order]) -> PrefixTree:
     """The smallest tree that holds these prefixes."""
-    return PrefixTree(**tree_arrays(num_operations, prefixes))
+    return PrefixTree(**_tree_arrays(num_operations, prefixes))
 
 
-def tree_arrays(num_operations: int, prefixes: Iterable[Order]) -> dict[str, Any]:
+@cache
+def order_tree(num_operations: int, depth: int) -> OrderTree:
+    """The tree of the orders of ``num_operations`` slots with prefixes of up to ``depth`` slots; built once.
+
+    Raises ``ValueError`` if there is no operation, or if ``depth`` is not ``n - 1`` or, for more than one operation,
+    ``n - 2``: a shallower tree would leave choices of an order unscored.
+    """
+    if num_operations < 1:
+        raise ValueError(f"an order needs at least one operation, found {num_operations}")
+    if not max(num_operations - 2, 0) <= depth <= num_operations - 1:
+        raise ValueError(
+            f"depth {depth} does not fit {num_operations} operations: "
+            f"expected {max(num_operations - 2, 0)} or {num_operations - 1}"
+        )
+    arrays: dict[str, Any] = _tree_arrays(
+        num_operations, permutations(range(num_operations), depth)
+    )
+    orders = all_orders(num_operations)
+    row_of = arrays["row_of"]
+    rows = [[row_of[order[:step]] for step in range(depth + 1)] for order in orders]
+    slots = [list(order[: depth + 1]) for order in orders]
+    return OrderTree(
+        **arrays,
+        order_rows=_frozen(np.array(rows, np.int64)),
+        order_slots=_frozen(np.array(slots, np.int64)),
+    )
+
+
+def _tree_arrays(num_operations: int, prefixes: Iterable[Order]) -> dict[str, Any]:
     """The fields of a :class:`PrefixTree`."""
     closed = {prefix[:length] for prefix in prefixes for length in range(len(prefix) + 1)} | {()}
     rows = tuple(sorted(closed, key=lambda prefix: (len(prefix), prefix)))
@@ -163,15 +206,15 @@ def tree_arrays(num_operations: int, prefixes: Iterable[Order]) -> dict[str, Any
         "depth": len(rows[-1]),
         "prefixes": rows,
         "row_of": MappingProxyType(row_of),
-        "last_slot": frozen(np.array([p[-1] if p else -1 for p in rows], np.int64)),
-        "parent": frozen(parent),
-        "depths": frozen(np.array([len(prefix) for prefix in rows], np.int64)),
-        "ancestors": frozen(_ancestors(parent)),
-        "used": frozen(used),
+        "last_slot": _frozen(np.array([p[-1] if p else -1 for p in rows], np.int64)),
+        "parent": _frozen(parent),
+        "depths": _frozen(np.array([len(prefix) for prefix in rows], np.int64)),
+        "ancestors": _frozen(_ancestors(parent)),
+        "used": _frozen(used),
     }
 
 
-def frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
+def _frozen(array: NDArray[Scalar]) -> NDArray[Scalar]:
     """The array, made read-only."""
     array.setflags(write=False)
     return array

@@ -1,4 +1,4 @@
-"""Makes an embedded backbone from nothing: ``python -m vcrt.policy.pretraining DIRECTORY [NAME]``.
+"""Make an embedded backbone from nothing: ``python -m vcrt.policy.pretraining DIRECTORY [NAME]``.
 
 The same recipe (:mod:`vcrt.policy.pretraining_recipes`) on the same machine and library versions gives the same bytes.
 What is taught is in :mod:`vcrt.policy.pretraining_data` and :mod:`vcrt.policy.pretraining_long_data`: format and
@@ -65,7 +65,10 @@ def pretrain(
         model = initial_model(recipe.seed, recipe.config(len(tokenizer)))
         losses = _train(model, tokenizer, recipe, progress)
         measurements = recipe.measure(
-            model, tokenizer, derive_seed(recipe.seed, "card"), recipe.num_card_records
+            model,
+            tokenizer,
+            seed=derive_seed(recipe.seed, "card"),
+            num_records=recipe.num_card_records,
         )
     card: dict[str, Json] = {
         "seed": recipe.seed,
@@ -123,7 +126,9 @@ def _train(
         for group in optimizer.param_groups:
             group["lr"] = recipe.learning_rate * _schedule(step, recipe.steps)
         draw = generator(recipe.seed, "pretraining batch", step)
-        examples = recipe.batch(draw, recipe.batch_size, step / recipe.steps)
+        examples = recipe.batch(
+            draw, recipe.batch_size, question_share=QUESTION_SHARE, share=step / recipe.steps
+        )
         loss = _loss(model, tokenizer, examples, recipe.record_weight)
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)

@@ -1,4 +1,4 @@
-"""What the embedded backbone is pretrained on: random records, neutral questions about them, and random orders.
+"""Draw what the embedded backbone is pretrained on: random records, neutral questions about them, and random orders.
 
 It teaches the format and how to read a record, never which orders are legal: relations are drawn without regard to
 anything, completions are uniformly random orders drawn without regard to the relations, and a question that is
@@ -126,9 +126,9 @@ def printed_statements(words: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def random_batch(
-    generator: np.random.Generator, size: int, *, question_share: float
+    generator: np.random.Generator, size: int, *, question_share: float, share: float = 1.0
 ) -> list[Example]:
-    """``size`` examples with one number of operations, which keeps their lengths close."""
+    """``size`` examples with one number of operations, which keeps their lengths close, at any ``share``."""
     num_operations = draw_operation_count(generator)
     examples = []
     for _ in range(size):

@@ -1,4 +1,4 @@
-"""What the backbone for many operations is pretrained on: records of 2 to 64 operations, questions, random orders.
+"""Draw what the backbone for many operations is pretrained on: records of 2 to 64, questions, random orders.
 
 As in :mod:`vcrt.policy.pretraining_data`, whose forms these are: relations are drawn without regard to anything,
 completions without regard to the relations, and a question leaves out one word of a printed statement that its other
@@ -58,14 +58,14 @@ class Shape:
     num_operations: int
     #: Directed relations, if pairs that commute are not stated; else the most of them.
     num_relations: int
-    states_commuting: bool
+    has_commuting: bool
 
     @property
     def num_tokens(self) -> int:
         """How many tokens a record of this shape has with its questions, about."""
-        stated = comb(self.num_operations, 2) if self.states_commuting else self.num_relations
-        questions = min(QUESTIONS_PER_RECORD, len(BLANKS) * stated)
-        return 3 + self.num_operations + 4 * stated + 4 * questions
+        num_statements = comb(self.num_operations, 2) if self.has_commuting else self.num_relations
+        questions = min(QUESTIONS_PER_RECORD, len(BLANKS) * num_statements)
+        return 3 + self.num_operations + 4 * num_statements + 4 * questions
 
 
 def draw_shape(draw: np.random.Generator, share: float) -> Shape:
@@ -85,7 +85,7 @@ def draw_shape(draw: np.random.Generator, share: float) -> Shape:
     return Shape(
         num_operations=num_operations,
         num_relations=int(draw.integers(1, most + 1)),
-        states_commuting=bool(commuting)
+        has_commuting=bool(commuting)
         and num_operations <= MAX_COMMUTING
         and comb(num_operations, 2) <= 3 + round(117 * grown**2),
     )
@@ -101,7 +101,7 @@ def long_record(draw: np.random.Generator, shape: Shape) -> PolicyRecord:
     chosen = draw.choice(len(pairs), shape.num_relations, replace=False).tolist()
     directed = {pairs[place] for place in chosen}
     relations = []
-    for pair in pairs if shape.states_commuting else sorted(directed):
+    for pair in pairs if shape.has_commuting else sorted(directed):
         kind: RelationType = "commutes"
         if pair in directed:
             kind = "conflicts" if draw.random() < 0.5 else "precedes"

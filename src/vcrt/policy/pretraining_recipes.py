@@ -1,4 +1,4 @@
-"""How each embedded backbone is made: its architecture, what it reads, for how long, and what its card says.
+"""Define how each embedded backbone is made: its architecture, what it reads, for how long, and what its card says.
 
 Not covered: the pretraining itself (:mod:`vcrt.policy.pretraining`).
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
-import numpy as np
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config
 
 from vcrt.config import EMBEDDED_LONG_NAME, EMBEDDED_NAME
 from vcrt.hashing import Json
@@ -22,12 +22,10 @@ from vcrt.records.policy_view import LARGEST_POOL, POINTER_POOL
 
 QUESTION_SHARE = 0.8
 
-#: Draws a batch of a size, at a share (0 to 1) of the pretraining.
-DrawBatch: TypeAlias = Callable[[np.random.Generator, int, float], list[Example]]
-#: Measures a model for its card, from a seed, on so many records a cell.
-Measure: TypeAlias = Callable[
-    [Qwen3ForCausalLM, PreTrainedTokenizerFast, int, int], dict[str, Json]
-]
+#: Draws a batch of a size, with a ``question_share``, at a ``share`` (0 to 1) of the pretraining.
+DrawBatch: TypeAlias = Callable[..., list[Example]]
+#: Measures a model with its tokenizer for its card, from a ``seed``, on ``num_records`` a cell.
+Measure: TypeAlias = Callable[..., dict[str, Json]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,30 +75,6 @@ def embedded_config(
     )
 
 
-def _long_config(vocabulary_size: int) -> Qwen3Config:
-    return embedded_config(vocabulary_size, max_position_embeddings=1024)
-
-
-def _short_batch(draw: np.random.Generator, size: int, share: float) -> list[Example]:
-    return random_batch(draw, size, question_share=QUESTION_SHARE)
-
-
-def _long_batch(draw: np.random.Generator, size: int, share: float) -> list[Example]:
-    return long_batch(draw, size, question_share=QUESTION_SHARE, share=share)
-
-
-def _measure_short(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int, num_records: int
-) -> dict[str, Json]:
-    return measure_backbone(model, tokenizer, seed=seed, num_records=num_records)
-
-
-def _measure_long(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int, num_records: int
-) -> dict[str, Json]:
-    return measure_long_backbone(model, tokenizer, seed=seed, num_records=num_records)
-
-
 #: Records of up to six operations. Seed 0 answers 85% of one question about shuffled records, seed 1 all.
 SHORT = Recipe(
     name=EMBEDDED_NAME,
@@ -112,8 +86,8 @@ SHORT = Recipe(
     record_weight=0.1,
     num_pointers=POINTER_POOL,
     config=embedded_config,
-    batch=_short_batch,
-    measure=_measure_short,
+    batch=random_batch,
+    measure=measure_backbone,
     num_card_records=400,
 )
 #: Records of up to 64 operations.
@@ -126,9 +100,9 @@ LONG = Recipe(
     learning_rate=4e-3,
     record_weight=0.03,
     num_pointers=LARGEST_POOL,
-    config=_long_config,
-    batch=_long_batch,
-    measure=_measure_long,
+    config=partial(embedded_config, max_position_embeddings=1024),
+    batch=long_batch,
+    measure=measure_long_backbone,
     num_card_records=200,
 )
 RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in (SHORT, LONG)}

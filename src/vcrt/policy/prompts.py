@@ -1,4 +1,4 @@
-"""What is scored: the prompt of a record, and the language model that reads it."""
+"""Hold what is scored: the prompt of a record, and the language model that reads it."""
 
 from __future__ import annotations
 

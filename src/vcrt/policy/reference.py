@@ -1,4 +1,4 @@
-"""How a backbone is named: what is loaded, from where, in which number format, and how records are shown to it.
+"""Name a backbone: what is loaded, from where, in which number format, and how records are shown to it.
 
 A name is that of an embedded backbone (``embedded``, ``embedded-long``), a folder of a causal language model, or a hub
 name (``OWNER/MODEL``) that is read from the local hub cache. Where the files and their lock lie is no part of what a

@@ -1,4 +1,4 @@
-"""Exact probabilities of orders of a record under a causal language model, and its greedy order.
+"""Score orders of a record exactly under a causal language model, and give its greedy order.
 
 Three backends give the same logits (:mod:`vcrt.policy.backends` says which suits a model): ``tree`` puts a tree of
 orders behind the prompt in one masked pass, ``fork`` continues a cache of the prompt by every longest prefix, ``naive``
@@ -31,9 +31,15 @@ from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.fork_scoring import fork_logits
 from vcrt.policy.interface import Interface, choices, greedy_slots, tree_depth
 from vcrt.policy.naive_scoring import naive_logits
-from vcrt.policy.order_tree import OrderTree, order_tree
 from vcrt.policy.pointer_head import at_pointers
-from vcrt.policy.prefix_tree import NodeTree, PrefixTree, prefix_tree, text_tree
+from vcrt.policy.prefix_tree import (
+    NodeTree,
+    OrderTree,
+    PrefixTree,
+    order_tree,
+    prefix_tree,
+    text_tree,
+)
 from vcrt.policy.prompts import CausalModel, Prompt
 from vcrt.policy.tree_scoring import KEPT, tree_logits
 

@@ -1,4 +1,4 @@
-"""The start-up check of a loaded model: its backend against scoring each order by itself, before anything is trained.
+"""Check a loaded model's backend against scoring each order by itself, before anything is trained.
 
 A layer that ignores a mask, a position or a cache gives wrong scores without an exception, so no model is trusted on
 its configuration alone. Log-probabilities are compared in the model's own number format, and those of a half-precision
@@ -30,9 +30,8 @@ from vcrt.config import Backend
 from vcrt.errors import BackboneError, MalformedInputError, VcrtError
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.memory import is_out_of_memory
-from vcrt.orders import Order, order_columns
+from vcrt.orders import Order
 from vcrt.policy.backends import ExactBackend, choose_backend
-from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.interface import Interface, tree_depth
 from vcrt.policy.pointer_head import HALF
 from vcrt.policy.prefix_tree import PrefixTree, prefix_tree
@@ -86,7 +85,7 @@ def self_check(
     attached. Raises :class:`BackboneError` if a difference exceeds ``tolerance`` (nats, or a share of a gradient) or is
     not a number, or if the model cannot be run so; memory that runs out is left to the caller.
     """
-    prompts = _with_neighbours(prompts)
+    prompts = _with_other_lengths(prompts)
     depth = tree_depth(prompts[0].num_operations, interface)
     longest = max(len(prompt.token_ids) for prompt in prompts) + depth
     check = _Check(
@@ -113,60 +112,23 @@ def self_check(
 
 
 @torch.no_grad()
-def spot_check(
-    model: CausalModel,
-    prompt: Prompt,
-    orders: Sequence[Order],
-    *,
-    interface: Interface,
-    backend: Backend = "auto",
-    tolerance: float = 1e-4,
-) -> float:
-    """Compare some ``orders`` of a record too long to score all of them naively; returns the largest difference.
-
-    Each is run as a sequence of its own; half-precision weights are widened meanwhile. Raises as :func:`self_check`.
-    """
-    num_operations = prompt.num_operations
-    depth = tree_depth(num_operations, interface)
-    longest = len(prompt.token_ids) + depth
-    check = _Check(
-        model=model,
-        interface=interface,
-        backend=choose_backend(model, backend, longest=longest),
-        tolerance=tolerance,
-    )
-    columns = order_columns(num_operations)
-    with widened(model):
-        scores = check.scores([prompt], check.backend).order_log_probs[0]
-        found = scores[[columns[order] for order in orders]].double().cpu()
-        expected = check.run(
-            "naive",
-            lambda: torch.stack(
-                [_log_prob_alone(model, prompt, order, interface, depth) for order in orders]
-            ),
-        )
-    largest = float((found - expected).abs().max())
-    check.require(largest, tolerance, f"log-probabilities differ by {largest:.3g} nats")
-    return largest
-
-
-@torch.no_grad()
 def prefix_check(
     model: CausalModel,
     prompt: Prompt,
     prefixes: Sequence[Order],
     *,
+    interface: Interface = "pointers",
     backend: Backend = "auto",
     tolerance: float = 1e-4,
 ) -> float:
-    """Compare the choices after ``prefixes`` of a record of many operations with naive ones, through pointers.
+    """Compare the choices after some ``prefixes`` of a record too long to score all its orders naively.
 
     Half-precision weights are widened meanwhile. Returns the largest difference in nats; raises as :func:`self_check`.
     """
     tree = prefix_tree(prompt.num_operations, prefixes)
     check = _Check(
         model=model,
-        interface="pointers",
+        interface=interface,
         backend=choose_backend(model, backend, longest=len(prompt.token_ids) + tree.depth),
         tolerance=tolerance,
     )
@@ -174,7 +136,7 @@ def prefix_check(
     def choices(backend: Backend) -> Tensor:
         scores = check.run(
             backend,
-            lambda: score_prefixes(model, [prompt], [tree], interface="pointers", backend=backend),
+            lambda: score_prefixes(model, [prompt], [tree], interface=interface, backend=backend),
         )
         return scores.choice_log_probs.masked_fill(scores.used, 0.0)
 
@@ -182,21 +144,6 @@ def prefix_check(
         largest = float((choices(check.backend) - choices("naive")).abs().max())
     check.require(largest, tolerance, f"log-probabilities differ by {largest:.3g} nats")
     return largest
-
-
-def _log_prob_alone(
-    model: CausalModel, prompt: Prompt, order: Order, interface: Interface, depth: int
-) -> Tensor:
-    """The log-probability of one order from one pass over the prompt and its prefix, in float64 on the CPU."""
-    ids = [prompt.pointer_ids[slot] for slot in order]
-    tokens = torch.tensor([[*prompt.token_ids, *ids[:depth]]], device=unwrapped(model).device)
-    with evaluation_mode(model):
-        logits = model(input_ids=tokens, use_cache=False).logits[0, -(depth + 1) :].double().cpu()
-    total = torch.zeros((), dtype=torch.float64)
-    for place, row in enumerate(logits):
-        choices = row[ids[place:]] if interface == "pointers" else row
-        total = total + row[ids[place]] - choices.logsumexp(-1)
-    return total
 
 
 @contextmanager
@@ -287,7 +234,9 @@ class _Check:
         """``[B, E]``: log-probabilities of all orders, or beyond a few operations of the choices along some."""
         num_operations = prompts[0].num_operations
         if num_operations <= MAX_ENUMERATED:
-            return _events(self.scores(prompts, backend))
+            orders = self.scores(prompts, backend)
+            log_probs, malformed = orders.order_log_probs, orders.malformed_log_prob
+            return log_probs if malformed is None else torch.cat([log_probs, malformed[:, None]], 1)
         trees = [_some_prefixes(num_operations, number) for number in range(len(prompts))]
         scores = self.run(
             backend,
@@ -343,13 +292,6 @@ class _Check:
         )
 
 
-def _events(scores: OrderScores) -> Tensor:
-    """``[B, E]``: log-probabilities of the orders, and of malformed answers if there are any."""
-    if scores.malformed_log_prob is None:
-        return scores.order_log_probs
-    return torch.cat([scores.order_log_probs, scores.malformed_log_prob[:, None]], dim=1)
-
-
 def _some_prefixes(num_operations: int, number: int) -> PrefixTree:
     """Prefixes of a few orders, others for each prompt, of which some end early, as those of training do."""
     everything = tuple(range(num_operations))
@@ -359,7 +301,7 @@ def _some_prefixes(num_operations: int, number: int) -> PrefixTree:
     return prefix_tree(num_operations, leaves)
 
 
-def _with_neighbours(prompts: Sequence[Prompt]) -> list[Prompt]:
+def _with_other_lengths(prompts: Sequence[Prompt]) -> list[Prompt]:
     """The prompts, among them two lengths and two different prompts of one length, as batches of training have."""
     if not prompts:
         raise MalformedInputError("a self-check needs prompts", found="no prompts")

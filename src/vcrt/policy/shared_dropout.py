@@ -1,4 +1,4 @@
-"""Dropout on the inputs of adapters that leaves an update's policy a fixed distribution over orders.
+"""Drop inputs of adapters so that an update's policy stays a fixed distribution over orders.
 
 Dropout that draws again at every call would make the ratio of an update's first epoch differ from 1, would let the
 ways of scoring (tree, fork, complete sequences) disagree, and would make results depend on how prompts are split. Here

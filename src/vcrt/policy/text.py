@@ -1,4 +1,4 @@
-"""A policy record as text for a language model, and that text as tokens in which every pointer is one token.
+"""Write a policy record as text for a language model, and that text as tokens in which every pointer is one.
 
 The words are those of :func:`vcrt.records.policy_view.render`, with all that it leaves to chance, so a record says the
 same to every backbone; relation types stay opaque (``r0`` to ``r4``). The answer follows ``Order:`` at once: the

@@ -1,4 +1,4 @@
-"""The embedded backbone's tokenizer, and the encoding of a policy record as a prompt.
+"""Make the embedded backbone's tokenizer, and encode a policy record as its prompt.
 
 One word, one token: the words are those of the rendered record, a padding token and the question mark of pretraining.
 Not covered: text for language models with a tokenizer of their own.

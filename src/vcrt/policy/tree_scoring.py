@@ -1,4 +1,4 @@
-"""The ``tree`` backend: the prompt once, and a prefix tree of orders behind it as extra tokens.
+"""Score by the ``tree`` backend: the prompt once, and a prefix tree of orders behind it as extra tokens.
 
 One forward pass with a mask in which a node sees the prompt and its own ancestors. Right only for layers that read the
 mask; :mod:`vcrt.policy.backends` refuses others. Not covered: what logits mean.
@@ -14,8 +14,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from vcrt.policy.order_tree import OrderTree
-from vcrt.policy.prefix_tree import NodeTree
+from vcrt.policy.prefix_tree import NodeTree, OrderTree
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
 
 #: How many trees, and how many lengths of prompts, keep their tensors between calls. These tensors are made outside

@@ -1,1 +1,1 @@
-"""The frozen plan, the ledger, the evaluation and its statistics."""
+"""Freeze a plan, keep the ledger, evaluate once, and compute the statistics."""

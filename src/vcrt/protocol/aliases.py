@@ -1,4 +1,4 @@
-"""Whether a held-out environment is among the sources under another name: equal versions, or equal episodes.
+"""Find a held-out environment among the sources under another name: equal versions, or equal episodes.
 
 Episodes are compared by a hash of their content without the environment's and the schema's name. Not covered: an
 environment whose author changes its versions and every episode; no hash tells that from another environment.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict
-
+from vcrt.documents import ClosedModel
 from vcrt.hashing import json_digest
 from vcrt.records.dataset import Dataset, read_audit
 
@@ -18,10 +17,8 @@ from vcrt.records.dataset import Dataset, read_audit
 COMPARED = ("verifier", "adapter", "canonicalizer")
 
 
-class Alias(BaseModel):
+class Alias(ClosedModel):
     """Two environments that may be one: one is held out, and runs that hold it out train on the other."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     held_out: str
     source: str

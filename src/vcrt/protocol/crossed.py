@@ -1,4 +1,4 @@
-"""An interval of a mean over runs and items that holds for new runs and new items, at two runs and more.
+"""Compute an interval of a mean over runs and items that holds for new runs and new items, from two runs on.
 
 Every run is scored on the same items, so runs and items are crossed random effects: a score is mean + run + item + what
 the two make together. The components of the mean's variance are estimated by the analysis of variance (method of

@@ -1,13 +1,13 @@
-"""What a trained policy answers to one relation record: its greedy order, and how probable that and legal orders are.
+"""Ask a trained policy about one relation record: its greedy order, and how probable that and legal orders are.
 
 All orders of up to six operations are scored; beyond, :mod:`vcrt.protocol.many_operations` says what is exact.
 The policy is a finished run of an experiment at one of its checkpoints, or the frozen backbone alone. No dataset is
-opened and nothing is written. Not covered: reading a record (:mod:`vcrt.records.stated`).
+opened and nothing is written. Not covered: reading a record (:mod:`vcrt.records.relation_records`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import exp, factorial
@@ -18,30 +18,36 @@ from vcrt.config import Backend
 from vcrt.errors import RunError, TooLargeError, UnknownNameError
 from vcrt.limits import MAX_COUNTED, MAX_ENUMERATED, MAX_LISTED
 from vcrt.objective.orbit_mass import orbit_log_mass
-from vcrt.orders import Order, all_orders, order_columns
+from vcrt.orders import Order, all_orders
 from vcrt.partial_orders import num_linear_extensions
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.scoring import CausalModel, Prompt, greedy_orders, score_orders
-from vcrt.policy.self_check import self_check, spot_check
+from vcrt.policy.self_check import prefix_check, self_check
 from vcrt.printable import counted
 from vcrt.progress import stage
-from vcrt.protocol.experiment import Experiment, device_of, planned_backbone, recorded_checkpoints
-from vcrt.protocol.many_operations import score_many
+from vcrt.protocol.experiment import (
+    Experiment,
+    device_of,
+    planned_backbone,
+    recorded_checkpoints,
+    trained_models,
+)
+from vcrt.protocol.many_operations import read_many
 from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.protocol.scores import FROZEN_AS
-from vcrt.protocol.trained_models import trained_models
 from vcrt.randomness import generator
+from vcrt.records.anonymise import Anonymised
 from vcrt.records.policy_view import PolicyRecord
-from vcrt.records.stated import PointedRecord, StatedRecord, pointed
+from vcrt.records.relation_records import RelationRecord, with_pointers
 from vcrt.training.methods import Method, method
 
 #: The run that is asked where there are several: the only one of this method, if there is only one.
 DEFAULT_METHOD = "vcrt"
 _CHECKING = "self-check of the model's scores against naive ones"
-#: Orders of a larger record that are compared with naive scores.
-_SPOTS = 8
+#: Random orders of a larger record whose choices are compared with naive scores, and of one too large to list all.
+_CHECKED, _LONG_CHECKED = 8, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +122,6 @@ def load_policy(experiment: Experiment, run: PlannedRun, *, update: int | None =
     Only that checkpoint's head and weights are read. Raises :class:`RunError` if the run is not finished, if one of
     those two files was altered, or if it has no checkpoint of that update, and as :func:`planned_backbone`.
     """
-    plan = experiment.plan
     digests = recorded_checkpoints(experiment, run)
     kept = max(digests) if update is None else update
     if kept not in digests:
@@ -126,18 +131,8 @@ def load_policy(experiment: Experiment, run: PlannedRun, *, update: int | None =
             found=f"update {kept}",
             expected=f"one of {', '.join(map(str, sorted(digests)))}",
         )
-    backbone = planned_backbone(plan, device=device_of(plan))
-    (trained,) = trained_models(experiment, run, backbone, updates=[kept])
-    return Policy(
-        backbone=backbone,
-        model=trained.model,
-        # The plan's own definition, which its hash covers, whatever the method has become since.
-        method=Method(**plan.definitions[run.method]),
-        backend=plan.config.model.scoring,
-        run=run.name,
-        update=kept,
-        checkpoint=trained.digest,
-    )
+    (policy,) = _trained(frozen_policy(experiment, run), experiment, run, [kept])
+    return policy
 
 
 def policies_over_training(experiment: Experiment, run: PlannedRun) -> Iterator[Policy]:
@@ -148,7 +143,13 @@ def policies_over_training(experiment: Experiment, run: PlannedRun) -> Iterator[
     """
     frozen = frozen_policy(experiment, run)
     yield frozen
-    for one in trained_models(experiment, run, frozen.backbone):
+    yield from _trained(frozen, experiment, run, None)
+
+
+def _trained(
+    frozen: Policy, experiment: Experiment, run: PlannedRun, updates: Sequence[int] | None
+) -> Iterator[Policy]:
+    for one in trained_models(experiment, run, frozen.backbone, updates=updates):
         yield replace(
             frozen, model=one.model, run=run.name, update=one.update, checkpoint=one.digest
         )
@@ -161,6 +162,7 @@ def frozen_policy(experiment: Experiment, run: PlannedRun | None = None) -> Poli
     return Policy(
         backbone=backbone,
         model=backbone.model,
+        # The plan's own definition, which its hash covers, whatever the method has become since.
         method=method(FROZEN_AS) if run is None else Method(**plan.definitions[run.method]),
         backend=plan.config.model.scoring,
         run=None,
@@ -171,7 +173,7 @@ def frozen_policy(experiment: Experiment, run: PlannedRun | None = None) -> Poli
 
 @torch.no_grad()
 def decide(
-    policy: Policy, stated: StatedRecord, *, seed: int = 0, num_alternatives: int = 3
+    policy: Policy, asked: RelationRecord, *, seed: int = 0, num_alternatives: int = 3
 ) -> Decision:
     """Ask a policy; ``seed`` draws the record's pointers and what its serialisation leaves to chance.
 
@@ -179,37 +181,64 @@ def decide(
     if the record is too long for the model, :class:`vcrt.errors.TooLargeError` if a policy that answers as tokens is
     asked about more than ``MAX_LISTED`` operations.
     """
-    shown = pointed(stated, seed, policy.backbone.num_pointers)
+    shown = with_pointers(asked, seed, policy.backbone.num_pointers)
     prompt = _prompt(policy, shown.record, seed)
-    interface = policy.method.interface
-    longest = len(prompt.token_ids) + tree_depth(prompt.num_operations, interface)
+    num_operations, interface = prompt.num_operations, policy.method.interface
+    if num_operations > MAX_LISTED and interface != "pointers":
+        raise TooLargeError(
+            "answers as tokens are scored for few operations only",
+            found=f"{counted(num_operations, 'operation')}",
+            expected=f"at most {MAX_LISTED}",
+            remedy="ask a run of a method that answers through pointers",
+        )
+    depth = tree_depth(num_operations, interface)
+    longest = len(prompt.token_ids) + depth
     backend = choose_backend(policy.model, policy.backend, longest=longest)
-    if prompt.num_operations > MAX_LISTED:
-        return _decide_many(policy, shown, prompt, backend, seed)
     with one_thread(policy.model):
         small = _prompt(policy, _first_slots(shown.record, MAX_ENUMERATED), seed)
         with stage(_CHECKING):
             self_check(policy.model, [small], interface=interface, backend=backend, gradients=False)
-        if prompt.num_operations > MAX_ENUMERATED:
-            columns = all_orders(prompt.num_operations)
-            drawn = generator(seed, "decide", "spot check").choice(
-                len(columns), _SPOTS, replace=False
-            )
-            some = [columns[i] for i in drawn]
-            spot_check(policy.model, prompt, some, interface=interface, backend=backend)
-        scores = score_orders(policy.model, [prompt], interface=interface, backend=backend)
-        (greedy,) = greedy_orders(policy.model, [prompt], interface=interface, backend=backend)
-    log_probs = scores.order_log_probs[0].double().cpu()
+        if num_operations > MAX_ENUMERATED:
+            draw = generator(seed, "decide", "spot check")
+            number = _CHECKED if num_operations <= MAX_LISTED else _LONG_CHECKED
+            orders = [draw.permutation(num_operations).tolist() for _ in range(number)]
+            prefixes = [tuple(order[:depth]) for order in orders]
+            prefix_check(policy.model, prompt, prefixes, interface=interface, backend=backend)
+        if num_operations <= MAX_LISTED:
+            return _by_listed_orders(policy, shown, prompt, backend, num_alternatives)
+        scores = read_many(policy.model, prompt, shown.record.order, backend=backend, seed=seed)
+    order = shown.record.order
+    return Decision(
+        greedy=Answered(
+            order=shown.operations(scores.greedy),
+            probability=exp(scores.log_prob),
+            is_legal=order.allows(scores.greedy),
+        ),
+        orbit_mass=scores.orbit_mass,
+        num_legal=num_linear_extensions(order) if num_operations <= MAX_COUNTED else None,
+        num_orders=factorial(num_operations),
+        malformed=None,
+        alternatives=(),
+        standard_error=scores.standard_error,
+    )
 
-    columns = all_orders(len(stated.operations))
-    of_record = [tuple(shown.operations[slot] for slot in order) for order in columns]
-    legal = set(stated.legal_orders)
-    members = torch.tensor([order in legal for order in of_record])
+
+def _by_listed_orders(
+    policy: Policy, shown: Anonymised, prompt: Prompt, backend: Backend, num_alternatives: int
+) -> Decision:
+    interface, order = policy.method.interface, shown.record.order
+    scores = score_orders(policy.model, [prompt], interface=interface, backend=backend)
+    (greedy,) = greedy_orders(policy.model, [prompt], interface=interface, backend=backend)
+    log_probs = scores.order_log_probs[0].double().cpu()
+    columns = all_orders(prompt.num_operations)
+    members = torch.tensor([order.allows(column) for column in columns])
     answers = [
-        Answered(order=order, probability=float(p), is_legal=order in legal)
-        for order, p in zip(of_record, log_probs.exp().tolist(), strict=True)
+        Answered(order=shown.operations(column), probability=p, is_legal=is_legal)
+        for column, p, is_legal in zip(
+            columns, log_probs.exp().tolist(), members.tolist(), strict=True
+        )
     ]
-    chosen = None if greedy is None else answers[order_columns(len(stated.operations))[greedy]]
+    chosen = None if greedy is None else answers[columns.index(greedy)]
     others = sorted(
         (answer for answer in answers if answer is not chosen),
         key=lambda answer: (-answer.probability, answer.order),
@@ -218,44 +247,10 @@ def decide(
     return Decision(
         greedy=chosen,
         orbit_mass=float(orbit_log_mass(log_probs[None], members[None]).exp()),
-        num_legal=len(legal),
-        num_orders=factorial(len(stated.operations)),
+        num_legal=int(members.sum()),
+        num_orders=len(columns),
         malformed=None if malformed is None else float(malformed[0].double().exp()),
         alternatives=tuple(others[:num_alternatives]),
-    )
-
-
-def _decide_many(
-    policy: Policy, shown: PointedRecord, prompt: Prompt, backend: Backend, seed: int
-) -> Decision:
-    num_operations = prompt.num_operations
-    if policy.method.interface != "pointers":
-        raise TooLargeError(
-            "answers as tokens are scored for few operations only",
-            found=f"{counted(num_operations, 'operation')}",
-            expected=f"at most {MAX_LISTED}",
-            remedy="ask a run of a method that answers through pointers",
-        )
-    with one_thread(policy.model):
-        small = _prompt(policy, _first_slots(shown.record, MAX_ENUMERATED), seed)
-        with stage(_CHECKING):
-            self_check(
-                policy.model, [small], interface="pointers", backend=backend, gradients=False
-            )
-        scores = score_many(policy.model, prompt, shown.order, backend=backend, seed=seed)
-    countable = num_operations <= MAX_COUNTED
-    return Decision(
-        greedy=Answered(
-            order=tuple(shown.operations[slot] for slot in scores.greedy),
-            probability=exp(scores.log_prob),
-            is_legal=shown.order.allows(scores.greedy),
-        ),
-        orbit_mass=scores.orbit_mass,
-        num_legal=num_linear_extensions(shown.order) if countable else None,
-        num_orders=factorial(num_operations),
-        malformed=None,
-        alternatives=(),
-        standard_error=scores.standard_error,
     )
 
 

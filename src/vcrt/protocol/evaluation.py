@@ -1,4 +1,4 @@
-"""The one evaluation: after every planned run is at its last update, the held-out folds are opened and scored.
+"""Evaluate, once: after every planned run is at its last update, the held-out folds are opened and scored.
 
 Each item gets one greedy order and one native verdict; there is no search and no verifier feedback. Runs at their last
 update are scored on the same environment of the plan's further test sets too. The opening is recorded in the
@@ -35,6 +35,7 @@ from vcrt.protocol.experiment import (
     planned_dataset,
     planned_test_sets,
     read_finished_run,
+    trained_models,
 )
 from vcrt.protocol.openings import record_opening
 from vcrt.protocol.plan import Plan, PlannedRun
@@ -51,7 +52,6 @@ from vcrt.protocol.scores import (
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.source_code import code_hash
 from vcrt.protocol.standing import chance_of, is_at_chance, standing
-from vcrt.protocol.trained_models import trained_models
 from vcrt.records.dataset import Dataset, Item, load_items, read_policy_records
 from vcrt.storage import write_file
 from vcrt.training.items import EncodedItem, encode_items
@@ -125,21 +125,14 @@ def _evaluate(
     for other in datasets[1:]:
         verdicts.require_verifiers(other, plan.held_out)
     views = {view_of(method(name)): name for name in (*reversed(plan.methods), FROZEN_AS)}
-    _check_before_opening(
-        plan,
-        [
-            _ScoreJob(experiment.path, fold, name, None)
-            for fold in plan.held_out
-            for name in views.values()
-        ],
-    )
-    record_other_code(experiment, "evaluate", [run.name for run in plan.runs], other_code)
-    record_opening(experiment, datasets, reopen_reason)
     work = [
         _ScoreJob(experiment.path, fold, name, None, prompts_at_a_time)
         for fold in plan.held_out
         for name in views.values()
     ]
+    _check_before_opening(plan, work)
+    record_other_code(experiment, "evaluate", [run.name for run in plan.runs], other_code)
+    record_opening(experiment, datasets, reopen_reason)
     work += [
         _ScoreJob(experiment.path, run.held_out, run.method, run, prompts_at_a_time)
         for run in plan.runs

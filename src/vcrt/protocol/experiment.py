@@ -1,4 +1,4 @@
-"""An experiment's directory: the plan, the ledger, the runs and, after the opening, the scores.
+"""Make and open an experiment's directory: the plan, the ledger, the runs and, after the opening, the scores.
 
     plan.json                        what will be run, hashed
     search.json                      what was tried before, if the plan was made with a search
@@ -12,7 +12,7 @@ A training run opens the files of its source environments; those of the environm
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.locking import verified
 from vcrt.policy.model_provenance import ModelProvenance, read_provenance
 from vcrt.policy.reference import where_it_is
+from vcrt.policy.scoring import CausalModel
 from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger, field_of, untrusted
 from vcrt.protocol.plan import (
     PLAN_FILE,
@@ -37,8 +38,8 @@ from vcrt.protocol.search import SEARCH_FILE, Search, read_search, write_search
 from vcrt.protocol.splits import SourceSplit, split_sources
 from vcrt.records.dataset import Dataset, open_dataset, require_agreement
 from vcrt.storage import publish_directory, sole_user
-from vcrt.training.checkpoint import read_metrics
-from vcrt.training.run import FinishedRun
+from vcrt.training.checkpoint import load_weights, read_metrics
+from vcrt.training.run import FinishedRun, start
 from vcrt.training.run_directory import checkpoint_path
 
 LOCK_FILE = "lock"
@@ -293,3 +294,35 @@ def read_finished_run(experiment: Experiment, run: PlannedRun) -> FinishedRun:
         checkpoint = checkpoint_path(directory, update)
         metrics = read_metrics(checkpoint, identity=identity, expected_digest=digest)
     return FinishedRun(directory=directory, digests=digests, metrics=tuple(metrics))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedModel:
+    """A run's model after ``update``, with the digest of the checkpoint that it was read from."""
+
+    update: int
+    digest: str
+    model: CausalModel
+
+
+def trained_models(
+    experiment: Experiment,
+    run: PlannedRun,
+    backbone: Backbone,
+    *,
+    updates: Sequence[int] | None = None,
+) -> Iterator[TrainedModel]:
+    """The run's model after each of ``updates``, by default all that were kept, in their order.
+
+    ``backbone`` is changed in place, and so is the one model, which is to be used before the next is taken. Only the
+    heads and weights of those checkpoints are read. Raises :class:`vcrt.errors.RunError` if the run is not finished or
+    a file is not the one that was recorded, and ``KeyError`` for an update that was not kept.
+    """
+    plan = experiment.plan
+    digests = recorded_checkpoints(experiment, run)
+    directory = experiment.run_directory(run)
+    model = start(plan.config_of(run), backbone, seed=plan.run_seed(run.seed)).model
+    for update in sorted(digests) if updates is None else updates:
+        path, digest = checkpoint_path(directory, update), digests[update]
+        load_weights(model, path, identity=plan.identity(run), expected_digest=digest)
+        yield TrainedModel(update=update, digest=digest, model=model)

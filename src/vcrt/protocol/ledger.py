@@ -1,4 +1,4 @@
-"""The ledger of an experiment: an append-only SQLite table whose rows are chained by hash.
+"""Keep the ledger of an experiment: an append-only SQLite table whose rows are chained by hash.
 
 It records the plan, each finished run, the opening of the held-out fold and the scores, in the order in which they
 happened, and where training or scoring went on with other code than was planned. A row that is changed, reordered or

@@ -1,4 +1,4 @@
-"""The openings of held-out folds, as an experiment's ledger and the one beside its dataset record them."""
+"""Record the openings of held-out folds in an experiment's ledger and in the one beside its dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan must say of itself, in sentences: warnings, which mark every report, and remarks.
+"""Say in sentences what a plan must say of itself: warnings, which mark every report, and remarks.
 
 They follow from the plan alone. Not covered: what happens after it was made (:mod:`vcrt.protocol.same_code`).
 """

@@ -1,4 +1,4 @@
-"""Matched controls: every run of a plan is trained and scored by the code that was planned, or it is on record.
+"""Require that every run of a plan is trained and scored by the code that was planned, or put it on record.
 
 A plan holds the hash of the source (:mod:`vcrt.protocol.source_code`); each finished run and the scores record the one
 that they were made with. Whoever goes on with other code on purpose gives a reason, which the ledger keeps and every

@@ -1,20 +1,14 @@
-"""What an evaluation leaves: the greedy passes of every run and of the frozen backbone, and a run's own metrics."""
+"""Write and read what an evaluation leaves: greedy passes of every run and of the frozen backbone, and metrics."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import Field
 
-from vcrt.documents import in_a_line, read_limited
+from vcrt.documents import ClosedModel, in_a_line, read_limited
 from vcrt.errors import RunError
 from vcrt.hashing import json_digest
 from vcrt.protocol.experiment import Experiment, read_finished_run
@@ -33,46 +27,36 @@ FROZEN_AS = "canonical-grpo"
 _Passes: TypeAlias = Annotated[str, Field(pattern="^[01]*$")]
 
 
-class FoldPasses(BaseModel):
+class FoldPasses(ClosedModel):
     """Greedy passes, one character an item: ``1`` passed, ``0`` failed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     held_out: _Passes
     retention: _Passes
 
 
-class TestSetPasses(BaseModel):
+class TestSetPasses(ClosedModel):
     """Greedy passes on the held-out items of one further test set, as :class:`Scores` has them of the plan's own."""
 
     __test__ = False
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     frozen: dict[str, dict[str, _Passes]]
     runs: dict[str, _Passes]
 
 
-class Scores(BaseModel):
+class Scores(ClosedModel):
     """The passes of the frozen backbone, by view and held-out environment, and of every run by its name.
 
     ``runs`` are the runs at their last update; ``checkpoints`` are they at each scheduled update before it. A *view* is
     what a method's policy gets and gives: its interface and its serialisation (:func:`view_of`).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    left_out = ("also_test",)
 
     frozen: dict[str, dict[str, FoldPasses]]
     runs: dict[str, FoldPasses]
     checkpoints: dict[str, dict[int, FoldPasses]]
     #: By further test set, of runs at their last update; left out of the file if the plan names none.
-    also_test: dict[str, TestSetPasses] = {}
-
-    @model_serializer(mode="wrap")
-    def _without_no_test_sets(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        value: dict[str, Any] = handler(self)
-        if not self.also_test:
-            value.pop("also_test", None)
-        return value
+    also_test: dict[str, TestSetPasses] = Field(default_factory=dict)
 
     @property
     def digest(self) -> str:

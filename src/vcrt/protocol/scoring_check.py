@@ -1,4 +1,4 @@
-"""The self-check on the records that a model will really score: some of the first, and the longest.
+"""Run the self-check on records that a model will really score: some of the first, and the longest.
 
 The longest are checked by themselves, because a model may see all of a short record and not all of a long one, and
 because another backend may be chosen for them.

@@ -1,4 +1,4 @@
-"""Which code an experiment runs: one hash over the source files of this package that decide its results.
+"""Hash which code an experiment runs: over the source files of this package that decide its results.
 
 Those are all that make data, score, train and evaluate. Reports, the command line and the connections to other
 libraries decide nothing and are left out. Not covered: the libraries (:func:`vcrt.protocol.plan.versions_of_training`)
@@ -15,10 +15,13 @@ from vcrt.hashing import json_digest, sha256_hex
 
 #: The folders of the package that count, and the modules beside them.
 ROOMS = (
-    *("environments", "certification", "records"),
+    *("environments", "certification", "records", "datasets"),
     *("policy", "objective", "training", "protocol"),
 )
-MODULES = ("documents.py", "hashing.py", "orders.py", "partial_orders.py", "randomness.py")
+MODULES = (
+    *("documents.py", "hashing.py", "limits.py"),
+    *("orders.py", "partial_orders.py", "randomness.py"),
+)
 _SUFFIXES = (".py", ".lean")
 
 

@@ -1,4 +1,4 @@
-"""Which source items are trained on and which only measure retention: split by source, never within one."""
+"""Choose which source items are trained on and which only measure retention: split by source, never within one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pass rates, paired differences and their bootstrap intervals, as pure functions on arrays.
+"""Compute pass rates, paired differences and their bootstrap intervals, as pure functions on arrays.
 
 Scores of one method on one held-out fold are an array ``[runs, items]``: for passes of 0 and 1, for paired
 differences of -1, 0 and 1. Everything is a fraction of 1; only the report multiplies by 100.

@@ -1,4 +1,4 @@
-"""Further frozen datasets on whose held-out environments the runs of a plan are scored: records of other lengths, say.
+"""Name further frozen datasets on whose held-out environments a plan's runs are scored: of other lengths, say.
 
 A run that holds out an environment is scored on that environment's items of each of them. They are opened once,
 together with the plan's own fold. Not covered: the scoring (:mod:`vcrt.protocol.evaluation`) and the ledgers beside the
@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
-from vcrt.documents import is_plain_name
+from vcrt.documents import ClosedModel, is_plain_name
 from vcrt.errors import BackboneError, RunError
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.printable import counted
@@ -24,11 +22,10 @@ from vcrt.training.methods import method
 OWN = "own"
 
 
-class TestSet(BaseModel):
+class TestSet(ClosedModel):
     """One of them: what it is called (as its folder), where it lies, and what it must be."""
 
     __test__ = False
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     dataset: str

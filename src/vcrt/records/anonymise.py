@@ -5,7 +5,10 @@ Only the relations and fresh random draws enter a record. The map from operation
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.certification.relations import OperationRelation
@@ -26,6 +29,10 @@ class Anonymised:
     record: PolicyRecord
     slot_of_operation: tuple[int, ...]
 
+    def operations(self, slots: Iterable[int]) -> Order:
+        """The operations in these slots."""
+        return tuple(self.slot_of_operation.index(slot) for slot in slots)
+
 
 def anonymise(certified: CertifiedEpisode, seed: int, form: RecordForm = PLAIN_FORM) -> Anonymised:
     """Draw fresh pointers for the operations and express the relation graph in them, in the given form.
@@ -35,17 +42,13 @@ def anonymise(certified: CertifiedEpisode, seed: int, form: RecordForm = PLAIN_F
     episode = certified.episode
     content = episode.content_hash()
     pool = form.pool_of(episode.num_operations)
-    draw = generator(seed, "pointers", content).permutation(pool)
-    drawn = [int(pointer) for pointer in draw[: episode.num_operations]]
-    pointers = tuple(sorted(drawn))
-    slots = tuple(pointers.index(pointer) for pointer in drawn)
+    draw = generator(seed, "pointers", content)
+    pointers, slots = draw_pointers(draw, episode.num_operations, pool)
     return Anonymised(
         record=PolicyRecord(
             record_id=sha256_hex(canonical_json(["vcrt record", seed, content]))[:16],
             pointers=pointers,
-            relations=tuple(
-                sorted(_in_slots(relation, slots) for relation in form.stated(certified.relations))
-            ),
+            relations=in_slots(form.kept(certified.relations), slots),
             distractors=form.draw_distractors(pointers, generator(seed, "distractors", content)),
             pool=pool,
         ),
@@ -84,11 +87,24 @@ def supervise(
     )
 
 
-def _in_slots(relation: OperationRelation, slots: tuple[int, ...]) -> PointerRelation:
-    first, second = slots[relation.first], slots[relation.second]
-    if relation.kind == "commutes":
-        first, second = sorted((first, second))
-    return PointerRelation(first, second, relation.kind)
+def draw_pointers(draw: np.random.Generator, number: int, pool: int) -> tuple[Order, Order]:
+    """Pointers of the pool for so many operations, ascending, and the slot of each operation."""
+    drawn = draw.permutation(pool)[:number].tolist()
+    pointers = tuple(sorted(drawn))
+    return pointers, tuple(map(pointers.index, drawn))
+
+
+def in_slots(
+    relations: Iterable[OperationRelation], slots: Sequence[int]
+) -> tuple[PointerRelation, ...]:
+    """Relations between operations as relations between their slots, sorted."""
+    found = []
+    for relation in relations:
+        first, second = slots[relation.first], slots[relation.second]
+        if relation.kind == "commutes":
+            first, second = sorted((first, second))
+        found.append(PointerRelation(first, second, relation.kind))
+    return tuple(sorted(found))
 
 
 def _through(order: Order, slots: tuple[int, ...]) -> Order:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -22,11 +23,10 @@ from vcrt.certification.evidence import (
     cross_checks_to_json,
     episode_from_json,
     episode_to_json,
-    provenance_to_json,
     replays_to_json,
 )
 from vcrt.certification.replay import replay_from_json
-from vcrt.certification.replay_tree import EpisodeReplays, require_own_tree, tree_from_json
+from vcrt.certification.replay_tree import EpisodeReplays, tree_from_json
 from vcrt.documents import in_a_line
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError, MalformedInputError
@@ -79,7 +79,7 @@ def certified_documents(certified: CertifiedEpisode) -> dict[str, Json]:
     """What was executed and what it certifies, by the name of its audit column; it says nothing of policy records."""
     context: dict[str, Json] = {
         "episode": certified.episode.content_hash(),
-        "provenance": provenance_to_json(certified.episode.provenance),
+        "provenance": asdict(certified.episode.provenance),
         "versions": json_digest(certified.versions.to_json()),
     }
     # Each certificate says what its verdict rests on; episode and versions stand in full beside it.
@@ -147,7 +147,15 @@ def evidence_of(episode: Episode, value: Any) -> EpisodeReplays:
             expected=f"at most {MAX_EXHAUSTIVE} for a replay of every order, more for a tree",
         )
     if isinstance(value, Mapping):
-        return require_own_tree(EpisodeReplays(episode, tree_from_json(value)))
+        tree = tree_from_json(value)
+        if tree.num_operations != num_operations:
+            raise MalformedInputError(
+                "a tree of replays of another episode",
+                where=episode.episode_id[:200],
+                found=f"{counted(tree.num_operations, 'operation')}",
+                expected=str(num_operations),
+            )
+        return EpisodeReplays(episode, tree)
     replays = [replay_from_json(each) for each in value]
     orders = all_orders(num_operations)
     if len(replays) != len(orders):

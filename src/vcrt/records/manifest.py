@@ -11,18 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    FailFast,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, FailFast, Field, ValidationError, model_validator
 
 from vcrt.certification.episodes import PRESETS, Preset
-from vcrt.documents import first_error, read_limited, strict_json
+from vcrt.documents import ClosedModel, first_error, read_limited, strict_json
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, json_digest
 from vcrt.records.record_form import PLAIN_FORM, RecordForm
@@ -43,11 +35,7 @@ MAX_BYTES = {MANIFEST: 4 * 2**20, LEAVES: 128 * 2**20, SEAL: 16 * 2**20, AGREEME
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class EvidenceCounts(_Strict):
+class EvidenceCounts(ClosedModel):
     """What was replayed of episodes of too many operations for a replay of every order.
 
     ``sequences`` were replayed. In ``complete`` of the episodes that was every reachable context. ``replayed`` and
@@ -74,7 +62,7 @@ def legal_share(counts: Iterable[tuple[int | None, int]]) -> float | None:
     return sum(legal) / orders if orders and len(legal) == len(known) else None
 
 
-class LengthCounts(_Strict):
+class LengthCounts(ClosedModel):
     """The episodes of one number of operations, where a dataset has several.
 
     ``legal_orders`` adds them up, None if they are not counted; of ``all_legal`` episodes every order is legal: they
@@ -86,12 +74,14 @@ class LengthCounts(_Strict):
     all_legal: int
 
 
-class SchemaCounts(_Strict):
+class SchemaCounts(ClosedModel):
     """How one schema's candidates fared. ``orders`` is how many orders the episodes have.
 
     All of them were replayed, unless there is ``evidence``, which says what was; ``legal_orders`` are then those that
     keep every certified relation, and None if they are not counted.
     """
+
+    left_out = ("evidence", "lengths")
 
     candidates: int
     episodes: int
@@ -103,21 +93,13 @@ class SchemaCounts(_Strict):
     lengths: dict[str, LengthCounts] | None = None
     """By number of operations; None where the dataset has only one."""
 
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_there(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        value: dict[str, Any] = handler(self)
-        for name in ("evidence", "lengths"):
-            if getattr(self, name) is None:
-                value.pop(name, None)
-        return value
-
     @property
     def replays(self) -> int:
         """How many sequences (of episodes with few operations: orders) were replayed."""
         return self.orders if self.evidence is None else self.evidence.sequences
 
 
-class CheckCounts(_Strict):
+class CheckCounts(ClosedModel):
     """What a second opinion compared, over all candidates, those that were left out included."""
 
     episodes: int
@@ -128,15 +110,17 @@ class CheckCounts(_Strict):
     """The share of comparisons in which checker and verifier disagree; 0 if there were none."""
 
 
-class FileEntry(_Strict):
+class FileEntry(ClosedModel):
     """A file's size in bytes and SHA-256."""
 
     size: int
     sha256: str
 
 
-class Manifest(_Strict):
+class Manifest(ClosedModel):
     """The manifest of a frozen dataset."""
+
+    left_out = ("record_form", "sampled")
 
     format: str
     seed: int
@@ -155,15 +139,6 @@ class Manifest(_Strict):
     content: dict[str, str]
     root_hash: str
     files: dict[str, FileEntry]
-
-    @model_serializer(mode="wrap")
-    def _without_the_plain_form(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        value: dict[str, Any] = handler(self)
-        if self.record_form == PLAIN_FORM:
-            value.pop("record_form", None)
-        if not self.sampled:
-            value.pop("sampled", None)
-        return value
 
     @model_validator(mode="after")
     def _without_a_size_of_any_length(self) -> Manifest:
@@ -202,7 +177,7 @@ class Manifest(_Strict):
         return json_digest(value)
 
 
-class GuardsOf(_Strict):
+class GuardsOf(ClosedModel):
     """What stood behind an environment's answers (see :class:`vcrt.environments.contract.Guards`)."""
 
     in_force: dict[str, str]
@@ -210,14 +185,14 @@ class GuardsOf(_Strict):
     checked_again: dict[str, int]
 
 
-class Agreement(_Strict):
+class Agreement(ClosedModel):
     """The outcome of replaying a whole dataset again in fresh processes, and what guarded that, by environment."""
 
     root_hash: str
     replays: int
     agreed: int
     episodes: int
-    guards: dict[str, GuardsOf] = {}
+    guards: dict[str, GuardsOf] = Field(default_factory=dict)
     #: SHA-256 of ``guards``, which say what was in force on a machine and so follow from nothing else here.
     guards_digest: str
 

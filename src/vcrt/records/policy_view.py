@@ -18,10 +18,12 @@ import numpy as np
 from pydantic import Field, ValidationError
 from pydantic import Strict as StrictOf
 
+from vcrt.certification.relations import RelationType as RelationType
 from vcrt.documents import in_a_line
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json
 from vcrt.limits import MAX_ENUMERATED, MAX_OPERATIONS
+from vcrt.partial_orders import PartialOrder
 from vcrt.printable import counted
 from vcrt.records.forms import Strict
 
@@ -36,7 +38,6 @@ _SERVES = {MAX_ENUMERATED: POINTER_POOL, LARGE_POOL: LARGE_POOL, LARGEST_POOL: L
 #: The most relations among operations that do not occur which a record may have.
 MAX_DISTRACTORS = 4
 
-RelationType: TypeAlias = Literal["commutes", "precedes", "conflicts"]
 Serialisation: TypeAlias = Literal["sorted", "shuffled"]
 
 #: The opaque token of each relation type, as (first before second, second before first).
@@ -140,6 +141,12 @@ class PolicyRecord:
     def num_operations(self) -> int:
         """How many slots an order of this record has."""
         return len(self.pointers)
+
+    @property
+    def order(self) -> PartialOrder:
+        """The order of slots that the directed relations imply, distractors apart."""
+        pairs = [(r.first, r.second) for r in self.relations if r.kind != "commutes"]
+        return PartialOrder.of(self.num_operations, pairs)
 
     def to_json(self) -> dict[str, Json]:
         """The JSON form; :func:`record_from_json` reads it. Distractors, if there are any, are of pointers.
@@ -261,9 +268,9 @@ def render(
     """
     slots = list(range(record.num_operations))
     own = record.pointers
-    stated = [Distractor(own[r.first], own[r.second], r.kind) for r in record.relations]
+    relations = [Distractor(own[r.first], own[r.second], r.kind) for r in record.relations]
     statements: list[tuple[int, str, int]] = []
-    for relation in (*stated, *record.distractors):
+    for relation in (*relations, *record.distractors):
         forward, backward = RELATION_TOKENS[relation.kind]
         either_way = relation.kind == "commutes" or serialisation == "shuffled"
         if either_way and generator.integers(2):

@@ -1,4 +1,4 @@
-"""Choose how the records of a dataset state the certified relations: all of them, or in a form that is harder to read.
+"""Choose how the records of a dataset give the certified relations: all of them, or in a form that is harder to read.
 
 The form belongs to a dataset and is the same for all of its records. It changes what the policy is shown, never what
 is certified, rewarded or credited.
@@ -7,18 +7,13 @@ is certified, rewarded or credited.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import ConfigDict, Field
 
 from vcrt.certification.relations import OperationRelation, directed
+from vcrt.documents import ClosedModel
 from vcrt.errors import MalformedInputError
 from vcrt.limits import MAX_ENUMERATED
 from vcrt.orders import transitive_reduction
@@ -36,32 +31,26 @@ Commutations: TypeAlias = Literal["shown", "omitted"]
 Pool: TypeAlias = Literal["usual", "large"]
 
 
-class RecordForm(BaseModel):
-    """What a record states.
+class RecordForm(ClosedModel):
+    """Which relations a record has.
 
     ``relations``: all directed relations, or only those that do not follow from the others (their transitive
-    reduction). ``commutations``: whether the pairs that commute are stated. ``distractors``: how many relations among
-    operations that do not occur stand beside them. ``pool``: whether few operations
-    draw their pointers from a pool of 8, as is usual, or from the 32 that up to 32 operations have, so that records of
-    any length look alike. :func:`vcrt.certify` takes each of them by its name.
+    reduction). ``commutations``: whether the pairs that commute are among them. ``distractors``: how many relations
+    among operations that do not occur stand beside them. ``pool``: whether few operations draw their pointers
+    from a pool of 8, as is usual, or from the 32 that up to 32 operations have, so that records of any length look
+    alike. :func:`vcrt.certify` takes each of them by its name.
 
     >>> RecordForm(relations="reduced", commutations="omitted", distractors=2).distractors
     2
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(strict=True)
+    left_out = ("pool",)
 
     relations: Relations = "all"
     commutations: Commutations = "shown"
     distractors: Annotated[int, Field(ge=0, le=MAX_DISTRACTORS)] = 0
     pool: Pool = "usual"
-
-    @model_serializer(mode="wrap")
-    def _without_the_usual_pool(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        value: dict[str, Any] = handler(self)
-        if self.pool == "usual":
-            value.pop("pool", None)
-        return value
 
     def pool_of(self, num_operations: int) -> int:
         """From how many pointers a record of this many operations draws.
@@ -72,8 +61,8 @@ class RecordForm(BaseModel):
         usual = pointer_pool(num_operations)
         return usual if self.pool == "usual" else max(usual, LARGE_POOL)
 
-    def stated(self, relations: Iterable[OperationRelation]) -> list[OperationRelation]:
-        """Those of an episode's relations that its record states, in their order."""
+    def kept(self, relations: Iterable[OperationRelation]) -> list[OperationRelation]:
+        """Those of an episode's relations that its record has, in their order."""
         relations = list(relations)
         kept = directed(relations)
         if self.relations == "reduced":
@@ -88,7 +77,7 @@ class RecordForm(BaseModel):
     def draw_distractors(
         self, own: Sequence[int], draw: np.random.Generator
     ) -> tuple[Distractor, ...]:
-        """Relations of the kinds that are stated, among the pointers of the pool that are not ``own``.
+        """Relations of the kinds that the record has, among the pointers of the pool that are not ``own``.
 
         They never form a cycle, and depend on ``own`` and the draw alone. Raises :class:`MalformedInputError` if too
         few pointers are left.

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from math import factorial
 
-from vcrt.certification.certificates import Certificate, PathEvidence, Verdict
-from vcrt.certification.episodes import CertifiedEpisode, Exclusion, ExclusionKind, legal_orders
+from vcrt.certification.certificates import Certificate, ExclusionKind, PathEvidence, Verdict
+from vcrt.certification.episodes import CertifiedEpisode, Exclusion, legal_orders
 from vcrt.certification.long_episodes import PairContexts
 from vcrt.certification.relations import OperationRelation
 from vcrt.certification.replay_tree import ReplayTree

@@ -35,8 +35,7 @@ from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.interface import Interface, tree_depth
 from vcrt.policy.order_sampling import Draw, NextChoices, sample_orders
-from vcrt.policy.order_tree import OrderTree, order_tree
-from vcrt.policy.prefix_tree import PrefixTree, prefix_tree
+from vcrt.policy.prefix_tree import OrderTree, PrefixTree, order_tree, prefix_tree
 from vcrt.policy.scoring import CausalModel, Prompt, score_orders, score_prefixes
 from vcrt.printable import counted
 from vcrt.training.items import EncodedItem, OrderList

@@ -1,4 +1,4 @@
-"""Orbit-GRPO for an existing TRL script: a GRPO trainer whose successes stand for their whole certified orbit.
+"""Run Orbit-GRPO in an existing TRL script: a GRPO trainer whose successes stand for their whole certified orbit.
 
 Promises TRL's own loss and gradients for orbits of one completion. Columns of the dataset beside ``prompt``:
 

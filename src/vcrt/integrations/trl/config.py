@@ -1,4 +1,4 @@
-"""The settings of Orbit-GRPO beside TRL's, and which of TRL's settings, datasets and arguments it refuses."""
+"""Define Orbit-GRPO's settings beside TRL's, and refuse TRL's settings, datasets and arguments that do not fit."""
 
 from __future__ import annotations
 

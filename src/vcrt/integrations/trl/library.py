@@ -1,4 +1,4 @@
-"""What is used of TRL, or a named error where it is not installed."""
+"""Import what is used of TRL, or raise a named error where it is not installed."""
 
 from vcrt.errors import UnavailableError
 

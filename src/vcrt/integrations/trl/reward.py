@@ -1,12 +1,11 @@
-"""The reward of a certified completion, for TRL's ``reward_funcs``."""
+"""Reward a certified completion, for TRL's ``reward_funcs``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from vcrt.integrations.text import read_answer
-from vcrt.partial_orders import PartialOrder
+from vcrt.integrations.text import is_certified
 
 
 def certified_reward(
@@ -26,17 +25,4 @@ def certified_reward(
     none: Sequence[None] = [None] * len(texts)
     pairs = none if partial_order is None else partial_order
     own = none if pointers is None else pointers
-    return [float(_is_certified(*row)) for row in zip(texts, orbit, pairs, own, strict=True)]
-
-
-def _is_certified(
-    text: str,
-    members: Sequence[str] | None,
-    pairs: Sequence[Sequence[int]] | None,
-    pointers: Sequence[int] | None,
-) -> bool:
-    if members is None and pairs is not None and pointers is not None:
-        answer = read_answer(pointers, text)
-        partial = PartialOrder.of(len(pointers), [(first, second) for first, second in pairs])
-        return answer is not None and partial.allows(answer)
-    return text.split() in [member.split() for member in members or ()]
+    return [float(is_certified(*row)) for row in zip(texts, orbit, pairs, own, strict=True)]

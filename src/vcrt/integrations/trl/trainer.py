@@ -1,8 +1,9 @@
-"""TRL's GRPOTrainer with the orbit ratio and the anti-diamond margin, built on TRL's own hooks."""
+"""Extend TRL's GRPOTrainer by the orbit ratio and the anti-diamond margin, built on TRL's own hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from vcrt.errors import RunError
 from vcrt.integrations.orbit_credit import (
     Candidates,
+    CandidateScores,
     TokenIds,
     credited_log_probs,
     encode_completions,
@@ -20,7 +22,43 @@ from vcrt.integrations.orbit_credit import (
 )
 from vcrt.integrations.trl.config import ILLEGAL, ORBIT, OrbitGRPOConfig, require_supported
 from vcrt.integrations.trl.library import GRPOTrainer, disable_gradient_checkpointing
-from vcrt.integrations.trl.scored import Credit, Scored
+
+
+@dataclass(frozen=True, slots=True)
+class _Credit:
+    """What the hook needs while a loss is computed; ``inputs`` is that loss's own copy."""
+
+    surplus: Tensor
+    inputs: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """The scores that a batch's samples need."""
+
+    #: None if no sample needs one.
+    scores: CandidateScores | None
+    #: ``[B]``: the row of each sample's prompt in ``scores``, or -1.
+    prompts: Tensor
+    #: ``[B]``: see :meth:`CandidateScores.surplus`.
+    surplus: Tensor
+    #: A 0 with a gradient of 0.
+    unused: Tensor
+
+    def margin_loss(self, margin: float) -> Tensor:
+        """Mean over samples of their prompt's margin loss."""
+        if self.scores is None:
+            return self.surplus.new_zeros(())
+        losses = self.scores.margin_losses(margin)
+        # The last one is that of the prompts that were not scored, row -1.
+        return torch.cat([losses, losses.new_zeros(1)])[self.prompts].mean()
+
+    @property
+    def mean_mass(self) -> Tensor:
+        """Mean probability of the orbits that were scored; NaN if none was."""
+        if self.scores is None:
+            return self.surplus.new_tensor(torch.nan)
+        return self.scores.orbit_log_masses.detach().exp().mean()
 
 
 class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -45,7 +83,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         # TRL knows neither word: it is given what the hooks below build on.
         self._level: Any = args.importance_sampling_level
         self._leaves_one_out = args.scale_rewards == "leave_one_out"
-        self._credit: Credit | None = None
+        self._credit: _Credit | None = None
         super().__init__(model, reward_funcs, args=args, train_dataset=train_dataset, **kwargs)
         if self._is_vlm:
             raise RunError(
@@ -128,7 +166,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             max_length=self.max_completion_length,
         )
 
-    def _score(self, model: Any, inputs: Mapping[str, Any], *, with_illegal: bool) -> Scored:
+    def _score(self, model: Any, inputs: Mapping[str, Any], *, with_illegal: bool) -> _Scored:
         """Score the candidates that this batch's samples need, in as few rows as there are different ones."""
         members: Tensor = inputs["orbit_members"]
         rows: dict[Candidates, int] = {}
@@ -145,11 +183,11 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         log_probs, unused = self._sequence_log_probs(model, pairs, inputs)
         place = torch.tensor(prompts, device=members.device)
         if not batch:
-            return Scored(
+            return _Scored(
                 None, place, members.new_zeros(members.shape, dtype=torch.float32), unused
             )
         scores = tabulate(batch, log_probs)
-        return Scored(scores, place, scores.surplus(place, members), unused)
+        return _Scored(scores, place, scores.surplus(place, members), unused)
 
     def _sequence_log_probs(
         self,
@@ -200,7 +238,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 inputs["orbit_old_surplus"],
                 self._level,
             )
-        self._credit = Credit(scored.surplus, inputs)
+        self._credit = _Credit(scored.surplus, inputs)
         try:
             loss: Tensor = super()._compute_loss(model, inputs)
         finally:
@@ -226,7 +264,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             inputs["ref_per_token_logps"] = inputs["ref_per_token_logps"] + (credited - log_probs)
         return credited, entropies, aux_loss
 
-    def _log_orbits(self, scored: Scored, inputs: Mapping[str, Any], margin_loss: Tensor) -> None:
+    def _log_orbits(self, scored: _Scored, inputs: Mapping[str, Any], margin_loss: Tensor) -> None:
         metrics = self._metrics["train" if self.model.training else "eval"]
         values = {
             "orbit/credited": (inputs["orbit_members"] >= 0).float().mean(),

@@ -54,7 +54,7 @@ def make_proof(dataset: Path, episode: str) -> str:
     """
     sealed = require_integrity(dataset)
     assert sealed.envelope is not None
-    leaves = by_environment(sealed.leaves).get(episode.partition("/")[0], [])
+    leaves = by_environment(sealed.leaves or ()).get(episode.partition("/")[0], [])
     index = next((i for i, leaf in enumerate(leaves) if leaf.episode == episode), None)
     if index is None:
         raise DatasetError(

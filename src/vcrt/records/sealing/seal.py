@@ -99,7 +99,7 @@ def verify_seal(dataset: Path, *, public_key: Path | None = None) -> VerifiedSea
     if one is demanded and the library for signatures is missing.
     """
     found = require_integrity(dataset)
-    if found.manifest is None or found.envelope is None:
+    if found.leaves is None or found.envelope is None:
         raise DatasetError("the dataset has no seal", where=str(dataset))
     signers = check_signatures(found.envelope, public_key, str(dataset / SEAL))
     return VerifiedSeal(leaves=found.leaves, signers=signers)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import factorial
 
-from vcrt.certification.shards import EnvironmentFactory
-from vcrt.datasets.examination import Describe, description_of, factory_of
+from vcrt.certification.shards import EnvironmentFactory, factory_of
+from vcrt.datasets.examination import Describe, description_of
 from vcrt.errors import DatasetError, RunError, UnavailableError, UnknownNameError, VcrtError
 from vcrt.hashing import Json
 from vcrt.limits import MAX_DRAWN

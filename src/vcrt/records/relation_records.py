@@ -1,8 +1,20 @@
-"""Read a relation record from bytes of any of its three forms: written by hand, a certificate, or lifted from Lean."""
+"""Read operations by name with the relations between them, and draw what a policy is shown of them.
+
+Such a *relation record* is read from three forms of JSON, told apart by what is in them:
+
+- written by hand: ``{"operations": [NAME, ...], "relations": [[FIRST, SECOND, KIND], ...]}``, where KIND is
+  ``commutes``, ``precedes`` or ``conflicts``, and FIRST stands before SECOND unless they commute;
+- a certificate, as ``vcrt show EPISODE --json`` prints it, checked as ``vcrt verify`` checks its form and digest;
+- what ``vcrt lift lean --json`` prints, or one theorem of it.
+
+A pair without a relation may stand in either order. The input comes from anywhere, so size, depth, types and meaning
+are checked. Not covered: whether a verifier agrees with the relations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -12,17 +24,106 @@ from pydantic import Strict as StrictOf
 from vcrt.certification.relations import OperationRelation, directed
 from vcrt.documents import MAX_BYTES, in_a_line, strict_json
 from vcrt.errors import MalformedInputError, UnknownNameError
-from vcrt.partial_orders import PartialOrder
+from vcrt.limits import MAX_OPERATIONS
+from vcrt.orders import Order, linear_extensions
+from vcrt.partial_orders import PartialOrder, cycle_of
 from vcrt.printable import counted
+from vcrt.randomness import generator
+from vcrt.records.anonymise import Anonymised, draw_pointers, in_slots
 from vcrt.records.certificate import certificate_of
 from vcrt.records.forms import Strict
-from vcrt.records.policy_view import RELATION_TOKENS, RelationType
-from vcrt.records.stated.record import MAX_NAME, StatedRecord, require_operations
+from vcrt.records.policy_view import RELATION_TOKENS, PolicyRecord, RelationType, pointer_pool
 
 FORM = '{"operations": [NAME, ...], "relations": [[FIRST, SECOND, KIND], ...]}'
 SOURCES = f"{FORM}, or what `vcrt show EPISODE --json` or `vcrt lift lean FILE --json` prints"
 
+#: The longest name of an operation, in characters.
+MAX_NAME = 200
+
 _Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RelationRecord:
+    """Operations by name, and sorted relations between them by place. Raises :class:`MalformedInputError`.
+
+    That is for fewer than 2 or more than ``MAX_OPERATIONS`` operations, names that are empty, too long or twice the
+    same, a relation of an operation with itself, two for one pair, an unknown kind, and a cycle.
+    """
+
+    operations: tuple[str, ...]
+    relations: tuple[OperationRelation, ...]
+
+    def __post_init__(self) -> None:
+        _require_operations(self.operations)
+        pairs: set[frozenset[int]] = set()
+        for relation in self.relations:
+            self._require_relation(relation, pairs)
+            pairs.add(frozenset((relation.first, relation.second)))
+        cycle = cycle_of(len(self.operations), directed(self.relations))
+        if cycle:
+            names = (repr(self.operations[place]) for place in sorted(set(cycle)))
+            raise MalformedInputError(
+                "the relations contain a cycle, so no order keeps them all",
+                found=f"a cycle through {', '.join(names)}",
+                expected="precedes and conflicts that some order keeps",
+            )
+
+    def _require_relation(self, relation: OperationRelation, earlier: set[frozenset[int]]) -> None:
+        ends = (self.operations[relation.first], self.operations[relation.second])
+        found = f"{ends[0]!r}, {ends[1]!r}, {str(relation.kind)[:MAX_NAME]!r}"
+        if relation.kind not in RELATION_TOKENS:
+            raise MalformedInputError(
+                "unknown kind of relation",
+                found=found,
+                expected=f"one of {', '.join(RELATION_TOKENS)}",
+            )
+        if relation.first == relation.second:
+            raise MalformedInputError(
+                "a relation of an operation with itself", found=found, expected="two operations"
+            )
+        if frozenset((relation.first, relation.second)) in earlier:
+            raise MalformedInputError(
+                "two relations for one pair", found=found, expected="one, in one direction"
+            )
+
+    @property
+    def legal_orders(self) -> tuple[Order, ...]:
+        """The orders that keep every pair which precedes or conflicts: the linear extensions of those relations.
+
+        For few operations: all of them are listed.
+        """
+        return tuple(linear_extensions(len(self.operations), directed(self.relations)))
+
+    def names(self, order: Iterable[int]) -> tuple[str, ...]:
+        """The operations' names in this order."""
+        return tuple(self.operations[place] for place in order)
+
+
+def with_pointers(
+    relation_record: RelationRecord, seed: int, num_pointers: int | None = None
+) -> Anonymised:
+    """The record with pointers drawn for its operations, of the ``num_pointers`` that a policy knows if they are fewer.
+
+    The draw depends on the seed and the numbers of pointers and operations alone. Raises :class:`MalformedInputError`
+    if there are too few pointers.
+    """
+    number = len(relation_record.operations)
+    pool = pointer_pool(number)
+    if num_pointers is not None and num_pointers < pool:
+        pool = num_pointers
+    if pool < number:
+        raise MalformedInputError(
+            "the policy's backbone knows fewer pointers than the record has operations",
+            found=f"{counted(number, 'operation')}",
+            expected=f"at most {pool}",
+            remedy="ask a policy on the backbone embedded-long, or on a language model",
+        )
+    pointers, slots = draw_pointers(generator(seed, "decide", "pointers"), number, pool)
+    record = PolicyRecord(
+        record_id="", pointers=pointers, relations=in_slots(relation_record.relations, slots)
+    )
+    return Anonymised(record=record, slot_of_operation=slots)
 
 
 class _ByHand(Strict):
@@ -57,7 +158,7 @@ class _LiftedFile(_Lenient):
     theorems: Annotated[list[_Theorem], FailFast()] = []
 
 
-def read_stated(data: bytes, where: str, *, theorem: str | None = None) -> StatedRecord:
+def read_relation_record(data: bytes, where: str, *, theorem: str | None = None) -> RelationRecord:
     """Read a record of any of the three forms; ``theorem`` chooses one of several lifted ones.
 
     Raises :class:`MalformedInputError` and, for certificates, :class:`vcrt.errors.DatasetError`, with ``where`` as
@@ -94,16 +195,16 @@ def read_stated(data: bytes, where: str, *, theorem: str | None = None) -> State
         ) from error
 
 
-def _from_certificate(value: dict[str, Any], path: Path) -> StatedRecord:
+def _from_certificate(value: dict[str, Any], path: Path) -> RelationRecord:
     certified = certificate_of(value, path).certified
     names = tuple(operation.signature for operation in certified.episode.operations)
-    return StatedRecord(operations=names, relations=tuple(sorted(certified.relations)))
+    return RelationRecord(operations=names, relations=tuple(sorted(certified.relations)))
 
 
-def _from_hand(value: Any, where: str) -> StatedRecord:
+def _from_hand(value: Any, where: str) -> RelationRecord:
     """Read a record as a user writes it. Raises :class:`MalformedInputError`."""
     given = _validated(_ByHand, value, where)
-    require_operations(given.operations)
+    _require_operations(given.operations)
     places = {name: place for place, name in enumerate(given.operations)}
     relations = []
     for first, second, kind in given.relations:
@@ -117,10 +218,10 @@ def _from_hand(value: Any, where: str) -> StatedRecord:
         # What kind it is, the record itself checks.
         kept = cast(RelationType, kind)
         relations.append(OperationRelation(places[first], places[second], kept))
-    return StatedRecord(operations=tuple(given.operations), relations=tuple(sorted(relations)))
+    return RelationRecord(operations=tuple(given.operations), relations=tuple(sorted(relations)))
 
 
-def _from_lifted(value: Any, where: str, theorem: str | None) -> StatedRecord:
+def _from_lifted(value: Any, where: str, theorem: str | None) -> RelationRecord:
     """Read a list of lifted files or one theorem; ``theorem`` chooses one of several.
 
     Raises :class:`MalformedInputError`, and :class:`UnknownNameError` for a theorem that is not there.
@@ -152,9 +253,9 @@ def _chosen(theorems: Sequence[_Theorem], name: str | None, where: str) -> _Theo
     )
 
 
-def _from_theorem(theorem: _Theorem) -> StatedRecord:
+def _from_theorem(theorem: _Theorem) -> RelationRecord:
     names = [step.label for step in theorem.steps]
-    require_operations(names)
+    _require_operations(names)
     relations = []
     for pair in theorem.pairs:
         ends = (pair.first, pair.second)
@@ -174,8 +275,8 @@ def _from_theorem(theorem: _Theorem) -> StatedRecord:
         if pair.relation != "uncertified":
             kept = cast(RelationType, pair.relation)
             relations.append(OperationRelation(first, second, kept))
-    stated = StatedRecord(operations=tuple(names), relations=tuple(sorted(relations)))
-    closure = PartialOrder.of(len(names), directed(stated.relations)).pairs
+    record = RelationRecord(operations=tuple(names), relations=tuple(sorted(relations)))
+    closure = PartialOrder.of(len(names), directed(record.relations)).pairs
     for pair in theorem.pairs:
         ends = (pair.first, pair.second)
         if pair.relation == "uncertified" and ends not in closure and ends[::-1] not in closure:
@@ -185,7 +286,7 @@ def _from_theorem(theorem: _Theorem) -> StatedRecord:
                 found=f"{names[pair.first]!r} and {names[pair.second]!r}",
                 expected="a relation, or an order that follows from other relations",
             )
-    return stated
+    return record
 
 
 def _validated(model: type[_Model], value: Any, where: str) -> _Model:
@@ -199,3 +300,27 @@ def _validated(model: type[_Model], value: Any, where: str) -> _Model:
 def _malformed(where: str, found: str) -> MalformedInputError:
     """The error for what is no relation record in any form."""
     return MalformedInputError("not a relation record", where=where, found=found, expected=SOURCES)
+
+
+def _require_operations(operations: Sequence[str]) -> None:
+    """Raise :class:`MalformedInputError` unless these can be a record's operations."""
+    if not 2 <= len(operations) <= MAX_OPERATIONS:
+        raise MalformedInputError(
+            "a number of operations that cannot be decided",
+            found=f"{counted(len(operations), 'operation')}",
+            expected=f"2 to {MAX_OPERATIONS}",
+            remedy="leave out operations that commute with all others, or decide in parts"
+            if operations[2:]
+            else None,
+        )
+    for name in operations:
+        if not name.strip() or len(name) > MAX_NAME:
+            raise MalformedInputError(
+                "a name that no operation can have",
+                found=repr(name[:MAX_NAME]),
+                expected=f"1 to {MAX_NAME} characters, not all of them blank",
+            )
+        if operations.count(name) > 1:
+            raise MalformedInputError(
+                "two operations of one name", found=repr(name), expected="each name once"
+            )

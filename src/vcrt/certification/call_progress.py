@@ -54,7 +54,7 @@ def calls_for_all_orders(
 
 
 @dataclass(slots=True)
-class _Watched:
+class _Expected:
     """One environment's share of the work: its task, units, and calls a unit, as they are expected or were found."""
 
     task: Task
@@ -72,11 +72,11 @@ class _Watched:
 
 
 @dataclass(slots=True)
-class Watch:
-    """Workers at work: give them :meth:`counted`, call :meth:`show` while they work and :meth:`done` after each."""
+class CallProgress:
+    """Calls of workers: give them :meth:`counting`, call :meth:`show` while they work and :meth:`done` after each."""
 
     folder: Path
-    _watched: dict[str, _Watched] = field(default_factory=dict)
+    _expected: dict[str, _Expected] = field(default_factory=dict)
 
     def counted(
         self, function: Callable[[Argument], Result]
@@ -84,49 +84,49 @@ class Watch:
         """The work, which gives the number of its calls as well."""
         return partial(_counted, self.folder, function)
 
-    def of(
+    def expect(
         self, environment: str, task: Task, num_units: int, expected: int | None, note: str = ""
     ) -> None:
         """Show the calls of ``environment`` at ``task``, ``expected`` for each of its ``num_units`` if that is known.
 
         ``note`` is put behind the first estimate.
         """
-        self._watched[environment] = _Watched(task, num_units, expected, note)
+        self._expected[environment] = _Expected(task, num_units, expected, note)
 
     def done(self, environment: str, num_units: int, counted: tuple[Result, int]) -> Result:
         """Note that units are done; gives what the work gave."""
         result, calls = counted
-        watched = self._watched[environment]
-        watched.units_done += num_units
-        watched.calls_done += calls
-        watched.task.advance(num_units)
+        share = self._expected[environment]
+        share.units_done += num_units
+        share.calls_done += calls
+        share.task.advance(num_units)
         self.show()
         return result
 
     def show(self) -> None:
         """Tell the tasks how many calls there were so far."""
         found = _read_calls(self.folder)
-        by_task: dict[int, list[tuple[str, _Watched]]] = {}
-        for item in self._watched.items():
+        by_task: dict[int, list[tuple[str, _Expected]]] = {}
+        for item in self._expected.items():
             by_task.setdefault(id(item[1].task), []).append(item)
         for items in by_task.values():
             seconds, so_far, expected = 0.0, 0, list[int | None]()
-            for name, watched in items:
+            for name, share in items:
                 calls = found.get(name, Calls())
                 seconds += calls.seconds
-                number = max(calls.number, watched.calls_done)
+                number = max(calls.number, share.calls_done)
                 so_far += number
-                expected.append(watched.calls_expected(number))
+                expected.append(share.calls_expected(number))
             known = [number for number in expected if number is not None]
             total = sum(known) if len(known) == len(expected) else None
             items[0][1].task.calls(so_far, seconds, total, items[0][1].note)
 
 
 @contextmanager
-def watching() -> Iterator[Watch]:
-    """A watch over workers, with a folder of its own as long as the context lasts."""
+def call_progress() -> Iterator[CallProgress]:
+    """The calls of workers, with a folder of its own as long as the context lasts."""
     with tempfile.TemporaryDirectory(prefix="vcrt-", ignore_cleanup_errors=True) as folder:
-        yield Watch(Path(folder))
+        yield CallProgress(Path(folder))
 
 
 @dataclass(slots=True)
