@@ -7,10 +7,8 @@ written whole or not at all, and the page last, so that a page is never newer th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from vcrt.report.analysis import Analysis
@@ -28,7 +26,7 @@ from vcrt.report.paper_figures import to_files
 from vcrt.report.provenance import CLOCKS
 from vcrt.report.summary import summary, verdict, warning_lines
 from vcrt.report.svg import element, group, line, marker
-from vcrt.report.table import Table, cell_text, to_csv, to_html, to_text
+from vcrt.report.table import Table, template, to_csv, to_html, to_text
 from vcrt.report.tables import report_tables
 from vcrt.report.task import explained, task_text
 from vcrt.report.wording import (
@@ -89,18 +87,12 @@ def write_report(
 
 def render_page(analysis: Analysis, tables: Sequence[Table], figures: Mapping[str, Figure]) -> str:
     """The HTML of the page."""
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters.update(svg=lambda panel: Markup(to_svg(panel)), text=cell_text)
-    template = environment.from_string(
-        files("vcrt.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
-    )
     contents, headline = analysis.contents, _headline(analysis)
     # What the headline and the lines above it say already.
     said = [*warning_lines(contents), *(bound_sentences(analysis) if headline else [])]
     curves = [figure for name, figure in figures.items() if name.startswith(stem(""))]
-    return template.render(
+    return template("vcrt.report", "page.html.jinja").render(
+        svg=lambda panel: Markup(to_svg(panel)),
         contents=contents,
         subtitle=_subtitle(contents),
         task=task_text(contents),

@@ -10,7 +10,6 @@ from base64 import b64encode
 from hashlib import sha256
 from importlib.resources import files
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from vcrt.hashing import Json
@@ -20,6 +19,7 @@ from vcrt.report.explorer.contents import ExplorerContents
 from vcrt.report.explorer.episodes import drawing_name, embedded
 from vcrt.report.explorer.geometry import Point, drawn_steps, faces, swaps
 from vcrt.report.explorer.masses import Mass, RunMasses
+from vcrt.report.table import template
 from vcrt.report.wording import counted, counted_range, label
 
 #: Where the page's parts lie. The scripts are put together in this order.
@@ -42,10 +42,7 @@ def render_explorer(contents: ExplorerContents) -> str:
     """The HTML of the page."""
     script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
     style = _asset("explorer.css")
-    template = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string(_asset("explorer.html.jinja"))
-    return template.render(
+    return template(ASSETS, "explorer.html.jinja").render(
         policy=f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
         "base-uri 'none'; form-action 'none'",
         script=Markup(script),
