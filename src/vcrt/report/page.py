@@ -18,7 +18,7 @@ from vcrt.report.conclusions import bound_sentences
 from vcrt.report.contents import ReportContents
 from vcrt.report.coverage import coverage_sentences
 from vcrt.report.curve_figures import curve_figures, how_to_read, stem, update_figure
-from vcrt.report.data_words import data_sentences
+from vcrt.report.data_words import data_sentences, inner_values
 from vcrt.report.drawing import to_svg
 from vcrt.report.figures import difference_figure, pass_rate_figure, retention_figure
 from vcrt.report.latex import to_document, to_latex
@@ -117,7 +117,7 @@ def render_page(analysis: Analysis, tables: Sequence[Table], figures: Mapping[st
 
 def _subtitle(contents: ReportContents) -> str:
     """The backbone and the size of the experiment: frozen episodes, runs, and updates of a run if any was logged."""
-    schemas = (s for by_schema in contents.dataset["counts"].values() for s in by_schema.values())
+    schemas = inner_values(contents.dataset["counts"])
     episodes = counted(sum(schema["episodes"] for schema in schemas), "episode")
     runs = counted(len(contents.runs), "run")
     last = {int(max(row["update"] for row in run.curve)) for run in contents.runs if run.curve}

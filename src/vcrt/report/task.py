@@ -16,6 +16,7 @@ from vcrt.records.manifest import legal_share
 from vcrt.records.record_form import RecordForm
 from vcrt.report import paper
 from vcrt.report.contents import ReportContents
+from vcrt.report.data_words import inner_values
 from vcrt.report.wording import label
 from vcrt.training.methods import METHODS
 
@@ -77,7 +78,7 @@ def steps_text(dataset: Mapping[str, Any]) -> str:
     """How many steps a dataset's episodes have: ``4``, or ``3 to 9``; ``dataset`` is its manifest."""
     if dataset["num_operations"] is not None:
         return str(dataset["num_operations"])
-    schemas = [some for by_schema in dataset["counts"].values() for some in by_schema.values()]
+    schemas = inner_values(dataset["counts"])
     lengths = [int(number) for schema in schemas for number in schema["lengths"]]
     low, high = min(lengths), max(lengths)
     return str(low) if low == high else f"{low} to {high}"

@@ -1,4 +1,4 @@
-"""The explorer: one self-contained page to look at certified episodes, and at what training makes of their orders."""
+"""Write the explorer: one page to look at certified episodes, and at what training makes of their orders."""
 
 from __future__ import annotations
 

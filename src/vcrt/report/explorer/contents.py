@@ -27,8 +27,7 @@ from vcrt.report.explorer.episodes import embedded, episode_json, required_pairs
 from vcrt.report.explorer.geometry import Drawing, Pairs, drawing, drawn_steps
 from vcrt.report.explorer.masses import (
     RunMasses,
-    default_runs,
-    named_runs,
+    chosen_runs,
     recorded_agreement,
     run_masses,
 )
@@ -187,7 +186,7 @@ def _runs(experiment: Experiment, dataset: Dataset, names: Sequence[str]) -> lis
             expected=f"root hash {dataset.manifest.root_hash}, that of {dataset.path}",
             remedy=f"explore its own dataset: {experiment.plan.dataset}",
         )
-    return named_runs(experiment, names) if names else default_runs(experiment)
+    return chosen_runs(experiment, names)
 
 
 def _that_fit(

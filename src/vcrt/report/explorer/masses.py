@@ -68,16 +68,15 @@ class RunMasses:
     masses: Mapping[str, tuple[Mass, ...]]
 
 
-def default_runs(experiment: Experiment) -> list[PlannedRun]:
-    """The finished runs of each method and fold with the smallest seed."""
-    finished = experiment.finished_runs()
-    smallest = min(experiment.plan.seeds)
-    return [r for r in experiment.plan.runs if r.seed == smallest and r.name in finished]
+def chosen_runs(experiment: Experiment, names: Sequence[str]) -> list[PlannedRun]:
+    """The planned runs of these names; without names, the finished ones with the smallest seed.
 
-
-def named_runs(experiment: Experiment, names: Sequence[str]) -> list[PlannedRun]:
-    """The planned runs of these names; raises :class:`UnknownNameError`."""
+    Raises :class:`UnknownNameError`.
+    """
     runs = {run.name: run for run in experiment.plan.runs}
+    if not names:
+        finished, smallest = experiment.finished_runs(), min(experiment.plan.seeds)
+        return [run for run in runs.values() if run.seed == smallest and run.name in finished]
     for name in names:
         if name not in runs:
             raise UnknownNameError.of("run", name, runs)
