@@ -56,9 +56,8 @@ from vcrt.records.dataset import load_items, open_dataset, require_agreement
 from vcrt.records.manifest import AGREEMENT
 from vcrt.records.record_form import RecordForm
 from vcrt.report.analysis import Analysis, analyse
-from vcrt.report.comparisons import compare
 from vcrt.report.contents import ReportContents
-from vcrt.report.estimates import Estimate
+from vcrt.report.estimates import Estimate, compare
 from vcrt.report.gather import gather
 from vcrt.report.task import chance
 from vcrt.report.test_sets import seen_on

@@ -40,6 +40,7 @@ from vcrt.protocol.planned_training import train
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.search import SEARCH_FILE, Search, read_search
 from vcrt.protocol.trials import run_search
+from vcrt.report.analysis import analyse
 from vcrt.report.gather import gather
 from vcrt.report.page import write_report
 from vcrt.report.summary import summary
@@ -155,9 +156,9 @@ def reported(experiment, folder: Path) -> str:
     train(experiment, jobs=1)
     evaluate(experiment, jobs=1)
     contents = gather(experiment)
-    page = write_report(contents, folder / "report", paper_figures=False)["report.html"]
+    page = write_report(analyse(contents), folder / "report", paper_figures=False)["report.html"]
     marked = all(f'<p class="alert">{line[:40]}' in page.read_text() for line in contents.warnings)
-    return "\n".join([*summary(contents), "" if marked else "THE PAGE IS NOT MARKED"])
+    return "\n".join([*summary(analyse(contents)), "" if marked else "THE PAGE IS NOT MARKED"])
 
 
 def said(experiment) -> str:

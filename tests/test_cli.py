@@ -102,7 +102,7 @@ def test_each_method_is_compared_with_the_frozen_backbone_in_its_own_view(evalua
     for run_report in contents.runs:
         view = "tokens, shuffled" if run_report.method == "outcome-grpo" else "pointers, sorted"
         expected = scores.frozen[view][run_report.held_out].retention
-        found = "".join("1" if p else "0" for p in contents.frozen_retention(run_report))
+        found = "".join("1" if p else "0" for p in contents.frozen_of(run_report).retention_passes)
         assert found == expected
     assert scores.frozen["pointers, sorted"] != scores.frozen["tokens, shuffled"]
 

@@ -41,6 +41,7 @@ from vcrt.protocol.planned_training import train
 from vcrt.protocol.scores import Scores
 from vcrt.randomness import generator
 from vcrt.records.dataset import load_items, open_dataset, read_audit, read_policy_records
+from vcrt.report.analysis import analyse
 from vcrt.report.gather import gather
 from vcrt.report.summary import summary
 from vcrt.training.methods import method
@@ -115,7 +116,7 @@ def edit(path, *statements):
 
 
 def said(folder, name="experiment"):
-    return "\n".join(summary(gather(open_experiment(folder / name))))
+    return "\n".join(summary(analyse(gather(open_experiment(folder / name)))))
 
 
 def test_an_honest_experiment_has_nothing_to_say(whole):

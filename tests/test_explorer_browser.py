@@ -17,8 +17,8 @@ from vcrt.datasets.freezing import make_dataset
 from vcrt.orders import all_orders, linear_extensions
 from vcrt.printable import printable
 from vcrt.protocol.plan import PlannedRun
-from vcrt.report.explorer import choice, gather_explorer, page, render_explorer
 from vcrt.report.explorer import contents as gathering
+from vcrt.report.explorer import gather_explorer, geometry, render_explorer
 from vcrt.report.explorer.masses import Mass, RunMasses
 
 pytestmark = pytest.mark.browser
@@ -36,7 +36,6 @@ def masses_of(legal_orders, num_orders):
             probabilities=tuple(p),
             legal=legal,
             malformed=0.0,
-            greedy=0,
             answer=(0, 1, 2, 3),
             passes=True,
         )
@@ -64,7 +63,7 @@ def folder(tmp_path_factory):
     for name, some in pages.items():
         (folder / f"{name}.html").write_text(render_explorer(some), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        for module in (gathering, choice, page):
+        for module in (gathering, geometry):
             patch.setattr(module, "MAX_DRAWN", 3)
         many = render_explorer(gather_explorer(lines, factories=factories))
     (folder / "many.html").write_text(many, encoding="utf-8")
@@ -74,7 +73,7 @@ def folder(tmp_path_factory):
 def with_run(contents):
     """The second episode is held out and not evaluated; the others have probabilities."""
     legal = set(linear_extensions(4, [(0, 3)]))
-    names = [str(one["id"]) for one in contents.episodes]
+    names = [one.name for one in contents.episodes]
     run = RunMasses(
         run=RUN,
         updates=(0, 50, 100),
@@ -100,14 +99,13 @@ def with_estimates(contents):
             probabilities=(),
             legal=legal,
             malformed=0.0,
-            greedy=None,
             answer=tuple(answer),
             passes=passes,
             standard_error=0.01,
         )
 
     masses = (mass(0.02, range(11, -1, -1), False), mass(0.7, range(12), True))
-    names = [str(one["id"]) for one in contents.episodes]
+    names = [one.name for one in contents.episodes]
     run = RunMasses(
         run=RUN,
         updates=(0, 50),

@@ -30,7 +30,7 @@ def closest(points):
 
 def test_the_truncated_octahedron_has_24_vertices_and_36_edges_three_at_each():
     edges = swaps(4)
-    assert len(drawing(4, [(0, 1)]).points) == 24
+    assert len(drawing(4, ((0, 1),)).points) == 24
     assert len(edges) == len({edge[:2] for edge in edges}) == 36
     degree = Counter(column for edge in edges for column in edge[:2])
     assert set(degree.values()) == {3}
@@ -61,7 +61,7 @@ def test_there_is_an_edge_exactly_where_two_orders_differ_by_an_adjacent_swap(n)
 
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_edges_are_the_only_shortest_lines_of_the_permutohedron(n):
-    points = drawing(n, [(0, n - 1)]).points
+    points = drawing(n, ((0, n - 1),)).points
     edges = {edge[:2] for edge in swaps(n)}
     for pair in combinations(range(len(points)), 2):
         length = dist(points[pair[0]], points[pair[1]])
@@ -72,19 +72,19 @@ def test_edges_are_the_only_shortest_lines_of_the_permutohedron(n):
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("pull", [0.0, 0.35, 1.0])
 def test_no_two_vertices_lie_on_each_other_in_the_default_view(pair, pull):
-    assert closest(moved(drawing(4, [pair]), pull)) > CLOSEST
+    assert closest(moved(drawing(4, (pair,)), pull)) > CLOSEST
 
 
 @pytest.mark.parametrize("n", range(2, MAX_DRAWN + 1))
 def test_other_numbers_of_steps_have_no_overlap_either(n):
-    drawn = drawing(n, [(0, n - 1)])
+    drawn = drawing(n, ((0, n - 1),))
     for pull in (0.0, 0.35, 1.0):
         assert closest(moved(drawn, pull)) > (0.2 if n == 5 else CLOSEST)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_a_required_pair_cuts_it_into_two_congruent_halves_that_move_straight_apart(pair):
-    drawn = drawing(4, [pair])
+    drawn = drawing(4, (pair,))
     legal = set(linear_extensions(4, [pair]))
     halves = {True: [], False: []}
     for order, point, away in zip(all_orders(4), drawn.points, drawn.apart, strict=True):
@@ -100,7 +100,7 @@ def test_a_required_pair_cuts_it_into_two_congruent_halves_that_move_straight_ap
     assert len(lengths[0]) == comb(12, 2)
 
 
-@pytest.mark.parametrize("required", [[(0, 1), (2, 3)], [(0, 1), (1, 2)], [(0, 3), (1, 3), (2, 3)]])
+@pytest.mark.parametrize("required", [((0, 1), (2, 3)), ((0, 1), (1, 2)), ((0, 3), (1, 3), (2, 3))])
 def test_pieces_of_several_pairs_stay_rigid(required):
     drawn = drawing(4, required)
     orders, apart = all_orders(4), drawn.apart
@@ -112,7 +112,7 @@ def test_pieces_of_several_pairs_stay_rigid(required):
 
 
 def test_layers_hold_the_orders_by_their_inversions_the_legal_ones_first():
-    drawn = drawing(5, [(1, 3)])
+    drawn = drawing(5, ((1, 3),))
     legal = set(linear_extensions(5, [(1, 3)]))
     layers = {}
     for order, point in zip(all_orders(5), drawn.points, strict=True):
@@ -129,9 +129,9 @@ def test_layers_hold_the_orders_by_their_inversions_the_legal_ones_first():
 @pytest.mark.parametrize("n", [1, MAX_DRAWN + 1])
 def test_more_steps_than_can_be_seen_are_not_drawn(n):
     with pytest.raises(ValueError, match="not drawn"):
-        drawing(n, [])
+        drawing(n, ())
 
 
 def test_without_a_required_pair_nothing_moves():
-    assert set(drawing(4, []).apart) == {(0.0, 0.0, 0.0)}
-    assert all(point[0] == 0 for point in drawing(5, []).apart)
+    assert set(drawing(4, ()).apart) == {(0.0, 0.0, 0.0)}
+    assert all(point[0] == 0 for point in drawing(5, ()).apart)

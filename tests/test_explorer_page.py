@@ -21,8 +21,7 @@ from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import read_audit
 from vcrt.report.explorer import contents as gathering
 from vcrt.report.explorer import gather_explorer, render_explorer, write_explorer
-from vcrt.report.explorer.embedding import embedded
-from vcrt.report.explorer.episodes import MAX_CHARACTERS, shown_text
+from vcrt.report.explorer.episodes import MAX_CHARACTERS, embedded, shown_text
 from vcrt.report.explorer.geometry import swaps
 
 
@@ -207,7 +206,7 @@ def test_no_more_episodes_than_there_is_room_for(lines, monkeypatch):
 
 def test_room_is_counted_in_bytes_of_the_page(hostile, monkeypatch):
     contents = gather_explorer(hostile[0], factories=hostile[1])
-    size = len(embedded(contents.episodes[0]).encode())
+    size = len(embedded(contents.episodes[0].shown).encode())
     assert size < 60_000
     monkeypatch.setattr(gathering, "ROOM", 2 * size - 100)
     assert len(gather_explorer(hostile[0], factories=hostile[1]).episodes) == 1
@@ -216,14 +215,14 @@ def test_room_is_counted_in_bytes_of_the_page(hostile, monkeypatch):
 def test_named_episodes_alone(lines):
     names = [row["episode_id"] for row in read_audit(lines[0], "lines")]
     contents = gather_explorer(lines[0], episodes=[names[2], names[0]], factories=lines[1])
-    assert [one["id"] for one in contents.episodes] == [names[0], names[2]]
+    assert [one.name for one in contents.episodes] == [names[0], names[2]]
     with pytest.raises(DatasetError, match="no episode"):
         gather_explorer(lines[0], episodes=["lines/needs/1"], factories=lines[1])
 
 
 def test_an_environment_that_is_not_installed_leaves_the_signatures(lines):
     contents = gather_explorer(lines[0])
-    assert contents.episodes[0]["steps"][0] == ["write v0", ""]
+    assert contents.episodes[0].shown["steps"][0] == ["write v0", ""]
 
 
 def test_only_an_earlier_explorer_is_replaced(lines, tmp_path):

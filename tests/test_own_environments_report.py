@@ -10,9 +10,10 @@ from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.protocol.experiment import open_experiment
-from vcrt.report.assembly import report_tables
+from vcrt.report.analysis import analyse
 from vcrt.report.gather import gather
 from vcrt.report.summary import summary
+from vcrt.report.tables import report_tables
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
 
@@ -34,7 +35,7 @@ def evaluated(tmp_path_factory):
 
 
 def test_no_table_has_a_column_of_the_papers(evaluated):
-    tables = report_tables(gather(open_experiment(evaluated)))
+    tables = report_tables(analyse(gather(open_experiment(evaluated))))
     for table in tables:
         # That of clocks is about the machine, whatever the environment.
         assert table.name == "clocks" or "paper" not in " ".join(table.columns).lower(), table.name
@@ -46,7 +47,7 @@ def test_no_table_has_a_column_of_the_papers(evaluated):
             single = "over runs" in column
             assert single or table.name != "main" or "n/a" not in cells, column
     assert not {"signs", "backbones"} & {table.name for table in tables}
-    assert not [s for s in summary(gather(open_experiment(evaluated))) if "published" in s]
+    assert not [s for s in summary(analyse(gather(open_experiment(evaluated)))) if "published" in s]
 
 
 def test_one_method_is_printed_on_one_screen(evaluated, capsys):

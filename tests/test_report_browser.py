@@ -9,6 +9,7 @@ import pytest
 
 from browser_support import DESKTOP, PHONE, keep_screenshot, opened
 from report_support import paper_scale
+from vcrt.report.analysis import analyse
 from vcrt.report.page import write_report
 
 pytestmark = pytest.mark.browser
@@ -25,13 +26,15 @@ def small_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kept = ("vcrt", "canonical-grpo", "no-anti")
     runs = tuple(run for run in contents.runs if run.method in kept and run.held_out != "clrs")
     folder = tmp_path_factory.mktemp("small")
-    return write_report(replace(contents, runs=runs), folder, paper_figures=False)["report.html"]
+    return write_report(analyse(replace(contents, runs=runs)), folder, paper_figures=False)[
+        "report.html"
+    ]
 
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    return write_report(paper_scale(), folder, paper_figures=False)["report.html"]
+    return write_report(analyse(paper_scale()), folder, paper_figures=False)["report.html"]
 
 
 def test_the_page_is_small_at_the_papers_scale(page_file: Path) -> None:

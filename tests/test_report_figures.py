@@ -16,8 +16,7 @@ from vcrt.report.analysis import analyse
 from vcrt.report.axes import padded, tens, ticks
 from vcrt.report.charts import DARK, LIGHT, LineChart, RowChart, method_styles
 from vcrt.report.contents import ReportContents
-from vcrt.report.curve_figures import curve_figures
-from vcrt.report.curves import curve_points, quantities, value_of
+from vcrt.report.curve_figures import curve_figures, curve_points, quantities, value_of
 from vcrt.report.drawing import to_svg
 from vcrt.report.figures import difference_figure, pass_rate_figure, retention_figure
 from vcrt.report.paper_figures import WIDTH, column, to_files
@@ -104,22 +103,22 @@ def test_domains_have_room_and_hold_zero_or_stay_within_percent() -> None:
 
 def test_curves_average_bins_and_runs() -> None:
     contents = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_updates=130)
-    points = curve_points(contents, "mean_reward")
+    points = curve_points(contents, "mean_reward")["vcrt", "lean"]
     assert len(points) == 43  # 130 updates in bins of 3, the last of 4
     values = np.array([[row["mean_reward"] for row in run.curve] for run in contents.runs])
     first = values[:, :3].mean(axis=1)
-    assert points[0].update == 2.0
-    assert points[0].mean == pytest.approx(first.mean())
+    assert points[0].x == 2.0
+    assert points[0].y == pytest.approx(first.mean())
     assert (points[0].low, points[0].high) == pytest.approx((first.min(), first.max()))
-    assert points[-1].update == 128.5
-    assert points[-1].mean == pytest.approx(values[:, 126:].mean())
+    assert points[-1].x == 128.5
+    assert points[-1].y == pytest.approx(values[:, 126:].mean())
 
 
 def test_values_that_are_not_finite_are_left_out() -> None:
     contents = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_runs=1)
     row = {"update": 1.0, "loss": float("nan"), "orbit_mass": float("inf"), "unknown": 1.0}
     contents = replace(contents, runs=(replace(contents.runs[0], curve=(row,)),))
-    assert curve_points(contents, "loss") == ()
+    assert curve_points(contents, "loss") == {}
     assert quantities(contents) == ("orbit_mass", "loss")
     figures = curve_figures(contents)
     assert [figure.name for figure in figures] == ["curve-orbit-mass", "curve-loss"]
@@ -135,7 +134,7 @@ def test_every_logged_metric_has_a_title() -> None:
 def test_the_pass_rate_figure_draws_chance(contents: ReportContents) -> None:
     """The dotted line of 5 of 24 stands at that share of the axis; that of the frozen backbone is dashed."""
     rare = replace(contents, dataset={**contents.dataset, "orbit_size": 5}, runs=contents.runs[:1])
-    figure = pass_rate_figure(rare, analyse(rare))
+    figure = pass_rate_figure(analyse(rare))
     assert "Dotted: a random order (20.83%)." in figure.caption
     (panel,) = figure.panels
     assert isinstance(panel.chart, RowChart)
@@ -199,8 +198,8 @@ def test_every_run_is_a_ring(contents: ReportContents) -> None:
     difference = difference_figure(analysis)
     assert difference is not None
     for figure in (
-        pass_rate_figure(contents, analysis),
-        retention_figure(contents, analysis),
+        pass_rate_figure(analysis),
+        retention_figure(analysis),
         difference,
     ):
         for panel in figure.panels:
@@ -222,7 +221,7 @@ def test_every_run_is_a_ring(contents: ReportContents) -> None:
 
 
 def test_the_guardrail_is_drawn_even_where_nothing_declines(contents: ReportContents) -> None:
-    figure = retention_figure(contents, analyse(contents))
+    figure = retention_figure(analyse(contents))
     for panel in figure.panels:
         assert isinstance(panel.chart, RowChart)
         assert [r.value for r in panel.chart.references] == [0.0, -2.0]
@@ -234,7 +233,7 @@ def test_figures_fit_a_column_and_repeat() -> None:
         rates={"vcrt": (0.9,), "no-anti": (0.6,)}, folds=("lean",), num_updates=5
     )
     analysis = analyse(contents)
-    figures = (pass_rate_figure(contents, analysis), curve_figures(contents)[0])
+    figures = (pass_rate_figure(analysis), curve_figures(contents)[0])
     written = to_files(figures)
     assert set(written) == {f"{f.name}.{kind}" for f in figures for kind in ("pdf", "png")}
     assert written == to_files(figures)

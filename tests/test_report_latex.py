@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 from report_support import EVIL, invented, synthetic_contents
-from vcrt.report.assembly import report_tables
+from vcrt.report.analysis import analyse
 from vcrt.report.latex import escape, to_document, to_latex
 from vcrt.report.page import write_report
 from vcrt.report.summary import summary
 from vcrt.report.table import Table, to_csv, to_text
+from vcrt.report.tables import report_tables
 
 GOLDEN = Path(__file__).parent / "golden_report"
 #: The tables of the paper, the numbers of its text, and the passes by update.
@@ -44,9 +45,9 @@ HOSTILE = (
 def golden_files() -> dict[str, str]:
     """The kept tables of the invented report in each form, and its sentences."""
     contents = invented()
-    tables = {table.name: table for table in report_tables(contents)}
+    tables = {table.name: table for table in report_tables(analyse(contents))}
     files = {"tables.txt": "\n\n".join(to_text(tables[name]) for name in KEPT)}
-    files["summary.txt"] = "\n".join(summary(contents)) + "\n"
+    files["summary.txt"] = "\n".join(summary(analyse(contents))) + "\n"
     for name in KEPT:
         files[f"{name}.csv"] = to_csv(tables[name])
         files[f"{name}.tex"] = to_latex(tables[name])
@@ -100,7 +101,7 @@ def test_escaped_text_has_no_command_but_names_of_characters(text: str) -> None:
 
 
 def test_every_row_has_as_many_cells_as_there_are_columns() -> None:
-    tables = (*report_tables(invented()), hostile_table())
+    tables = (*report_tables(analyse(invented())), hostile_table())
     for table in tables:
         lines = to_latex(table).splitlines()
         begin = next(line for line in lines if line.startswith(r"\begin{tabular}"))
@@ -117,7 +118,7 @@ def test_every_row_has_as_many_cells_as_there_are_columns() -> None:
 
 
 def test_groups_and_environments_close() -> None:
-    document = to_document([*report_tables(invented()), hostile_table()])
+    document = to_document([*report_tables(analyse(invented())), hostile_table()])
     stack: list[str] = []
     for kind, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", document):
         if kind == "begin":
@@ -154,7 +155,9 @@ def test_the_document_of_a_report_compiles(tmp_path: Path) -> None:
         num_runs=2,
         num_resamples=50,
     )
-    write_report(replace(contents, title=EVIL, backbone=HOSTILE[2]), tmp_path, paper_figures=False)
+    write_report(
+        analyse(replace(contents, title=EVIL, backbone=HOSTILE[2])), tmp_path, paper_figures=False
+    )
     single = (
         r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{textcomp,booktabs,graphicx}"
     )

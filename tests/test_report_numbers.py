@@ -15,18 +15,17 @@ import pytest
 from report_support import FOLDS, invented, passes, synthetic_contents, with_passes
 from vcrt.protocol.statistics import Interval, paired_bootstrap, pass_rate
 from vcrt.randomness import generator
-from vcrt.report.agreement import sign_rows
 from vcrt.report.analysis import analyse
-from vcrt.report.behaviour import behaviour_sentences, behaviour_table
 from vcrt.report.by_update import HELD_OUT, SOURCE, points_of, update_points
-from vcrt.report.checkpoints import update_table
+from vcrt.report.conclusions import bound_of
 from vcrt.report.contents import FoldScore, ReportContents
-from vcrt.report.judgement import bound_of
+from vcrt.report.coverage import coverage_sentences, coverage_table
 from vcrt.report.page import write_report
 from vcrt.report.provenance import clock_table
-from vcrt.report.running_text import text_table
+from vcrt.report.published import sign_rows, text_table
 from vcrt.report.summary import summary
 from vcrt.report.table import Cell
+from vcrt.report.tables import update_table
 
 
 def text_rows(contents: ReportContents) -> Mapping[Cell, tuple[Cell, ...]]:
@@ -94,7 +93,7 @@ def test_only_the_table_of_clocks_knows_of_clocks(tmp_path) -> None:
         runs=tuple(replace(run, cpu_seconds=9999.0) for run in contents.runs),
     )
     one, other = (
-        write_report(c, tmp_path / name, paper_figures=False)
+        write_report(analyse(c), tmp_path / name, paper_figures=False)
         for c, name in ((contents, "a"), (later, "b"))
     )
     differing = {name for name in one if one[name].read_bytes() != other[name].read_bytes()}
@@ -111,7 +110,7 @@ def test_another_task_than_the_papers_is_said_and_its_signs_are_not_compared() -
     ):
         other = replace(contents, dataset={**contents.dataset, **change})
         assert sign_rows(analyse(other)) == ()
-        said = " ".join(summary(other))
+        said = " ".join(summary(analyse(other)))
         assert "asks something else here" in said
         assert "the paper: +" not in said
 
@@ -182,7 +181,7 @@ def test_updates_go_from_the_frozen_backbone_to_the_last() -> None:
     assert vcrt[100, HELD_OUT, "lean"] == pytest.approx((40 + 39) / 80)
     assert vcrt[0, SOURCE, "lean"] == pytest.approx(40 / 60)
     assert vcrt[50, SOURCE, None] == pytest.approx(38 / 60)
-    table = update_table(contents, points)
+    table = update_table(analyse(contents))
     assert [row[:2] for row in table.rows[:3]] == [("Outcome-GRPO", u) for u in (0, 50, 100)]
     assert all(re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", str(c)) for c in table.rows[4][2:])
     bare = replace(contents, runs=tuple(replace(run, checkpoints={}) for run in contents.runs))
@@ -205,15 +204,15 @@ def test_checkpoints_on_other_items_are_refused() -> None:
 
 def test_the_page_shows_passes_by_update_only_where_there_are_some(tmp_path: Path) -> None:
     contents = invented()
-    text = write_report(contents, tmp_path / "with", paper_figures=False)["report.html"].read_text(
-        encoding="utf-8"
-    )
+    text = write_report(analyse(contents), tmp_path / "with", paper_figures=False)[
+        "report.html"
+    ].read_text(encoding="utf-8")
     assert text.count('id="figure-by-update"') == 1
     assert len(re.findall(r'aria-labelledby="by-update-(?:held-out|source)-\d-title', text)) == 6
     bare = replace(contents, runs=tuple(replace(run, checkpoints={}) for run in contents.runs))
-    text = write_report(bare, tmp_path / "without", paper_figures=False)["report.html"].read_text(
-        encoding="utf-8"
-    )
+    text = write_report(analyse(bare), tmp_path / "without", paper_figures=False)[
+        "report.html"
+    ].read_text(encoding="utf-8")
     assert "by-update" not in text
     assert text.count("In 500 simulated experiments") == 1
 
@@ -225,7 +224,7 @@ def test_behaviour_is_told_with_the_numbers_of_the_simulation() -> None:
         for cell in results["cells"]
         if (cell["num_folds"], cell["items_of_source"]) == (3, 1)
     }
-    lines = behaviour_sentences()
+    lines = coverage_sentences()
     assert len(lines) == 5
 
     def share(design, interval, target):
@@ -276,7 +275,7 @@ def test_what_is_said_of_the_intervals_is_so() -> None:
 
 
 def test_the_table_of_behaviour_has_every_design() -> None:
-    table = behaviour_table()
+    table = coverage_table()
     results = json.loads(files("vcrt.report").joinpath("coverage.json").read_text())
     assert len(table.rows) == len(results["cells"])
     for row, cell in zip(table.rows, results["cells"], strict=True):

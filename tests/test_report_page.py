@@ -25,12 +25,12 @@ from report_support import (
 )
 from vcrt.protocol.anonymity.result import AnonymityReport, ProbeResult
 from vcrt.report.analysis import analyse
-from vcrt.report.assembly import report_tables
 from vcrt.report.contents import ReportContents
 from vcrt.report.data_words import data_sentences
 from vcrt.report.page import all_figures, render_page, write_report
 from vcrt.report.summary import summary
 from vcrt.report.table import to_rich
+from vcrt.report.tables import report_tables
 from vcrt.report.task import task_text
 from vcrt.report.wording import interval_text, points
 from vcrt.training.methods import METHODS
@@ -43,7 +43,7 @@ def contents() -> ReportContents:
 
 @pytest.fixture(scope="module")
 def report(contents: ReportContents, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return write_report(contents, tmp_path_factory.mktemp("report") / "new")
+    return write_report(analyse(contents), tmp_path_factory.mktemp("report") / "new")
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_every_cell_of_the_page_is_in_the_csv(html: str, report: dict[str, Path]
 
 
 def test_equal_contents_give_equal_bytes(report: dict[str, Path], tmp_path: Path) -> None:
-    again = write_report(synthetic_contents(), tmp_path)
+    again = write_report(analyse(synthetic_contents()), tmp_path)
     assert set(again) == set(report)
     for name, path in again.items():
         assert path.read_bytes() == report[name].read_bytes(), name
@@ -113,7 +113,7 @@ def test_a_failed_write_leaves_the_old_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contents = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_updates=1)
-    path = write_report(contents, tmp_path, paper_figures=False)["report.html"]
+    path = write_report(analyse(contents), tmp_path, paper_figures=False)["report.html"]
     before = path.read_bytes()
 
     def full_disk(descriptor: int) -> None:
@@ -121,7 +121,7 @@ def test_a_failed_write_leaves_the_old_page(
 
     monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(OSError, match="No space"):
-        write_report(replace(contents, title="Another"), tmp_path, paper_figures=False)
+        write_report(analyse(replace(contents, title="Another")), tmp_path, paper_figures=False)
     assert path.read_bytes() == before
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
 
@@ -141,7 +141,7 @@ def test_text_from_outside_is_inert(tmp_path: Path) -> None:
         not_measured=(EVIL,),
         tried=(EVIL,),
     )
-    paths = write_report(contents, tmp_path, paper_figures=False)
+    paths = write_report(analyse(contents), tmp_path, paper_figures=False)
     html = paths["report.html"].read_text(encoding="utf-8")
     page = Page(html)
     assert "<script" not in html.lower()
@@ -150,7 +150,7 @@ def test_text_from_outside_is_inert(tmp_path: Path) -> None:
     for name in ("report.html", "tables.txt", "main.csv"):
         assert b"\x1b" not in paths[name].read_bytes(), name
     console = rich.console.Console(file=io.StringIO(), width=300)
-    for table in report_tables(contents):
+    for table in report_tables(analyse(contents)):
         console.print(to_rich(table))
     assert isinstance(console.file, io.StringIO)
     drawn = console.file.getvalue()
@@ -179,10 +179,10 @@ def test_the_report_says_what_a_pass_is(html: str, contents: ReportContents) -> 
         "with 50%."
     )
     assert html.index('class="headline"') < html.index(expected) < html.index('id="results"')
-    assert "A random order passes with 50%." in report_tables(contents)[0].note
+    assert "A random order passes with 50%." in report_tables(analyse(contents))[0].note
     longer = replace(contents, dataset={**contents.dataset, "num_operations": 5, "orbit_size": 20})
     assert "20 of 120 orders do, so a random order passes with 16.67%." in task_text(longer)
-    assert "5-step episode" in report_tables(longer)[0].note
+    assert "5-step episode" in report_tables(analyse(longer))[0].note
 
 
 def test_what_is_not_counted_of_long_episodes_is_not_made_up(contents: ReportContents) -> None:
@@ -193,18 +193,18 @@ def test_what_is_not_counted_of_long_episodes_is_not_made_up(contents: ReportCon
     changed = {"num_operations": 24, "orbit_size": None, "counts": counts}
     long = replace(contents, dataset={**contents.dataset, **changed})
     assert "a random order passes with a share that was not counted." in task_text(long)
-    table = next(table for table in report_tables(long) if table.name == "construction")
+    table = next(table for table in report_tables(analyse(long)) if table.name == "construction")
     place = table.columns.index("Legal orders")
     assert {row[place] for row in table.rows} == {"not counted"}
-    assert "Dotted" not in all_figures(long, analyse(long)).pass_rates.caption
-    assert "Dotted" in all_figures(contents, analyse(contents)).pass_rates.caption
+    assert "Dotted" not in all_figures(analyse(long))["pass-rates"].caption
+    assert "Dotted" in all_figures(analyse(contents))["pass-rates"].caption
 
 
 def test_the_subtitle_says_the_size(html: str, tmp_path: Path) -> None:
     assert "random partial orders; 600 episodes; 54 runs of 30 updates</p>" in html
     one = synthetic_contents(rates={"vcrt": (0.9,)}, folds=("lean",), num_runs=1, num_updates=1)
     one = replace(one, runs=(replace(one.runs[0], curve=()),))
-    page = write_report(one, tmp_path, paper_figures=False)["report.html"].read_text(
+    page = write_report(analyse(one), tmp_path, paper_figures=False)["report.html"].read_text(
         encoding="utf-8"
     )
     assert "; 600 episodes; 1 run</p>" in page
@@ -219,7 +219,7 @@ def test_one_minus_sign_everywhere(contents: ReportContents, tmp_path: Path) -> 
             for r in contents.runs
         ),
     )
-    page = write_report(worse, tmp_path, paper_figures=False)["report.html"].read_text(
+    page = write_report(analyse(worse), tmp_path, paper_figures=False)["report.html"].read_text(
         encoding="utf-8"
     )
     assert re.search(r"<text[^>]*>-\d+</text>", page)
@@ -289,8 +289,8 @@ def test_headings_say_what_they_hold(html: str) -> None:
 )
 def test_partial_plans_are_reported_as_such(rates, fragment: str, tmp_path: Path) -> None:
     contents = synthetic_contents(rates=rates, folds=FOLDS[: len(next(iter(rates.values())))])
-    sentence(summary(contents), fragment)
-    html = write_report(contents, tmp_path, paper_figures=False)["report.html"].read_text(
+    sentence(summary(analyse(contents)), fragment)
+    html = write_report(analyse(contents), tmp_path, paper_figures=False)["report.html"].read_text(
         encoding="utf-8"
     )
     Page(html)
@@ -300,7 +300,7 @@ def test_a_second_opening_marks_the_report(contents: ReportContents, tmp_path: P
     again = replace(
         contents, opening={"reopened": True, "reason": "a broken disk"}, runs=contents.runs[:9]
     )
-    html = write_report(again, tmp_path, paper_figures=False)["report.html"].read_text(
+    html = write_report(analyse(again), tmp_path, paper_figures=False)["report.html"].read_text(
         encoding="utf-8"
     )
     assert 'class="alert"' in html
@@ -331,7 +331,7 @@ def test_what_a_probe_could_guess_is_on_the_page(
         unmeasured=(),
         findings=(EVIL,),
     )
-    write_report(replace(contents, anonymity=anonymity), tmp_path, paper_figures=False)
+    write_report(analyse(replace(contents, anonymity=anonymity)), tmp_path, paper_figures=False)
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     page = Page(text)
     head, row = page.tables["anonymity"]
@@ -389,9 +389,7 @@ def test_the_headline_stands_once_and_first(contents: ReportContents, html: str)
     full = {"vcrt": (1.0, 1.0, 1.0), "canonical-grpo": (1.0, 1.0, 1.0)}
     ceiling = synthetic_contents(rates=full, num_updates=1)
     analysis = analyse(ceiling)
-    text = render_page(
-        ceiling, analysis, (*report_tables(ceiling),), all_figures(ceiling, analysis)
-    )
+    text = render_page(analysis, report_tables(analysis), all_figures(analysis))
     assert text.count("All methods are at the ceiling") == 1
 
 
@@ -407,7 +405,7 @@ def test_pass_rates_and_what_the_methods_are_come_before_anything_that_needs_the
         body.index(f"{100 * rates[name].value:.2f}%") for name in (headline.method, headline.minus)
     ]
     assert max(places) < body.index('class="value"')
-    note = report_tables(contents)[0].note
+    note = report_tables(analyse(contents))[0].note
     for name in contents.methods:
         what = METHODS[name].summary.replace("vcrt", "VCRT")
         assert what in body.partition('id="findings"')[0].replace("&#39;", "'")

@@ -10,13 +10,11 @@ import pytest
 from report_support import FOLDS, passes, sentence, synthetic_contents, with_passes
 from vcrt.protocol.statistics import Interval
 from vcrt.report import paper
-from vcrt.report.agreement import Agreement, SignRow, sign_rows
 from vcrt.report.analysis import analyse
+from vcrt.report.conclusions import ablation_signs
 from vcrt.report.contents import ReportContents
-from vcrt.report.differences import sign_table
 from vcrt.report.estimates import Estimate
-from vcrt.report.judgement import ablation_signs
-from vcrt.report.running_text import text_table
+from vcrt.report.published import Agreement, SignRow, sign_rows, sign_table, text_table
 from vcrt.report.summary import summary
 
 
@@ -32,12 +30,12 @@ def test_signs_are_compared_with_the_paper_only_where_there_is_one() -> None:
         for run in contents.runs
     )
     contents = replace(contents, runs=runs)
-    line = sentence(summary(contents), "sign of")
+    line = sentence(summary(analyse(contents)), "sign of")
     assert "by fold it is the paper's on Lean, is not the paper's on ProofWriter" in line
     assert "and is not determined here on CLRS." in line
     # A single run determines no sign, however clear its items are.
     one = replace(contents, runs=tuple(run for run in runs if run.seed == 2))
-    line = sentence(summary(one), "sign of")
+    line = sentence(summary(analyse(one)), "sign of")
     assert "by fold it is not determined here, by a single run, on Lean, ProofWriter" in line
 
 
@@ -124,7 +122,7 @@ def six_methods(**counts: tuple[int, int, int]) -> ReportContents:
 
 
 def test_every_disagreement_is_said_in_words_and_with_its_interval() -> None:
-    lines = summary(six_methods(no_anti=(200, 200, 390), canonical_grpo=(280, 350, 290)))
+    lines = summary(analyse(six_methods(no_anti=(200, 200, 390), canonical_grpo=(280, 350, 290))))
     line = sentence(lines, "Ours disagrees in sign with the paper: ")
     assert "VCRT minus No-Anti on CLRS, -22.50 [-" in line
     assert "] here and +4.68 in the paper" in line
@@ -136,7 +134,7 @@ def test_every_disagreement_is_said_in_words_and_with_its_interval() -> None:
 
 
 def test_an_ablation_that_helps_is_a_disagreement_on_its_macro() -> None:
-    lines = summary(six_methods(no_anti=(350, 350, 350)))
+    lines = summary(analyse(six_methods(no_anti=(350, 350, 350))))
     line = sentence(lines, "Ours disagrees in sign with the paper: ")
     assert "VCRT minus No-Anti as macro, -12.50 [" in line
     assert "] here and +12.09 in the paper" in line
@@ -148,7 +146,7 @@ def test_an_ablation_that_helps_is_a_disagreement_on_its_macro() -> None:
 def test_an_estimate_on_the_other_side_is_said_without_being_called_a_sign() -> None:
     contents = six_methods()
     counts = {("no-anti", "lean"): [290, 330, 300], ("no-anti", "clrs"): [200] * 3}
-    lines = summary(with_passes(contents, counts))
+    lines = summary(analyse(with_passes(contents, counts)))
     line = sentence(lines, "on the other side of zero")
     assert "VCRT minus No-Anti on Lean, -1.67 [-" in line
     assert not [text for text in lines if text.startswith("Ours disagrees")]
@@ -171,7 +169,7 @@ def test_what_one_lucky_run_makes_is_no_sign_anywhere() -> None:
     assert (100 * macro.runs_and_items.low, 100 * macro.runs_and_items.high) == pytest.approx(
         (-7.5, 14.2), abs=0.3
     )
-    lines = summary(contents)
+    lines = summary(analyse(contents))
     assert "is not established beyond these runs" in sentence(lines, "paired difference")
     assert "The sign of the macro difference is not determined here" in sentence(lines, "sign of")
     assert "on Lean" not in sentence(lines, "sign of").split("is not determined here on")[0]
@@ -194,7 +192,7 @@ def test_items_of_one_source_are_one_cluster_for_every_sign() -> None:
 
 
 def test_without_any_difference_no_sign_is_claimed() -> None:
-    lines = summary(six_methods())
+    lines = summary(analyse(six_methods()))
     counts = sentence(lines, "differences that the paper has too")
     assert "the sign is the paper's in 0, the opposite in 0, not determined here in 21" in counts
     assert counts.endswith("and not determined in the paper in 3.")
@@ -234,5 +232,5 @@ def test_differences_of_printed_means_are_marked() -> None:
     assert pytest.approx(np.mean(others)) == paper.MEAN_OF_OTHERS
     # With the weaker baseline as the stronger one, the sentence names where the number is from.
     weak = six_methods(canonical_grpo=(100,) * 3, outcome_grpo=(200,) * 3)
-    line = sentence(summary(weak), "The sign of the macro difference")
+    line = sentence(summary(analyse(weak)), "The sign of the macro difference")
     assert "+19.88 points on Qwen3.5-2B, by subtraction of its means" in line

@@ -23,12 +23,12 @@ from vcrt.protocol.statistics import paired_bootstrap
 from vcrt.randomness import generator
 from vcrt.report import paper
 from vcrt.report.analysis import analyse
-from vcrt.report.assembly import report_tables
-from vcrt.report.comparisons import FROZEN
 from vcrt.report.contents import ReportContents
+from vcrt.report.estimates import FROZEN
 from vcrt.report.provenance import provenance_tables
 from vcrt.report.summary import summary
 from vcrt.report.table import Table, to_csv, to_html, to_text
+from vcrt.report.tables import report_tables
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def contents() -> ReportContents:
 
 
 def test_main_table_shows_means_beside_the_paper(contents: ReportContents) -> None:
-    table = report_tables(contents)[0]
+    table = report_tables(analyse(contents))[0]
     rows = {row[0]: row for row in table.rows}
     assert list(rows) == [FROZEN, *map(paper.display_name, RATES)]
     passes = [
@@ -88,7 +88,7 @@ def test_headline_is_the_paired_difference_from_the_stronger_baseline(
 
 
 def test_difference_table_counts_negative_comparisons(contents: ReportContents) -> None:
-    table = next(t for t in report_tables(contents) if t.name == "difference")
+    table = next(t for t in report_tables(analyse(contents)) if t.name == "difference")
     headline = analyse(contents).headline
     assert headline is not None
     negative = sum(
@@ -138,7 +138,7 @@ def test_the_published_macro_stands_only_beside_its_own_folds(
             for r in contents.runs
         ),
     )
-    tables = {table.name: table for table in report_tables(contents)}
+    tables = {table.name: table for table in report_tables(analyse(contents))}
     main = {row[0]: row for row in tables["main"].rows}
     mechanism = {row[0]: row for row in tables["mechanism"].rows}
     published = (main["VCRT"][-1], tables["difference"].rows[-1][-1], mechanism["No-Anti"][-1])
@@ -147,7 +147,7 @@ def test_the_published_macro_stands_only_beside_its_own_folds(
     for name in ("main", "difference", "mechanism"):
         note = "The published macro is over Lean, ProofWriter and CLRS."
         assert (note in tables[name].note) is not same, name
-    line = sentence(summary(contents), "sign of")
+    line = sentence(summary(analyse(contents)), "sign of")
     assert ("+13.06" in line) is same
     assert ("the sign of the macro difference is not compared" in line) is not same
     # A fold's own value does not depend on which other folds there are.
@@ -171,9 +171,9 @@ def test_construction_and_cross_checks_add_up(contents: ReportContents) -> None:
 
 
 def test_notes_count_runs_and_items(contents: ReportContents) -> None:
-    assert "Mean over 3 runs and 200 items a fold;" in report_tables(contents)[0].note
+    assert "Mean over 3 runs and 200 items a fold;" in report_tables(analyse(contents))[0].note
     small = synthetic_contents(rates={"vcrt": (0.5, 0.5)}, folds=("lean", "clrs"), num_runs=1)
-    assert "Mean over 1 run and 200 items a fold;" in report_tables(small)[0].note
+    assert "Mean over 1 run and 200 items a fold;" in report_tables(analyse(small))[0].note
     small = replace(
         small,
         frozen={
@@ -182,7 +182,7 @@ def test_notes_count_runs_and_items(contents: ReportContents) -> None:
         },
         runs=(small.runs[0], replace(small.runs[1], held_out_passes=passes(3, 40))),
     )
-    note = report_tables(small)[0].note
+    note = report_tables(analyse(small))[0].note
     assert "Mean over 1 run and 200 items on Lean and 40 items on CLRS;" in note
 
 

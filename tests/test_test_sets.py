@@ -35,8 +35,9 @@ from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.scores import SCORES_FILE, Scores, passes_array, read_scores
 from vcrt.records.dataset import load_items, open_dataset
 from vcrt.records.record_form import RecordForm
-from vcrt.report.assembly import report_tables
+from vcrt.report.analysis import analyse
 from vcrt.report.gather import gather
+from vcrt.report.tables import report_tables
 from vcrt.training.methods import method
 
 HELD_OUT = "toy-b"
@@ -303,7 +304,7 @@ def test_training_opens_no_test_set(datasets, tmp_path):
 def test_the_report_has_rates_and_differences_of_each_set(whole):
     experiment = open_experiment(whole / "experiment")
     contents = gather(experiment)
-    tables = {table.name: table for table in report_tables(contents)}
+    tables = {table.name: table for table in report_tables(analyse(contents))}
     rates, passes = tables["test-sets"], read_scores(experiment).also_test["six"]
     rows = {(row[0], row[2]): row for row in rates.rows}
     assert rates.columns[:3] == ("Test set", "Steps", "Method")
@@ -317,7 +318,7 @@ def test_the_report_has_rates_and_differences_of_each_set(whole):
     differences = {(row[0], row[2]): row[4] for row in tables["test-sets-differences"].rows}
     expected = rows["six", "VCRT"][4] - rows["six", "Canonical-GRPO"][4]
     assert float(differences["six", "Canonical-GRPO"]) == pytest.approx(expected, abs=0.02)
-    without = report_tables(replace(contents, also_test={}))
-    assert [t for t in report_tables(contents) if not t.name.startswith("test-sets")] == list(
-        without
-    )
+    without = report_tables(analyse(replace(contents, also_test={})))
+    assert [
+        t for t in report_tables(analyse(contents)) if not t.name.startswith("test-sets")
+    ] == list(without)

@@ -20,7 +20,6 @@ from vcrt.report.analysis import Analysis, analyse
 from vcrt.report.contents import ReportContents
 from vcrt.report.explorer.contents import ExplorerContents
 from vcrt.report.gather import gather
-from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE, neighbour
 from vcrt.storage import require_new, write_file
 
 
@@ -48,15 +47,20 @@ def write_report(experiment: Experiment | str | Path, output: str | Path | None 
 
 def report_in(experiment: Experiment, directory: Path) -> Report:
     """Write the report to a folder that may be there; it links to an explorer that lies in it."""
-    contents = replace(gather(experiment), explorer=neighbour(directory, EXPLORER_FILE))
-    analysis = analyse(contents)
-    files = page.write_report(contents, directory, analysis)
-    return Report(directory=directory, files=files, contents=contents, analysis=analysis)
+    address = _if_there(directory, explorer.EXPLORER_FILE)
+    analysis = analyse(replace(gather(experiment), explorer=address))
+    files = page.write_report(analysis, directory)
+    return Report(directory=directory, files=files, contents=analysis.contents, analysis=analysis)
+
+
+def _if_there(folder: Path, name: str) -> str | None:
+    """The relative address of a page in ``folder``, if it is there."""
+    return name if (folder / name).is_file() else None
 
 
 def explore(
     dataset: Dataset | str | Path,
-    output: str | Path = EXPLORER_FILE,
+    output: str | Path = explorer.EXPLORER_FILE,
     *,
     experiment: Experiment | str | Path | None = None,
     run: Sequence[str] = (),
@@ -80,7 +84,7 @@ def explore(
         runs=names_of(run),
         episodes=names_of(episode),
         per_schema=episodes,
-        report=neighbour(path.parent, REPORT_FILE),
+        report=_if_there(path.parent, page.REPORT_FILE),
         factories=environments,
         progress=progress,
     )

@@ -36,8 +36,8 @@ from vcrt.protocol.trials import discard_trials_of_finished, run_search
 from vcrt.records.dataset import Dataset, open_dataset, require_agreement
 from vcrt.records.manifest import AGREEMENT, Agreement
 from vcrt.records.record_form import PLAIN_FORM
-from vcrt.report.explorer import write_explorer
-from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE
+from vcrt.report.explorer import EXPLORER_FILE, write_explorer
+from vcrt.report.page import REPORT_FILE
 from vcrt.storage import make_directory, remove_leftovers, sole_user
 from vcrt.training.methods import PAPER_METHODS, method
 

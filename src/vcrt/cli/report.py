@@ -118,19 +118,19 @@ def probe(dataset: DatasetPath, output: Path | None = None, seed: int = 0) -> No
 
 def print_report(console: Console, report: Report) -> None:
     """Print the result of a report that was written, and where the rest is."""
-    from vcrt.report.assembly import SHOWN, all_tables
-    from vcrt.report.neighbours import REPORT_FILE
-    from vcrt.report.summary import sentences
+    from vcrt.report.page import REPORT_FILE
+    from vcrt.report.summary import summary
     from vcrt.report.table import without_aside
+    from vcrt.report.tables import SHOWN, report_tables
     from vcrt.report.task import task_text
 
-    contents, directory = report.contents, report.directory
-    console.print(f"{task_text(contents)}\n", highlight=False, markup=False)
-    tables = all_tables(contents, report.analysis)
+    directory = report.directory
+    console.print(f"{task_text(report.contents)}\n", highlight=False, markup=False)
+    tables = report_tables(report.analysis)
     for table in tables:
         if table.name in SHOWN:
             _print_table(console, without_aside(table))
-    for sentence in sentences(contents, report.analysis):
+    for sentence in summary(report.analysis):
         console.print(f"- {sentence}", highlight=False, markup=False)
     others = ", ".join(table.name for table in tables if table.name not in SHOWN)
     say(
@@ -141,12 +141,14 @@ def print_report(console: Console, report: Report) -> None:
 
 
 def _print_one_table(console: Console, experiment: Path, name: str, form: str) -> None:
-    from vcrt.report.assembly import report_tables
+    from vcrt.report.analysis import analyse
     from vcrt.report.gather import gather
     from vcrt.report.latex import to_latex
     from vcrt.report.table import to_csv, to_text
+    from vcrt.report.tables import report_tables
 
-    tables = {one.name: one for one in report_tables(gather(vcrt.open_experiment(experiment)))}
+    contents = gather(vcrt.open_experiment(experiment))
+    tables = {one.name: one for one in report_tables(analyse(contents))}
     if name not in tables:
         raise UnknownNameError.of("table", name, tables)
     if form == "terminal":

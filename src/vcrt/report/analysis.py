@@ -1,6 +1,6 @@
-"""The numbers of a report: rates, differences and retention with their intervals, computed once from the contents.
+"""Compute the numbers of a report once from its contents: rates, differences and retention with their intervals.
 
-Not covered: conclusions (:mod:`vcrt.report.judgement`), wording, rounding and drawing. Everything is a fraction of 1.
+Not covered: conclusions (:mod:`vcrt.report.conclusions`), wording, rounding and drawing. Everything is a fraction of 1.
 """
 
 from __future__ import annotations
@@ -13,10 +13,17 @@ import numpy as np
 from vcrt.protocol.statistics import Interval, paired_differences
 from vcrt.report import paper
 from vcrt.report.by_update import UpdatePoint, update_points
-from vcrt.report.comparisons import FROZEN, Comparison, compare
 from vcrt.report.contents import ReportContents
-from vcrt.report.estimates import RATES, Estimate, Scores, by_run, resample
-from vcrt.report.task import is_papers_task
+from vcrt.report.estimates import (
+    FROZEN,
+    RATES,
+    Comparison,
+    Estimate,
+    Scores,
+    by_run,
+    compare,
+    resample,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,17 +42,12 @@ class MethodResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Analysis:
-    """Everything that tables, figures and sentences quote."""
+    """Everything that tables, figures and sentences quote, with the contents that it is computed from."""
 
-    folds: tuple[str, ...]
-    #: Held-out items and retention items of each fold.
-    num_items: Mapping[str, int]
-    num_retention_items: Mapping[str, int]
+    contents: ReportContents
     results: tuple[MethodResult, ...]
     frozen: Mapping[str, Estimate]
     frozen_macro: Estimate
-    #: Whether an item asks what the paper's do; if not, signs are not compared with the paper's.
-    same_task: bool
     #: The method under study, if the plan has it.
     method: str | None
     #: The stronger of the matched baselines by macro, if the plan has one with every fold.
@@ -58,11 +60,33 @@ class Analysis:
     by_update: tuple[UpdatePoint, ...]
 
     @property
+    def folds(self) -> tuple[str, ...]:
+        """The held-out environments, in the order of the plan."""
+        return self.contents.folds
+
+    @property
     def headline(self) -> Comparison | None:
         """The method under study minus the strongest baseline."""
-        if self.strongest_baseline is None:
-            return None
-        return self.comparisons.get(self.strongest_baseline)
+        return self.comparisons.get(self.strongest_baseline or "")
+
+    @property
+    def all_comparisons(self) -> tuple[Comparison, ...]:
+        """Those of the method under study, and what the interface alone gives."""
+        return (*self.comparisons.values(), *([self.interface] if self.interface else []))
+
+    @property
+    def rates(self) -> list[tuple[str, Mapping[str, Estimate], Estimate | None]]:
+        """Held-out pass rates by fold and as macro: of the frozen backbone, then of each method."""
+        trained = [(result.method, result.folds, result.macro) for result in self.results]
+        return [(FROZEN, self.frozen, self.frozen_macro), *trained]
+
+    def num_items(self, fold: str) -> int:
+        """How many held-out items a fold has."""
+        return self.contents.frozen[fold].held_out_passes.size
+
+    def num_retention_items(self, fold: str) -> int:
+        """How many source items that are not trained on a fold has."""
+        return self.contents.frozen[fold].retention_passes.size
 
     def largest_decline(self, folds: Collection[str]) -> tuple[Interval, MethodResult, str, int]:
         """The lowest source retention of a single run on some folds: its value, method, fold and seed."""
@@ -93,28 +117,32 @@ def analyse(contents: ReportContents) -> Analysis:
     )
     before = resample(contents, frozen, "pass rate", FROZEN)
     method = _named(contents, paper.METHOD)
-    comparisons = {}
-    if method is not None:
-        others = [FROZEN, *(m for m in contents.methods if m != method)]
-        comparisons = {other: compare(contents, method, other) for other in others}
+    others = [] if method is None else [FROZEN, *(m for m in contents.methods if m != method)]
     return Analysis(
-        folds=contents.folds,
-        num_items={f: contents.frozen[f].held_out_passes.size for f in contents.folds},
-        num_retention_items={f: contents.frozen[f].retention_passes.size for f in contents.folds},
+        contents=contents,
         results=results,
         frozen=before.by_fold(),
         frozen_macro=before.mean(contents.folds),
-        same_task=is_papers_task(contents),
         method=method,
         strongest_baseline=_strongest(results),
-        comparisons={name: c for name, c in comparisons.items() if c.folds},
-        interface=_interface(contents),
+        comparisons={other: c for other in others if (c := _compare(contents, method, other))},
+        interface=_compare(
+            contents,
+            _named(contents, paper.INTERFACE.method),
+            _named(contents, paper.INTERFACE.minus),
+        ),
         by_update=update_points(contents),
     )
 
 
 def _named(contents: ReportContents, name: str) -> str | None:
     return next((m for m in contents.methods if paper.same_name(m, name)), None)
+
+
+def _compare(contents: ReportContents, first: str | None, second: str | None) -> Comparison | None:
+    """None where one of them was not run, or where they share no fold."""
+    found = compare(contents, first, second) if first and second else None
+    return found if found and found.folds else None
 
 
 def _strongest(results: tuple[MethodResult, ...]) -> str | None:
@@ -124,31 +152,19 @@ def _strongest(results: tuple[MethodResult, ...]) -> str | None:
         for r in results
         if r.macro is not None and any(paper.same_name(r.method, b) for b in paper.BASELINES)
     }
-    return max(macros, key=lambda name: macros[name]) if macros else None
-
-
-def _interface(contents: ReportContents) -> Comparison | None:
-    first, second = (
-        _named(contents, name) for name in (paper.INTERFACE.method, paper.INTERFACE.minus)
-    )
-    if first is None or second is None:
-        return None
-    found = compare(contents, first, second)
-    return found if found.folds else None
+    return max(macros, key=lambda name: macros[name], default=None)
 
 
 def _method_result(contents: ReportContents, method: str) -> MethodResult:
     passes, changes, seeds = {}, {}, {}
     for fold in contents.folds:
-        runs = contents.runs_of(method, fold)
-        if not runs:
-            continue
-        seeds[fold] = list(runs)
-        passes[fold] = np.array([run.held_out_passes for run in runs.values()], dtype=np.float64)
-        changes[fold] = paired_differences(
-            [run.retention_passes for run in runs.values()],
-            [contents.frozen_retention(run) for run in runs.values()],
-        )
+        if runs := contents.runs_of(method, fold):
+            seeds[fold] = list(runs)
+            passes[fold] = np.array([run.held_out_passes for run in runs.values()], np.float64)
+            changes[fold] = paired_differences(
+                [run.retention_passes for run in runs.values()],
+                [contents.frozen_of(run).retention_passes for run in runs.values()],
+            )
     scores = Scores(by_fold=passes, seeds=seeds, sources=contents.sources, within=RATES)
     kept = Scores(by_fold=changes, seeds=seeds, sources=contents.retention_sources)
     rates = resample(contents, scores, "pass rate", method)

@@ -1,4 +1,4 @@
-"""What a probe could guess of the policy records, as a table and as sentences.
+"""Report what a probe could guess of the policy records, as a table and as sentences.
 
 It lives as ``anonymity.json`` in an experiment's directory, since a frozen dataset's directory takes no further files.
 Not covered: how it was measured (see :mod:`vcrt.protocol.anonymity`).

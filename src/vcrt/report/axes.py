@@ -1,12 +1,10 @@
-"""Axes of a figure: round ticks, how they are written, and where a value stands."""
+"""Lay out the axes of a figure: round ticks, how they are written, and where a value stands."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-_ROUND = (1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,18 +22,16 @@ class Scale:
         return self.start + (self.end - self.start) * min(1.0, max(0.0, share))
 
 
-def step_of(low: float, high: float, count: int) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that gives at most ``count`` intervals."""
-    span = high - low
-    if not (math.isfinite(span) and span > 0):
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(span / count))
-    return next((m * power for m in _ROUND if span <= count * m * power * (1 + 1e-9)), 10 * power)
-
-
 def ticks(low: float, high: float, count: int = 5) -> tuple[tuple[float, str], ...]:
-    """Round values from ``low`` to ``high`` with their texts, all with the same decimals."""
-    step = step_of(low, high, count)
+    """Round values from ``low`` to ``high`` with their texts, all with the same decimals.
+
+    They are apart by the smallest of 1, 2 and 5 times a power of ten that gives at most ``count`` intervals.
+    """
+    span, step = high - low, 1.0
+    if math.isfinite(span) and span > 0:
+        power = 10.0 ** math.floor(math.log10(span / count))
+        steps = (factor * power for factor in (1.0, 2.0, 5.0, 10.0))
+        step = next((s for s in steps if span <= count * s * (1 + 1e-9)), 10 * power)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     values = [index * step for index in range(first, last + 1)]

@@ -1,7 +1,7 @@
-"""Pass rates by update: the backbone before training, every checkpoint that was scored, and the last update.
+"""Estimate pass rates by update: the backbone before training, every checkpoint that was scored, and the last update.
 
 The held-out passes of checkpoints are read after the opening, with everything else. Not covered: how they were scored,
-and the table and the figure (:mod:`vcrt.report.checkpoints`).
+and how they are shown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcrt.protocol.statistics import Interval
-from vcrt.report.contents import BoolArray, FoldScore, ReportContents, RunReport
+from vcrt.report.contents import BoolArray, ReportContents
 from vcrt.report.estimates import RATES, Scores
 
 HELD_OUT, SOURCE = "held-out", "source"
@@ -60,7 +60,7 @@ def points_of(
             fold=fold,
             update=update,
             kind=kind,
-            interval=scores.interval(folds),
+            interval=scores.interval({name: scores.by_fold[name] for name in folds}),
         )
         for fold, folds in groups.items()
     ]
@@ -72,7 +72,8 @@ def update_points(contents: ReportContents) -> tuple[UpdatePoint, ...]:
         return ()
     passes: dict[tuple[str, int, str], dict[str, dict[int, BoolArray]]] = {}
     for run in contents.runs:
-        for update, score in _scores(contents, run).items():
+        scored = {0: contents.frozen_of(run), **run.checkpoints, run.last_update: run}
+        for update, score in scored.items():
             for kind, values in (
                 (HELD_OUT, score.held_out_passes),
                 (SOURCE, score.retention_passes),
@@ -86,15 +87,3 @@ def update_points(contents: ReportContents) -> tuple[UpdatePoint, ...]:
         if name == method
         for point in points_of(contents, method, update, kind, by_fold)
     )
-
-
-def _scores(contents: ReportContents, run: RunReport) -> dict[int, FoldScore]:
-    """The run's passes by update, from the frozen backbone as update 0 to the last update."""
-    frozen = FoldScore(
-        held_out_passes=contents.frozen[run.held_out].held_out_passes
-        if run.frozen_held_out_passes is None
-        else run.frozen_held_out_passes,
-        retention_passes=contents.frozen_retention(run),
-    )
-    last = FoldScore(held_out_passes=run.held_out_passes, retention_passes=run.retention_passes)
-    return {0: frozen, **run.checkpoints, run.last_update: last}

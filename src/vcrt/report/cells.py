@@ -1,13 +1,13 @@
-"""What the tables of results share: cells of estimates and of published values, and the notes that explain them."""
+"""Write the cells of estimates and of published values, and the notes that explain them, for all tables of results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from vcrt.report import paper
 from vcrt.report.estimates import Estimate
 from vcrt.report.table import Cell
-from vcrt.report.wording import bracketed, interval_text, listed, percent, points, signed
+from vcrt.report.wording import interval_text, listed, percent, points, published_text, signed
 
 MISSING = "n/a"
 INTERVALS = ("95% over runs and items", "95% bootstrap over items")
@@ -28,20 +28,22 @@ def difference_cells(estimate: Estimate | None) -> tuple[str, str, str]:
     """A difference in points and its two intervals, the one that decides first."""
     if estimate is None:
         return MISSING, MISSING, MISSING
-    return (
-        points(estimate.value),
-        decisive_cell(estimate),
-        interval_text(estimate.items),
-    )
+    return points(estimate.value), decisive_cell(estimate), interval_text(estimate.items)
 
 
-def rate_cells(estimate: Estimate) -> tuple[float, str, str]:
+def rate_cells(estimate: Estimate | None) -> tuple[Cell, str, str]:
     """A pass rate in percent and its two intervals."""
-    return (
-        percent(estimate.value),
-        decisive_cell(estimate, signed=False),
-        interval_text(estimate.items, signed=False),
-    )
+    if estimate is None:
+        return MISSING, MISSING, MISSING
+    items = interval_text(estimate.items, signed=False)
+    return percent(estimate.value), decisive_cell(estimate, signed=False), items
+
+
+def fold_cells(
+    estimates: Mapping[str, Estimate], folds: Sequence[str], form: Callable[[float], Cell]
+) -> list[Cell]:
+    """The estimate of each fold, as a rate (``percent``) or as a difference (``points``)."""
+    return [form(estimates[fold].value) if fold in estimates else MISSING for fold in folds]
 
 
 def decisive_cell(estimate: Estimate, *, signed: bool = True) -> str:
@@ -50,29 +52,28 @@ def decisive_cell(estimate: Estimate, *, signed: bool = True) -> str:
     return interval_text(interval, signed=signed) if interval.over_runs else MISSING
 
 
-def published_folds(values: Mapping[str, float], folds: tuple[str, ...]) -> list[Cell]:
-    """The paper's value of each fold."""
-    found = [paper.in_fold(values, fold) for fold in folds]
-    return [MISSING if value is None else value for value in found]
+def published_rates(method: str, folds: tuple[str, ...]) -> list[Cell]:
+    """The paper's pass rate of a method on each fold, and its macro if it is over these folds."""
+    row = paper.published_scores(method)
+    if row is None:
+        return [MISSING] * (len(folds) + 1)
+    found = [paper.in_fold(row.folds, fold) for fold in folds]
+    macro = row.macro if paper.same_folds(folds) else None
+    return [MISSING if value is None else value for value in (*found, macro)]
 
 
 def published_differences(
     published: paper.PublishedDifference | None, folds: tuple[str, ...]
 ) -> list[str]:
-    """The paper's difference on each fold."""
+    """The paper's difference on each fold, and its macro with its interval if it is over these folds."""
     if published is None:
-        return [MISSING] * len(folds)
+        return [MISSING] * (len(folds) + 1)
     found = [paper.in_fold(published.folds, fold) for fold in folds]
-    return [MISSING if value is None else signed(value) for value in found]
-
-
-def published_macro(published: paper.PublishedDifference | None, folds: tuple[str, ...]) -> str:
-    """The paper's macro difference with its interval, if it is over these folds."""
-    if published is None or not paper.same_folds(folds):
-        return MISSING
-    if published.interval is None:
-        return signed(published.macro)
-    return f"{signed(published.macro)} {bracketed(published.interval)}"
+    macro = published_text(published.macro, published.interval)
+    return [
+        *(MISSING if value is None else signed(value) for value in found),
+        macro if paper.same_folds(folds) else MISSING,
+    ]
 
 
 def paper_note(folds: tuple[str, ...]) -> str:

@@ -1,10 +1,11 @@
-"""What an episode's certificates mean, in plain words: relations, orders, pairs, exclusions.
+"""Say what an episode's certificates mean, in plain words: relations, orders, pairs, exclusions.
 
 Pure text; how it is laid out is the affair of :mod:`vcrt.cli.certificate_view` and :mod:`vcrt.report.explorer`.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 from math import factorial
@@ -51,23 +52,18 @@ def relation_lines(certified: CertifiedEpisode) -> list[str]:
     """The relations in words, one a line; of many steps, those that commute are only counted."""
     if certified.exhaustive:
         return [relation_text(relation) for relation in certified.relations]
-    told = [relation for relation in certified.relations if relation.kind != "commutes"]
-    commuting = len(certified.relations) - len(told)
-    verb = "commutes" if commuting == 1 else "commute"
-    lines = [*map(relation_text, told)]
-    if commuting:
-        lines.append(f"{counted(commuting, 'other pair' if told else 'pair')} {verb}")
-    related = {(relation.first, relation.second) for relation in certified.relations}
-    implied = [
-        pair
-        for pair in combinations(range(certified.episode.num_operations), 2)
-        if pair not in related and pair[::-1] not in related
-    ]
+    required = [relation for relation in certified.relations if relation.kind != "commutes"]
+    lines = [*map(relation_text, required)]
+    if commuting := len(certified.relations) - len(required):
+        pairs = counted(commuting, "other pair" if required else "pair")
+        lines.append(f"{pairs} {'commutes' if commuting == 1 else 'commute'}")
+    related = {frozenset((relation.first, relation.second)) for relation in certified.relations}
+    pairs_of_steps = combinations(range(certified.episode.num_operations), 2)
+    implied = [f"{a} and {b}" for a, b in pairs_of_steps if frozenset((a, b)) not in related]
     if implied:
-        named = ", ".join(f"{one} and {other}" for one, other in implied)
         verb = "follows" if len(implied) == 1 else "follow"
         lines.append(
-            f"{counted(len(implied), 'pair')} ({named}) {verb} from other relations: "
+            f"{counted(len(implied), 'pair')} ({', '.join(implied)}) {verb} from other relations: "
             "such steps never stand side by side"
         )
     return lines
@@ -81,10 +77,10 @@ def order_text(order: Order) -> str:
 def order_groups(replays: Sequence[Replay]) -> list[tuple[str, list[Order]]]:
     """The orders by what became of them, the legal ones first, each group with its title."""
     legal = set(legal_orders(replays))
-    groups: dict[tuple[bool, str], list[Order]] = {}
+    groups: dict[tuple[bool, str], list[Order]] = defaultdict(list)
     for replay in replays:
-        title = _fate(replay, replay.sequence in legal)
-        groups.setdefault((replay.sequence not in legal, title), []).append(replay.sequence)
+        is_legal = replay.sequence in legal
+        groups[not is_legal, _outcome(replay, is_legal)].append(replay.sequence)
     return [
         (f"{len(orders)} of {len(replays)} {title}", orders)
         for (_, title), orders in sorted(groups.items())
@@ -102,14 +98,13 @@ def legal_text(certified: CertifiedEpisode) -> str:
 
 def evidence_lines(outcome: CertifiedEpisode | Exclusion, tree: ReplayTree) -> list[str]:
     """What was replayed of an episode of many steps, and what stands behind the legal orders; in plain words."""
-    lines = [
-        f"{counted(len(tree) - tree.num_refused, 'sequence')} accepted, {tree.num_refused:,} refused at their last step"
-    ]
+    accepted = counted(len(tree) - tree.num_refused, "sequence")
+    first = f"{accepted} accepted, {tree.num_refused:,} refused at their last step"
     if isinstance(outcome, Exclusion):
-        return lines
+        return [first]
     if outcome.complete:
         return [
-            *lines,
+            first,
             "complete: every step was run in every reachable context, where sequences of the same steps that lead to "
             "states of one hash are one; all legal orders were counted in that lattice, and are those that keep the "
             "relations",
@@ -118,7 +113,7 @@ def evidence_lines(outcome: CertifiedEpisode | Exclusion, tree: ReplayTree) -> l
     known = [pair.contexts for pair in outcome.pairs if pair.contexts is not None]
     of_all = f"of {sum(known):,}" if len(known) == len(outcome.pairs) else "of an unknown number of"
     return [
-        *lines,
+        first,
         f"sampled, not complete: pairs of steps were compared in {replayed:,} {of_all} contexts of a pair that legal "
         "orders reach",
         f"one representative of each of {counted(outcome.classes or 0, 'class', 'classes')} of orders was replayed "
@@ -129,10 +124,10 @@ def evidence_lines(outcome: CertifiedEpisode | Exclusion, tree: ReplayTree) -> l
 def contexts_text(pair: PairContexts) -> str:
     """In how many contexts a pair was compared, and what was found how often."""
     contexts = "an unknown number of" if pair.contexts is None else f"{pair.contexts:,}"
-    beside = f", and in {pair.beside:,} beside them" if pair.beside else ""
-    compared = f"compared in {pair.replayed:,} of {contexts} contexts that legal orders reach"
     sampled = "" if pair.complete else " (sampled)"
-    return f"{compared}{sampled}{beside}: {_verdicts(pair)}"
+    beside = f", and in {pair.beside:,} beside them" if pair.beside else ""
+    reached = f"{pair.replayed:,} of {contexts} contexts that legal orders reach{sampled}"
+    return f"compared in {reached}{beside}: {_verdicts(pair)}"
 
 
 def contexts_cells(pair: PairContexts) -> tuple[str, str, str]:
@@ -149,19 +144,17 @@ def _verdicts(pair: PairContexts) -> str:
 def pair_title(pair: tuple[int, int], local: Sequence[Certificate]) -> str:
     """What the contexts of a pair certify together."""
     steps = f"Steps {pair[0]} and {pair[1]}"
-    telling = _telling(local)
-    if not telling:
+    groups = _informative(local)
+    if not groups:
         return f"{steps}: nothing is certified"
-    if len(telling) > 1:
+    if len(groups) > 1:
         return f"{steps}: the contexts disagree"
-    certificate = telling[0][0]
-    before = certificate.before
-    after = next(step for step in pair if step != before)
+    certificate = groups[0][0]
     if certificate.verdict == "diamond":
         return f"{steps}: a diamond, they commute"
-    if certificate.verdict == "precedes":
-        return f"{steps}: an anti-diamond, {before} precedes {after}"
-    return f"{steps}: an anti-diamond, {before} conflicts with {after}"
+    (after,) = {*pair} - {certificate.before}
+    verb = "precedes" if certificate.verdict == "precedes" else "conflicts with"
+    return f"{steps}: an anti-diamond, {certificate.before} {verb} {after}"
 
 
 def commutes(local: Sequence[Certificate]) -> bool:
@@ -172,7 +165,7 @@ def commutes(local: Sequence[Certificate]) -> bool:
 def explanations(local: Sequence[Certificate]) -> list[str]:
     """Why, in plain words: one line for each thing that the contexts of a pair certify, and one for vacuous ones."""
     lines = []
-    for alike in _telling(local):
+    for alike in _informative(local):
         others = [c.context for c in alike[1:]]
         also = f"; likewise after {_contexts(others)}" if others else ""
         lines.append(f"after {in_words(alike[0].context)}: {_explanation(alike[0])}{also}")
@@ -185,18 +178,16 @@ def explanations(local: Sequence[Certificate]) -> list[str]:
 def _explanation(certificate: Certificate) -> str:
     one, other = certificate.pair
     forward, reverse = certificate.forward, certificate.reverse
-    both = f"{one} then {other} accepted; {other} then {one} accepted"
-    if certificate.verdict == "diamond":
-        return f"{both}; both end in state {short_hash(forward.state_hashes[-1])}"
-    if certificate.verdict == "conflicts":
-        ends = f"{short_hash(forward.state_hashes[-1])} and {short_hash(reverse.state_hashes[-1])}"
-        return f"{both}; they end in two states, {ends}"
+    if certificate.verdict in ("diamond", "conflicts"):
+        both = f"{one} then {other} accepted; {other} then {one} accepted"
+        first, second = (short_hash(path.state_hashes[-1]) for path in (forward, reverse))
+        if certificate.verdict == "diamond":
+            return f"{both}; both end in state {first}"
+        return f"{both}; they end in two states, {first} and {second}"
     accepted, refused = (forward, reverse) if forward.accepted else (reverse, forward)
-    return (
-        f"{accepted.operations[0]} then {accepted.operations[1]} accepted; "
-        f"{refused.operations[0]} then {refused.operations[1]}: step {refused_step(refused)} refused: "
-        f"'{refused.rejection}'"
-    )
+    first, second = (" then ".join(map(str, path.operations)) for path in (accepted, refused))
+    step = refused_step(refused)
+    return f"{first} accepted; {second}: step {step} refused: '{refused.rejection}'"
 
 
 def refused_step(path: PathEvidence) -> int:
@@ -204,12 +195,12 @@ def refused_step(path: PathEvidence) -> int:
     return path.operations[len(path.state_hashes)]
 
 
-def _telling(local: Sequence[Certificate]) -> list[list[Certificate]]:
+def _informative(local: Sequence[Certificate]) -> list[list[Certificate]]:
     """The certificates that are not vacuous, grouped by what they say."""
-    groups: dict[tuple[Verdict, int], list[Certificate]] = {}
+    groups: dict[tuple[Verdict, int], list[Certificate]] = defaultdict(list)
     for certificate in local:
         if certificate.verdict != "vacuous":
-            groups.setdefault((certificate.verdict, certificate.before), []).append(certificate)
+            groups[certificate.verdict, certificate.before].append(certificate)
     return list(groups.values())
 
 
@@ -218,7 +209,7 @@ def _contexts(contexts: Iterable[Order]) -> str:
     return listed([in_words(context) for context in contexts])
 
 
-def _fate(replay: Replay, legal: bool) -> str:
+def _outcome(replay: Replay, legal: bool) -> str:
     if replay.rejection is None:
         end = short_hash(replay.state_hashes[-1])
         return f"{'legal: end' if legal else 'accepted, but not legal: end'} in state {end}"

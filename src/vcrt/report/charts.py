@@ -1,4 +1,4 @@
-"""What a panel of a figure shows, before it is drawn: rows with intervals and dots, or lines over updates.
+"""Hold what a panel of a figure shows, before it is drawn: rows with intervals and dots, or lines over updates.
 
 Plain values, so that the page and a paper draw the same panel at their own sizes (:mod:`vcrt.report.drawing`).
 """
@@ -6,7 +6,7 @@ Plain values, so that the page and a paper draw the same panel at their own size
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from vcrt.report import paper
@@ -105,8 +105,10 @@ class Figure:
     title: str
     caption: str
     panels: tuple[Panel, ...]
+    #: Whether a page shows it at once; otherwise it is a click away.
+    core: bool = True
     #: The methods that the colours stand for; empty where nothing needs a legend.
-    legend: Mapping[str, Style]
+    legend: Mapping[str, Style] = field(default_factory=dict)
 
 
 def method_styles(methods: Sequence[str]) -> dict[str, Style]:

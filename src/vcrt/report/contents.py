@@ -1,4 +1,4 @@
-"""What a report is made from: plain values and NumPy arrays, complete before anything is drawn or written.
+"""Hold what a report is made from: plain values and NumPy arrays, complete before anything is drawn or written.
 
 Whoever evaluates fills these in; everything in the report follows from them and from nothing else, so that equal
 contents give equal bytes. Not covered: how the numbers were obtained, and any reading of a clock or a disk.
@@ -6,7 +6,8 @@ contents give equal bytes. Not covered: how the numbers were obtained, and any r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -46,24 +47,19 @@ class TestSetScores:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RunReport:
-    """One run: a method trained on one fold with one seed.
+class RunReport(FoldScore):
+    """One run: a method trained on one fold with one seed, and its passes.
 
-    ``held_out_passes [items]`` and ``retention_passes [items]`` stand in the same order of items for all runs of the
-    fold and for the frozen backbone. ``curve`` has one mapping for each logged update, with its number as ``update``.
+    Items stand in the same order for all runs of the fold and for the frozen backbone. ``curve`` has one mapping for
+    each logged update, with its number as ``update``.
     """
 
     method: str
     held_out: str
     seed: int
-    held_out_passes: BoolArray
-    retention_passes: BoolArray
     curve: tuple[Mapping[str, float], ...] = ()
-    #: ``[held-out items]``: the frozen backbone's passes as this run's method sees the records; None as below.
-    frozen_held_out_passes: BoolArray | None = None
-    #: ``[retention items]``: the frozen backbone's passes as this run's method sees the records; None where that is how
-    #: ``ReportContents.frozen`` was scored.
-    frozen_retention_passes: BoolArray | None = None
+    #: The frozen backbone as this run's method sees the records; None where that is ``ReportContents.frozen``.
+    frozen: FoldScore | None = None
     #: Greedy passes of the run's earlier checkpoints by update, on the same items; its last update is the run itself.
     checkpoints: Mapping[int, FoldScore] = field(default_factory=dict)
     #: CPU time of the run's training, in seconds; None where it was not recorded.
@@ -117,28 +113,29 @@ class ReportContents:
     def __post_init__(self) -> None:
         if not self.runs:
             raise VcrtError("a report needs at least one evaluated run", found="no run")
-        names = [(run.method, run.held_out, run.seed) for run in self.runs]
-        for name in names:
-            if names.count(name) > 1:
-                raise VcrtError("two runs have one name", found=f"{name}", expected="each run once")
+        names = Counter((run.method, run.held_out, run.seed) for run in self.runs)
+        if max(names.values()) > 1:
+            raise VcrtError(
+                "two runs have one name",
+                found=f"{names.most_common(1)[0][0]}",
+                expected="each run once",
+            )
         for run in self.runs:
             _check_items(run, self.frozen)
 
     @property
     def folds(self) -> tuple[str, ...]:
         """The held-out environments, in the order of the plan."""
-        return _distinct(run.held_out for run in self.runs)
+        return tuple(dict.fromkeys(run.held_out for run in self.runs))
 
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods, in the order of the plan."""
-        return _distinct(run.method for run in self.runs)
+        return tuple(dict.fromkeys(run.method for run in self.runs))
 
-    def frozen_retention(self, run: RunReport) -> BoolArray:
-        """``[retention items]``: the frozen backbone's passes that the run's are compared with."""
-        if run.frozen_retention_passes is not None:
-            return run.frozen_retention_passes
-        return self.frozen[run.held_out].retention_passes
+    def frozen_of(self, run: RunReport) -> FoldScore:
+        """The frozen backbone that a run is compared with."""
+        return run.frozen or self.frozen[run.held_out]
 
     def runs_of(self, method: str, held_out: str) -> dict[int, RunReport]:
         """The runs of a method on a fold by seed; empty if there are none."""
@@ -151,27 +148,16 @@ def _check_items(run: RunReport, frozen: Mapping[str, FoldScore]) -> None:
     where = f"run {run.method}/{run.held_out}/{run.seed}"
     if run.held_out not in frozen:
         raise VcrtError("the frozen backbone was not scored on a fold", where=where)
-    reference = frozen[run.held_out]
-    scored = (
-        FoldScore(held_out_passes=run.held_out_passes, retention_passes=run.retention_passes),
-    )
-    pairs = [
-        pair
-        for score in (*scored, *run.checkpoints.values())
-        for pair in (
-            ("held-out items", score.held_out_passes, reference.held_out_passes),
-            ("retention items", score.retention_passes, reference.retention_passes),
-        )
-    ]
-    for what, passes, expected in pairs:
-        if passes.ndim != 1 or passes.size == 0 or passes.shape != expected.shape:
-            raise VcrtError(
-                f"{what} do not match those of the frozen backbone",
-                where=where,
-                found=f"shape {passes.shape}",
-                expected=f"shape {expected.shape} with at least one item",
-            )
-
-
-def _distinct(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
+    for score in (run, *run.checkpoints.values()):
+        for what, name in (
+            ("held-out items", "held_out_passes"),
+            ("retention items", "retention_passes"),
+        ):
+            passes, expected = getattr(score, name), getattr(frozen[run.held_out], name)
+            if passes.ndim != 1 or passes.size == 0 or passes.shape != expected.shape:
+                raise VcrtError(
+                    f"{what} do not match those of the frozen backbone",
+                    where=where,
+                    found=f"shape {passes.shape}",
+                    expected=f"shape {expected.shape} with at least one item",
+                )

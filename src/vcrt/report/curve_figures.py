@@ -1,15 +1,19 @@
-"""Training curves as figures: one panel for each fold, and below a constraint's values its multiplier."""
+"""Make the figures over updates: training curves, a constraint's multiplier below its values, and checkpoints.
+
+A curve is the mean over bins of updates and over runs. What its quantity is called and how it is read stands in
+:mod:`vcrt.report.quantities`; the pass rates of checkpoints are :mod:`vcrt.report.by_update`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from vcrt.report import quantities as table
+from vcrt.report.analysis import Analysis
 from vcrt.report.axes import padded
+from vcrt.report.by_update import HELD_OUT, SOURCE
 from vcrt.report.charts import (
-    Ends,
     Figure,
     Line,
     LineChart,
@@ -19,10 +23,74 @@ from vcrt.report.charts import (
     method_styles,
 )
 from vcrt.report.contents import ReportContents
-from vcrt.report.curves import CurvePoint, bin_width, curve_points, last_update, quantities
-from vcrt.report.wording import counted, label, listed
+from vcrt.report.quantities import LOG_MARGIN
+from vcrt.report.wording import counted, label, listed, percent
 
+#: At most this many points a line, so that long runs stay light to draw and to load.
+MAX_POINTS = 60
+#: The smallest normal number in float32, in which masses are logged.
+SMALLEST = 2.0**-126
 _DOTTED = (1.5, 3.0)
+
+
+def quantities(contents: ReportContents) -> tuple[str, ...]:
+    """The known quantities that some run logged, in the order in which they are shown."""
+    logged = {name for run in contents.runs for row in run.curve for name in row}
+    if {"orbit_mass", "illegal_mass"} <= logged:
+        logged.add(LOG_MARGIN)
+    return tuple(name for name in table.quantities() if name in logged)
+
+
+def value_of(row: Mapping[str, float], quantity: str) -> float:
+    """A logged quantity, or one that follows from what was logged; nan where it is not known."""
+    if quantity != LOG_MARGIN:
+        return row.get(quantity, math.nan)
+    orbit, others = row.get("orbit_mass", math.nan), row.get("illegal_mass", math.nan)
+    # A mass that is too small to be written as a number is as small as numbers are.
+    return math.log(max(orbit, SMALLEST)) - math.log(max(others, SMALLEST))
+
+
+def bin_width(contents: ReportContents) -> int:
+    """How many updates one point stands for."""
+    return max(1, math.ceil(last_update(contents) / MAX_POINTS))
+
+
+def last_update(contents: ReportContents) -> int:
+    """The last update that any run logged; 1 if none was."""
+    return int(max((row["update"] for run in contents.runs for row in run.curve), default=1))
+
+
+def curve_points(
+    contents: ReportContents, quantity: str
+) -> dict[tuple[str, str], tuple[LinePoint, ...]]:
+    """The points of one quantity by method and fold: the mean over runs in a bin of updates, and the range over runs.
+
+    Values that are not finite are left out.
+    """
+    width = bin_width(contents)
+    # What is left over belongs to the last whole bin, so that no line ends in a single noisy update.
+    last = max(0, last_update(contents) // width - 1)
+    found: dict[tuple[str, str], dict[int, dict[int, list[tuple[float, float]]]]] = {}
+    for run in contents.runs:
+        for row in run.curve:
+            value = value_of(row, quantity)
+            if math.isfinite(value):
+                place = min(int(row["update"] - 1) // width, last)
+                bins = found.setdefault((run.method, run.held_out), {}).setdefault(place, {})
+                bins.setdefault(run.seed, []).append((row["update"], value))
+    return {
+        key: tuple(_point(list(runs.values())) for _, runs in sorted(bins.items()))
+        for key, bins in found.items()
+    }
+
+
+def _point(runs: Sequence[Sequence[tuple[float, float]]]) -> LinePoint:
+    """The point of one bin from the updates and values that each run logged in it."""
+    updates = [update for logged in runs for update, _ in logged]
+    means = [sum(value for _, value in logged) / len(logged) for logged in runs]
+    return LinePoint(
+        x=sum(updates) / len(updates), y=sum(means) / len(means), low=min(means), high=max(means)
+    )
 
 
 def curve_figures(contents: ReportContents) -> tuple[Figure, ...]:
@@ -30,11 +98,6 @@ def curve_figures(contents: ReportContents) -> tuple[Figure, ...]:
     logged = quantities(contents)
     paired = {one.dual for name, one in table.core().items() if name in logged}
     return tuple(_figure(contents, name, logged) for name in logged if name not in paired)
-
-
-def is_core(figure: Figure) -> bool:
-    """Whether a figure of curves is shown at once."""
-    return figure.name in {stem(name) for name in table.core()}
 
 
 def how_to_read(contents: ReportContents) -> str:
@@ -66,6 +129,7 @@ def _figure(contents: ReportContents, name: str, logged: Sequence[str]) -> Figur
         title=quantity.title,
         caption=" ".join(filter(None, parts)),
         panels=tuple(panels),
+        core=name in table.core(),
         legend=method_styles(contents.methods),
     )
 
@@ -75,74 +139,96 @@ def _reference(contents: ReportContents, name: str) -> Reference | None:
     limit = table.quantities()[name].limit
     if limit is None or (contents.search is not None and limit[0] == "margin"):
         return None
-    value = _setting(contents.plan, ("config", "objective", limit[0]))
+    value = contents.plan.get("config", {}).get("objective", {}).get(limit[0])
     if not isinstance(value, int | float):
         return None
     return Reference(value=float(value), dash=_DOTTED, label=f"{limit[1]} {value:g}")
 
 
-def _setting(plan: Mapping[str, Any], path: Sequence[str]) -> object:
-    found: object = plan
-    for key in path:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found
-
-
 def _panels(contents: ReportContents, name: str, reference: Reference | None) -> tuple[Panel, ...]:
     points = curve_points(contents, name)
     limits = [] if reference is None else [reference.value]
-    y_domain = (0.0, 1.0) if table.quantities()[name].share else _domain(points, limits)
-    below = name in table.duals()
+    values = [v for line in points.values() for p in line for v in (p.low, p.high)] + limits
+    y_domain = (
+        (0.0, 1.0)
+        if table.quantities()[name].share
+        else padded(min(values, default=0.0), max(values, default=0.0))
+    )
+    panels = []
+    for index, fold in enumerate(contents.folds):
+        shown = {method: line for (method, of), line in points.items() if of == fold}
+        ends = [f"{label(m)} from {p[0].y:.3g} to {p[-1].y:.3g}" for m, p in shown.items()]
+        zero = (
+            "" if any(p.low or p.high for line in shown.values() for p in line) else "0 throughout"
+        )
+        panels.append(
+            Panel(
+                name=f"{stem(name)}-{index}",
+                title=f"{label(fold)}: multiplier"
+                if name in table.duals()
+                else f"{label(fold)} held out",
+                description=(
+                    f"{table.quantities()[name].title} by update, first and last values: {listed(ends) or 'none'}."
+                ),
+                chart=LineChart(
+                    lines=_lines(contents, shown),
+                    x_domain=(0.0, last_update(contents)),
+                    y_domain=y_domain,
+                    references=() if reference is None else (reference,),
+                    remark=zero if shown else "not logged",
+                ),
+            )
+        )
+    return tuple(panels)
+
+
+def _lines(contents: ReportContents, points: Mapping[str, Sequence[LinePoint]]) -> tuple[Line, ...]:
+    """A line for each method that has points, in the order of the plan."""
     return tuple(
-        Panel(
-            name=f"{stem(name)}-{index}",
-            title=f"{label(fold)}: multiplier" if below else f"{label(fold)} held out",
-            description=_described(
-                table.quantities()[name].title, shown := [p for p in points if p.held_out == fold]
-            ),
-            chart=LineChart(
-                lines=_series(contents, shown),
-                x_domain=(0.0, last_update(contents)),
-                y_domain=y_domain,
-                references=() if reference is None else (reference,),
-                remark=_remark(shown),
-            ),
-        )
-        for index, fold in enumerate(contents.folds)
-    )
-
-
-def _series(contents: ReportContents, shown: Sequence[CurvePoint]) -> tuple[Line, ...]:
-    lines = (
-        Line(
-            style=style,
-            points=tuple(
-                LinePoint(x=p.update, y=p.mean, low=p.low, high=p.high)
-                for p in shown
-                if p.method == method
-            ),
-        )
+        Line(style=style, points=tuple(points[method]))
         for method, style in method_styles(contents.methods).items()
+        if points.get(method)
     )
-    return tuple(line for line in lines if line.points)
 
 
-def _remark(shown: Sequence[CurvePoint]) -> str:
-    if not shown:
-        return "not logged"
-    return "" if any(p.low or p.high for p in shown) else "0 throughout"
-
-
-def _described(title: str, shown: Sequence[CurvePoint]) -> str:
-    """First and last value of each method."""
-    ends: dict[str, list[float]] = {}
-    for point in shown:
-        ends.setdefault(point.method, []).append(point.mean)
-    parts = [f"{label(m)} from {v[0]:.3g} to {v[-1]:.3g}" for m, v in ends.items()]
-    return f"{title} by update, first and last values: {listed(parts) or 'none'}."
-
-
-def _domain(points: Sequence[CurvePoint], limits: Sequence[float]) -> Ends:
-    values = [v for p in points for v in (p.low, p.high)] + [*limits]
-    finite = [v for v in values if math.isfinite(v)]
-    return padded(min(finite, default=0.0), max(finite, default=0.0))
+def update_figure(analysis: Analysis) -> Figure | None:
+    """The pass rate of each method by update, a panel for each fold and kind; None if no checkpoint was scored."""
+    if not analysis.by_update:
+        return None
+    contents, found = analysis.contents, analysis.by_update
+    ends = [percent(v) for p in found for v in (p.interval.low, p.interval.high)]
+    panels = []
+    for kind in (HELD_OUT, SOURCE):
+        for index, fold in enumerate(contents.folds):
+            points: dict[str, list[LinePoint]] = {}
+            for point in found:
+                if (point.kind, point.fold) == (kind, fold):
+                    rate = point.interval
+                    y, low, high = map(percent, (rate.estimate, rate.low, rate.high))
+                    points.setdefault(point.method, []).append(
+                        LinePoint(x=point.update, y=y, low=low, high=high)
+                    )
+            last = [f"{label(method)} {line[-1].y:.2f}%" for method, line in points.items()]
+            name = label(fold)
+            panels.append(
+                Panel(
+                    name=f"by-update-{kind}-{index}",
+                    title=f"{name}, held out" if kind == HELD_OUT else f"Source of the {name} fold",
+                    description=f"Pass rate by update. Last values: {listed(last) or 'none'}.",
+                    chart=LineChart(
+                        lines=_lines(contents, points),
+                        x_domain=(0.0, max(p.update for p in found)),
+                        y_domain=(max(0.0, min(ends) - 3), min(100.0, max(ends) + 3)),
+                    ),
+                )
+            )
+    return Figure(
+        name="by-update",
+        title="Source and held-out pass rate (%) by update",
+        caption=(
+            "Line: mean over runs. Band: 95% interval over runs and items, over items for a single run. "
+            "Update 0 is the backbone before training."
+        ),
+        panels=tuple(panels),
+        legend=method_styles(contents.methods),
+    )

@@ -1,4 +1,4 @@
-"""How the data came about, in sentences: what was excluded, and how often second opinions disagreed.
+"""Say how the data came about, in sentences: what was excluded, and how often second opinions disagreed.
 
 The tables are in :mod:`vcrt.report.provenance`.
 """
@@ -7,16 +7,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from vcrt.printable import printable
 from vcrt.report.contents import ReportContents
 from vcrt.report.wording import counted, listed
 
+#: A manifest's counts by environment and schema, or by environment and second checker.
+Counts: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+def inner_values(counts: Counts) -> list[Mapping[str, Any]]:
+    """What is counted of each schema or checker of any environment."""
+    return [some for of_environment in counts.values() for some in of_environment.values()]
+
 
 def data_sentences(contents: ReportContents) -> list[str]:
     """Frozen and excluded candidates by kind, and disagreements of checkers and of the second replay."""
-    schemas = [s for by_schema in contents.dataset["counts"].values() for s in by_schema.values()]
+    schemas = inner_values(contents.dataset["counts"])
     candidates = sum(schema["candidates"] for schema in schemas)
     episodes = sum(schema["episodes"] for schema in schemas)
     kinds: Counter[str] = Counter()
@@ -36,21 +44,20 @@ def data_sentences(contents: ReportContents) -> list[str]:
     ]
 
 
-def is_sampled(counts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> bool:
+def is_sampled(counts: Counts) -> bool:
     """Whether some episode's contexts were sampled; ``counts`` are a manifest's."""
-    schemas = [some for by_schema in counts.values() for some in by_schema.values()]
     return any(
         "evidence" in schema and schema["evidence"]["complete"] < schema["episodes"]
-        for schema in schemas
+        for schema in inner_values(counts)
     )
 
 
-def evidence_sentences(counts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+def evidence_sentences(counts: Counts) -> list[str]:
     """What was replayed, where that is not every order by itself; empty for episodes of few steps.
 
     ``counts`` are a manifest's, by environment and schema.
     """
-    schemas = [some for by_schema in counts.values() for some in by_schema.values()]
+    schemas = inner_values(counts)
     found = [schema["evidence"] for schema in schemas if "evidence" in schema]
     if not found:
         return []
@@ -76,11 +83,7 @@ def evidence_sentences(counts: Mapping[str, Mapping[str, Mapping[str, Any]]]) ->
 
 
 def _disagreement(contents: ReportContents) -> str:
-    checks = [
-        counts
-        for by_checker in contents.dataset["conformance"].values()
-        for counts in by_checker.values()
-    ]
+    checks = inner_values(contents.dataset["conformance"])
     checked = sum(counts["checked"] for counts in checks)
     disagreed = checked - sum(counts["agreed"] for counts in checks)
     again = contents.agreement["replays"] - contents.agreement["agreed"]

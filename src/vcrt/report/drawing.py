@@ -6,8 +6,9 @@ Not covered: what is drawn (:mod:`vcrt.report.charts`), and files (:mod:`vcrt.re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from vcrt.report.axes import Scale, ticks
 from vcrt.report.charts import Ends, Line, LineChart, Panel, Reference, Row, RowChart
@@ -23,10 +24,12 @@ from vcrt.report.svg import (
     text_width,
 )
 
+Ink: TypeAlias = Mapping[str, str | float]
+
 #: How many markers tell a line apart from the others.
 _MARKERS_A_LINE = 4
 #: Words among lines stand on a rim of the ground, which a page sets by the class.
-_HALO: Mapping[str, str] = {
+_HALO: Ink = {
     "class_": "halo",
     "stroke": "#ffffff",
     "stroke_width": "3",
@@ -44,6 +47,16 @@ class Size:
     #: Of titles.
     weight: str = "bold"
 
+    @property
+    def thin(self) -> float:
+        """The width of a thin line."""
+        return self.font / 11
+
+    @property
+    def grid(self) -> Ink:
+        """A line of the grid: lighter than ink, and of the page's own colour where it has a style sheet."""
+        return {"class_": "grid", "stroke": "#d5dbe0", "stroke_width": self.thin}
+
 
 #: As wide as a phone shows it, so that text is never smaller than it is drawn.
 PAGE = Size(width=340, height=212, font=11)
@@ -52,14 +65,7 @@ PAGE = Size(width=340, height=212, font=11)
 def to_svg(panel: Panel, size: Size = PAGE) -> str:
     """The panel as a self-contained drawing for a page."""
     body, height = draw(panel, size)
-    return document(
-        body,
-        width=size.width,
-        height=height,
-        name=panel.name,
-        title=panel.title,
-        description=panel.description,
-    )
+    return document(panel, panel.description, body, width=size.width, height=height)
 
 
 def draw(panel: Panel, size: Size) -> tuple[str, float]:
@@ -88,45 +94,39 @@ def _rows(chart: RowChart, size: Size, top: float) -> tuple[str, float]:
     start, end = label + 0.8 * font, size.width - value - 1.1 * font
     x = Scale(low=chart.domain[0], high=chart.domain[1], start=start, end=end)
     bottom = top + step * len(chart.rows) + 0.3 * font
-    parts = [*_x_axis(chart.domain, x, (top, bottom), chart.unit, size)]
-    parts += [_standing(r, x, (top, bottom), font) for r in chart.references]
+    parts = _x_axis(chart.domain, x, (top, bottom), chart.unit, size)
+    for reference in chart.references:
+        at = x(reference.value)
+        parts.append(line(at, top, at, bottom, **_dashed(reference, size)))
     for index, row in enumerate(chart.rows):
         middle = top + step * (index + 0.5)
-        parts.append(
-            text(fitting(row.label, font, room), label, middle + 0.35 * font, text_anchor="end")
-        )
+        base = middle + 0.35 * font
+        parts.append(text(fitting(row.label, font, room), label, base, text_anchor="end"))
         parts.append(_row(row, x, middle, font, rings=rings))
-        parts.append(text(row.text, size.width, middle + 0.35 * font, text_anchor="end"))
+        parts.append(text(row.text, size.width, base, text_anchor="end"))
     return "".join(parts), bottom + 2.7 * font
 
 
 def _row(row: Row, x: Scale, middle: float, font: float, *, rings: bool) -> str:
     """The mean with its intervals and, below it, a ring for each run."""
     y = middle - (0.35 * font if rings else 0)
-    low, high = row.over_both
-    parts = [line(x(low), y, x(high), y, stroke_width=0.13 * font)]
-    parts += [
-        line(x(v), y - 0.28 * font, x(v), y + 0.28 * font, stroke_width=0.13 * font)
-        for v in row.over_both
-    ]
+    low, high = map(x, row.over_both)
+    thin, end = {"stroke_width": 0.13 * font}, 0.28 * font
+    parts = [line(low, y, high, y, **thin)]
+    parts += [line(at, y - end, at, y + end, **thin) for at in (low, high)]
     if row.over_items is not None:
-        parts.append(
-            line(x(row.over_items[0]), y, x(row.over_items[1]), y, stroke_width=0.42 * font)
-        )
+        first, last = map(x, row.over_items)
+        parts.append(line(first, y, last, y, stroke_width=0.42 * font))
     parts.append(marker(row.style, x(row.value), y, 0.44 * font, rim=True))
+    ring: Ink = {
+        "r": 0.26 * font,
+        "fill": "none",
+        "stroke": "currentColor",
+        "stroke_width": 0.11 * font,
+    }
     if rings:
-        parts += [
-            element(
-                "circle",
-                cx=x(value),
-                cy=y + 0.95 * font,
-                r=0.26 * font,
-                fill="none",
-                stroke="currentColor",
-                stroke_width=0.11 * font,
-            )
-            for value in row.runs
-        ]
+        at = y + 0.95 * font
+        parts += [element("circle", cx=x(value), cy=at, **ring) for value in row.runs]
     return group(row.style, *parts)
 
 
@@ -139,12 +139,18 @@ def _lines(chart: LineChart, size: Size, top: float) -> tuple[str, float]:
     y = Scale(low=chart.y_domain[0], high=chart.y_domain[1], start=bottom, end=top + 0.3 * font)
     parts = []
     for value, words in marks:
-        parts.append(line(start, y(value), end, y(value), **_grid(font)))
+        parts.append(line(start, y(value), end, y(value), **size.grid))
         parts.append(text(words, start - 0.4 * font, y(value) + 0.35 * font, text_anchor="end"))
     parts += _x_axis(chart.x_domain, x, (bottom, bottom), "update", size)
     parts += [_band(drawn, x, y) for drawn in chart.lines]
-    parts += [_line(drawn, x, y, font) for drawn in chart.lines[::-1]]
-    parts += [_lying(reference, y, (start, end), font) for reference in chart.references]
+    parts += [_line(drawn, x, y, size) for drawn in chart.lines[::-1]]
+    for reference in chart.references:
+        at = y(reference.value)
+        parts.append(line(start, at, end, at, **_dashed(reference, size)))
+        if reference.label:
+            rim: Ink = {"font_size": 0.95 * font, **_HALO}
+            above = at - 0.35 * font
+            parts.append(text(reference.label, end, above, text_anchor="end", **rim))
     if chart.remark:
         place = ((start + end) / 2, (top + bottom) / 2)
         parts.append(text(chart.remark, *place, text_anchor="middle"))
@@ -160,7 +166,7 @@ def _band(drawn: Line, x: Scale, y: Scale) -> str:
     return group(drawn.style, area)
 
 
-def _line(drawn: Line, x: Scale, y: Scale, font: float) -> str:
+def _line(drawn: Line, x: Scale, y: Scale, size: Size) -> str:
     if not drawn.points:
         return ""
     places = [(x(p.x), y(p.y)) for p in drawn.points]
@@ -169,67 +175,33 @@ def _line(drawn: Line, x: Scale, y: Scale, font: float) -> str:
         d=path(places),
         fill="none",
         stroke="currentColor",
-        stroke_width=drawn.style.width * _thin(font),
+        stroke_width=drawn.style.width * size.thin,
         stroke_linejoin="round",
     )
     every = 1 if len(places) <= 2 * _MARKERS_A_LINE else math.ceil(len(places) / _MARKERS_A_LINE)
     # Each method's markers start elsewhere, so that lines on top of each other are all seen.
     first = (1 + drawn.style.number * every // 8) % every
     shown = places[first::every] or places[-1:]
-    return group(drawn.style, trace, *(marker(drawn.style, *at, 0.3 * font) for at in shown))
+    return group(drawn.style, trace, *(marker(drawn.style, *at, 0.3 * size.font) for at in shown))
 
 
 def _x_axis(
     domain: Ends, x: Scale, heights: tuple[float, float], unit: str, size: Size
-) -> Sequence[str]:
+) -> list[str]:
     """Ticks with their texts below a plot that reaches from one height to the other, and the unit."""
     font, (top, bottom) = size.font, heights
-    parts = [line(x.start, bottom, x.end, bottom, stroke_width=_thin(font))]
+    thin = {"stroke_width": size.thin}
+    parts = [line(x.start, bottom, x.end, bottom, **thin)]
     for value, words in ticks(*domain, 5):
+        at = x(value)
         if top < bottom:
-            parts.append(line(x(value), top, x(value), bottom, **_grid(font)))
-        parts.append(
-            line(
-                x(value),
-                bottom,
-                x(value),
-                bottom + 0.35 * font,
-                stroke_width=_thin(font),
-            )
-        )
-        parts.append(text(words, x(value), bottom + 1.35 * font, text_anchor="middle"))
+            parts.append(line(at, top, at, bottom, **size.grid))
+        parts.append(line(at, bottom, at, bottom + 0.35 * font, **thin))
+        parts.append(text(words, at, bottom + 1.35 * font, text_anchor="middle"))
     parts.append(text(unit, (x.start + x.end) / 2, bottom + 2.5 * font, text_anchor="middle"))
     return parts
 
 
-def _thin(font: float) -> float:
-    return font / 11
-
-
-def _grid(font: float) -> Mapping[str, str | float]:
-    """A line of the grid: lighter than ink, and of the page's own colour where it has a style sheet."""
-    return {"class_": "grid", "stroke": "#d5dbe0", "stroke_width": _thin(font)}
-
-
-def _standing(reference: Reference, x: Scale, heights: tuple[float, float], font: float) -> str:
-    place = x(reference.value)
-    dash = " ".join(f"{d:g}" for d in reference.dash)
-    return line(
-        place, heights[0], place, heights[1], stroke_dasharray=dash, stroke_width=1.2 * _thin(font)
-    )
-
-
-def _lying(reference: Reference, y: Scale, ends: Ends, font: float) -> str:
-    place = y(reference.value)
-    dash = " ".join(f"{d:g}" for d in reference.dash)
-    drawn = line(
-        ends[0], place, ends[1], place, stroke_dasharray=dash, stroke_width=1.2 * _thin(font)
-    )
-    label = text(
-        reference.label,
-        *(ends[1], place - 0.35 * font),
-        text_anchor="end",
-        font_size=0.95 * font,
-        **_HALO,
-    )
-    return drawn + label if reference.label else drawn
+def _dashed(reference: Reference, size: Size) -> Ink:
+    dash = " ".join(f"{length:g}" for length in reference.dash)
+    return {"stroke_dasharray": dash, "stroke_width": 1.2 * size.thin}

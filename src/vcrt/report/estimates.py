@@ -1,7 +1,7 @@
-"""An estimate with both of its intervals: the one over runs and items that decides, and the paper's bootstrap.
+"""Estimate rates and paired differences with both intervals: over runs and items, which decides, and the bootstrap.
 
-A bootstrap interval depends on the contents' seed and on its own name, not on which other intervals are computed.
-Everything is a fraction of 1. Not covered: what is estimated.
+The bootstrap over items is the paper's. Its intervals depend on the contents' seed and on their own names, not on which
+others are computed. Everything is a fraction of 1. Not covered: which methods are compared, and what a difference says.
 """
 
 from __future__ import annotations
@@ -14,15 +14,22 @@ from vcrt.protocol.statistics import (
     FloatArray,
     Interval,
     macro_interval,
+    negative_comparisons,
+    paired_differences,
     paired_replicates,
     pass_rate,
     share_intervals,
 )
 from vcrt.randomness import generator
+from vcrt.report import paper
 from vcrt.report.contents import ReportContents
 
 #: The least and the greatest mean of passes, and of differences between passes.
 RATES, CHANGES = (0.0, 1.0), (-1.0, 1.0)
+
+
+#: The name under which rows show the backbone before training.
+FROZEN = "Frozen backbone"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,19 +70,15 @@ class Scores:
     same_runs: bool = False
     shared_items: bool = False
 
-    def interval(self, folds: Iterable[str]) -> Interval:
-        """The mean over some folds with its interval over runs and items."""
-        return self.interval_of({fold: self.by_fold[fold] for fold in folds}, self.within)
-
-    def interval_of(
-        self, values: Mapping[str, FloatArray], within: tuple[float, float]
+    def interval(
+        self, values: Mapping[str, FloatArray], within: tuple[float, float] | None = None
     ) -> Interval:
-        """The same of other values for the same runs and items."""
+        """The mean over folds of values for these runs and items, with its interval over runs and items."""
         return crossed_interval(
             values,
             sources=self.sources,
             seeds=self.seeds,
-            within=within,
+            within=within or self.within,
             same_runs=self.same_runs,
             shared_items=self.shared_items,
         )
@@ -123,7 +126,7 @@ class Resampled:
                 name: len(scores) * ((name == fold) - share.estimate) / total * values
                 for name, values in scores.items()
             }
-            error = self.scores.interval_of(linear, (float("-inf"), float("inf")))
+            error = self.scores.interval(linear, (float("-inf"), float("inf")))
             found[fold] = Estimate(
                 items=share,
                 runs_and_items=Interval(
@@ -164,4 +167,69 @@ def by_run(scores: Scores) -> dict[str, dict[int, Interval]]:
     return {
         fold: {seed: over_items(scores, {fold: row}) for row, seed in enumerate(seeds)}
         for fold, seeds in scores.seeds.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """``method`` minus ``minus``, paired by item and by seed; ``macro`` only if both have every fold."""
+
+    method: str
+    minus: str
+    folds: Mapping[str, Estimate]
+    macro: Estimate | None
+    num_negative: int
+    num_comparisons: int
+    #: The macro difference of each seed that has every fold, with the interval over items.
+    run_macros: Mapping[int, Interval]
+    #: Each fold's share of the macro difference; empty without one, or where there is nothing to share.
+    shares: Mapping[str, Estimate]
+    #: The mean difference on the folds other than the one to which the paper owes most of its gain.
+    mean_of_others: Estimate | None
+
+    @property
+    def negative_text(self) -> str:
+        """``2 of 9``: how many fold-by-run comparisons are negative."""
+        return f"{self.num_negative} of {self.num_comparisons}"
+
+
+def compare(contents: ReportContents, method: str, other: str) -> Comparison:
+    """``method`` minus ``other``, which may be the frozen backbone, on every fold that both have, paired by seed."""
+    found, seeds = {}, {}
+    for fold in contents.folds:
+        first = contents.runs_of(method, fold)
+        frozen = dict.fromkeys(first, contents.frozen[fold])
+        second = frozen if other == FROZEN else contents.runs_of(other, fold)
+        paired = [seed for seed in first if seed in second]
+        if paired:
+            seeds[fold] = paired
+            found[fold] = paired_differences(
+                [first[seed].held_out_passes for seed in paired],
+                [second[seed].held_out_passes for seed in paired],
+            )
+    scores = Scores(by_fold=found, seeds=seeds, sources=contents.sources)
+    resampled = resample(contents, scores, "difference", f"{method}-{other}")
+    macro = resampled.macro(contents.folds)
+    num_negative, num_comparisons = negative_comparisons(found)
+    others = [fold for fold in found if not paper.same_name(fold, paper.LARGEST_SHARE[0])]
+    return Comparison(
+        method=method,
+        minus=other,
+        folds=resampled.by_fold(),
+        macro=macro,
+        num_negative=num_negative,
+        num_comparisons=num_comparisons,
+        run_macros=_run_macros(scores) if macro is not None else {},
+        shares=resampled.shares() if macro is not None and len(found) > 1 else {},
+        mean_of_others=resampled.mean(others) if paper.same_folds(tuple(found)) else None,
+    )
+
+
+def _run_macros(scores: Scores) -> dict[int, Interval]:
+    rows = {fold: {seed: k for k, seed in enumerate(of)} for fold, of in scores.seeds.items()}
+    first, *rest = rows.values()
+    return {
+        seed: over_items(scores, {fold: k[seed] for fold, k in rows.items()})
+        for seed in first
+        if all(seed in seeds for seeds in rest)
     }

@@ -1,4 +1,4 @@
-"""The figures of results: differences, pass rates and retention, with both intervals and every single run.
+"""Make the figures of results: differences, pass rates and retention, with both intervals and every single run.
 
 A figure is a row of panels, so that a page can wrap them; methods keep their colour and marker in all figures. Training
 curves are in :mod:`vcrt.report.curve_figures`. Not covered: tables, and anything interactive.
@@ -14,8 +14,6 @@ from vcrt.report import paper
 from vcrt.report.analysis import Analysis, MethodResult
 from vcrt.report.axes import padded, tens
 from vcrt.report.charts import Ends, Figure, Panel, Reference, Row, RowChart, Style, method_styles
-from vcrt.report.comparisons import Comparison
-from vcrt.report.contents import ReportContents
 from vcrt.report.estimates import Estimate
 from vcrt.report.task import chance, chance_text
 from vcrt.report.wording import decisive_text, label, listed, percent, points
@@ -33,92 +31,113 @@ def difference_figure(analysis: Analysis) -> Figure | None:
     headline = analysis.headline
     if headline is None:
         return None
-    estimates: dict[str | None, Estimate] = {}
-    if headline.macro is not None:
-        estimates[None] = headline.macro
-    estimates.update(headline.folds.items())
+    rates = {result.method: result.run_rates for result in analysis.results}
+    shown = [("Macro", headline.macro, _estimates(headline.run_macros))] if headline.macro else []
+    for fold, estimate in headline.folds.items():
+        first, second = rates[headline.method][fold], rates[headline.minus][fold]
+        runs = [first[seed].estimate - second[seed].estimate for seed in first if seed in second]
+        shown.append((label(fold), estimate, runs))
     style = Style(number=0, width=2.5)
-    rows = tuple(
-        _row(
-            "Macro" if fold is None else label(fold),
-            style,
-            estimate,
-            _run_differences(analysis, headline, fold),
-            points(estimate.value),
-        )
-        for fold, estimate in estimates.items()
-    )
+    rows = tuple(_row(name, style, e, runs, points(e.value)) for name, e, runs in shown)
     title = f"{label(headline.method)} minus {label(headline.minus)} (points)"
     described = [
-        f"{row.label}: {row.text}, {decisive_text(e.runs_and_items)}"
-        for row, e in zip(rows, estimates.values(), strict=True)
+        f"{name}: {points(e.value)}, {decisive_text(e.runs_and_items)}" for name, e, _ in shown
     ]
+    references = (Reference(value=0.0, dash=DASHED),)
     panel = Panel(
         name="difference",
         title=title,
         description=f"{listed(described)}.",
-        chart=RowChart(
-            rows=rows,
-            unit="points",
-            domain=_reach(rows),
-            references=(Reference(value=0.0, dash=DASHED),),
-        ),
+        chart=RowChart(rows=rows, unit="points", domain=_reach(rows), references=references),
     )
     return Figure(
         name="difference",
         title=title,
         caption=f"Dot: mean over runs. {_rings(rows)}{_INTERVALS} Dashed: no difference.",
         panels=(panel,),
-        legend={},
     )
 
 
-def pass_rate_figure(contents: ReportContents, analysis: Analysis) -> Figure:
+def pass_rate_figure(analysis: Analysis) -> Figure:
     """Held-out pass rates: a ring for each run, mean and intervals, beside the frozen backbone and chance."""
-    rates = [
-        v
-        for result in analysis.results
-        for fold, e in result.folds.items()
-        for v in (*_ends(e.runs_and_items), *map(percent, _estimates(result.run_rates[fold])))
-    ]
-    frozen = [percent(estimate.value) for estimate in analysis.frozen.values()]
-    random = chance(contents)
-    domain = tens([*rates, *frozen, *([] if random is None else [percent(random)])])
-    panels = [
-        _rate_panel(contents, analysis, fold, domain, f"pass-rates-{index}")
-        for index, fold in enumerate(
-            [None, *analysis.folds] if _has_macro(analysis) else analysis.folds
-        )
-    ]
-    rows = [
-        row for panel in panels if isinstance(panel.chart, RowChart) for row in panel.chart.rows
-    ]
+    styles = method_styles(analysis.contents.methods)
+    random = chance(analysis.contents)
+    folds: list[str | None] = [*analysis.folds]
+    if len(folds) > 1 and any(result.macro is not None for result in analysis.results):
+        folds.insert(0, None)
+    shown = {fold: _rates(analysis, fold, styles) for fold in folds}
+    frozen = {
+        fold: percent((analysis.frozen_macro if fold is None else analysis.frozen[fold]).value)
+        for fold in folds
+    }
+    by_fold = [row for fold, rows in shown.items() if fold is not None for row in rows]
+    domain = tens(
+        [
+            *(value for row in by_fold for value in (*row.over_both, *row.runs)),
+            *(value for fold, value in frozen.items() if fold is not None),
+            *([] if random is None else [percent(random)]),
+        ]
+    )
+    by_chance = [] if random is None else [Reference(value=percent(random), dash=DOTTED)]
     return Figure(
         name="pass-rates",
         title="Held-out pass rate (%)",
         caption=(
-            f"Filled marker: mean over runs. {_rings(rows)}{_INTERVALS} Dashed: frozen backbone."
-            + ("" if random is None else f" Dotted: a random order ({chance_text(contents)}).")
+            f"Filled marker: mean over runs. {_rings([r for rows in shown.values() for r in rows])}{_INTERVALS} "
+            "Dashed: frozen backbone."
+            + (
+                ""
+                if random is None
+                else f" Dotted: a random order ({chance_text(analysis.contents)})."
+            )
         ),
-        panels=tuple(panels),
-        legend=method_styles(contents.methods),
+        panels=tuple(
+            Panel(
+                name=f"pass-rates-{index}",
+                title="Macro mean of all folds" if fold is None else f"{label(fold)} held out",
+                description=(
+                    f"Pass rates: {listed([f'{row.label} {row.text}%' for row in rows])}; frozen backbone "
+                    f"{frozen[fold]:.2f}%; chance {chance_text(analysis.contents)}."
+                ),
+                chart=RowChart(
+                    rows=rows,
+                    unit="pass rate (%)",
+                    domain=domain,
+                    references=(Reference(value=frozen[fold], dash=DASHED), *by_chance),
+                ),
+            )
+            for index, (fold, rows) in enumerate(shown.items())
+        ),
+        legend=styles,
     )
 
 
-def retention_figure(contents: ReportContents, analysis: Analysis) -> Figure:
+def _rates(analysis: Analysis, fold: str | None, styles: Mapping[str, Style]) -> tuple[Row, ...]:
+    """The pass rate of each method on a fold, or as macro."""
+    rows = []
+    for result in analysis.results:
+        estimate = result.macro if fold is None else result.folds.get(fold)
+        if estimate is not None:
+            runs = _macro_runs(result) if fold is None else _estimates(result.run_rates[fold])
+            text = f"{percent(estimate.value):.2f}"
+            rows.append(_row(label(result.method), styles[result.method], estimate, runs, text))
+    return tuple(rows)
+
+
+def retention_figure(analysis: Analysis) -> Figure:
     """Changes on source items not trained on, by fold: a ring for each run, mean and intervals, and the guardrail."""
-    styles = method_styles(contents.methods)
+    styles = method_styles(analysis.contents.methods)
     by_fold = {
         fold: tuple(
             _row(
                 label(result.method),
                 styles[result.method],
-                result.retention[fold],
+                estimate,
                 _estimates(result.run_retention[fold]),
-                points(result.retention[fold].value),
+                points(estimate.value),
             )
             for result in analysis.results
-            if fold in result.retention
+            if (estimate := result.retention.get(fold)) is not None
         )
         for fold in analysis.folds
     }
@@ -148,37 +167,6 @@ def retention_figure(contents: ReportContents, analysis: Analysis) -> Figure:
     )
 
 
-def _rate_panel(
-    contents: ReportContents, analysis: Analysis, fold: str | None, domain: Ends, name: str
-) -> Panel:
-    styles = method_styles(contents.methods)
-    rows = []
-    for result in analysis.results:
-        estimate = result.macro if fold is None else result.folds.get(fold)
-        if estimate is not None:
-            runs = _macro_runs(result) if fold is None else _estimates(result.run_rates[fold])
-            text = f"{percent(estimate.value):.2f}"
-            rows.append(_row(label(result.method), styles[result.method], estimate, runs, text))
-    frozen = percent((analysis.frozen_macro if fold is None else analysis.frozen[fold]).value)
-    references = [Reference(value=frozen, dash=DASHED)]
-    if (random := chance(contents)) is not None:
-        references.append(Reference(value=percent(random), dash=DOTTED))
-    described = listed([f"{row.label} {row.text}%" for row in rows])
-    return Panel(
-        name=name,
-        title="Macro mean of all folds" if fold is None else f"{label(fold)} held out",
-        description=(
-            f"Pass rates: {described}; frozen backbone {frozen:.2f}%; chance {chance_text(contents)}."
-        ),
-        chart=RowChart(
-            rows=tuple(rows),
-            unit="pass rate (%)",
-            domain=domain,
-            references=tuple(references),
-        ),
-    )
-
-
 def _row(name: str, style: Style, estimate: Estimate, runs: Sequence[float], text: str) -> Row:
     return Row(
         label=name,
@@ -189,10 +177,6 @@ def _row(name: str, style: Style, estimate: Estimate, runs: Sequence[float], tex
         runs=tuple(percent(value) for value in runs),
         text=text,
     )
-
-
-def _has_macro(analysis: Analysis) -> bool:
-    return len(analysis.folds) > 1 and any(r.macro is not None for r in analysis.results)
 
 
 def _ends(interval: Interval) -> Ends:
@@ -211,15 +195,6 @@ def _macro_runs(result: MethodResult) -> list[float]:
         for seed in first
         if all(seed in rates for rates in others)
     ]
-
-
-def _run_differences(analysis: Analysis, comparison: Comparison, fold: str | None) -> list[float]:
-    """The difference of each seed that both methods have; of the macro means if there is no fold."""
-    if fold is None:
-        return _estimates(comparison.run_macros)
-    rates = {result.method: result.run_rates for result in analysis.results}
-    first, second = rates[comparison.method][fold], rates[comparison.minus][fold]
-    return [first[seed].estimate - second[seed].estimate for seed in first if seed in second]
 
 
 def _reach(rows: Sequence[Row], lowest: float = 0.0) -> Ends:

@@ -1,8 +1,8 @@
-"""From an evaluated experiment on disk to the contents of its report."""
+"""Gather the contents of a report from an evaluated experiment on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from vcrt.config import EMBEDDED_NAME
 from vcrt.policy.reference import BackboneReference
@@ -10,7 +10,15 @@ from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search
 from vcrt.protocol.openings import openings, other_openings, unshared_openings
 from vcrt.protocol.plan import Plan
 from vcrt.protocol.same_code import other_code_sentences, report_sentences
-from vcrt.protocol.scores import FROZEN_AS, passes_array, read_metrics, read_scores, view_of
+from vcrt.protocol.scores import (
+    FROZEN_AS,
+    FoldPasses,
+    TestSetPasses,
+    passes_array,
+    read_metrics,
+    read_scores,
+    view_of,
+)
 from vcrt.protocol.splits import set_aside
 from vcrt.records.dataset import Dataset, read_audit, require_agreement
 from vcrt.report.anonymity import read_anonymity
@@ -18,6 +26,7 @@ from vcrt.report.contents import FoldScore, ReportContents, RunReport, TestSetSc
 from vcrt.training.methods import method
 
 TITLE = "Verifier-Certified Rule Transport"
+_FROZEN_VIEW = view_of(method(FROZEN_AS))
 
 
 def not_measured(backbone: BackboneReference) -> tuple[str, ...]:
@@ -40,12 +49,10 @@ def _backbone(plan: Plan) -> str:
 
 def gather(experiment: Experiment) -> ReportContents:
     """Everything that the report of an evaluated experiment says; raises :class:`vcrt.errors.RunError` otherwise."""
-    plan = experiment.plan
-    scores = read_scores(experiment)
-    dataset = planned_dataset(plan)
+    plan, scores = experiment.plan, read_scores(experiment)
+    dataset, test_sets = planned_dataset(plan), planned_test_sets(plan)
     agreement = require_agreement(dataset)
     opened = openings(experiment)
-    test_sets = planned_test_sets(plan)
     unshared = [unshared_openings(experiment, one) for one in (dataset, *test_sets.values())]
     finished = experiment.finished_runs()
     sources = _sources(dataset, dataset.environments)
@@ -64,13 +71,7 @@ def gather(experiment: Experiment) -> ReportContents:
             "by_copies": max(one.beside_dataset_alone for one in unshared),
             "unknown_to_dataset": max(one.here_alone for one in unshared),
         },
-        frozen={
-            fold: FoldScore(
-                held_out_passes=passes_array(passes.held_out),
-                retention_passes=passes_array(passes.retention),
-            )
-            for fold, passes in scores.frozen[view_of(method(FROZEN_AS))].items()
-        },
+        frozen={fold: _fold_score(of) for fold, of in scores.frozen[_FROZEN_VIEW].items()},
         runs=tuple(
             RunReport(
                 method=run.method,
@@ -78,19 +79,10 @@ def gather(experiment: Experiment) -> ReportContents:
                 seed=run.seed,
                 held_out_passes=passes_array(scores.runs[run.name].held_out),
                 retention_passes=passes_array(scores.runs[run.name].retention),
-                frozen_held_out_passes=passes_array(
-                    scores.frozen[view_of(method(run.method))][run.held_out].held_out
-                ),
-                frozen_retention_passes=passes_array(
-                    scores.frozen[view_of(method(run.method))][run.held_out].retention
-                ),
+                frozen=_fold_score(scores.frozen[view_of(method(run.method))][run.held_out]),
                 curve=tuple(read_metrics(experiment, run)),
                 checkpoints={
-                    update: FoldScore(
-                        held_out_passes=passes_array(passes.held_out),
-                        retention_passes=passes_array(passes.retention),
-                    )
-                    for update, passes in scores.checkpoints[run.name].items()
+                    update: _fold_score(of) for update, of in scores.checkpoints[run.name].items()
                 },
                 cpu_seconds=finished[run.name].body["cpu_seconds"],
             )
@@ -104,30 +96,42 @@ def gather(experiment: Experiment) -> ReportContents:
         anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),
         sources={fold: sources[fold] for fold in plan.held_out},
         retention_sources={
-            fold: _retention_sources(sources, fold, plan.config.data.retention_share, plan.seed)
+            fold: tuple(
+                f"{name}/{source}"
+                for name, of_item in sources.items()
+                if name != fold
+                for aside in [set_aside(of_item, plan.config.data.retention_share, plan.seed)]
+                for source in of_item
+                if source in aside
+            )
             for fold in plan.held_out
         },
         also_test={
-            name: TestSetScores(
-                dataset=other.manifest.model_dump(),
-                frozen={
-                    fold: passes_array(passes)
-                    for fold, passes in scores.also_test[name]
-                    .frozen[view_of(method(FROZEN_AS))]
-                    .items()
-                },
-                runs={
-                    (run.method, run.held_out, run.seed): passes_array(
-                        scores.also_test[name].runs[run.name]
-                    )
-                    for run in plan.runs
-                },
-                opened_by_others=len(other_openings(experiment, other)),
-                sources=_sources(other, plan.held_out),
-            )
+            name: _test_set(experiment, other, scores.also_test[name])
             for name, other in test_sets.items()
         },
         seed=plan.seed,
+    )
+
+
+def _fold_score(passes: FoldPasses) -> FoldScore:
+    return FoldScore(
+        held_out_passes=passes_array(passes.held_out),
+        retention_passes=passes_array(passes.retention),
+    )
+
+
+def _test_set(experiment: Experiment, dataset: Dataset, scores: TestSetPasses) -> TestSetScores:
+    plan = experiment.plan
+    return TestSetScores(
+        dataset=dataset.manifest.model_dump(),
+        frozen={fold: passes_array(of) for fold, of in scores.frozen[_FROZEN_VIEW].items()},
+        runs={
+            (run.method, run.held_out, run.seed): passes_array(scores.runs[run.name])
+            for run in plan.runs
+        },
+        opened_by_others=len(other_openings(experiment, dataset)),
+        sources=_sources(dataset, plan.held_out),
     )
 
 
@@ -136,15 +140,3 @@ def _sources(dataset: Dataset, environments: Iterable[str]) -> dict[str, tuple[s
     return {
         name: tuple(row["source"] for row in read_audit(dataset, name)) for name in environments
     }
-
-
-def _retention_sources(
-    sources: Mapping[str, tuple[str, ...]], held_out: str, share: float, seed: int
-) -> tuple[str, ...]:
-    """The source of each retention item of a fold, with its environment, in the order in which they are scored."""
-    found = []
-    for name, of_item in sources.items():
-        if name != held_out:
-            aside = set_aside(of_item, share, seed)
-            found += [f"{name}/{source}" for source in of_item if source in aside]
-    return tuple(found)

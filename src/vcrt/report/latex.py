@@ -1,4 +1,4 @@
-"""A table as LaTeX with booktabs, and a document of several tables that compiles by itself.
+"""Write a table as LaTeX with booktabs, and a document of several tables that compiles by itself.
 
 Text from outside is inert: every character that LaTeX would act on is escaped, control characters are written as
 escapes, and characters outside ASCII by their code points, since not every installation has them. Not covered: page

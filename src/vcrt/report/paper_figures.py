@@ -1,4 +1,4 @@
-"""Figures for one column of a paper, as PDF and as PNG: the page's panels below each other, with the legend on top.
+"""Make a figure for one column of a paper, as PDF and PNG: the page's panels below each other, the legend on top.
 
 Text is 7 points high in Liberation Sans, embedded in the PDF as a subset; the ground is white. Equal figures give
 equal bytes on machines with the same font file and the same vl-convert; another release of the font gives others. The
@@ -59,14 +59,7 @@ def column(figure: Figure) -> str:
     height = top - _GAP + 2
     ground = element("rect", width=WIDTH, height=height, fill="#ffffff")
     inked = element("g", *parts, color=_INK, font_family="Liberation Sans, Arial, sans-serif")
-    return document(
-        *(ground, inked),
-        width=WIDTH,
-        height=height,
-        name=figure.name,
-        title=figure.title,
-        description=figure.caption,
-    )
+    return document(figure, figure.caption, ground, inked, width=WIDTH, height=height)
 
 
 def _height(panels: Sequence[Panel], top: float) -> float:

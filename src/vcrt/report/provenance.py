@@ -1,14 +1,16 @@
-"""The tables about what the results rest on: data construction, cross-checks, plan, opening and versions.
+"""Make the tables about what the results rest on: data construction, cross-checks, plan, opening and versions.
 
 ``contents.dataset`` is read in the form of a dataset's manifest (``counts``, ``conformance``, ``versions`` and so on).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
-from vcrt.protocol.search import RANGES, SearchCheck
+from vcrt.certification.relations import RelationType
+from vcrt.protocol.search import RANGES, Search, SearchCheck
 from vcrt.protocol.statistics import proportion_interval
 from vcrt.report import paper
 from vcrt.report.anonymity import anonymity_table
@@ -31,7 +33,7 @@ def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
         cross_check_table(contents),
         *(() if contents.anonymity is None else (anonymity_table(contents.anonymity),)),
         plan_table(contents),
-        *(() if contents.search is None else (search_table(contents),)),
+        *(() if contents.search is None else (search_table(contents.search, contents.plan),)),
         opening_table(contents),
         clock_table(contents),
         version_table(contents),
@@ -40,83 +42,65 @@ def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
 
 def construction_table(contents: ReportContents) -> Table:
     """Candidates, episodes, replays, legal orders and relations of each schema, and their totals."""
-    totals, known = [0] * 7, True
-    rows: list[tuple[str | int, ...]] = []
-    for environment, schema, counts in _schemas(contents):
-        relations = counts["relations"]
-        numbers = [
-            counts["candidates"],
-            counts["episodes"],
-            _replayed(counts),
-            counts["legal_orders"] or 0,
-            *(relations.get(kind, 0) for kind in ("commutes", "precedes", "conflicts")),
-        ]
-        totals = [total + number for total, number in zip(totals, numbers, strict=True)]
-        known = known and counts["legal_orders"] is not None
-        rows.append((label(environment), schema, *_shown(numbers, counts["legal_orders"])))
-    rows.append(("All", "", *_shown(totals, totals[3] if known else None)))
+    numbers = [_numbers(counts) for _, _, counts in _schemas(contents)]
+    totals = [
+        None if None in column else sum(map(int, column)) for column in zip(*numbers, strict=True)
+    ]
+    names = [(label(environment), schema) for environment, schema, _ in _schemas(contents)]
+    sampled = evidence_sentences(contents.dataset["counts"])
+    _, episodes, replays, legal, *_ = totals
+    how = " ".join(sampled) or (
+        f"Every order of every frozen episode was replayed by itself: {_per(replays, episodes)} orders an "
+        f"episode, {_per(legal, episodes)} of them legal (the paper: {paper.LEGAL_ORDERS_PER_EPISODE} of "
+        f"{paper.ORDERS_PER_EPISODE})."
+    )
     return Table(
         name="construction",
         title="Frozen episodes",
         columns=(
-            "Environment",
-            "Schema",
-            "Candidates",
-            "Episodes",
-            "Sequences replayed"
-            if evidence_sentences(contents.dataset["counts"])
-            else "Orders replayed",
-            "Legal orders",
-            "Commutes",
-            "Precedes",
-            "Conflicts",
+            *("Environment", "Schema", "Candidates", "Episodes"),
+            "Sequences replayed" if sampled else "Orders replayed",
+            *("Legal orders", "Commutes", "Precedes", "Conflicts"),
         ),
-        rows=tuple(rows),
-        note=f"{_how_replayed(contents, totals)} The last three columns count certified relations.",
+        rows=tuple(
+            (*name, *("not counted" if number is None else number for number in row))
+            for name, row in zip((*names, ("All", "")), (*numbers, totals), strict=True)
+        ),
+        note=f"{how} The last three columns count certified relations.",
     )
 
 
-def _shown(numbers: Sequence[int], legal: int | None) -> list[str | int]:
-    """The numbers of a row, of which the fourth are the legal orders, if they are counted."""
-    return [*numbers[:3], "not counted" if legal is None else legal, *numbers[4:]]
-
-
-def _how_replayed(contents: ReportContents, totals: Sequence[int]) -> str:
-    sampled = evidence_sentences(contents.dataset["counts"])
-    if sampled:
-        return " ".join(sampled)
-    return (
-        f"Every order of every frozen episode was replayed by itself: {_per(totals[2], totals[1])} orders an "
-        f"episode, {_per(totals[3], totals[1])} of them legal (the paper: {paper.LEGAL_ORDERS_PER_EPISODE} of "
-        f"{paper.ORDERS_PER_EPISODE})."
-    )
+def _numbers(counts: Mapping[str, Any]) -> list[int | None]:
+    """Of a schema, as the columns are; None if its legal orders are not counted."""
+    relations = (counts["relations"].get(kind, 0) for kind in get_args(RelationType))
+    return [
+        *(counts["candidates"], counts["episodes"], _replayed(counts), counts["legal_orders"]),
+        *relations,
+    ]
 
 
 def _replayed(counts: Mapping[str, Any]) -> int:
     """Orders, or, where not every order was replayed, the sequences that were."""
-    evidence = counts.get("evidence")
-    return int(counts["orders"] if evidence is None else evidence["sequences"])
+    return int(counts["evidence"]["sequences"] if "evidence" in counts else counts["orders"])
 
 
 def fold_table(contents: ReportContents) -> Table:
     """Source environments, episodes and replays of each fold beside the paper's."""
-    episodes: dict[str, int] = {}
-    orders: dict[str, int] = {}
+    episodes, replays = Counter[str](), Counter[str]()
     for environment, _, counts in _schemas(contents):
-        episodes[environment] = episodes.get(environment, 0) + counts["episodes"]
-        orders[environment] = orders.get(environment, 0) + _replayed(counts)
+        episodes[environment] += counts["episodes"]
+        replays[environment] += _replayed(counts)
     rows = []
     for fold in contents.folds:
         sources = [name for name in episodes if name != fold]
         rows.append(
             (
                 label(fold),
-                " + ".join(label(name) for name in sources),
+                " + ".join(map(label, sources)),
                 sum(episodes[name] for name in sources),
-                sum(orders[name] for name in sources),
+                sum(replays[name] for name in sources),
                 contents.frozen[fold].held_out_passes.size,
-                paper.SOURCE_EPISODES,
-                paper.SOURCE_REPLAYS,
+                *(paper.SOURCE_EPISODES, paper.SOURCE_REPLAYS),
             )
         )
     aside = ("Episodes (paper)", "Replays (paper)")
@@ -133,13 +117,7 @@ def fold_table(contents: ReportContents) -> Table:
 def exclusion_table(contents: ReportContents) -> Table:
     """Candidates that were not frozen, by kind."""
     rows = tuple(
-        (
-            label(environment),
-            schema,
-            kind,
-            number,
-            f"{100 * number / counts['candidates']:.2f}%",
-        )
+        (label(environment), schema, kind, number, f"{100 * number / counts['candidates']:.2f}%")
         for environment, schema, counts in _schemas(contents)
         for kind, number in sorted(counts["exclusions"].items())
     )
@@ -159,10 +137,8 @@ def cross_check_table(contents: ReportContents) -> Table:
         for environment, checkers in contents.dataset["conformance"].items()
         for checker, counts in checkers.items()
     ]
-    agreement = contents.agreement
-    checks.append(
-        ("All", "replayed again in fresh processes", agreement["replays"], agreement["agreed"])
-    )
+    again = (contents.agreement["replays"], contents.agreement["agreed"])
+    checks.append(("All", "replayed again in fresh processes", *again))
     return Table(
         name="cross-checks",
         title="Cross-checks",
@@ -186,11 +162,7 @@ def plan_table(contents: ReportContents) -> Table:
     """The frozen plan, one row for each setting, and the hashes of plan and dataset, each once."""
     root_hash = contents.dataset["root_hash"]
     rows = [("plan hash", contents.plan_hash), ("dataset root hash", root_hash)]
-    rows += [
-        (".".join(path), _text(value))
-        for path, value in _leaves(contents.plan)
-        if (path, value) != (("root_hash",), root_hash)
-    ]
+    rows += [row for row in _leaves(contents.plan) if row != ("root_hash", root_hash)]
     return Table(
         name="plan",
         title="Plan",
@@ -202,16 +174,11 @@ def plan_table(contents: ReportContents) -> Table:
 
 def opening_table(contents: ReportContents) -> Table:
     """Whether the held-out evaluation was opened again, and why."""
-    rows = tuple(
-        (".".join(path), _text(value))
-        for path, value in _leaves(contents.opening)
-        if path != ("opened_at",)
-    )
     return Table(
         name="opening",
         title="Opening of the held-out evaluation",
         columns=("Fact", "Value"),
-        rows=rows,
+        rows=tuple(row for row in _leaves(contents.opening) if row[0] != "opened_at"),
         note="Evaluation opens once, after every run of the plan has reached its last update.",
     )
 
@@ -238,18 +205,13 @@ def clock_table(contents: ReportContents) -> Table:
     )
 
 
-def search_table(contents: ReportContents) -> Table:
-    """Every trial of the search that the plan was made with, the chosen ones marked; raises if there was none."""
-    search = contents.search
-    if search is None:
-        raise AssertionError("there was no search")
-    check = contents.plan.get("search_check")
+def search_table(search: Search, plan: Mapping[str, Any]) -> Table:
+    """Every trial of the search that the plan was made with, the chosen ones marked."""
+    check = plan.get("search_check")
     chosen = {(m, fold): search.best(m, fold) for m in search.methods for fold in search.held_out}
     rows = [
         (
-            label(trial.method),
-            label(trial.held_out),
-            trial.number,
+            *(label(trial.method), label(trial.held_out), trial.number),
             *(
                 f"{trial.settings[name]:.3g}" if name in method(trial.method).settings else "-"
                 for name in RANGES
@@ -274,16 +236,15 @@ def search_table(contents: ReportContents) -> Table:
 
 def version_table(contents: ReportContents) -> Table:
     """Verifier, canonicalizer, adapter and library versions of each environment."""
-    rows = tuple(
-        (label(environment), ".".join(path), _text(value))
-        for environment, versions in contents.dataset["versions"].items()
-        for path, value in _leaves(versions)
-    )
     return Table(
         name="versions",
         title="Versions behind the verdicts",
         columns=("Environment", "Part", "Version"),
-        rows=rows,
+        rows=tuple(
+            (label(environment), *row)
+            for environment, versions in contents.dataset["versions"].items()
+            for row in _leaves(versions)
+        ),
     )
 
 
@@ -293,26 +254,24 @@ def _schemas(contents: ReportContents) -> Iterator[tuple[str, str, Mapping[str, 
             yield environment, schema, counts
 
 
-def _per(total: int, number: int) -> str:
+def _per(total: int | None, number: int | None) -> str:
     """``total / number`` without needless decimals."""
-    return f"{total / number:g}" if number else "0"
+    return f"{total / number:g}" if total and number else "0"
 
 
-def _leaves(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
-    """The leaves of nested mappings with their paths; a sequence of plain values is one leaf."""
+def _leaves(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """The leaves of nested mappings as text, with their dotted paths; a sequence of plain values is one leaf."""
+    if isinstance(value, Sequence) and any(isinstance(inner, Mapping | list) for inner in value):
+        value = {str(index): inner for index, inner in enumerate(value)}
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _leaves(inner, (*path, str(key)))
-    elif isinstance(value, Sequence) and any(isinstance(inner, Mapping | list) for inner in value):
-        for index, inner in enumerate(value):
-            yield from _leaves(inner, (*path, str(index)))
+            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
     else:
-        yield path, value
+        yield path, _text(value)
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ", ".join(_text(inner) for inner in value)
-    return "none" if value is None else str(value)
+        return ", ".join(map(_text, value))
+    named = {True: "yes", False: "no", None: "none"}
+    return named[value] if isinstance(value, bool | None) else str(value)

@@ -1,7 +1,7 @@
 """Name the quantities of a training curve: title, what it says in words, and with which it is drawn.
 
 The terms of the objective come from their table (:data:`vcrt.objective.terms.TERMS`). Not covered: values
-(:mod:`vcrt.report.curves`).
+(:mod:`vcrt.report.curve_figures`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the numbers say, in sentences: no claim without its interval, and unfavourable results first-class.
+"""Say what the numbers say, in sentences: no claim without its interval, and unfavourable results first-class.
 
 The sentences are functions of the analysis alone. A difference counts as established only if the interval over runs and
 items lies on one side of zero; a single run establishes none.
@@ -6,20 +6,22 @@ items lies on one side of zero; a single run establishes none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from vcrt.printable import printable
 from vcrt.report import paper
-from vcrt.report.agreement import against_paper, sign_sentences
-from vcrt.report.analysis import Analysis, analyse
-from vcrt.report.bounds import bound_sentences
-from vcrt.report.comparisons import FROZEN, Comparison
-from vcrt.report.contents import ReportContents
-from vcrt.report.estimates import Estimate
-from vcrt.report.judgement import (
+from vcrt.report.analysis import Analysis
+from vcrt.report.conclusions import (
     ablation_signs,
-    macro_sign,
+    bound_sentences,
     resolves_guardrail,
     within_guardrail,
 )
+from vcrt.report.contents import ReportContents
+from vcrt.report.estimates import FROZEN, Comparison, Estimate
+from vcrt.report.published import against_paper, sign_sentences
+from vcrt.report.task import is_papers_task
 from vcrt.report.wording import (
     counted,
     counted_range,
@@ -38,22 +40,18 @@ OTHER_TASK = (
 SAME = "every item scored the same"
 
 
-def summary(contents: ReportContents) -> list[str]:
+def summary(analysis: Analysis) -> list[str]:
     """The report in sentences: what marks it, then the headline."""
-    return sentences(contents, analyse(contents))
-
-
-def sentences(contents: ReportContents, analysis: Analysis) -> list[str]:
-    """As :func:`summary`, from an analysis that is already there."""
     return [
-        *warning_lines(contents),
+        *warning_lines(analysis.contents),
         *_headline(analysis),
         *_against_frozen(analysis),
         *bound_sentences(analysis),
         *_ablations(analysis),
         *sign_sentences(analysis),
         *_retention(analysis),
-        *_scope(contents, analysis),
+        *_scope(analysis),
+        *_openings(analysis.contents.opening),
     ]
 
 
@@ -68,12 +66,11 @@ def verdict(estimate: Estimate) -> str:
         return SAME
     if not estimate.runs_and_items.over_runs:
         return "a single run does not show how runs differ, so the difference is not established beyond it"
+    side = "above" if (estimate.sign or estimate.items.sign) > 0 else "below"
     if estimate.sign:
-        side = "above" if estimate.sign > 0 else "below"
         return f"the interval over runs and items lies {side} zero"
     if not estimate.items.sign:
         return "both intervals include zero, so these runs do not tell the two apart"
-    side = "above" if estimate.items.sign > 0 else "below"
     return (
         f"the bootstrap over items lies {side} zero but the interval over runs and items includes it, "
         "so the difference is not established beyond these runs"
@@ -102,7 +99,7 @@ def _headline(analysis: Analysis) -> list[str]:
         f"({_both(headline.macro)}): {verdict(headline.macro)}."
     )
     lines.append(_by_fold(headline))
-    lines += against_paper(headline) if analysis.same_task else [OTHER_TASK]
+    lines += against_paper(headline) if is_papers_task(analysis.contents) else [OTHER_TASK]
     return lines
 
 
@@ -110,19 +107,20 @@ def _by_fold(comparison: Comparison) -> str:
     parts = [
         f"{points(e.value)} on {label(fold)} {_interval(e)}" for fold, e in comparison.folds.items()
     ]
-    text = f"By fold, with intervals over runs and items: {listed(parts)}."
-    num_negative, total = comparison.num_negative, comparison.num_comparisons
-    text += f" {num_negative} of {counted(total, 'fold-by-run comparison')} {_be(num_negative)} negative."
+    text = f"By fold, with intervals over runs and items: {listed(parts)}. {_negative(comparison)}."
     shares = comparison.shares
     # A share means something only where there is a difference and no fold takes away from it.
-    if macro_sign(comparison) and shares and min(s.value for s in shares.values()) >= 0:
+    if (
+        comparison.macro
+        and comparison.macro.sign
+        and shares
+        and min(s.value for s in shares.values()) >= 0
+    ):
         fold = max(shares, key=lambda name: shares[name].value)
-        low, high = (
-            100 * end for end in (shares[fold].runs_and_items.low, shares[fold].runs_and_items.high)
-        )
+        value, both = shares[fold].value, shares[fold].runs_and_items
         text += (
-            f" {label(fold)} makes {100 * shares[fold].value:.0f}% of the macro difference "
-            f"[{low:.0f}, {high:.0f}]."
+            f" {label(fold)} makes {100 * value:.0f}% of the macro difference "
+            f"[{100 * both.low:.0f}, {100 * both.high:.0f}]."
         )
     return text
 
@@ -148,8 +146,10 @@ def _both(difference: Estimate) -> str:
     )
 
 
-def _be(number: int) -> str:
-    return "is" if number == 1 else "are"
+def _negative(comparison: Comparison) -> str:
+    number, total = comparison.num_negative, comparison.num_comparisons
+    verb = "is" if number == 1 else "are"
+    return f"{number} of {counted(total, 'fold-by-run comparison')} {verb} negative"
 
 
 def _against_frozen(analysis: Analysis) -> list[str]:
@@ -168,8 +168,7 @@ def _ablations(analysis: Analysis) -> list[str]:
     skipped = (FROZEN, *paper.BASELINES)
     lines = [
         f"{label(c.method)} minus {label(name)}: {points(c.macro.value)} points "
-        f"({_both(c.macro)}); {verdict(c.macro)}; "
-        f"{c.num_negative} of {counted(c.num_comparisons, 'fold-by-run comparison')} {_be(c.num_negative)} negative."
+        f"({_both(c.macro)}); {verdict(c.macro)}; {_negative(c)}."
         for name, c in analysis.comparisons.items()
         if c.macro is not None and not any(paper.same_name(name, other) for other in skipped)
     ]
@@ -181,19 +180,10 @@ def _criterion(analysis: Analysis) -> list[str]:
     signs = ablation_signs(analysis)
     if len(signs) < len(paper.MECHANISM_TABLE):
         return []
-    lower, higher, open_ = (
-        [label(name) for name, sign in signs.items() if sign == wanted] for wanted in (1, -1, 0)
-    )
-    parts = [
-        f"{words} {listed(names)}"
-        for words, names in (
-            ("it is lower for", lower),
-            ("higher for", higher),
-            ("not determined for", open_),
-        )
-        if names
-    ]
-    met = "met" if len(lower) == len(signs) else "not met"
+    words = {1: "it is lower for", -1: "higher for", 0: "not determined for"}
+    found = {wanted: [label(m) for m, sign in signs.items() if sign == wanted] for wanted in words}
+    parts = [f"{words[wanted]} {listed(names)}" for wanted, names in found.items() if names]
+    met = "met" if len(found[1]) == len(signs) else "not met"
     return [
         f"The paper's criterion that every ablation decreases the macro is {met} here ({', '.join(parts)}); "
         "in the paper it is not met."
@@ -202,9 +192,9 @@ def _criterion(analysis: Analysis) -> list[str]:
 
 def _retention(analysis: Analysis) -> list[str]:
     """The guardrail where there are items enough to see it, and where there are not."""
-    items = analysis.num_retention_items
-    fine = [fold for fold in analysis.folds if resolves_guardrail(items[fold])]
-    coarse = [fold for fold in analysis.folds if fold not in fine]
+    items = {fold: analysis.num_retention_items(fold) for fold in analysis.folds}
+    fine = [fold for fold in items if resolves_guardrail(items[fold])]
+    coarse = [fold for fold in items if fold not in fine]
     lines = []
     if fine:
         value, lowest = _lowest_run(analysis, fine)
@@ -228,17 +218,14 @@ def _guardrail_on(folds: list[str]) -> str:
 
 def _broken_by(analysis: Analysis, folds: list[str]) -> str:
     """Which methods have runs beyond the guardrail, and how many."""
-    broken = {}
+    parts = []
     for result in analysis.results:
-        runs = [
-            run.estimate for fold in folds for run in result.run_retention.get(fold, {}).values()
-        ]
-        beyond = sum(not within_guardrail(value) for value in runs)
-        if beyond:
-            broken[label(result.method)] = f"{beyond} of {counted(len(runs), 'run')}"
-    if not broken:
-        return ""
-    return f" It is broken by {listed([f'{number} of {name}' for name, number in broken.items()])}."
+        by_seed = [runs for fold, runs in result.run_retention.items() if fold in folds]
+        held = [within_guardrail(run.estimate) for runs in by_seed for run in runs.values()]
+        if not all(held):
+            number = f"{held.count(False)} of {counted(len(held), 'run')}"
+            parts.append(f"{number} of {label(result.method)}")
+    return f" It is broken by {listed(parts)}." if parts else ""
 
 
 def _lowest_run(analysis: Analysis, folds: list[str]) -> tuple[float, str]:
@@ -252,7 +239,8 @@ def _lowest_run(analysis: Analysis, folds: list[str]) -> tuple[float, str]:
     )
 
 
-def _scope(contents: ReportContents, analysis: Analysis) -> list[str]:
+def _scope(analysis: Analysis) -> list[str]:
+    """What the intervals are about, what was not checked, and how the second replay came out."""
     lines = []
     if any(len(runs) == 1 for r in analysis.results for runs in r.run_rates.values()):
         lines.append(
@@ -261,47 +249,51 @@ def _scope(contents: ReportContents, analysis: Analysis) -> list[str]:
     partial = [label(r.method) for r in analysis.results if r.macro is None]
     if partial:
         lines.append(f"Not every fold was run for {listed(partial)}: no macro is given for them.")
+    contents = analysis.contents
+    sizes = {label(fold): (len(of), len(set(of))) for fold, of in contents.sources.items()}
     shared = [
-        f"{counted(len(of), 'item')} of {label(fold)} from {counted(len(set(of)), 'source')}"
-        for fold, of in contents.sources.items()
-        if 1 < len(set(of)) < len(of)
+        f"{counted(items, 'item')} of {fold} from {counted(sources, 'source')}"
+        for fold, (items, sources) in sizes.items()
+        if 1 < sources < items
     ]
     if shared:
         lines.append(
             f"Held-out items share sources: {listed(shared)}. Intervals count the items of one source as one cluster; "
             "the paper's bootstrap treats items as independent and is too narrow to the degree that they are alike."
         )
-    alone = [label(fold) for fold, of in contents.sources.items() if len(set(of)) == 1]
+    alone = [fold for fold, (_, sources) in sizes.items() if sources == 1]
     if alone:
         lines.append(
             f"All held-out items of {listed(alone)} come from one source: the intervals there are about it alone."
         )
-    lines += [printable(line) for line in contents.remarks]
     disagreed = contents.agreement["replays"] - contents.agreement["agreed"]
-    lines.append(
+    return [
+        *lines,
+        *map(printable, contents.remarks),
         f"{disagreed:,} of {counted(contents.agreement['replays'], 'replay')} came out otherwise "
-        "when the whole dataset was replayed again."
-    )
-    others = contents.opening.get("by_other_plans", 0)
-    if others:
+        "when the whole dataset was replayed again.",
+    ]
+
+
+def _openings(opening: Mapping[str, Any]) -> list[str]:
+    """What makes the opening less than the first and only one."""
+    lines = []
+    if others := opening.get("by_other_plans"):
         lines.append(
             f"The held-out folds of this dataset were opened {counted(others, 'time')} by other plans, whose scores "
             "may have been known when this plan was made."
         )
-    copies = contents.opening.get("by_copies", 0)
-    if copies:
+    if copies := opening.get("by_copies"):
         lines.append(
             f"The ledger beside the dataset records {counted(copies, 'opening')} of this plan that the experiment's "
             "own ledger does not: a copy of the experiment was opened, or rows were taken out of its ledger."
         )
-    if contents.opening.get("unknown_to_dataset"):
+    if opening.get("unknown_to_dataset"):
         lines.append(
             "The ledger beside the dataset does not record this opening: it was removed or replaced, or the dataset is "
             "a copy, so openings by other plans are not known."
         )
-    if contents.opening.get("reopened"):
-        lines.append(
-            "The held-out evaluation was opened more than once: "
-            f"{printable(str(contents.opening.get('reason') or 'no reason was recorded'))}."
-        )
+    if opening.get("reopened"):
+        reason = printable(str(opening.get("reason") or "no reason was recorded"))
+        lines.append(f"The held-out evaluation was opened more than once: {reason}.")
     return lines

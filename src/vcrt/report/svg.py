@@ -1,4 +1,4 @@
-"""The few elements of SVG that figures need, as text: no script, no network, no fixed colour of text.
+"""Write the few elements of SVG that figures need, as text: no script, no network, no fixed colour of text.
 
 Ink is ``currentColor``, so that a figure follows the page from light to dark; a method's colour is that of a group of
 class ``m0`` to ``m7``, which a page may set by its style sheet and which is the light one elsewhere. Equal input gives
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from xml.sax.saxutils import escape, quoteattr
 
 from vcrt.printable import printable
-from vcrt.report.charts import LIGHT, Style
+from vcrt.report.charts import LIGHT, Figure, Panel, Style
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 #: Of a letter, in sizes of the font.
@@ -72,15 +72,13 @@ def marker(style: Style, x: float, y: float, radius: float, *, rim: bool = False
     outline = _MARKERS[style.number]
     shape: dict[str, str | float] = {"fill": "currentColor"}
     if rim:
-        shape |= {"class_": "halo", "stroke": "#ffffff"}
+        # The width is in units of the shape, which is scaled.
+        width = 0.2 * radius if outline is None else 0.2
+        shape |= {"class_": "halo", "stroke": "#ffffff", "stroke_width": width}
     if outline is None:
-        return element("circle", cx=x, cy=y, r=radius, **shape, **_rim(rim, radius))
+        return element("circle", cx=x, cy=y, r=radius, **shape)
     place = f"translate({number(x)} {number(y)}) scale({number(radius)})"
-    return element("path", d=outline, transform=place, **shape, **_rim(rim, 1))
-
-
-def _rim(there: bool, radius: float) -> dict[str, float]:
-    return {"stroke_width": 0.2 * radius} if there else {}
+    return element("path", d=outline, transform=place, **shape)
 
 
 def text_width(words: str, size: float) -> float:
@@ -96,12 +94,13 @@ def fitting(words: str, size: float, width: float) -> str:
 
 
 def document(
-    *children: str, width: float, height: float, name: str, title: str, description: str
+    shown: Panel | Figure, description: str, *children: str, width: float, height: float
 ) -> str:
-    """A ``<svg role="img">`` with a title and a description, whose identifiers begin with ``name``."""
+    """A ``<svg role="img">`` with a title and a description, whose identifiers begin with the name of what is shown."""
+    name = shown.name
     return element(
         "svg",
-        element("title", escape(printable(title)), id=f"{name}-title"),
+        element("title", escape(printable(shown.title)), id=f"{name}-title"),
         element("desc", escape(printable(description)), id=f"{name}-description"),
         *children,
         xmlns=NAMESPACE,

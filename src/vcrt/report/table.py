@@ -1,4 +1,4 @@
-"""A small table and its four renderings: terminal, plain text, CSV and HTML.
+"""Hold a small table, and render it four ways: terminal, plain text, CSV and HTML.
 
 All renderings show the same text for a cell. Text from outside (schema names, messages) is inert in each of them:
 control characters are written as escapes, terminal markup and HTML are not interpreted.
@@ -10,9 +10,12 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from typing import TypeAlias
 
 import rich.table
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 from rich.text import Text
 
@@ -123,36 +126,22 @@ def to_csv(table: Table) -> str:
 def to_html(table: Table) -> Markup:
     """An HTML table whose first column holds the row headers; every text is escaped."""
     classes = [
-        " ".join(
-            name
-            for name, applies in (("n", is_numeric(table, i)), ("aside", column in table.aside))
-            if applies
-        )
-        for i, column in enumerate(table.columns)
+        ["n"] * is_numeric(table, index) + ["aside"] * (column in table.aside)
+        for index, column in enumerate(table.columns)
     ]
-    attributes = [Markup(' class="{}"').format(c) if c else Markup("") for c in classes]
-    head = Markup("").join(
-        Markup('<th scope="col"{}>{}</th>').format(attribute, cell_text(column))
-        for attribute, column in zip(attributes, table.columns, strict=True)
-    )
-    body = Markup("\n").join(_html_row(row, attributes) for row in table.rows)
-    if not table.rows:
-        body = Markup('<tr><td colspan="{}">none</td></tr>').format(len(table.columns))
-    note = (
-        Markup('<p class="note">{}</p>').format(cell_text(table.note)) if table.note else Markup("")
-    )
-    title = cell_text(table.title)
-    return Markup(
-        '<div class="table" id="table-{}" role="region" tabindex="0" aria-label="{}">'
-        "<table>\n<caption><span>{}</span></caption>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}\n</tbody></table></div>{}"
-    ).format(table.name, title, title, head, body, note)
+    attributes = [Markup(' class="{}"').format(" ".join(some)) if some else "" for some in classes]
+    drawn = template("vcrt.report", "table.html.jinja")
+    return Markup(drawn.render(table=table, classes=attributes))
 
 
-def _html_row(row: tuple[Cell, ...], attributes: list[Markup]) -> Markup:
-    first, *others = zip(row, attributes, strict=True)
-    cells = [Markup('<th scope="row"{}>{}</th>').format(first[1], cell_text(first[0]))]
-    cells += [Markup("<td{}>{}</td>").format(attribute, cell_text(c)) for c, attribute in others]
-    return Markup("<tr>{}</tr>").format(Markup("").join(cells))
+@cache
+def template(package: str, name: str) -> Template:
+    """A template that lies in a package; what it is given is escaped, and ``text`` writes it as a cell."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["text"] = cell_text
+    return environment.from_string(files(package).joinpath(name).read_text(encoding="utf-8"))
 
 
 def is_numeric(table: Table, index: int) -> bool:

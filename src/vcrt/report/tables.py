@@ -1,30 +1,36 @@
-"""The tables of rates: pass rates by method, by fold and by run, and source retention, each with its intervals.
+"""Make the tables of results, and list all tables of a report in the order in which they are shown.
 
-Rates are percentages and changes percentage points; the arithmetic is :mod:`vcrt.report.analysis`. Tables of
-differences are in :mod:`vcrt.report.differences`, those about the data and the plan in :mod:`vcrt.report.provenance`.
+Rates are percentages; changes and differences are percentage points; the arithmetic is :mod:`vcrt.report.analysis`.
+Tables beside the paper are in :mod:`vcrt.report.published`, those about the data and the plan in
+:mod:`vcrt.report.provenance`.
 """
 
 from __future__ import annotations
 
 from vcrt.report import paper
-from vcrt.report.analysis import Analysis, MethodResult
+from vcrt.report.analysis import Analysis
+from vcrt.report.by_update import HELD_OUT, SOURCE
 from vcrt.report.cells import (
     INTERVALS,
     MISSING,
     OVER_ITEMS,
     TWO_INTERVALS,
-    decisive_cell,
     difference_cells,
+    fold_cells,
     paper_note,
-    published_folds,
+    published_differences,
+    published_rates,
     rate_cells,
 )
-from vcrt.report.comparisons import FROZEN
+from vcrt.report.conclusions import resolves_guardrail, within_guardrail
 from vcrt.report.contents import ReportContents
-from vcrt.report.judgement import resolves_guardrail, within_guardrail
-from vcrt.report.method_words import methods_note
-from vcrt.report.table import Cell, Table
-from vcrt.report.task import task_note
+from vcrt.report.coverage import coverage_table
+from vcrt.report.estimates import Comparison
+from vcrt.report.provenance import provenance_tables
+from vcrt.report.published import backbone_table, sign_table, text_table
+from vcrt.report.table import Cell, Table, without_aside
+from vcrt.report.task import methods_note, task_note
+from vcrt.report.test_sets import tables_of_test_sets
 from vcrt.report.wording import (
     counted,
     counted_range,
@@ -35,66 +41,72 @@ from vcrt.report.wording import (
     points,
 )
 
+#: The tables that a terminal shows, without the published values; the others are in the files.
+SHOWN = ("main", "difference", "mechanism", "test-sets", "test-sets-differences")
+#: Tables that are there for the comparison with the paper.
+BESIDE_THE_PAPER = ("backbones", "signs")
 
-def main_table(contents: ReportContents, analysis: Analysis) -> Table:
+
+def report_tables(analysis: Analysis) -> tuple[Table, ...]:
+    """All tables of a report; those of differences are left out when there is nothing to compare.
+
+    Where no environment is one of the paper's, they have no columns that could only say so.
+    """
+    tables = [main_table(analysis), fold_table(analysis)]
+    if analysis.headline is not None:
+        tables.append(difference_table(analysis.headline, analysis.folds))
+    if len(analysis.comparisons) > (2 if analysis.headline else 1):
+        tables.append(mechanism_table(analysis))
+    if analysis.comparisons:
+        tables += [by_fold_table(analysis), by_run_table(analysis)]
+        tables += [backbone_table(analysis), sign_table(analysis)]
+    tables.append(text_table(analysis))
+    if analysis.by_update:
+        tables.append(update_table(analysis))
+    tables += tables_of_test_sets(analysis)
+    tables += [run_table(analysis), retention_table(analysis), coverage_table()]
+    tables += provenance_tables(analysis.contents)
+    if paper.has_any(analysis.folds):
+        return tuple(tables)
+    return tuple(without_aside(table) for table in tables if table.name not in BESIDE_THE_PAPER)
+
+
+def main_table(analysis: Analysis) -> Table:
     """Held-out pass rates in percent: the frozen backbone and each method, beside the paper's values."""
-    folds = [label(fold) for fold in analysis.folds]
-    frozen = [percent(analysis.frozen[fold].value) for fold in analysis.folds]
-    rows: list[tuple[Cell, ...]] = [
-        (
-            FROZEN,
-            *frozen,
-            percent(analysis.frozen_macro.value),
-            decisive_cell(analysis.frozen_macro, signed=False),
-            *_published_rates(FROZEN, analysis),
-        )
-    ]
-    rows += [_main_row(result, analysis) for result in analysis.results]
-    published = (*(f"{fold} (paper)" for fold in folds), "Macro (paper)")
+    names = [label(fold) for fold in analysis.folds]
+    published = (*(f"{name} (paper)" for name in names), "Macro (paper)")
     num_runs = {len(runs) for r in analysis.results for runs in r.run_rates.values()}
     return Table(
         name="main",
         title="Held-out pass rate (%), one greedy answer per item",
-        columns=("Method", *folds, "Macro", f"Macro, {INTERVALS[0]}", *published),
-        rows=tuple(rows),
+        columns=("Method", *names, "Macro", f"Macro, {INTERVALS[0]}", *published),
+        rows=tuple(
+            (
+                label(method),
+                *fold_cells(rates, analysis.folds, percent),
+                *rate_cells(macro)[:2],
+                *published_rates(method, analysis.folds),
+            )
+            for method, rates, macro in analysis.rates
+        ),
         note=(
-            f"{task_note(contents)} Mean over {counted_range(num_runs, 'run')} and {_items(analysis)}; macro is the "
-            f"mean over folds with equal weight. {paper_note(analysis.folds)} {methods_note(contents.methods)}"
+            f"{task_note(analysis.contents)} Mean over {counted_range(num_runs, 'run')} and {_items(analysis)}; macro "
+            f"is the mean over folds with equal weight. {paper_note(analysis.folds)} "
+            f"{methods_note(analysis.contents.methods)}"
         ).rstrip(),
         aside=frozenset(published),
     )
 
 
-def _main_row(result: MethodResult, analysis: Analysis) -> tuple[Cell, ...]:
-    rates = [
-        percent(result.folds[f].value) if f in result.folds else MISSING for f in analysis.folds
-    ]
-    macro: list[Cell] = [MISSING, MISSING]
-    if result.macro is not None:
-        macro = [percent(result.macro.value), decisive_cell(result.macro, signed=False)]
-    name = label(result.method)
-    return (name, *rates, *macro, *_published_rates(result.method, analysis))
-
-
-def _published_rates(method: str, analysis: Analysis) -> list[Cell]:
-    row = paper.published_scores(method)
-    if row is None:
-        return [MISSING] * (len(analysis.folds) + 1)
-    macro = row.macro if paper.same_folds(analysis.folds) else MISSING
-    return [*published_folds(row.folds, analysis.folds), macro]
-
-
 def fold_table(analysis: Analysis) -> Table:
     """Each method's pass rate on each fold with both intervals, and the range of its runs."""
-    rows: list[tuple[Cell, ...]] = [
-        (FROZEN, label(fold), *rate_cells(estimate), MISSING, MISSING)
-        for fold, estimate in analysis.frozen.items()
-    ]
-    for result in analysis.results:
-        for fold, estimate in result.folds.items():
-            runs = [run.estimate for run in result.run_rates[fold].values()]
-            extremes = (percent(min(runs)), percent(max(runs)))
-            rows.append((label(result.method), label(fold), *rate_cells(estimate), *extremes))
+    runs = {result.method: result.run_rates for result in analysis.results}
+    rows: list[tuple[Cell, ...]] = []
+    for method, by_fold, _ in analysis.rates:
+        for fold, estimate in by_fold.items():
+            single = [run.estimate for run in runs.get(method, {}).get(fold, {}).values()]
+            extremes = (percent(min(single)), percent(max(single))) if single else (MISSING,) * 2
+            rows.append((label(method), label(fold), *rate_cells(estimate), *extremes))
     return Table(
         name="rates",
         title="Held-out pass rate (%) by fold",
@@ -137,20 +149,14 @@ def run_table(analysis: Analysis) -> Table:
     )
 
 
-def _frozen_retention(contents: ReportContents, method: str, fold: str) -> float:
-    """The frozen backbone's pass rate on the retention items, as the method sees the records."""
-    run, *_ = contents.runs_of(method, fold).values()
-    return float(contents.frozen_retention(run).mean())
-
-
-def retention_table(contents: ReportContents, analysis: Analysis) -> Table:
+def retention_table(analysis: Analysis) -> Table:
     """Pass rate on source items not trained on, minus the frozen backbone's, against the guardrail."""
     rows = tuple(
         (
             label(result.method),
             label(fold),
-            (items := analysis.num_retention_items[fold]),
-            percent(_frozen_retention(contents, result.method, fold)),
+            (items := analysis.num_retention_items(fold)),
+            percent(_frozen_retention(analysis.contents, result.method, fold)),
             *difference_cells(estimate),
             points(worst := min(run.estimate for run in result.run_retention[fold].values())),
             _guardrail(worst, items),
@@ -186,11 +192,132 @@ def _guardrail(worst: float, num_items: int) -> str:
     return "held" if within_guardrail(worst) else "broken"
 
 
+def _frozen_retention(contents: ReportContents, method: str, fold: str) -> float:
+    """The frozen backbone's pass rate on the retention items, as the method sees the records."""
+    run, *_ = contents.runs_of(method, fold).values()
+    return float(contents.frozen_of(run).retention_passes.mean())
+
+
 def _items(analysis: Analysis) -> str:
     """``40 items a fold``, or the number of each fold if they differ."""
-    numbers = set(analysis.num_items.values())
-    if len(numbers) == 1:
-        return f"{counted(numbers.pop(), 'item')} a fold"
-    return listed(
-        [f"{counted(n, 'item')} on {label(fold)}" for fold, n in analysis.num_items.items()]
+    numbers = {label(fold): analysis.num_items(fold) for fold in analysis.folds}
+    if len(set(numbers.values())) == 1:
+        return f"{counted(analysis.num_items(analysis.folds[0]), 'item')} a fold"
+    return listed([f"{counted(number, 'item')} on {fold}" for fold, number in numbers.items()])
+
+
+def difference_table(comparison: Comparison, folds: tuple[str, ...]) -> Table:
+    """One paired difference by fold and macro, with both intervals and the paper's value."""
+    published = paper.published_difference(comparison.method, comparison.minus)
+    estimates = (*map(comparison.folds.get, folds), comparison.macro)
+    method, minus = label(comparison.method), label(comparison.minus)
+    theirs = " of ".join(map(str, paper.NEGATIVE_COMPARISONS))
+    beside = f" (the paper: {theirs})" if paper.has_any(folds) else ""
+    return Table(
+        name="difference",
+        title=f"{method} minus {minus}, the strongest baseline (points)",
+        columns=("Held out", "Difference", *INTERVALS, "Difference (paper)"),
+        rows=tuple(
+            (name, *difference_cells(estimate), value)
+            for name, estimate, value in zip(
+                (*map(label, folds), "Macro"),
+                estimates,
+                published_differences(published, folds),
+                strict=True,
+            )
+        ),
+        note=(
+            f"{comparison.negative_text} fold-by-run comparisons are negative{beside}. {TWO_INTERVALS} "
+            f"{paper_note(folds)}"
+        ),
+        aside=frozenset({"Difference (paper)"}),
+    )
+
+
+def mechanism_table(analysis: Analysis) -> Table:
+    """The method under study minus everything else: fold differences, macro and both intervals."""
+    method = label(analysis.method or "")
+    folds = [label(fold) for fold in analysis.folds]
+    aside = (*(f"{fold} (paper)" for fold in folds), "Macro (paper)")
+    return Table(
+        name="mechanism",
+        title=f"{method} minus each other method (points); positive values favour {method}",
+        columns=("Minus", *folds, "Macro", *INTERVALS, "Negative", *aside),
+        rows=tuple(
+            (
+                label(minus),
+                *fold_cells(comparison.folds, analysis.folds, points),
+                *difference_cells(comparison.macro),
+                comparison.negative_text,
+                *published_differences(
+                    paper.published_difference(comparison.method, minus), analysis.folds
+                ),
+            )
+            for minus, comparison in analysis.comparisons.items()
+        ),
+        note=(
+            "Intervals belong to the macro difference; those of the folds are in the table of differences by fold. "
+            f"Negative: fold-by-run comparisons below zero. {TWO_INTERVALS} {paper_note(analysis.folds)}"
+        ),
+        aside=frozenset(aside),
+    )
+
+
+def by_fold_table(analysis: Analysis) -> Table:
+    """Every comparison on every fold with both intervals."""
+    rows = tuple(
+        (label(c.method), label(c.minus), label(fold), *difference_cells(estimate))
+        for c in analysis.all_comparisons
+        for fold, estimate in c.folds.items()
+    )
+    return Table(
+        name="differences-by-fold",
+        title="Differences by fold (points)",
+        columns=("Method", "Minus", "Held out", "Difference", *INTERVALS),
+        rows=rows,
+        note=TWO_INTERVALS,
+    )
+
+
+def by_run_table(analysis: Analysis) -> Table:
+    """The macro difference of every seed: how runs differ."""
+    rows = tuple(
+        (label(c.method), label(c.minus), seed, points(value.estimate), interval_text(value))
+        for c in analysis.all_comparisons
+        for seed, value in c.run_macros.items()
+    )
+    return Table(
+        name="differences-by-run",
+        title="Macro differences by run (points)",
+        columns=("Method", "Minus", "Seed", "Macro", OVER_ITEMS),
+        rows=rows,
+        note="How runs differ. Intervals are over items, for exactly this pair of runs.",
+    )
+
+
+def update_table(analysis: Analysis) -> Table:
+    """Held-out pass rates by fold, macro and source pass rate of each method at each update."""
+    rates = {
+        (p.method, p.update, p.kind, p.fold): f"{percent(p.interval.estimate):.2f} "
+        f"{interval_text(p.interval, signed=False)}"
+        for p in analysis.by_update
+    }
+    columns = [*((HELD_OUT, fold) for fold in analysis.folds), (HELD_OUT, None), (SOURCE, None)]
+    return Table(
+        name="by-update",
+        title="Source and held-out pass rate (%) by update",
+        columns=("Method", "Update", *map(label, analysis.folds), "Macro", "Source, macro"),
+        rows=tuple(
+            (
+                label(method),
+                update,
+                *(rates.get((method, update, *column), MISSING) for column in columns),
+            )
+            for method, update in dict.fromkeys((p.method, p.update) for p in analysis.by_update)
+        ),
+        note=(
+            "Columns of folds and macro: held-out items, read after the opening. Source: items of the source "
+            "environments that were not trained on. Update 0 is the backbone before training; its held-out row is as "
+            "the canonical interface sees the records. 95% intervals over runs and items, over items for a single run."
+        ),
     )

@@ -1,4 +1,4 @@
-"""What an item asks of a policy, when it passes, and how often a random order would.
+"""Say what an item asks of a policy, when it passes, how often a random order would, and what each method is.
 
 Read from ``num_operations``, ``orbit_size`` and, where they vary, the counts of the dataset, and from its
 ``record_form``. Not covered: how an order is replayed and judged.
@@ -7,7 +7,7 @@ Read from ``num_operations``, ``orbit_size`` and, where they vary, the counts of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -16,6 +16,9 @@ from vcrt.records.manifest import legal_share
 from vcrt.records.record_form import RecordForm
 from vcrt.report import paper
 from vcrt.report.contents import ReportContents
+from vcrt.report.data_words import inner_values
+from vcrt.report.wording import label
+from vcrt.training.methods import METHODS
 
 
 def is_papers_task(contents: ReportContents) -> bool:
@@ -24,33 +27,25 @@ def is_papers_task(contents: ReportContents) -> bool:
     return asked == (4, paper.LEGAL_ORDERS_PER_EPISODE) and not _form_text(contents)
 
 
-def chance(contents: ReportContents) -> float | None:
+def chance(contents: ReportContents, fold: str | None = None) -> float | None:
     """The share of an episode's orders that pass, which is the pass rate of a random order.
 
-    Where it varies, it is the mean over the items of each held-out environment, and then over the environments. None
-    for more than ``vcrt.limits.MAX_COUNTED`` operations, whose legal orders are not counted.
+    Where it varies, it is the mean over the items of a fold, or, without one, over those of each and then over the
+    folds. None for more than ``vcrt.limits.MAX_COUNTED`` operations, whose legal orders are not counted.
     """
-    if _varies(contents):
-        shares = [_share(contents.dataset["counts"][fold]) for fold in contents.folds]
-        known = [share for share in shares if share is not None]
-        return fmean(known) if len(known) == len(shares) else None
-    return float(contents.dataset["orbit_size"]) / _num_orders(contents)
-
-
-def chance_of(contents: ReportContents, fold: str) -> float | None:
-    """The same for the items of one held-out environment."""
     if not _varies(contents):
-        return chance(contents)
-    return _share(contents.dataset["counts"][fold])
+        return float(contents.dataset["orbit_size"]) / _num_orders(contents)
+    folds = contents.folds if fold is None else (fold,)
+    shares = [_share(contents.dataset["counts"][name]) for name in folds]
+    known = [share for share in shares if share is not None]
+    return fmean(known) if len(known) == len(shares) else None
 
 
 def chance_text(contents: ReportContents) -> str:
     """The chance as a percentage without needless decimals; says so if it is a mean, or not known."""
     known = chance(contents)
-    if known is None:
-        return "a share that was not counted"
     average = " on average" if _varies(contents) else ""
-    return f"{100 * known:.4g}%{average}"
+    return "a share that was not counted" if known is None else f"{100 * known:.4g}%{average}"
 
 
 def task_text(contents: ReportContents) -> str:
@@ -81,15 +76,12 @@ def task_note(contents: ReportContents) -> str:
 
 def steps_text(dataset: Mapping[str, Any]) -> str:
     """How many steps a dataset's episodes have: ``4``, or ``3 to 9``; ``dataset`` is its manifest."""
-    lengths = _lengths(dataset)
-    return str(lengths[0]) if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
-
-
-def _lengths(dataset: Mapping[str, Any]) -> list[int]:
     if dataset["num_operations"] is not None:
-        return [int(dataset["num_operations"])]
-    schemas = [some for by_schema in dataset["counts"].values() for some in by_schema.values()]
-    return sorted({int(number) for schema in schemas for number in schema["lengths"]})
+        return str(dataset["num_operations"])
+    schemas = inner_values(dataset["counts"])
+    lengths = [int(number) for schema in schemas for number in schema["lengths"]]
+    low, high = min(lengths), max(lengths)
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def _form_text(contents: ReportContents) -> str:
@@ -114,20 +106,32 @@ def _varies(contents: ReportContents) -> bool:
 
 
 def _share(schemas: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """The mean share over items, which may have different numbers of orders."""
     counts = schemas.values()
-    if all("lengths" in c for c in counts):
-        return _share_of_lengths(counts)
-    return legal_share((c["legal_orders"], c["orders"]) for c in counts)
-
-
-def _share_of_lengths(counts: Iterable[Mapping[str, Any]]) -> float | None:
-    """The mean share over items that have different numbers of orders."""
-    found = [(int(n), some) for c in counts for n, some in c["lengths"].items()]
-    if any(some["legal_orders"] is None for _, some in found):
+    if not all("lengths" in some for some in counts):
+        return legal_share((some["legal_orders"], some["orders"]) for some in counts)
+    found = [(int(n), length) for some in counts for n, length in some["lengths"].items()]
+    if any(length["legal_orders"] is None for _, length in found):
         return None
-    shares = sum(some["legal_orders"] / math.factorial(n) for n, some in found)
-    return float(shares / sum(some["episodes"] for _, some in found))
+    shares = sum(length["legal_orders"] / math.factorial(n) for n, length in found)
+    return float(shares / sum(length["episodes"] for _, length in found))
 
 
 def _num_orders(contents: ReportContents) -> int:
     return math.factorial(int(contents.dataset["num_operations"]))
+
+
+def explained(methods: Sequence[str]) -> dict[str, str]:
+    """What each method is, by its name as it is shown, in the given order."""
+    return {
+        label(method): " ".join(label(w) if w in METHODS else w for w in row.summary.split(" "))
+        for method in methods
+        for row in METHODS.values()
+        if paper.same_name(row.name, method)
+    }
+
+
+def methods_note(methods: Sequence[str]) -> str:
+    """The same as one sentence for a table's note; empty if no method is known."""
+    words = "; ".join(f"{name} is {what}" for name, what in explained(methods).items())
+    return f"{words}." if words else ""

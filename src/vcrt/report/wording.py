@@ -1,4 +1,4 @@
-"""How names and numbers are written: percentages, signed percentage points, intervals in brackets."""
+"""Write names and numbers: percentages, signed percentage points, intervals in brackets."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def signed(value: float) -> str:
     return f"{value:+.2f}" if round(value, 2) else "0.00"
 
 
-def bracketed(ends: tuple[float, float]) -> str:
-    """``[low, high]`` of an interval that is in percentage points already."""
-    return "[{}, {}]".format(*map(signed, ends))
+def published_text(value: float, ends: tuple[float, float] | None) -> str:
+    """``+13.06 [+12.58, +13.54]`` of what is in percentage points already; without an interval the value alone."""
+    return signed(value) if ends is None else "{} [{}, {}]".format(*map(signed, (value, *ends)))
 
 
 def interval_text(interval: Interval, *, signed: bool = True) -> str:

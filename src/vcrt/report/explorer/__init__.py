@@ -1,4 +1,4 @@
-"""The explorer: one self-contained page to look at certified episodes, and at what training makes of their orders."""
+"""Write the explorer: one page to look at certified episodes, and at what training makes of their orders."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from vcrt.report.explorer.page import render_explorer
 from vcrt.storage import make_directory, write_file
 
 __all__ = [
+    "EXPLORER_FILE",
     "ExplorerContents",
     "gather_explorer",
     "render_explorer",
     "write_explorer",
 ]
 
+EXPLORER_FILE = "explorer.html"
 #: What every explorer's page begins with, and nothing else that is in the way of one.
 _BEGINS = b"<!doctype html>\n<!-- made by `vcrt explore` -->\n"
 

@@ -1,9 +1,12 @@
-"""What is gathered for the explorer's page: episodes with evidence and pictures, and what trained runs say of them."""
+"""Gather the explorer's page: episodes with evidence and pictures, and what trained runs say of them."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import zip_longest
 from math import factorial
 
 from vcrt.certification.shards import EnvironmentFactory, factory_of
@@ -11,6 +14,7 @@ from vcrt.datasets.examination import Describe, description_of
 from vcrt.errors import DatasetError, RunError, UnavailableError, UnknownNameError, VcrtError
 from vcrt.hashing import Json
 from vcrt.limits import MAX_DRAWN
+from vcrt.printable import counted
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.experiment import Experiment
 from vcrt.protocol.plan import PlannedRun
@@ -19,25 +23,36 @@ from vcrt.records.audit import certified_from_row, episode_of_json
 from vcrt.records.dataset import Dataset, read_audit, require_agreement
 from vcrt.records.manifest import AGREEMENT, Manifest
 from vcrt.report.data_words import evidence_sentences
-from vcrt.report.explorer.choice import PER_SCHEMA, drawn_steps, in_turn, named
-from vcrt.report.explorer.embedding import embedded
-from vcrt.report.explorer.episodes import episode_json, required_pairs, shown_text
-from vcrt.report.explorer.geometry import Drawing, drawing
+from vcrt.report.explorer.episodes import embedded, episode_json, required_pairs, shown_text
+from vcrt.report.explorer.geometry import Drawing, Pairs, drawing, drawn_steps
 from vcrt.report.explorer.masses import (
     RunMasses,
-    default_runs,
-    named_runs,
+    chosen_runs,
     recorded_agreement,
     run_masses,
 )
-from vcrt.report.wording import counted, label
+from vcrt.report.wording import label
 
+#: Episodes of each schema, if no number is given.
+PER_SCHEMA = 8
 #: Bytes of the page that episodes may take; the page as a whole stays under 5 MB.
 ROOM = 4_500_000
 #: Bytes that the probability of one order takes, at most.
 _A_PROBABILITY = 8
 #: Bytes that a picture takes, at most: one of five steps.
 BYTES_OF_A_DRAWING = 5_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownEpisode:
+    """An episode in the page's form, the slot of each of its operations, its required pairs and its picture."""
+
+    #: Its own name, which may hold what is not printed.
+    name: str
+    shown: dict[str, Json]
+    slots: tuple[int, ...]
+    required: Pairs
+    drawing: Drawing | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,10 +64,7 @@ class ExplorerContents:
     num_operations: int | None
     lengths: tuple[int, ...]
     schemas: Mapping[tuple[str, str], tuple[int, int]]
-    episodes: tuple[dict[str, Json], ...]
-    #: The episodes' own names, which may hold what is not printed.
-    names: tuple[str, ...]
-    drawings: Mapping[str, Drawing]
+    episodes: tuple[ShownEpisode, ...]
     runs: tuple[RunMasses, ...] = ()
     #: What a reader has to know about where this comes from and what is not in it.
     notes: tuple[str, ...] = ()
@@ -77,30 +89,18 @@ def gather_explorer(
     progress: Progress = SILENT,
 ) -> ExplorerContents:
     """Gather a page; raises as :func:`vcrt.report.explorer.write_explorer` does."""
-    if per_schema is not None and per_schema < 1:
-        raise VcrtError(
-            "too few episodes of each schema", found=str(per_schema), expected="1 or more"
-        )
-    if per_schema is not None and episodes:
-        raise VcrtError(
-            "which episodes?",
-            found="names, and a number of each schema",
-            expected="one of them",
-        )
-    if runs and experiment is None:
-        raise VcrtError(
-            "runs of which experiment?", found=", ".join(runs), expected="an experiment with them"
-        )
+    _require_one_choice(experiment, runs, episodes, per_schema)
     chosen = [] if experiment is None else _runs(experiment, dataset, runs)
     rows = {name: read_audit(dataset, name) for name in dataset.environments}
-    names: dict[tuple[str, str], list[str]] = {}
+    names = {name: [row["episode_id"] for row in some] for name, some in rows.items()}
+    schemas: dict[tuple[str, str], list[str]] = defaultdict(list)
     for environment, some in rows.items():
         for row in some:
-            names.setdefault((environment, row["schema"]), []).append(row["episode_id"])
+            schemas[environment, row["schema"]].append(row["episode_id"])
     wanted = (
-        named(names, episodes, str(dataset.path))
+        _named(names, episodes, str(dataset.path))
         if episodes
-        else in_turn(names, PER_SCHEMA if per_schema is None else per_schema)
+        else _in_turn(schemas, per_schema or PER_SCHEMA)
     )
     made = _that_fit(
         dataset,
@@ -112,36 +112,68 @@ def gather_explorer(
     scored: list[RunMasses] = []
     if experiment is not None and chosen:
         slots = {
-            environment: {
-                name: made[name].slots for row in some if (name := row["episode_id"]) in made
-            }
-            for environment, some in rows.items()
+            environment: {name: made[name].slots for name in some if name in made}
+            for environment, some in names.items()
         }
         scored = run_masses(experiment, chosen, slots, progress=progress)
-    all_names = {environment: [r["episode_id"] for r in some] for environment, some in rows.items()}
     return ExplorerContents(
         root_hash=dataset.manifest.root_hash,
         num_operations=dataset.manifest.num_operations,
         lengths=dataset.manifest.lengths,
         schemas={
-            key: (sum(name in made for name in some), len(some)) for key, some in names.items()
+            key: (sum(name in made for name in some), len(some)) for key, some in schemas.items()
         },
-        episodes=tuple(
-            made[name].shown for some in all_names.values() for name in some if name in made
-        ),
-        names=tuple(name for some in all_names.values() for name in some if name in made),
-        drawings={
-            str(one.shown["drawing"]): one.drawing
-            for one in made.values()
-            if one.drawing is not None
-        },
+        episodes=tuple(made[name] for some in names.values() for name in some if name in made),
         runs=tuple(scored),
         notes=(
             *_dataset_notes(dataset, len(wanted), len(made)),
-            *_run_notes(experiment, chosen, scored, all_names),
+            *_run_notes(experiment, scored, names),
         ),
         report=report,
     )
+
+
+def _require_one_choice(
+    experiment: Experiment | None,
+    runs: Sequence[str],
+    episodes: Sequence[str],
+    per_schema: int | None,
+) -> None:
+    """Raise :class:`VcrtError` where it is not clear what the page is to show."""
+    if per_schema is not None and per_schema < 1:
+        raise VcrtError(
+            "too few episodes of each schema", found=str(per_schema), expected="1 or more"
+        )
+    if per_schema is not None and episodes:
+        found = "names, and a number of each schema"
+        raise VcrtError("which episodes?", found=found, expected="one of them")
+    if runs and experiment is None:
+        expected = "an experiment with them"
+        raise VcrtError("runs of which experiment?", found=", ".join(runs), expected=expected)
+
+
+def _in_turn(names: Mapping[tuple[str, str], Sequence[str]], per_schema: int) -> list[str]:
+    """The first ``per_schema`` episodes of each schema, one of each schema at a time.
+
+    Whatever room there is, schemas then share it.
+    """
+    rounds = zip_longest(*(some[:per_schema] for some in names.values()))
+    return [name for some in rounds for name in some if name is not None]
+
+
+def _named(names: Mapping[str, Sequence[str]], wanted: Sequence[str], where: str) -> list[str]:
+    """The episodes of these names, each once; raises :class:`DatasetError` for one that is not in the dataset."""
+    known = [name for some in names.values() for name in some]
+    for name in wanted:
+        if name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.0)
+            raise DatasetError(
+                f"no episode {name!r} in the dataset",
+                where=where,
+                expected=f"one of its {counted(len(known), 'episode')}, such as {', '.join(near)}",
+                remedy="`vcrt explore DATASET` without names takes the first of each schema",
+            )
+    return list(dict.fromkeys(wanted))
 
 
 def _runs(experiment: Experiment, dataset: Dataset, names: Sequence[str]) -> list[PlannedRun]:
@@ -154,16 +186,7 @@ def _runs(experiment: Experiment, dataset: Dataset, names: Sequence[str]) -> lis
             expected=f"root hash {dataset.manifest.root_hash}, that of {dataset.path}",
             remedy=f"explore its own dataset: {experiment.plan.dataset}",
         )
-    return named_runs(experiment, names) if names else default_runs(experiment)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Made:
-    """An episode in the page's form, the slot of each of its operations, and its picture."""
-
-    shown: dict[str, Json]
-    slots: tuple[int, ...]
-    drawing: Drawing | None
+    return chosen_runs(experiment, names)
 
 
 def _that_fit(
@@ -173,17 +196,17 @@ def _that_fit(
     *,
     bytes_of_scores: int,
     describe: Mapping[str, Callable[[str], Describe]],
-) -> dict[str, _Made]:
+) -> dict[str, ShownEpisode]:
     """As many of the wanted episodes, in their order, as the page has room for; one at least."""
     found = {row["episode_id"]: (name, row) for name, some in rows.items() for row in some}
-    made: dict[str, _Made] = {}
-    room, drawn = ROOM, set[Json]()
+    made: dict[str, ShownEpisode] = {}
+    room, drawn = ROOM, set[Pairs]()
     for name in wanted:
         environment, row = found[name]
         one = _made(dataset, row, describe[environment](name))
         room -= len(embedded(one.shown).encode()) + bytes_of_scores
-        if one.drawing is not None and one.shown["drawing"] not in drawn:
-            drawn.add(one.shown["drawing"])
+        if one.drawing is not None and one.required not in drawn:
+            drawn.add(one.required)
             room -= BYTES_OF_A_DRAWING
         if room < 0 and made:
             break
@@ -191,14 +214,16 @@ def _that_fit(
     return made
 
 
-def _made(dataset: Dataset, row: Mapping[str, str], describe: Describe) -> _Made:
+def _made(dataset: Dataset, row: Mapping[str, str], describe: Describe) -> ShownEpisode:
     manifest = dataset.manifest
     certified = certified_from_row(row, manifest.preset)
-    drawn = drawn_steps(manifest)
-    return _Made(
+    drawn, required = drawn_steps(manifest.num_operations), required_pairs(certified)
+    return ShownEpisode(
+        name=row["episode_id"],
         shown=episode_json(certified, describe, is_drawn=drawn is not None),
         slots=anonymise(certified, manifest.seed, manifest.record_form).slot_of_operation,
-        drawing=None if drawn is None else drawing(drawn, required_pairs(certified)),
+        required=required,
+        drawing=None if drawn is None else drawing(drawn, required),
     )
 
 
@@ -207,7 +232,7 @@ def _bytes_of_scores(experiment: Experiment | None, num_runs: int, manifest: Man
     if experiment is None:
         return 0
     num_policies = num_runs * (1 + len(experiment.plan.config.schedule.checkpoints))
-    drawn = drawn_steps(manifest)
+    drawn = drawn_steps(manifest.num_operations)
     num_orders = 0 if drawn is None else factorial(drawn)
     return num_policies * (num_orders * _A_PROBABILITY + 4 * max(manifest.lengths) + 96)
 
@@ -259,7 +284,6 @@ def _dataset_notes(dataset: Dataset, wanted: int, shown: int) -> list[str]:
 
 def _run_notes(
     experiment: Experiment | None,
-    chosen: Sequence[PlannedRun],
     scored: Sequence[RunMasses],
     names: Mapping[str, Sequence[str]],
 ) -> list[str]:
@@ -268,8 +292,8 @@ def _run_notes(
     if not scored:
         return ["No run of the experiment is finished, so no probability is shown."]
     seeds = sorted({one.run.seed for one in scored})
-    exact = "Probabilities are exact"
     masses = [mass for one in scored for some in one.masses.values() for mass in some]
+    exact = "Probabilities are exact"
     if any(mass.standard_error is not None for mass in masses):
         exact = "Greedy answers are exact, probabilities of all legal orders are estimates with a standard error"
     notes = [

@@ -1,4 +1,4 @@
-"""One certified episode as the page has it: steps, relations, evidence and orders, as compact JSON.
+"""Write one certified episode as the page has it: steps, relations, evidence and orders, as compact JSON.
 
 Hashes and messages are listed once and referred to by place. An *answer* of the verifier is the place of a state
 hash, or, below zero, ``-1 - place`` of the message that refused the step. All text is cut and made printable here; it
@@ -7,7 +7,8 @@ comes from files that anyone may have written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from math import factorial
 from typing import Any
@@ -17,15 +18,26 @@ from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.certification.relations import directed
 from vcrt.environments.contract import Operation, Replay
 from vcrt.hashing import Json, canonical_json
-from vcrt.orders import all_orders
+from vcrt.orders import Order, all_orders
 from vcrt.printable import printable
 from vcrt.report.certificate_words import explanations, pair_title
-from vcrt.report.explorer.geometry import swaps
+from vcrt.report.explorer.geometry import Pairs, swaps
 
 #: Characters of one text that are shown.
 MAX_CHARACTERS = 1500
 #: Values of an initial state, and contexts of a pair, that are shown.
 MAX_VALUES, MAX_CONTEXTS = 40, 40
+#: What an HTML parser would act on inside a script element, and line ends of JavaScript that are none of JSON.
+_ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+
+
+def embedded(value: Any) -> str:
+    """The value as JSON for a ``<script type="application/json">``: it holds no ``<``, ``>`` or ``&``.
+
+    Raises ``ValueError`` for a number that is not finite.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(_ESCAPED)
 
 
 def shown_text(text: str) -> str:
@@ -40,16 +52,15 @@ def episode_json(
 ) -> dict[str, Json]:
     """The page's form of an episode; its orders are there if they are drawn, of ``MAX_DRAWN`` steps at most."""
     episode, listed = certified.episode, _Listed()
-    num_contexts = {pair.pair: sum(pair.verdicts.values()) for pair in certified.pairs}
-    pairs = [
-        _pair(
-            [c for c in certified.certificates if c.pair == pair],
-            pair,
-            listed,
-            num_contexts.get(pair),
-        )
-        for pair in combinations(range(episode.num_operations), 2)
-    ]
+    local: dict[tuple[int, int], list[Certificate]] = {
+        pair: [] for pair in combinations(range(episode.num_operations), 2)
+    }
+    for certificate in certified.certificates:
+        local[certificate.pair].append(certificate)
+    # Of many steps, certificates are examples alone.
+    num_contexts = {pair: len(some) for pair, some in local.items()}
+    num_contexts |= {pair.pair: sum(pair.verdicts.values()) for pair in certified.pairs}
+    pairs = [_pair(pair, some, num_contexts[pair], listed) for pair, some in local.items()]
     orders: list[Json] = []
     if is_drawn:
         legal = set(certified.orbit)
@@ -66,22 +77,22 @@ def episode_json(
         "complete": certified.complete,
         "numOrders": factorial(episode.num_operations),
         "start": listed.hash(certified.tree.initial_hash),
-        "pairs": list(pairs),
+        "pairs": pairs,
         "orders": orders,
-        "swaps": _certificate_of_swaps(certified) if is_drawn else [],
-        "drawing": drawing_name(certified),
+        "swaps": _certificates_of_swaps(local, episode.num_operations) if is_drawn else [],
+        "drawing": drawing_name(required_pairs(certified)),
     }
-    return {**shown, **listed.to_json()}
+    return {**shown, "hashes": list(listed.hashes), "messages": list(listed.messages)}
 
 
-def required_pairs(certified: CertifiedEpisode) -> list[tuple[int, int]]:
+def required_pairs(certified: CertifiedEpisode) -> Pairs:
     """The pairs that must keep their order, sorted."""
-    return sorted(directed(certified.relations))
+    return tuple(sorted(directed(certified.relations)))
 
 
-def drawing_name(certified: CertifiedEpisode) -> str:
+def drawing_name(required: Pairs) -> str:
     """Episodes with the same required pairs share a picture of this name."""
-    return " ".join(f"{first}-{second}" for first, second in required_pairs(certified))
+    return " ".join(f"{first}-{second}" for first, second in required)
 
 
 class _Listed:
@@ -97,12 +108,6 @@ class _Listed:
     def refused(self, message: str) -> int:
         return -1 - self.messages.setdefault(shown_text(message), len(self.messages))
 
-    def to_json(self) -> dict[str, Json]:
-        return {
-            "hashes": list(self.hashes),
-            "messages": list(self.messages),
-        }
-
 
 def _step(operation: Operation, describe: Callable[[Operation], str]) -> Json:
     native = describe(operation).removeprefix(f"{operation.signature}: ")
@@ -111,16 +116,12 @@ def _step(operation: Operation, describe: Callable[[Operation], str]) -> Json:
 
 
 def _pair(
-    local: Sequence[Certificate],
-    pair: tuple[int, int],
-    listed: _Listed,
-    num_contexts: int | None = None,
-) -> dict[str, Json]:
-    """A pair; ``num_contexts`` is in how many contexts it was compared, if ``local`` are examples alone."""
-    telling = [c for c in local if c.verdict != "vacuous"]
+    pair: tuple[int, int], local: Sequence[Certificate], num_contexts: int, listed: _Listed
+) -> Json:
+    verdicts = (c.verdict for c in local if c.verdict != "vacuous")
     return {
         "steps": list(pair),
-        "kind": _kind(telling),
+        "kind": next(verdicts, "uncertified"),
         "title": pair_title(pair, local),
         "why": [shown_text(line) for line in explanations(local)],
         "contexts": [
@@ -133,12 +134,8 @@ def _pair(
             }
             for certificate in local[:MAX_CONTEXTS]
         ],
-        "numContexts": len(local) if num_contexts is None else num_contexts,
+        "numContexts": num_contexts,
     }
-
-
-def _kind(telling: Sequence[Certificate]) -> str:
-    return telling[0].verdict if telling else "uncertified"
 
 
 def _answers(path: PathEvidence, listed: _Listed) -> Json:
@@ -153,20 +150,20 @@ def _order(replay: Replay, is_legal: bool, listed: _Listed) -> Json:
     return [int(is_legal), answers]
 
 
-def _certificate_of_swaps(certified: CertifiedEpisode) -> list[Json]:
+def _certificates_of_swaps(
+    local: Mapping[tuple[int, int], Sequence[Certificate]], num_operations: int
+) -> list[Json]:
     """For each swap of the picture, where its certificate stands: pair and context; None where nothing was replayed."""
-    places: dict[tuple[Any, ...], Json] = {}
-    for number, pair in enumerate(combinations(range(certified.episode.num_operations), 2)):
-        local = [c for c in certified.certificates if c.pair == pair][:MAX_CONTEXTS]
-        for place, certificate in enumerate(local):
-            places[(pair, certificate.context)] = [number, place]
-    orders = all_orders(certified.episode.num_operations)
-    found = []
-    for here, _, position in swaps(certified.episode.num_operations):
-        order = orders[here]
-        one, other = sorted(order[position : position + 2])
-        found.append(places.get(((one, other), order[:position])))
-    return found
+    places: dict[tuple[frozenset[int], Order], Json] = {
+        (frozenset(pair), certificate.context): [number, place]
+        for number, (pair, some) in enumerate(local.items())
+        for place, certificate in enumerate(some[:MAX_CONTEXTS])
+    }
+    orders = all_orders(num_operations)
+    return [
+        places.get((frozenset(orders[here][position : position + 2]), orders[here][:position]))
+        for here, _, position in swaps(num_operations)
+    ]
 
 
 def _facts(certified: CertifiedEpisode) -> Json:
@@ -188,13 +185,11 @@ def _facts(certified: CertifiedEpisode) -> Json:
 def _values(initial: Json) -> Json:
     """The initial state as named values."""
     named = list(initial.items()) if isinstance(initial, dict) else [("", initial)]
-    shown: list[Json] = [
-        [
-            shown_text(name),
-            shown_text(value if isinstance(value, str) else canonical_json(value).decode()),
-        ]
+    texts = [
+        (name, value if isinstance(value, str) else canonical_json(value).decode())
         for name, value in named[:MAX_VALUES]
     ]
+    shown: list[Json] = [[shown_text(name), shown_text(text)] for name, text in texts]
     if len(named) > MAX_VALUES:
         shown.append(["", f"... and {len(named) - MAX_VALUES:,} more"])
     return shown

@@ -1,4 +1,4 @@
-"""Where the orders of n steps stand in a picture: the permutohedron up to four steps, layers of a graph beyond.
+"""Place the orders of n steps in a picture: the permutohedron up to four steps, layers of a graph beyond.
 
 An order's vertex has the step's place in the order as its coordinate along that step's axis. Neighbours differ by one
 swap of adjacent steps, and all edges are equally long. Four steps give the truncated octahedron, three a hexagon. Every
@@ -10,12 +10,15 @@ Source: the permutohedron as in Ziegler, Lectures on Polytopes, example 0.10.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from math import atan2, cos, radians, sin, sqrt
+from math import atan2, cos, radians, sin
 from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from vcrt.limits import MAX_DRAWN
 from vcrt.orders import Order, all_orders, order_columns, swap_adjacent
@@ -23,8 +26,9 @@ from vcrt.orders import Order, all_orders, order_columns, swap_adjacent
 #: x to the right, y down, z towards the eye.
 Point: TypeAlias = tuple[float, float, float]
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
 
-#: Steps whose permutohedron has at most three dimensions.
+#: Steps whose permutohedron has three dimensions.
 _SOLID = 4
 #: How far the halves of one required pair go, each from the middle, in units in which an edge has length sqrt(2).
 _APART = 0.5
@@ -43,6 +47,11 @@ class Drawing:
     apart: tuple[Point, ...]
     #: Whether it is a solid that can be turned.
     turns: bool
+
+
+def drawn_steps(num_operations: int | None) -> int | None:
+    """How many steps the episodes of a dataset have; None if too many to be drawn, or not equally many."""
+    return None if num_operations is None or num_operations > MAX_DRAWN else num_operations
 
 
 def swaps(num_operations: int) -> tuple[tuple[int, int, int], ...]:
@@ -64,125 +73,9 @@ def faces(num_operations: int) -> tuple[tuple[int, ...], ...]:
     found: dict[frozenset[int], tuple[int, ...]] = {}
     for order in all_orders(num_operations):
         for one, other in combinations(range(num_operations - 1), 2):
-            cycle = _cycle(order, one, other)
-            found.setdefault(frozenset(column[o] for o in cycle), tuple(column[o] for o in cycle))
+            cycle = tuple(column[each] for each in _cycle(order, one, other))
+            found.setdefault(frozenset(cycle), cycle)
     return tuple(sorted(found.values()))
-
-
-def drawing(num_operations: int, required: Sequence[tuple[int, int]]) -> Drawing:
-    """The picture for an episode whose ``required`` pairs each keep their order, the first before the second.
-
-    The first pair lies level: its required order is on the left. Raises ``ValueError`` beyond ``MAX_DRAWN`` steps.
-    """
-    if not 2 <= num_operations <= MAX_DRAWN:
-        raise ValueError(f"{num_operations} steps are not drawn")
-    draw = _permutohedron if num_operations <= _SOLID else _layers
-    return draw(num_operations, tuple(sorted(required)))
-
-
-@lru_cache(maxsize=256)
-def _permutohedron(num_operations: int, required: Pairs) -> Drawing:
-    basis = _basis(num_operations, required[0] if required else (0, 1))
-    places = [_place_of(order) for order in all_orders(num_operations)]
-    middle = (num_operations - 1) / 2
-    points = [_seen([place - middle for place in of], basis) for of in places]
-    step = _APART / sqrt(max(1, len(required)))
-    apart = []
-    for of in places:
-        away = [0.0] * num_operations
-        for first, second in required:
-            sign = 1 if of[first] > of[second] else -1
-            away[first] += sign * step / sqrt(2)
-            away[second] -= sign * step / sqrt(2)
-        apart.append(_seen(away, basis))
-    is_solid = num_operations == _SOLID
-    return Drawing(
-        points=tuple(map(_default_view, points)) if is_solid else tuple(points),
-        apart=tuple(map(_default_view, apart)) if is_solid else tuple(apart),
-        turns=is_solid,
-    )
-
-
-def _basis(num_operations: int, pair: tuple[int, int]) -> list[list[float]]:
-    """Up to three orthonormal directions within the orders' hyperplane; the first is the pair's own."""
-    first, second = pair
-    others = [step for step in range(num_operations) if step not in pair]
-    directions: list[dict[int, float]] = [{first: 1, second: -1}]
-    if len(others) == 1:
-        directions.append({first: 1, second: 1, others[0]: -2})
-    if len(others) == 2:
-        directions.append({others[0]: 1, others[1]: -1})
-        directions.append({first: 1, second: 1, others[0]: -1, others[1]: -1})
-    basis = [[of.get(step, 0.0) for step in range(num_operations)] for of in directions]
-    return [[x / sqrt(sum(y * y for y in row)) for x in row] for row in basis]
-
-
-def _seen(vector: Sequence[float], basis: Sequence[Sequence[float]]) -> Point:
-    x, y, z = ([sum(map(_times, row, vector)) for row in basis] + [0.0, 0.0])[:3]
-    return (x, y, z)
-
-
-def _times(a: float, b: float) -> float:
-    return a * b
-
-
-def _default_view(point: Point) -> Point:
-    """Turn, tilt, and then roll until the first axis is level again."""
-    turn, tilt = radians(_TURN), radians(_TILT)
-    x, y, z = point
-    x, z = cos(turn) * x + sin(turn) * z, cos(turn) * z - sin(turn) * x
-    y, z = cos(tilt) * y - sin(tilt) * z, sin(tilt) * y + cos(tilt) * z
-    roll = -atan2(sin(tilt) * sin(turn), cos(turn))
-    return (cos(roll) * x - sin(roll) * y, sin(roll) * x + cos(roll) * y, z)
-
-
-@lru_cache(maxsize=256)
-def _layers(num_operations: int, required: Pairs) -> Drawing:
-    """One layer for each number of inversions, the reference order on top, orders that keep all pairs on the left."""
-    layers: dict[int, list[Order]] = {}
-    for order in all_orders(num_operations):
-        layers.setdefault(_inversions(order), []).append(order)
-    points: dict[Order, Point] = {}
-    widest = max(map(len, layers.values()))
-    for depth, layer in sorted(layers.items()):
-        y = _HIGH * (2 * depth / (len(layers) - 1) - 1)
-        layer.sort(key=lambda order: (_num_violated(order, required), _above(order, points), order))
-        for number, order in enumerate(layer):
-            x = _WIDE * (2 * number - len(layer) + 1) / (widest - 1)
-            points[order] = (x, y, 0.0)
-    ordered = all_orders(num_operations)
-    return Drawing(
-        points=tuple(points[order] for order in ordered),
-        apart=tuple(
-            ((_WIDE / 3) * (1 if _num_violated(order, required) else -1) * bool(required), 0.0, 0.0)
-            for order in ordered
-        ),
-        turns=False,
-    )
-
-
-def _above(order: Order, points: dict[Order, Point]) -> float:
-    """The mean x of the neighbours with one inversion less."""
-    neighbours = (swap_adjacent(order, position) for position in range(len(order) - 1))
-    known = [points[n][0] for n in neighbours if n in points]
-    return sum(known) / len(known) if known else 0.0
-
-
-def _num_violated(order: Order, required: Pairs) -> int:
-    place = _place_of(order)
-    return sum(place[first] > place[second] for first, second in required)
-
-
-def _inversions(order: Order) -> int:
-    return sum(one > other for one, other in combinations(order, 2))
-
-
-def _place_of(order: Order) -> list[int]:
-    """The place of each step in the order."""
-    place = [0] * len(order)
-    for index, operation in enumerate(order):
-        place[operation] = index
-    return place
 
 
 def _cycle(start: Order, one: int, other: int) -> list[Order]:
@@ -192,3 +85,96 @@ def _cycle(start: Order, one: int, other: int) -> list[Order]:
         cycle.append(order)
         order = swap_adjacent(order, one if len(cycle) % 2 else other)
     return cycle
+
+
+@lru_cache(maxsize=256)
+def drawing(num_operations: int, required: Pairs) -> Drawing:
+    """The picture for an episode whose ``required`` pairs each keep their order, the first before the second.
+
+    The first pair lies level: its required order is on the left. Raises ``ValueError`` beyond ``MAX_DRAWN`` steps.
+    """
+    if not 2 <= num_operations <= MAX_DRAWN:
+        raise ValueError(f"{num_operations} steps are not drawn")
+    # [orders, steps]: the place of each step in the order.
+    places = np.argsort(all_orders(num_operations), axis=1)
+    firsts, seconds = np.array(required, dtype=int).reshape(-1, 2).T
+    # [orders, pairs]: 1 where the pair is the wrong way round, else -1.
+    sides = np.where(places[:, firsts] > places[:, seconds], 1, -1)
+    if num_operations > _SOLID:
+        return _layers(num_operations, sides)
+    away = np.zeros(places.shape)
+    for pair, side in zip(required, sides.T, strict=True):
+        away[:, pair] += side[:, np.newaxis] * (1, -1)
+    away *= _APART / np.sqrt(2 * max(1, len(required)))
+    seen = _basis(num_operations, required[0] if required else (0, 1))
+    if num_operations == _SOLID:
+        seen = _default_view() @ seen
+    middle = (num_operations - 1) / 2
+    return Drawing(
+        points=_points((places - middle) @ seen.T),
+        apart=_points(away @ seen.T),
+        turns=num_operations == _SOLID,
+    )
+
+
+def _points(vectors: FloatArray) -> tuple[Point, ...]:
+    return tuple((float(x), float(y), float(z)) for x, y, z in vectors)
+
+
+def _basis(num_operations: int, pair: tuple[int, int]) -> FloatArray:
+    """``[3, steps]``: orthonormal directions within the orders' hyperplane, the pair's own first, zero beyond them."""
+    others = [step for step in range(num_operations) if step not in pair]
+    basis = np.zeros((3, num_operations))
+    basis[0, pair] = 1, -1
+    if len(others) == 1:
+        basis[1] = 1
+        basis[1, others] = -2
+    if len(others) == 2:
+        basis[1, others] = 1, -1
+        basis[2] = 1
+        basis[2, others] = -1
+    basis /= np.maximum(np.linalg.norm(basis, axis=1, keepdims=True), 1)
+    return basis
+
+
+def _default_view() -> FloatArray:
+    """Turn, tilt, and then roll until the first axis is level again."""
+    turn, tilt = radians(_TURN), radians(_TILT)
+    roll = -atan2(sin(tilt) * sin(turn), cos(turn))
+    turned = [[cos(turn), 0, sin(turn)], [0, 1, 0], [-sin(turn), 0, cos(turn)]]
+    tilted = [[1, 0, 0], [0, cos(tilt), -sin(tilt)], [0, sin(tilt), cos(tilt)]]
+    rolled = [[cos(roll), -sin(roll), 0], [sin(roll), cos(roll), 0], [0, 0, 1]]
+    view: FloatArray = np.array(rolled) @ tilted @ turned
+    return view
+
+
+def _layers(num_operations: int, sides: npt.NDArray[np.int_]) -> Drawing:
+    """One layer for each number of inversions, the reference order on top, orders that keep all pairs on the left."""
+    violated = (sides > 0).sum(axis=1)
+    depths = [
+        sum(one > other for one, other in combinations(order, 2))
+        for order in all_orders(num_operations)
+    ]
+    above: dict[int, list[int]] = defaultdict(list)
+    for here, there, _ in swaps(num_operations):
+        above[there].append(here)
+    x = [0.0] * len(depths)
+    widest = max(Counter(depths).values())
+
+    def place(column: int) -> tuple[int, float, int]:
+        """Orders stand below the neighbours with one inversion less."""
+        known = [x[neighbour] for neighbour in above[column]]
+        return int(violated[column]), sum(known) / max(1, len(known)), column
+
+    for depth in range(max(depths) + 1):
+        layer = sorted((k for k, of in enumerate(depths) if of == depth), key=place)
+        for number, column in enumerate(layer):
+            x[column] = _WIDE * (2 * number - len(layer) + 1) / (widest - 1)
+    pulled = _WIDE / 3 * bool(sides.size)
+    return Drawing(
+        points=tuple(
+            (x[k], _HIGH * (2 * of / max(depths) - 1), 0.0) for k, of in enumerate(depths)
+        ),
+        apart=tuple((pulled if number else -pulled, 0.0, 0.0) for number in violated),
+        turns=False,
+    )

@@ -1,4 +1,4 @@
-"""The exact probability of every order of an episode, before training and after each kept update of a run.
+"""Read the exact probability of every order of an episode, before training and after each kept update of a run.
 
 Where orders are too many to be drawn, the probability of the legal ones together, with a standard error if it is
 estimated. An episode is scored as the evaluation scores it: same rendering, same interface, same weights. One that a
@@ -8,7 +8,7 @@ and in the one beside the dataset.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -30,7 +30,7 @@ from vcrt.protocol.scores import read_scores, view_of
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.splits import set_aside
 from vcrt.records.dataset import Item, load_items, read_audit
-from vcrt.report.explorer.choice import drawn_steps
+from vcrt.report.explorer.geometry import drawn_steps
 from vcrt.training.items import EncodedItem
 from vcrt.training.methods import Method
 
@@ -42,19 +42,15 @@ _BATCH = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mass:
-    """What a policy says to one episode. Columns are the orders of the episode's own operations.
+    """What a policy says to one episode, in terms of the episode's own operations."""
 
-    Beyond ``MAX_DRAWN`` steps there are no columns: ``probabilities`` is empty and ``greedy`` is ``None``.
-    """
-
+    #: Of every order by column; empty beyond ``MAX_DRAWN`` steps.
     probabilities: tuple[float, ...]
     #: Z+: the probability of all legal orders together.
     legal: float
     #: The probability of all answers that are no order; 0 through pointers.
     malformed: float
-    #: The column of the greedy order; None if that is no order.
-    greedy: int | None
-    #: The greedy order itself.
+    #: The greedy order; None if the greedy answer is none.
     answer: Order | None
     #: Whether the greedy order keeps the certified relations: is legal, unless the evidence is sampled.
     passes: bool
@@ -72,16 +68,15 @@ class RunMasses:
     masses: Mapping[str, tuple[Mass, ...]]
 
 
-def default_runs(experiment: Experiment) -> list[PlannedRun]:
-    """The finished runs of each method and fold with the smallest seed."""
-    finished = experiment.finished_runs()
-    smallest = min(experiment.plan.seeds)
-    return [r for r in experiment.plan.runs if r.seed == smallest and r.name in finished]
+def chosen_runs(experiment: Experiment, names: Sequence[str]) -> list[PlannedRun]:
+    """The planned runs of these names; without names, the finished ones with the smallest seed.
 
-
-def named_runs(experiment: Experiment, names: Sequence[str]) -> list[PlannedRun]:
-    """The planned runs of these names; raises :class:`UnknownNameError`."""
+    Raises :class:`UnknownNameError`.
+    """
     runs = {run.name: run for run in experiment.plan.runs}
+    if not names:
+        finished, smallest = experiment.finished_runs(), min(experiment.plan.seeds)
+        return [run for run in runs.values() if run.seed == smallest and run.name in finished]
     for name in names:
         if name not in runs:
             raise UnknownNameError.of("run", name, runs)
@@ -113,8 +108,8 @@ def run_masses(
 
 
 def _was_evaluated(experiment: Experiment) -> bool:
-    plan = experiment.plan
-    return is_evaluated(experiment, planned_dataset(plan, without=plan.held_out))
+    closed = planned_dataset(experiment.plan, without=experiment.plan.held_out)
+    return is_evaluated(experiment, closed)
 
 
 def _run_masses(
@@ -147,7 +142,7 @@ def _run_masses(
     of_episode = {name: tuple(of) for some in slots.values() for name, of in some.items()}
     masses: dict[str, list[Mass]] = {item.episode_id: [] for item in items}
     updates = []
-    drawn = drawn_steps(dataset.manifest) is not None
+    drawn = drawn_steps(dataset.manifest.num_operations) is not None
     for policy in policies_over_training(experiment, run):
         updates.append(policy.update or 0)
         if not items:
@@ -184,41 +179,45 @@ def _scored(
     drawn: bool,
 ) -> list[Mass]:
     ready = encoded(policy.backbone, items, policy.method, seed)
+    of_items = [slots[item.episode_id] for item in items]
     if not drawn:
-        return [
-            _of_many(policy, one, slots[item.episode_id], seed)
-            for item, one in zip(items, ready, strict=True)
-        ]
-    interface, backend = policy.method.interface, policy.backend
-    found = []
+        pairs = zip(ready, of_items, strict=True)
+        return [_of_many(policy, item, slot_of, seed) for item, slot_of in pairs]
+    found: list[Mass] = []
     for start in range(0, len(ready), _BATCH):
-        batch = ready[start : start + _BATCH]
-        prompts = [item.prompt for item in batch]
-        scores = score_orders(policy.model, prompts, interface=interface, backend=backend)
-        answers = greedy_orders(policy.model, prompts, interface=interface, backend=backend)
-        log_probs = scores.order_log_probs.double().cpu()
-        members = [
-            [item.is_legal(order) for order in all_orders(len(prompt.pointer_ids))]
-            for item, prompt in zip(batch, prompts, strict=True)
-        ]
-        legal = orbit_log_mass(log_probs, torch.tensor(members)).exp()
-        malformed = scores.malformed_log_prob
-        lost = [0.0] * len(batch) if malformed is None else malformed.double().exp().tolist()
-        for number, item in enumerate(items[start : start + _BATCH]):
-            answer = answers[number]
-            found.append(
-                Mass(
-                    probabilities=_by_operations(
-                        log_probs[number].exp().tolist(), slots[item.episode_id]
-                    ),
-                    legal=float(legal[number]),
-                    malformed=float(lost[number]),
-                    greedy=_column_by_operations(answer, slots[item.episode_id]),
-                    answer=_order_by_operations(answer, slots[item.episode_id]),
-                    passes=answer is not None and batch[number].is_legal(answer),
-                )
-            )
+        batch = slice(start, start + _BATCH)
+        found += _of_drawn(policy, ready[batch], of_items[batch])
     return found
+
+
+def _of_drawn(
+    policy: Policy, batch: Sequence[EncodedItem], slots: Sequence[tuple[int, ...]]
+) -> Iterator[Mass]:
+    """Every order's probability for a batch of episodes of few operations."""
+    interface, backend = policy.method.interface, policy.backend
+    prompts = [item.prompt for item in batch]
+    scores = score_orders(policy.model, prompts, interface=interface, backend=backend)
+    answers = greedy_orders(policy.model, prompts, interface=interface, backend=backend)
+    log_probs = scores.order_log_probs.double().cpu()
+    orders = [all_orders(len(prompt.pointer_ids)) for prompt in prompts]
+    members = [
+        [item.is_legal(order) for order in of] for item, of in zip(batch, orders, strict=True)
+    ]
+    legal = orbit_log_mass(log_probs, torch.tensor(members)).exp()
+    malformed = scores.malformed_log_prob
+    lost = [0.0] * len(batch) if malformed is None else malformed.double().exp().tolist()
+    for number, (item, slot_of, answer) in enumerate(zip(batch, slots, answers, strict=True)):
+        column, by_slots = order_columns(len(slot_of)), log_probs[number].exp().tolist()
+        yield Mass(
+            probabilities=tuple(
+                by_slots[column[tuple(slot_of[operation] for operation in order)]]
+                for order in orders[number]
+            ),
+            legal=float(legal[number]),
+            malformed=float(lost[number]),
+            answer=_of_operations(answer, slot_of),
+            passes=answer is not None and item.is_legal(answer),
+        )
 
 
 def _of_many(policy: Policy, item: EncodedItem, slot_of: tuple[int, ...], seed: int) -> Mass:
@@ -230,29 +229,15 @@ def _of_many(policy: Policy, item: EncodedItem, slot_of: tuple[int, ...], seed: 
         probabilities=(),
         legal=found.orbit_mass,
         malformed=0.0,
-        greedy=None,
-        answer=_order_by_operations(found.greedy, slot_of),
+        answer=_of_operations(found.greedy, slot_of),
         passes=item.is_legal(found.greedy),
         standard_error=found.standard_error,
     )
 
 
-def _by_operations(by_slots: Sequence[float], slot_of: tuple[int, ...]) -> tuple[float, ...]:
-    """Columns over slots as columns over operations."""
-    column = order_columns(len(slot_of))
-    return tuple(
-        by_slots[column[tuple(slot_of[operation] for operation in order)]]
-        for order in all_orders(len(slot_of))
-    )
-
-
-def _order_by_operations(order: Order | None, slot_of: tuple[int, ...]) -> Order | None:
+def _of_operations(order: Order | None, slot_of: tuple[int, ...]) -> Order | None:
+    """An order of slots as one of operations."""
     return None if order is None else tuple(slot_of.index(slot) for slot in order)
-
-
-def _column_by_operations(order: Order | None, slot_of: tuple[int, ...]) -> int | None:
-    named = _order_by_operations(order, slot_of)
-    return None if named is None else order_columns(len(slot_of))[named]
 
 
 def recorded_agreement(
@@ -267,19 +252,14 @@ def recorded_agreement(
     scores = read_scores(experiment)
     compared = agreed = 0
     for run in scored:
-        place = {name: index for index, name in enumerate(rows.get(run.run.held_out, ()))}
-        last = len(run.updates) - 1
+        name, fold = run.run.name, run.run.held_out
+        place = {episode: index for index, episode in enumerate(rows.get(fold, ()))}
         view = view_of(Method(**experiment.plan.definitions[run.run.method]))
-        for name, masses in run.masses.items():
-            if run.roles[name] != "held out":
-                continue
-            for number, update in enumerate(run.updates):
-                if number == 0:
-                    recorded = scores.frozen[view][run.run.held_out]
-                elif number == last:
-                    recorded = scores.runs[run.run.name]
-                else:
-                    recorded = scores.checkpoints[run.run.name][update]
-                compared += 1
-                agreed += (recorded.held_out[place[name]] == "1") == masses[number].passes
+        kept = [scores.checkpoints[name][update] for update in run.updates[1:-1]]
+        recorded = [scores.frozen[view][fold], *kept, scores.runs[name]]
+        for episode, masses in run.masses.items():
+            if run.roles[episode] == "held out":
+                passed = [of.held_out[place[episode]] == "1" for of in recorded]
+                compared += len(passed)
+                agreed += sum(of.passes == mass for of, mass in zip(masses, passed, strict=True))
     return compared, agreed

@@ -1,4 +1,4 @@
-"""The explorer's page: the gathered contents as JSON, a script and a style of our own, and no address of any network.
+"""Render the explorer's page: the gathered contents as JSON, a script and a style of our own, and no address.
 
 The Content-Security-Policy names the digests of the one script and the one style, and allows nothing else, so that even
 a text that got out of its place could do nothing. Equal contents give equal bytes.
@@ -10,18 +10,17 @@ from base64 import b64encode
 from hashlib import sha256
 from importlib.resources import files
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from vcrt.hashing import Json
-from vcrt.limits import MAX_DRAWN
-from vcrt.orders import all_orders
+from vcrt.orders import all_orders, order_columns
 from vcrt.report.certificate_words import order_text
 from vcrt.report.explorer.contents import ExplorerContents
-from vcrt.report.explorer.embedding import embedded
-from vcrt.report.explorer.geometry import Point, faces, swaps
+from vcrt.report.explorer.episodes import drawing_name, embedded
+from vcrt.report.explorer.geometry import Point, drawn_steps, faces, swaps
 from vcrt.report.explorer.masses import Mass, RunMasses
-from vcrt.report.wording import counted, label
+from vcrt.report.table import template
+from vcrt.report.wording import counted, counted_range, label
 
 #: Where the page's parts lie. The scripts are put together in this order.
 ASSETS = "vcrt.report.explorer.assets"
@@ -43,10 +42,7 @@ def render_explorer(contents: ExplorerContents) -> str:
     """The HTML of the page."""
     script = '(() => {\n"use strict";\n' + "\n".join(map(_asset, SCRIPTS)) + "})();\n"
     style = _asset("explorer.css")
-    template = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string(_asset("explorer.html.jinja"))
-    return template.render(
+    return template(ASSETS, "explorer.html.jinja").render(
         policy=f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
         "base-uri 'none'; form-action 'none'",
         script=Markup(script),
@@ -57,13 +53,14 @@ def render_explorer(contents: ExplorerContents) -> str:
         report=contents.report,
         root_hash=contents.root_hash,
         has_runs=bool(contents.runs),
-        is_drawn=_is_drawn(contents),
+        is_drawn=drawn_steps(contents.num_operations) is not None,
     )
 
 
 def page_json(contents: ExplorerContents) -> dict[str, Json]:
     """What the page's script is given."""
-    n = contents.num_operations if _is_drawn(contents) else None
+    n = drawn_steps(contents.num_operations)
+    drawings = {drawing_name(one.required): one.drawing for one in contents.episodes}
     return {
         "n": contents.num_operations,
         "orders": [] if n is None else [order_text(order) for order in all_orders(n)],
@@ -75,7 +72,8 @@ def page_json(contents: ExplorerContents) -> dict[str, Json]:
                 "points": [_point(point) for point in drawn.points],
                 "apart": [_point(point) for point in drawn.apart],
             }
-            for name, drawn in sorted(contents.drawings.items())
+            for name, drawn in sorted(drawings.items())
+            if drawn is not None
         },
         "schemas": [
             {
@@ -89,14 +87,10 @@ def page_json(contents: ExplorerContents) -> dict[str, Json]:
         ],
         "runs": [_run(run) for run in contents.runs],
         "episodes": [
-            {**episode, "runs": _said_of(name, contents.runs)}
-            for name, episode in zip(contents.names, contents.episodes, strict=True)
+            {**one.shown, "runs": [_said_of(one.name, run) for run in contents.runs]}
+            for one in contents.episodes
         ],
     }
-
-
-def _is_drawn(contents: ExplorerContents) -> bool:
-    return contents.num_operations is not None and contents.num_operations <= MAX_DRAWN
 
 
 def _run(scored: RunMasses) -> dict[str, Json]:
@@ -112,12 +106,10 @@ def _run(scored: RunMasses) -> dict[str, Json]:
     }
 
 
-def _said_of(name: str, runs: tuple[RunMasses, ...]) -> list[Json]:
-    """By run: what the episode is to it, and what it says after each update."""
-    return [
-        {"role": run.roles[name], "masses": [_mass(mass) for mass in run.masses.get(name, ())]}
-        for run in runs
-    ]
+def _said_of(name: str, scored: RunMasses) -> dict[str, Json]:
+    """What an episode is to a run, and what the run says to it after each update."""
+    masses = [_mass(mass) for mass in scored.masses.get(name, ())]
+    return {"role": scored.roles[name], "masses": masses}
 
 
 def _mass(mass: Mass) -> dict[str, Json]:
@@ -125,7 +117,9 @@ def _mass(mass: Mass) -> dict[str, Json]:
         "p": [round(MILLION * p) for p in mass.probabilities],
         "z": round(MILLION * mass.legal),
         "lost": round(MILLION * mass.malformed),
-        "greedy": mass.greedy,
+        "greedy": None
+        if mass.answer is None or not mass.probabilities
+        else order_columns(len(mass.answer))[mass.answer],
         "answer": None if mass.answer is None else order_text(mass.answer),
         "passes": mass.passes,
         "error": None if mass.standard_error is None else round(MILLION * mass.standard_error),
@@ -137,14 +131,10 @@ def _point(point: Point) -> list[Json]:
 
 
 def _subtitle(contents: ExplorerContents) -> str:
-    shown = len(contents.episodes)
-    total = contents.num_in_dataset
-    of = (
-        f"all {total:,} episodes" if shown == total else f"{shown:,} of {counted(total, 'episode')}"
-    )
-    if len(contents.lengths) > 1:
-        return f"{of} of the dataset, {contents.lengths[0]} to {contents.lengths[-1]} steps each"
-    return f"{of} of the dataset, {counted(contents.lengths[0], 'step')} each"
+    shown, total = len(contents.episodes), contents.num_in_dataset
+    all_of_them = f"all {total:,} episodes"
+    of = all_of_them if shown == total else f"{shown:,} of {counted(total, 'episode')}"
+    return f"{of} of the dataset, {counted_range(contents.lengths, 'step')} each"
 
 
 def _asset(name: str) -> str:

@@ -1,4 +1,4 @@
-"""How the intervals behave on simulated experiments whose true difference is known.
+"""Say how often the intervals cover the truth in simulated experiments, whose true difference is known.
 
 The numbers are those of ``benchmarks/coverage.py``, which writes ``coverage.json`` in this folder; nothing is typed
 here. Not covered: the experiment that a report is about.
@@ -29,16 +29,14 @@ def coverage() -> Mapping[str, Any]:
     return found
 
 
-def behaviour_sentences() -> list[str]:
+def coverage_sentences() -> list[str]:
     """Runs that do not differ, runs that do, few runs, items that share sources, and pass rates near the ceiling."""
     equal, apart = _cell("middle", 0.0, 2500), _cell("middle", EXAMPLE_EFFECT, 2500)
-    near, one, full = (
-        _cell("both 0.99", 0.0, 100),
-        _cell("1.00 and 0.99", 0.0, 100),
-        _cell("both 1.00", 0.0, 100),
-    )
-    few = [c for c in _middle() if c["run_effect"] > 0 and c["items_of_source"] == 1]
-    shared = [c for c in _middle() if c["items_of_source"] > 1]
+    ceilings = ("both 0.99", "1.00 and 0.99", "both 1.00")
+    near, one, full = (_cell(level, 0.0, 100) for level in ceilings)
+    middle = [cell for cell in coverage()["cells"] if cell["level"] == "middle"]
+    few = [c for c in middle if c["run_effect"] > 0 and c["items_of_source"] == 1]
+    shared = [c for c in middle if c["items_of_source"] > 1]
     runs = sorted({cell["num_runs"] for cell in few})
     return [
         f"In {counted(coverage()['repetitions'], 'simulated experiment')} with {_size(equal)} and runs that do not "
@@ -63,20 +61,19 @@ def behaviour_sentences() -> list[str]:
     ]
 
 
-def behaviour_table() -> Table:
+def coverage_table() -> Table:
     """The coverage of each interval in every simulated design."""
+    shown = (
+        (OVER_BOTH, NEW_RUNS),
+        (ITEMS_BOOTSTRAP, THESE_RUNS),
+        (ITEMS_BOOTSTRAP, NEW_RUNS),
+        (BOTH_BOOTSTRAP, NEW_RUNS),
+    )
     rows = tuple(
         (
-            cell["level"],
-            float(cell["run_sd_points"]),
-            cell["num_folds"],
-            cell["num_runs"],
-            cell["num_items"],
-            cell["items_of_source"],
-            _ends(cell, OVER_BOTH, NEW_RUNS),
-            _ends(cell, ITEMS_BOOTSTRAP, THESE_RUNS),
-            _ends(cell, ITEMS_BOOTSTRAP, NEW_RUNS),
-            _ends(cell, BOTH_BOOTSTRAP, NEW_RUNS),
+            *(cell["level"], float(cell["run_sd_points"])),
+            *(cell[name] for name in ("num_folds", "num_runs", "num_items", "items_of_source")),
+            *(_share(cell, *interval).replace("%", "") for interval in shown),
         )
         for cell in coverage()["cells"]
     )
@@ -107,10 +104,6 @@ def behaviour_table() -> Table:
     )
 
 
-def _middle() -> list[Mapping[str, Any]]:
-    return [cell for cell in coverage()["cells"] if cell["level"] == "middle"]
-
-
 def _cell(level: str, effect: float, num_items: int) -> Mapping[str, Any]:
     wanted = (level, effect, num_items, 3, 3, 1)
     names = ("level", "run_effect", "num_items", "num_runs", "num_folds", "items_of_source")
@@ -131,7 +124,3 @@ def _share(cell: Mapping[str, Any], interval: str, target: str) -> str:
     value = cell["coverage"][interval][target]
     low, high = value["interval"]
     return f"{100 * value['share']:.1f}% [{100 * low:.1f}, {100 * high:.1f}]"
-
-
-def _ends(cell: Mapping[str, Any], interval: str, target: str) -> str:
-    return _share(cell, interval, target).replace("%", "")
