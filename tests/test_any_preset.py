@@ -11,9 +11,9 @@ import pytest
 
 import vcrt
 from any_environment import BOTH, LENGTHS
+from command_line import run
 from configs import config
 from poset_environment import Posets, episode, natural_posets, random_episode
-from test_cli import run
 from vcrt.certification.episodes import (
     ANY_PRESET,
     CertifiedEpisode,

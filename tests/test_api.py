@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import vcrt
+from command_line import run
 from configs import config
-from test_cli import run
 from toy_environment import ToyEnvironment
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.policy.backbone_card import one_anti_diamond_record

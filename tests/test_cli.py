@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from command_line import refused, run
 from vcrt.cli import main
 from vcrt.cli.main import after_interruption
 from vcrt.cli.progress import showing_progress
@@ -32,26 +33,6 @@ from vcrt.report.wording import counted
 SCHEMAS = ("clrs", "proofwriter")
 METHODS = ("outcome-grpo", "canonical-grpo", "vcrt")
 SMALL_PLAN = ("--runs", "1", "--updates", "4", "--methods", *METHODS)
-
-
-def run(capsys, *arguments):
-    """Exit code, standard output and standard error of one command, run in this process."""
-    try:
-        main([str(a) for a in arguments])
-        code = 0
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def refused(capsys, *arguments, code=2):
-    """The message of a command that must fail with a named error, its exit code and without a traceback."""
-    found, out, err = run(capsys, *arguments)
-    assert found == code, out + err
-    assert "Traceback" not in out + err
-    assert err.strip()
-    return err
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 import toy_environment as toy
+from command_line import refused, run
 from language_models import byte_level_tokenizer, save_model
-from test_cli import refused, run
 from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import vcrt
-from test_cli import refused, run
+from command_functions import FUNCTIONS
+from command_line import refused, run
 from vcrt.cli.contents import CHAPTERS
 from vcrt.cli.lift import clrs, lean, proofwriter
 from vcrt.cli.main import COMMANDS
@@ -46,12 +47,6 @@ def test_every_command_shows_an_example_of_itself(capsys, name):
     assert f"vcrt {name}" in out
 
 
-#: By command, the functions that do what it does.
-FUNCTIONS = {
-    name: (command.functions or command.run.__name__).split()
-    for chapter in CHAPTERS.values()
-    for name, command in chapter.items()
-}
 #: What has another form in Python: options by command, each with the reason.
 PRINTING = "says how to print what the function returns"
 PROCESS = "holds for the whole process: VCRT_VERIFIER_TIMEOUT sets it"

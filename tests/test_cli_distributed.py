@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from safetensors.torch import load_file
 
-import toy_environment as toy
 from language_models import byte_level_tokenizer, save_model
+from two_toys import TWO_TOYS, trained
 from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.protocol.experiment import open_experiment
 from vcrt.protocol.scores import read_scores
-
-TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +43,6 @@ def alone(folder):
     experiment = planned(folder, "alone")
     main(["train", str(experiment), "--jobs", "1"])
     return trained(experiment)
-
-
-def trained(experiment):
-    last = experiment / "runs" / "vcrt" / "toy-b" / "0" / "update-000003"
-    return load_file(last / "weights.safetensors"), json.loads((last / "metrics.json").read_text())
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from test_cli import refused, run
+from command_line import refused, run
 from vcrt.environments.registry import environment_names
 from vcrt.training.methods import METHODS
 

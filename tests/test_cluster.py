@@ -8,13 +8,12 @@ from importlib.util import find_spec
 
 import pytest
 
-from vcrt.certification.config import sampled
+from cluster_runs import CONFIG
 from vcrt.datasets.freezing import make_dataset
 
-CONFIG = sampled({"clrs": ("bellman_ford",), "proofwriter": ("naf_sweep",)}, 25, seed=5)
 SCRIPT = """
 from pathlib import Path
-from test_cluster import CONFIG
+from cluster_runs import CONFIG
 from vcrt.datasets.freezing import make_dataset
 
 if __name__ == "__main__":

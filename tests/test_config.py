@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import vcrt
-from test_cli import refused, run
+from command_line import refused, run
 from training_fixtures import tiny_model
 from vcrt.config import (
     DEFAULTS,

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from coverage_support import ROOT, bench
 from vcrt.randomness import generator
 
-ROOT = Path(__file__).parents[1]
 NUM_RESAMPLES = 400
 
 
-def load_benchmark():
-    place = ROOT / "benchmarks" / "coverage.py"
-    spec = importlib.util.spec_from_file_location("coverage_benchmark", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-bench = load_benchmark()
 RESULTS = json.loads((ROOT / "benchmarks" / "results" / "coverage.json").read_text())
 
 

@@ -8,7 +8,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from test_coverage import bench
+from coverage_support import bench
 from vcrt.protocol.crossed import crossed_interval
 from vcrt.protocol.statistics import hierarchical_bootstrap, paired_bootstrap, proportion_interval
 from vcrt.randomness import generator

@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import toy_environment as toy
 import vcrt
+from command_line import refused, run
 from language_models import byte_level_tokenizer, save_model
-from test_cli import refused, run
 from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.cli.decide import decision_lines

@@ -8,7 +8,7 @@ from importlib import metadata
 
 import pytest
 
-from test_cli import refused, run
+from command_line import refused, run
 from vcrt.api import doctor
 from vcrt.environments import registry
 from vcrt.errors import UnavailableError

@@ -10,7 +10,7 @@ from math import factorial
 import pytest
 
 import poset_environment as posets
-from test_reduction import classes
+from reductions import classes
 from vcrt.certification.certificates import UncertifiedError, certificates
 from vcrt.certification.episodes import (
     PRESETS,

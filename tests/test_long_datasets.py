@@ -11,6 +11,7 @@ from rich.console import Console
 
 import poset_environment as posets
 from explorer_support import without_processes
+from long_datasets import FACTORIES, made
 from vcrt.api.certifying import certify
 from vcrt.api.datasets import show
 from vcrt.certification.config import given
@@ -36,19 +37,6 @@ from vcrt.records.sealing.integrity import require_integrity
 from vcrt.records.supervision import PosetRecord
 from vcrt.report.certificate_words import relation_lines
 from vcrt.report.data_words import evidence_sentences, is_sampled
-
-FACTORIES = {"posets": posets.Posets}
-
-
-def made(path, preset, *, form=None, sampled=False):
-    """A frozen dataset of two episodes."""
-    asked = replace(PRESETS[preset], sampled=sampled)
-    number = asked.num_operations
-    episodes = [posets.random_episode(number, seed, schema=preset) for seed in (0, 1)]
-    with without_processes():
-        return make_dataset(
-            given(episodes, preset=asked), path, jobs=1, factories=FACTORIES, form=form
-        )
 
 
 @pytest.fixture(scope="module")

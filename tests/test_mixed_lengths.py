@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from sampled_training import EXACT, SAMPLED, poset_record, train
 from tabular_policy import members
-from test_training_sampled_update import EXACT, SAMPLED, poset_record, train
 from training_fixtures import ENCODE, same_tensors, tiny_model, weights
 from vcrt.config import ObjectiveConfig
 from vcrt.objective.terms import constrained

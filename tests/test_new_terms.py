@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from listed_training import _train
 from report_support import synthetic_contents
-from test_training_update import _train
 from vcrt.config import ObjectiveConfig
 from vcrt.objective.terms import TERMS, Term, settings_of
 from vcrt.report.curve_figures import curve_figures

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import vcrt.training.run
-from test_cli import refused
-from test_cli_distributed import TWO_TOYS, trained
+from command_line import refused
+from two_toys import TWO_TOYS, trained
 from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.config import MemoryConfig

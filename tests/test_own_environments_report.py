@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import toy_environment as toy
-from test_cli import run
+from command_line import run
 from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from test_policy_scoring import INTERFACES, hybrid_model, make_model, make_prompts
+from small_models import INTERFACES, hybrid_model, make_model, make_prompts
 from vcrt.errors import MalformedInputError
 from vcrt.policy.prefix_tree import order_tree, prefix_tree
 from vcrt.policy.scoring import greedy_orders, score_orders, score_prefixes

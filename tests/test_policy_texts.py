@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from test_policy_scoring import hybrid_model, make_model
+from small_models import hybrid_model, make_model
 from vcrt.errors import MalformedInputError
 from vcrt.orders import all_orders
 from vcrt.policy.prefix_tree import prefix_tree, text_tree

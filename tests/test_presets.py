@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graph_environment import GRAPHS, Graphs, episode
+from preset_outcomes import outcome
 from vcrt.certification.episodes import (
     PAPER_PRESET,
     PRESETS,
@@ -25,12 +26,6 @@ from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction
 
 POSETS = [graph for graph in GRAPHS if transitive_closure(graph) == graph]
-
-
-def outcome(made, preset=SEVERAL_PRESET):
-    environment = Graphs()
-    (evidence,) = replay_exhaustively(environment, [made])
-    return certify_episode(evidence, environment.versions(), preset)
 
 
 def is_several(pairs):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import vcrt
-from test_cli_contents import FUNCTIONS
+from command_functions import FUNCTIONS
 
 FROZEN = Path(__file__).parent / "public_api.json"
 SOURCE = Path(vcrt.__file__)

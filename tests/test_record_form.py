@@ -15,7 +15,7 @@ from scipy.stats import chi2_contingency, chisquare
 import toy_environment as toy
 from anonymity_support import made_episode
 from graph_environment import SEVERAL, SeveralGraphs, episode
-from test_presets import outcome
+from preset_outcomes import outcome
 from vcrt.certification.config import sampled
 from vcrt.certification.episodes import SEVERAL_PRESET
 from vcrt.certification.relations import OperationRelation

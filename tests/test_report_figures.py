@@ -11,7 +11,7 @@ import pytest
 from report_support import (
     synthetic_contents,
 )
-from test_training_sampled_update import train
+from sampled_training import train
 from vcrt.report.analysis import analyse
 from vcrt.report.axes import padded, tens, ticks
 from vcrt.report.charts import DARK, LIGHT, LineChart, RowChart, method_styles

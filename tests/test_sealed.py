@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 import toy_environment as toy
+from command_line import refused, run
 from tampering import (
     blames,
     files_of,
@@ -17,7 +18,6 @@ from tampering import (
     line_tamperings,
     row_tamperings,
 )
-from test_cli import refused, run
 from vcrt.api.certifying import verify_proof
 from vcrt.certification.config import sampled
 from vcrt.cli.verify import inclusion_line

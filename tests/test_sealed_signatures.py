@@ -11,7 +11,7 @@ import pytest
 
 import toy_environment as toy
 import vcrt
-from test_cli import refused, run
+from command_line import refused, run
 from vcrt.certification.config import sampled
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import SignatureError, UnavailableError

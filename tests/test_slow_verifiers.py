@@ -22,7 +22,7 @@ import pytest
 import toy_environment as toy
 import vcrt
 from long_graphs import LongGraphs
-from test_cli_terminal import in_a_terminal
+from terminals import in_a_terminal
 from vcrt.certification import selection
 from vcrt.certification.call_progress import calls_for_all_orders
 from vcrt.certification.config import SHARD_SIZE, sampled, shard_size

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from test_cli import run
+from command_line import run
 from vcrt import progress
 from vcrt.cli.progress import telling
 from vcrt.errors import RunError

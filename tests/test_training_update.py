@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from configs import config
+from listed_training import _train
 from training_fixtures import (
     ENCODE,
     answering_model,
@@ -15,7 +16,6 @@ from training_fixtures import (
     supervised_record,
     supervised_records,
     tiny_model,
-    update_pairs,
     weights,
 )
 from vcrt.config import ObjectiveConfig
@@ -34,17 +34,6 @@ from vcrt.training.update import (
 )
 
 OBJECTIVE, CONFIG = ObjectiveConfig(), config()
-
-
-def _train(name, updates, *, seed=0, rate=1e-3, records=None, model=None, chosen=None, **settings):
-    """``updates`` updates on pairs of records; returns the state and the metrics."""
-    chosen = chosen or method(name)
-    model = model or tiny_model()
-    items = encode_items(records or supervised_records(6), chosen, seed=seed, encode=ENCODE)
-    frozen = orbit_log_masses(model, items, interface=chosen.interface)
-    asked = config(learning_rate=rate, **settings)
-    state = new_state(model, asked, seed=seed)
-    return state, update_pairs(state, items, frozen, updates, method=chosen, config=asked)
 
 
 # The table.

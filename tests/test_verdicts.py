@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import poset_environment as posets
-from test_long_datasets import made
+from long_datasets import made
 from vcrt.certification import shards
 from vcrt.datasets.verdicts import passes, require_verifiers
 from vcrt.environments import registry

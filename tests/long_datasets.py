@@ -1,0 +1,24 @@
+"""Support of tests of several rooms, first made for one of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import poset_environment as posets
+from explorer_support import without_processes
+from vcrt.certification.config import given
+from vcrt.certification.episodes import PRESETS
+from vcrt.datasets.freezing import make_dataset
+
+FACTORIES = {"posets": posets.Posets}
+
+
+def made(path, preset, *, form=None, sampled=False):
+    """A frozen dataset of two episodes."""
+    asked = replace(PRESETS[preset], sampled=sampled)
+    number = asked.num_operations
+    episodes = [posets.random_episode(number, seed, schema=preset) for seed in (0, 1)]
+    with without_processes():
+        return make_dataset(
+            given(episodes, preset=asked), path, jobs=1, factories=FACTORIES, form=form
+        )

@@ -1,0 +1,16 @@
+"""Support of tests of several rooms, first made for one of them."""
+
+from __future__ import annotations
+
+from graph_environment import Graphs
+from vcrt.certification.episodes import (
+    SEVERAL_PRESET,
+    certify_episode,
+)
+from vcrt.certification.replay import replay_exhaustively
+
+
+def outcome(made, preset=SEVERAL_PRESET):
+    environment = Graphs()
+    (evidence,) = replay_exhaustively(environment, [made])
+    return certify_episode(evidence, environment.versions(), preset)
