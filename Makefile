@@ -146,13 +146,13 @@ test-paper-scale: $(DONE)
 	$(BIN)/python -m pytest -m paper_scale
 
 test-integrations: $(INTEGRATIONS)
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/test_integrations_*.py
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/integrations
 
 # Chromium, if there is none yet: Debian's, or Playwright's own.
 test-browser: $(PAGES)
 	command -v chromium || command -v chromium-browser || command -v google-chrome \
 	  || { apt-get update -qq && apt-get install -qq -y chromium; } || $(BIN)/playwright install chromium
-	VCRT_BROWSER=required $(BIN)/python -m pytest -m browser tests/test_*_browser.py
+	VCRT_BROWSER=required $(BIN)/python -m pytest -m browser
 
 # Warnings are errors, every reference must exist, and the notebooks run.
 docs: $(PAGES)
@@ -169,31 +169,31 @@ test-example: $(DONE)
 # What was interrupted goes on from there; what is whole is only verified.
 suites: $(DONE)
 	$(EXAMPLE)
-	PYTHONPATH=build/examples $(BIN)/python benchmarks/suites.py --output build/suites
+	PYTHONPATH=build/examples $(BIN)/python benchmarks/length/suites.py --output build/suites
 
 bench-certify: $(DONE)
-	$(BIN)/python benchmarks/certify.py --output benchmarks/results/certify.json
+	$(BIN)/python benchmarks/speed/certify.py --output benchmarks/results/certify.json
 
 bench-long: $(DONE)
-	$(BIN)/python benchmarks/long_certification.py --episodes 3 --most 64 --output benchmarks/results/long_certification.json
+	$(BIN)/python benchmarks/speed/long_certification.py --episodes 3 --most 64 --output benchmarks/results/long_certification.json
 
 bench-update: $(BENCH)
-	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/update.py --output benchmarks/results/update.json
+	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/speed/update.py --output benchmarks/results/update.json
 
 # On a lent GPU, where a command has a time limit: one model a command, see the script.
 bench-gpu: $(BENCH)
-	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/gpu_update.py --model qwen3.5-2b --output benchmarks/results/gpu_update.json
-	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/gpu_update.py --model granite-4.1-3b --output benchmarks/results/gpu_update.json
+	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/gpu/gpu_update.py --model qwen3.5-2b --output benchmarks/results/gpu_update.json
+	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/gpu/gpu_update.py --model granite-4.1-3b --output benchmarks/results/gpu_update.json
 
 # The report quotes the results, so they are part of the package too.
 bench-coverage: $(DONE)
-	$(BIN)/python benchmarks/coverage.py --output benchmarks/results/coverage.json
+	$(BIN)/python benchmarks/statistics/coverage.py --output benchmarks/results/coverage.json
 	cp benchmarks/results/coverage.json src/vcrt/report/coverage.json
 
 # What is finished in build/at-length is not repeated; suites that are missing in build/suites are made first.
 at-length: $(DONE)
-	$(BIN)/python benchmarks/at_length.py
-	$(BIN)/python benchmarks/at_length_page.py
+	$(BIN)/python benchmarks/length/at_length.py
+	$(BIN)/python benchmarks/length/at_length_page.py
 	$(BIN)/python docs/figures/plots.py
 
 lint: $(DONE)

@@ -2,7 +2,7 @@
 
     python benchmarks/trust/environments.py --short --output environments.json
 
-The plug-in and what must come are in `tests/environment_faults.py`. Each try is a command in a process of its own.
+The plug-in and what must come are in `tests/support/environment_faults.py`. Each try is a command in its own process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "src")]
 
 from parts import part_parser, write_figures  # noqa: E402
 

@@ -3,14 +3,14 @@
     python benchmarks/trust/lean.py --short --output lean.json
     python benchmarks/trust/lean.py --long --output lean.json
 
-The attacks and the doors are those of the tests (`tests/lean_attacks.py`, `tests/lean_doors.py`). ``raw`` gives texts
-to the worker past the grammar: there the short form takes every third attack, and the long one all, as declarations and
-as tactics. Good episodes are replayed before the first attack and after each that came to Lean, by the same worker. The
-command fails if an attack is accepted or a good episode is answered otherwise.
+The attacks and the doors are those of the tests (`lean_attacks.py`, `lean_doors.py` in `tests/support`). ``raw`` gives
+texts to the worker past the grammar: there the short form takes every third attack, and the long one all, as
+declarations and as tactics. Good episodes are replayed before the first attack and after each that came to Lean, by the
+same worker. The command fails if an attack is accepted or a good episode is answered otherwise.
 
-Texts of Lean files that could be read in two ways (`tests/lean_readings.py`) are lifted, and Lean is asked what they
-say as they stand; so are random statements over binders of the names that symbols stand for. The command fails where
-what is judged is not what Lean reads.
+Texts of Lean files that could be read in two ways (`tests/support/lean_readings.py`) are lifted, and Lean is asked what
+they say as they stand; so are random statements over binders of the names that symbols stand for. The command fails
+where what is judged is not what Lean reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 from parts import part_parser, write_figures
 
 from lean_attacks import ATTACKS, Attack

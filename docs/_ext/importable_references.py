@@ -5,7 +5,7 @@ What can be imported but has no entry here (Python, NumPy, PyTorch, internals of
 cannot be imported fails the build. No inventory of another site is fetched.
 
 In a page, which a code host shows too, a reference is a dotted name in code;
-tests/test_docs.py finds those that do not exist.
+tests/project/test_docs.py finds those that do not exist.
 """
 
 from __future__ import annotations

@@ -1,0 +1,59 @@
+"""Several processes train as one does, also where one of them has no orbit to score."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
+
+import torch
+from safetensors.torch import load_file
+
+from trl_support import save_model
+
+TESTS = Path(__file__).parents[1] / "support"
+
+
+def trained(model, output, alpha, processes):
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(TESTS.parents[1] / "src"), str(TESTS)]),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "TRL_EXPERIMENTAL_SILENCE": "1",
+    }
+    command = [*(launcher if processes > 1 else []), TESTS / "trl_processes.py"]
+    done = subprocess.run(
+        [sys.executable, *map(str, [*command, model, output, alpha])],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return load_file(output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_two_processes_are_as_one(tmp_path, alpha):
+    model = save_model(tmp_path / "model")
+    one = trained(model, tmp_path / "one", alpha, 1)
+    two = trained(model, tmp_path / "two", alpha, 2)
+    assert one.keys() == two.keys()
+    assert one["losses"][0, 1] == 0.25
+    assert one["losses"][1, 0].abs() > 1e-3
+    before = load_file(tmp_path / "model" / "model.safetensors")
+    moved = max((one[name] - before[name]).abs().max() for name in before)
+    assert moved > 1e-2
+    # Rounding alone at first; four plain steps with a margin that pulls hard make it some ten times as much.
+    assert torch.allclose(one["losses"][0], two["losses"][0], atol=2e-6, rtol=0)
+    for name in one:
+        assert torch.allclose(one[name], two[name], atol=2e-5, rtol=0), name

@@ -1,0 +1,101 @@
+"""`import vcrt`: small, quick, typed, and the same from release to release."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vcrt
+from command_functions import FUNCTIONS
+
+FROZEN = Path(__file__).parents[1] / "support" / "public_api.json"
+SOURCE = Path(vcrt.__file__)
+ROOT = Path(__file__).parents[2]
+
+
+def surface() -> dict[str, str]:
+    """Each public name with its signature, or with what kind of thing it is."""
+    found = {}
+    for name in vcrt.__all__:
+        thing = getattr(vcrt, name)
+        if inspect.isclass(thing):
+            fields = getattr(thing, "__dataclass_fields__", {})
+            found[name] = f"class({', '.join(fields)})"
+        else:
+            found[name] = re.sub(r" object at 0x[0-9a-f]+", "", str(inspect.signature(thing)))
+    return found
+
+
+def test_the_public_surface_is_frozen():
+    """A change here is a change for users: write it into the changelog, then into the file."""
+    assert surface() == json.loads(FROZEN.read_text(encoding="utf-8"))
+
+
+def test_what_is_promised_to_type_checkers_is_what_is_loaded():
+    tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
+    (block,) = (n for n in tree.body if isinstance(n, ast.If))
+    promised = {
+        alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert promised == vcrt._PLACE_OF
+    assert sorted(promised) == vcrt.__all__
+    assert set(vcrt.__all__) <= set(dir(vcrt))
+
+
+@pytest.mark.parametrize("name", vcrt.__all__)
+def test_every_public_name_is_documented(name):
+    text = inspect.getdoc(getattr(vcrt, name)) or ""
+    assert len(text) > 30, name
+    assert not text.startswith(f"{name}("), "a generated docstring"
+
+
+#: What runs in CI as it stands: examples, the code cells of the documentation, and Python that is tested in pages.
+BLOCKS = re.compile(r"^```+\{?(?:code-cell|python)\b.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+EXECUTED = [path.read_text(encoding="utf-8") for path in ROOT.glob("examples/**/*.py")]
+EXECUTED += [block for path in PAGES for block in BLOCKS.findall(path.read_text(encoding="utf-8"))]
+#: Functions of commands, which the tests of the commands run.
+COMMANDS = {name for names in FUNCTIONS.values() for name in names}
+#: What functions return; nobody makes one.
+RETURNED = {"Dataset", "Experiment", "Item", "CertifiedEpisode", "Exclusion", "Environment"}
+
+
+@pytest.mark.parametrize("name", sorted(set(vcrt.__all__) - RETURNED - COMMANDS))
+def test_every_public_name_has_an_example_that_runs(name):
+    thing = getattr(vcrt, name)
+    found = doctest.DocTestFinder(recurse=False).find(
+        thing, name, globs=vars(importlib.import_module(thing.__module__)).copy()
+    )
+    examples = [test for test in found if test.examples]
+    for test in examples:
+        assert doctest.DocTestRunner().run(test).failed == 0
+    code = "\n".join(EXECUTED)
+    assert examples or re.search(rf"\bvcrt\.{name}\b|import [^\n]*\b{name}\b", code)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'certifi'"):
+        vcrt.certifi  # noqa: B018
+
+
+def test_importing_it_loads_nothing_heavy():
+    code = "import sys, vcrt; print(sorted({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(ast.literal_eval(done.stdout))
+    assert not loaded & {"torch", "numpy", "pyarrow", "transformers", "pydantic", "rich", "tyro"}
+
+
+if __name__ == "__main__":
+    FROZEN.write_text(json.dumps(surface(), indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,80 @@
+"""The same dataset on every machine: root hashes of the real environments, at a small and at the paper's scale.
+
+A root hash commits to the versions of the verifiers too, so a value holds under the versions of constraints.txt; under
+others the test says which differ, and skips. It changes only when the content of a dataset changes: then renew it with
+`python tests/records/test_golden.py`, and say so in the changelog.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from vcrt.certification.config import sampled
+from vcrt.certification.schema_names import select_schemas
+from vcrt.datasets.freezing import make_dataset
+from vcrt.hashing import json_digest
+
+GOLDEN = Path(__file__).parents[1] / "support" / "golden.json"
+#: Episodes of each schema: quick enough for every test run, for every run of CI, and the paper's.
+SMALL, MIDDLE, PAPER = 4, 30, 500
+
+
+def frozen(path, episodes):
+    return make_dataset(sampled(select_schemas(()), episodes), path, jobs=2).manifest
+
+
+def expected(manifest, episodes):
+    golden = json.loads(GOLDEN.read_text())
+    found = {name: json_digest(versions) for name, versions in manifest.versions.items()}
+    other = sorted(name for name in found if found[name] != golden["versions"].get(name))
+    if other:
+        pytest.skip(f"the golden values belong to other versions of {', '.join(other)}")
+    return golden["root_hash"][str(episodes)]
+
+
+def test_the_small_dataset(tmp_path):
+    manifest = frozen(tmp_path / "data", SMALL)
+    assert manifest.root_hash == expected(manifest, SMALL)
+
+
+@pytest.mark.parametrize(
+    "episodes",
+    [
+        pytest.param(MIDDLE, marks=pytest.mark.slow),
+        pytest.param(PAPER, marks=pytest.mark.paper_scale),
+    ],
+)
+def test_a_large_dataset(tmp_path, episodes):
+    manifest = frozen(tmp_path / "data", episodes)
+    counts = [counts for schemas in manifest.counts.values() for counts in schemas.values()]
+    assert len(counts) == 15
+    assert all(c.episodes == episodes and c.legal_orders == 12 * episodes for c in counts)
+    assert all(sorted(c.relations.values()) == [episodes, 5 * episodes] for c in counts)
+    assert all(
+        check.disagreement_rate == 0.0
+        for checks in manifest.conformance.values()
+        for check in checks.values()
+    )
+    assert manifest.root_hash == expected(manifest, episodes)
+
+
+def renew():
+    """Write the golden values of this machine's versions."""
+    with tempfile.TemporaryDirectory() as folder:
+        manifests = {n: frozen(Path(folder) / str(n), n) for n in (SMALL, MIDDLE, PAPER)}
+    value = {
+        "versions": {
+            name: json_digest(versions) for name, versions in manifests[SMALL].versions.items()
+        },
+        "root_hash": {str(n): manifest.root_hash for n, manifest in manifests.items()},
+    }
+    GOLDEN.write_text(json.dumps(value, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(renew())
