@@ -173,7 +173,7 @@ def test_what_cannot_be_trained_is_refused_when_it_is_planned(
     )
     assert "adapter.alpha is not possible" in refused(capsys, *plan, *backbone, "--lora-alpha", 8)
     assert "needs a lock file" in refused(capsys, *plan, "--preset", "qwen3.5-2b")
-    assert "a preset is for" in refused(
+    assert "one number format" in refused(
         capsys, *plan, "--preset", "qwen3.5-2b", "--backbone", "embedded"
     )
     from huggingface_hub import constants

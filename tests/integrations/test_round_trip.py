@@ -92,7 +92,7 @@ def test_every_form_of_record_comes_back(tmp_path, relations, commutations, dist
         tmp_path / "data",
         schemas=["toy"],
         episodes=2,
-        form=form,
+        **({} if form is None else form.model_dump()),
         jobs=1,
         environments={"toy": ToyEnvironment},
     )
@@ -122,7 +122,7 @@ def test_records_of_any_length_come_back(tmp_path, preset, pool, complete, form)
         schemas=["posets"],
         episodes=2,
         preset=f"posets{preset}",
-        form=form,
+        **({} if form is None else form.model_dump()),
         jobs=1,
         environments={"posets": AnyLength},
     )

@@ -188,7 +188,7 @@ def test_no_file_brings_code():
 def test_the_rule_against_code_sees_an_offender(tmp_path, monkeypatch):
     for offence in ("import pickle", "x = eval('1')", "f(trust_remote_code=True)", "torch.load(p)"):
         (tmp_path / "module.py").write_text(offence)
-        monkeypatch.setattr("test_architecture.SOURCE", tmp_path)
+        monkeypatch.setitem(globals(), "SOURCE", tmp_path)
         try:
             test_no_file_brings_code()
         except AssertionError:
