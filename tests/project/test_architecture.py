@@ -194,3 +194,13 @@ def test_the_rule_against_code_sees_an_offender(tmp_path, monkeypatch):
         except AssertionError:
             continue
         raise AssertionError(offence)
+
+
+#: Words with which a sentence does not say what a module does.
+NO_VERBS = {"A", "An", "Every", "How", "It", "One", "That", "The", "These", "What", "Which"}
+
+
+def test_modules_say_first_what_they_do():
+    for path in SOURCE.rglob("*.py"):
+        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "The"
+        assert said.split()[0] not in NO_VERBS, f"{path}: {said[:60]}"

@@ -1,4 +1,4 @@
-"""The command line: thin commands over the library, progress, and errors as one message."""
+"""Parse the command line: thin commands over the library, progress, and errors as one message."""
 
 from vcrt.cli.main import main
 

@@ -1,4 +1,4 @@
-"""The command backbone: lock a language model, check one against its lock, or pretrain an embedded one."""
+"""Run the command backbone: lock a language model, check one against its lock, or pretrain an embedded one."""
 
 from __future__ import annotations
 

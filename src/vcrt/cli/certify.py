@@ -1,4 +1,4 @@
-"""The command certify, and what a frozen dataset holds, schema by schema."""
+"""Run the command certify, and print what a frozen dataset holds, schema by schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of contents: every command of ``vcrt`` in its place, with one line on it."""
+"""List the contents: every command of ``vcrt`` in its place, with one line on it."""
 
 from __future__ import annotations
 

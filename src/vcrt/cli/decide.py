@@ -1,4 +1,4 @@
-"""The command decide: ask a policy for an order of the operations in a record, and say how sure it is."""
+"""Run the command decide: ask a policy for an order of the operations in a record, and say how sure it is."""
 
 from __future__ import annotations
 

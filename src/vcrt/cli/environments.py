@@ -1,4 +1,4 @@
-"""The commands doctor, environments and theories: what can be used here, and whether it does what it should."""
+"""Run the commands doctor, environments and theories: what can be used here, and whether it does what it should."""
 
 from __future__ import annotations
 

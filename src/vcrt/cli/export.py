@@ -1,4 +1,4 @@
-"""The commands export and export-model: records and trained models, as other libraries load them."""
+"""Run the commands export and export-model: records and trained models, as other libraries load them."""
 
 from __future__ import annotations
 

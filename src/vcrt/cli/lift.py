@@ -1,4 +1,4 @@
-"""The commands lift lean, lift proofwriter and lift clrs: episodes in material of the user's own."""
+"""Run the commands lift lean, lift proofwriter and lift clrs: episodes in material of the user's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands before training: methods, search and plan."""
+"""Run the commands before training: methods, search and plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress on a terminal: what is being done, how far, how fast and how long still; plain lines elsewhere."""
+"""Show progress on a terminal: what is being done, how far, how fast and how long still; plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that show what was found: report, explore, and probe."""
+"""Run the commands that show what was found: report, explore, and probe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that do everything in one call: demo, and reproduce, the paper's experiment."""
+"""Run the commands that do everything in one call: demo, and reproduce, the paper's experiment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command show: one episode, by its name or from a certificate's file."""
+"""Run the command show: one episode, by its name or from a certificate's file."""
 
 from __future__ import annotations
 

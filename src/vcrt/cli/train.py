@@ -1,4 +1,4 @@
-"""The commands that run a plan: train, and the one evaluate."""
+"""Run the commands that carry out a plan: train, and the one evaluate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands verify, seal and prove: whether a dataset or a certificate is what it says, and who signed that."""
+"""Run the commands verify, seal and prove: whether a dataset or a certificate is what it says, and who signed that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training objective: one module for each term of the paper, pure functions on tensors, and their sum.
+"""Define the training objective: one module for each term of the paper, pure functions on tensors, and their sum.
 
 =========================================  ==========================================================
 equation or sentence of the paper          function

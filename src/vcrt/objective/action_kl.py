@@ -1,4 +1,4 @@
-"""The action KL: how far the policy has moved from the behaviour policy, per choice.
+"""Compute the action KL: how far the policy has moved from the behaviour policy, per choice.
 
 Shapes: ``B`` prompts, ``E`` events (all orders, and in the tokens interface the malformed event last).
 """

@@ -1,4 +1,4 @@
-"""The leave-one-out advantage of sampled orders.
+"""Compute the leave-one-out advantage of sampled orders.
 
 Shapes: ``B`` prompts, ``G`` samples a prompt.
 """

@@ -1,4 +1,4 @@
-"""The anti-diamond margin: legal orders must outweigh illegal ones by a log-mass margin.
+"""Compute the anti-diamond margin: legal orders must outweigh illegal ones by a log-mass margin.
 
 Shapes: ``B`` prompts, ``M`` orders. The malformed event of the tokens interface is not an order and has no part here.
 """

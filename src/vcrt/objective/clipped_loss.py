@@ -1,4 +1,4 @@
-"""The clipped policy loss over sampled events.
+"""Compute the clipped policy loss over sampled events.
 
 Shapes: ``B`` prompts, ``G`` samples a prompt.
 """

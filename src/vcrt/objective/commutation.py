@@ -1,4 +1,4 @@
-"""The commutation loss: after a certified swap the policy should go on as if it had not happened.
+"""Compute the commutation loss: after a certified swap the policy should go on as if it had not happened.
 
 Operations keep their slot when they are swapped, so the paper's alignment of canonical signatures is the identity on
 slots. Not covered: which swaps are certified.

@@ -1,4 +1,4 @@
-"""The contrast of correct samples with incorrect ones, within a prompt and across the prompts of an update.
+"""Contrast correct samples with incorrect ones, within a prompt and across the prompts of an update.
 
 In the manner of MCPO (multi-domain contrastive policy optimisation, arXiv:2605.25443), which contrasts rollouts within
 and across domains through a learned head. Here a sample's own log-probability a choice is its score, so that all

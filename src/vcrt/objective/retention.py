@@ -1,4 +1,4 @@
-"""The retention constraint: source orbits should not lose mass against the frozen backbone.
+"""Compute the retention constraint: source orbits should not lose mass against the frozen backbone.
 
 Shapes: ``B`` prompts.
 """

@@ -1,4 +1,4 @@
-"""What a policy says of one record of more operations than whose orders can be listed, through pointers.
+"""Ask what a policy says of one record of more operations than whose orders can be listed, through pointers.
 
 Its greedy order is exact, and so is that order's probability. The mass on the legal orders is exact where all legal
 prefixes fit (:mod:`vcrt.training.legal_trees`), and otherwise an unbiased estimate with a standard error. Not covered:

@@ -1,4 +1,4 @@
-"""The plan of an experiment: everything that will be run, frozen and hashed before the first update.
+"""Fix the plan of an experiment: everything that will be run, frozen and hashed before the first update.
 
 Not covered: the choice of hyper-parameters (:mod:`vcrt.protocol.search`); the plan records what was chosen, and how.
 """

@@ -1,4 +1,4 @@
-"""Training of the planned runs: each in a worker process, or one after another by the processes of a launcher.
+"""Train the planned runs: each in a worker process, or one after another by the processes of a launcher.
 
 A training run opens the files of its source environments; those of the environment that it holds out are not opened.
 Not covered: one run by itself (:mod:`vcrt.training.run`).

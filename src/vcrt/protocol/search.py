@@ -1,4 +1,4 @@
-"""A search for hyper-parameters on source items only: what was tried, with what result, and what is chosen.
+"""Describe a search for hyper-parameters on source items only: what was tried, with what result, and what is chosen.
 
 Every method tries the same settings on every fold, so that all have had equal effort; a setting that a method has no
 use for (the margin of a method without one) is of no consequence for it. Each fold is searched by itself, because

@@ -1,4 +1,4 @@
-"""How runs stand while they are trained and scored, in words: pass rates with an interval, beside chance.
+"""Say how runs stand while they are trained and scored, in words: pass rates with an interval, beside chance.
 
 Not covered: results. They are the report's, with intervals over runs as well.
 """

@@ -1,4 +1,4 @@
-"""Runs the trials of a search in worker processes, each on source items of its fold alone.
+"""Run the trials of a search in worker processes, each on source items of its fold alone.
 
 A trial trains on a part of the items that the fold's runs will train on, and is scored on the rest; retention items
 take no part. Finished trials lie in ``OUTPUT.trials`` until the search is whole, so that an interrupted one goes on to

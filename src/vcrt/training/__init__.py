@@ -1,1 +1,1 @@
-"""Methods as a table, the online update, checkpoints and runs."""
+"""Train: methods as a table, the online update, checkpoints and runs."""

@@ -1,4 +1,4 @@
-"""Scores of a whole batch whose prompts are shared among processes and, in each, scored a few at a time.
+"""Score a whole batch whose prompts are shared among processes and, in each, scored a few at a time.
 
 The objective couples the prompts of a batch (a penalty is a function of the batch's mean), so a loss for each share
 would be another loss. Here every process sees the scores of all prompts as leaves of a small graph, takes the

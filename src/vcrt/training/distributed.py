@@ -1,4 +1,4 @@
-"""Processes of a launcher that share every update: replicas of the model, or one model in shards (FSDP2).
+"""Join the processes of a launcher that share every update: replicas of the model, or one model in shards (FSDP2).
 
 Through accelerate, so that `accelerate launch`, `torchrun` and `vcrt train --num-processes` start them alike. Replicas
 add their gradients themselves after the last part, in one piece: with adapters that is little, and no wrapper stands

@@ -1,4 +1,4 @@
-"""Which prefixes of a record are scored when its orders are too many: drawn paths, or every legal prefix that fits.
+"""Choose which prefixes are scored when orders are too many: drawn paths, or every legal prefix that fits.
 
 Pure, but for the draws, which come from a generator that the caller holds.
 """

@@ -1,4 +1,4 @@
-"""The methods as a table: what each one changes, and nothing else.
+"""List the methods as a table: what each one changes, and nothing else.
 
 Everything that is not a field of :class:`Method` (records, backbone, prompts drawn, optimiser, sampling) is shared by
 all methods. A new method is a new entry of ``METHODS``.

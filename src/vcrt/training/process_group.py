@@ -1,4 +1,4 @@
-"""Which processes share an update: what a process group must offer, and the group of one process.
+"""Say which processes share an update: what a process group must offer, and the group of one process.
 
 Every process of a group holds the same model, state and batch; it scores its share of the prompts, and all learn what
 the others found. Not covered: how processes find each other (:mod:`vcrt.training.distributed`).

@@ -1,4 +1,4 @@
-"""One training run: a method on the source items of one fold with one seed, from the backbone to its last update.
+"""Train one run: a method on the source items of one fold with one seed, from the backbone to its last update.
 
 A run is a function of its configuration, the backbone and its items: repeated, or interrupted at any point and
 resumed, it gives the same bits. Its directory holds a checkpoint at every scheduled update, until it is finished one

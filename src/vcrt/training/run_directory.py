@@ -1,4 +1,4 @@
-"""The directory of one training run: where its checkpoints and its log lie.
+"""Lay out the directory of one training run: where its checkpoints and its log lie.
 
 Scheduled checkpoints stay; between them the latest state is kept until the run is finished. Not covered: what a
 checkpoint holds (:mod:`vcrt.training.checkpoint`).

@@ -1,4 +1,4 @@
-"""What a policy file could give away besides its rows, checked exactly instead of guessed.
+"""Check what a policy file could give away besides its rows, exactly instead of by guesses.
 
 The rows are in ascending order of their identities, so that their order is a function of what is in them; each row is
 the canonical form of its record; and the file carries no metadata of its own. Its name says the environment and its

@@ -1,4 +1,4 @@
-"""A record as the backbone's hidden states: what a policy that starts from the backbone could have read already.
+"""Read a record as the backbone's hidden states: what a policy that starts from the backbone could have read already.
 
 The states of all layers after the prompt in its sorted serialisation, at the last token or averaged over tokens. A
 question about an order is put by renaming, as for words, the first place being the first pointer of the pool. Not

@@ -1,4 +1,4 @@
-"""What the probe reads: each policy record as it stands in its file, beside what only the audit view knows of it.
+"""Gather what the probe reads: each policy record as it is in its file, beside what only the audit view knows.
 
 Not covered: whether the dataset agrees with its own replays (see :mod:`vcrt.datasets.agreement`).
 """

@@ -1,4 +1,4 @@
-"""The probe: everything that must be at chance, and the controls that must not be, with one interval each.
+"""Probe policy records: everything that must be at chance, and the controls that must not be, with one interval each.
 
 A probe fits a linear classifier to features of a record (:mod:`vcrt.protocol.anonymity.views`,
 :mod:`vcrt.protocol.anonymity.hidden`) and is scored on records that it was not fitted to

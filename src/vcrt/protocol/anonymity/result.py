@@ -1,4 +1,4 @@
-"""What a probe found: one result each, the report of a dataset, its file and its verdict.
+"""Hold what a probe found: one result each, the report of a dataset, its file and its verdict.
 
 Not covered: how it was measured (see :mod:`vcrt.protocol.anonymity.probe`).
 """

@@ -1,4 +1,4 @@
-"""What is guessed from policy records: matched classes, folds, and the questions about legal orders.
+"""Define what is guessed from policy records: matched classes, folds, and the questions about legal orders.
 
 ``environment`` and ``schema`` could be told by the relations alone, which the policy is meant to see: environments
 differ in how many steps conflict. So records are matched: in each *stratum*, a graph of typed relations up to renaming,

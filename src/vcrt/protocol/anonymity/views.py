@@ -1,4 +1,4 @@
-"""A record as words: the prompt that the model reads, and the row that whoever holds the policy file reads.
+"""Show a record as words: the prompt that the model reads, and the row that whoever holds the policy file reads.
 
 A question about an order is put by renaming: each pointer and slot becomes its place in that order, so that an order is
 legal if the right one of two places comes first, whatever the pointers are. For a question without relations these are
