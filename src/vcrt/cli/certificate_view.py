@@ -1,4 +1,4 @@
-"""Print an episode and its certificates as a person reads them: steps, relations, orders, and each pair in each context.
+"""Print an episode and its certificates for people: steps, relations, orders, and each pair in each context.
 
 Only the rendering; what is shown comes from :mod:`vcrt.datasets.examination`. Nothing is cut off but hashes, the values
 of the initial state and, of long episodes, contexts; the JSON form holds all of it. Steps are numbered from 0, as
