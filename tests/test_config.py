@@ -278,3 +278,25 @@ def test_the_optimiser_gets_its_settings():
 def test_it_is_public():
     assert vcrt.RunConfig is RunConfig
     assert vcrt.load_config is load_config
+
+
+@pytest.mark.parametrize("value", ["16", None, 16.5, True, [16]])
+def test_overrides_of_a_wrong_type_are_named(value):
+    with pytest.raises(ConfigError, match="samples_per_prompt is not possible"):
+        load_config(overrides={"sampling.samples_per_prompt": value})
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("group_size", "sampling.samples_per_prompt"),
+        ("sampling.num_generations", "sampling.samples_per_prompt"),
+        ("optimiser.lr", "optimiser.learning_rate"),
+        ("schedule.max_steps", "schedule.updates"),
+    ],
+)
+def test_names_of_other_libraries_lead_to_ours(name, ours):
+    for asked in (load_config, lambda *, overrides: DEFAULTS.override(overrides)):
+        with pytest.raises(UnknownNameError) as error:
+            asked(overrides={name: 1})
+        assert error.value.remedy == f"did you mean {ours!r}?"

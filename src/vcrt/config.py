@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from math import inf
 from typing import Annotated, Literal, TypeAlias, get_args
 
@@ -302,7 +303,7 @@ class RunConfig:
         known = setting_names()
         for name, value in values.items():
             if name not in known:
-                raise UnknownNameError.of("setting", name, known)
+                raise unknown_setting(name)
             section, _, key = name.partition(".")
             sections.setdefault(section, {})[key] = value
         changed = {name: replace(getattr(self, name), **keys) for name, keys in sections.items()}
@@ -357,6 +358,20 @@ def setting_names() -> tuple[str, ...]:
     )
 
 
+#: What other libraries call settings of ours.
+ALSO_CALLED = {
+    "group_size": "sampling.samples_per_prompt",
+    "num_generations": "sampling.samples_per_prompt",
+    "num_samples": "sampling.samples_per_prompt",
+    "batch_size": "sampling.prompts_per_update",
+    "lr": "optimiser.learning_rate",
+    "epsilon": "objective.clip",
+    "num_iterations": "schedule.epochs_per_update",
+    "max_steps": "schedule.updates",
+    "num_updates": "schedule.updates",
+    "max_grad_norm": "optimiser.max_gradient_norm",
+    "warmup_steps": "schedule.warmup_updates",
+}
 _POSITIVE = "a finite number above 0"
 
 
@@ -375,6 +390,26 @@ def _require_choice(section: object, name: str, kind: object) -> None:
     found = getattr(section, name.partition(".")[2])
     if found not in choices:
         raise UnknownNameError.of(name, str(found), choices, where=name)
+
+
+def unknown_setting(name: str, where: str | None = None) -> UnknownNameError:
+    """A key that does not exist, with the near one: of the same section first, or of the same word elsewhere."""
+    names = setting_names()
+    sections = sorted({one.partition(".")[0] for one in names})
+    section, _, key = name.partition(".")
+    inside = [one for one in names if one.startswith(f"{section}.")]
+    near = [ALSO_CALLED[key or section]] if (key or section) in ALSO_CALLED else []
+    if not near and not key:
+        near = get_close_matches(section, sections, n=1)
+    for some in (inside, names):
+        keys = {one.partition(".")[2]: one for one in some}
+        near = near or [keys[one] for one in get_close_matches(key or section, keys, n=1)]
+    return UnknownNameError(
+        f"no setting is called {name!r:.80}",
+        where=where,
+        expected=f"one of {', '.join(inside or sections)}",
+        remedy=f"did you mean {near[0]!r}?" if near else None,
+    )
 
 
 #: The library's settings.

@@ -10,13 +10,12 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from vcrt.config import RunConfig, setting_names
+from vcrt.config import RunConfig, setting_names, unknown_setting
 from vcrt.documents import read_limited
 from vcrt.errors import ConfigError, UnknownNameError
 
@@ -61,7 +60,14 @@ def load_config(
         )
     chosen = preset if named is None else named
     settings = _merged({} if chosen is None else _preset(chosen, path, lines), given)
-    return _validated(settings, path, lines).override(overrides or {})
+    known = setting_names()
+    for name, value in (overrides or {}).items():
+        if name not in known:
+            raise unknown_setting(name)
+        section, _, key = name.partition(".")
+        settings = _merged(settings, {section: {key: value}})
+        lines.pop(name, None)
+    return _validated(settings, path, lines)
 
 
 def checked(config: RunConfig) -> RunConfig:
@@ -172,28 +178,10 @@ def _validated(
             raise cause from None
         where = _place(path, lines, name)
         if found["type"] == "unexpected_keyword_argument":
-            raise _unknown(name, where) from error
+            raise unknown_setting(name, where) from error
         raise ConfigError(
             f"{name} is not possible",
             where=where,
             found=f"{json.dumps(found['input']):.80}",
             expected=found["msg"].removeprefix("Input should be ").replace("an object", "a table"),
         ) from error
-
-
-def _unknown(name: str, where: str) -> UnknownNameError:
-    """A key that does not exist, with the near one: of the same section first, or of the same word elsewhere."""
-    names = setting_names()
-    sections = sorted({one.partition(".")[0] for one in names})
-    section, _, key = name.partition(".")
-    inside = [one for one in names if one.startswith(f"{section}.")]
-    near = [] if key else get_close_matches(section, sections, n=1)
-    for some in (inside, names):
-        keys = {one.partition(".")[2]: one for one in some}
-        near = near or [keys[one] for one in get_close_matches(key or section, keys, n=1)]
-    return UnknownNameError(
-        f"no setting is called {name!r:.80}",
-        where=where,
-        expected=f"one of {', '.join(inside or sections)}",
-        remedy=f"did you mean {near[0]!r}?" if near else None,
-    )

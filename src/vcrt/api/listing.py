@@ -75,8 +75,8 @@ def validate_environment(
 def methods() -> dict[str, Method]:
     """What each method trains on and what it leaves out, by name: ``vcrt methods``.
 
-    >>> methods()["canonical-grpo"].constraints
-    False
+    >>> methods()["canonical-grpo"].terms
+    ('policy_loss',)
     """
     from vcrt.training.methods import METHODS
 

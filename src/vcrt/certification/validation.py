@@ -177,7 +177,8 @@ def _contexts(episode: CertifiedEpisode) -> str:
 
 #: How the exclusions are mended that no check of the conformance kit explains.
 _REMEDIES: dict[ExclusionKind, str] = {
-    "outside_schema": "let one pair of four operations depend on each other and the other five pairs commute",
+    "outside_schema": "let one pair of four operations depend on each other and the other five pairs commute, or give "
+    'the schema preset="any", which takes any relations and 2 to 64 operations',
     "unequal_futures": "canonical leaves out something that a later step can tell, or the verifier's answer depends "
     "on more than the state",
     "context_dependent": "take operations whose relation does not depend on what ran before them",

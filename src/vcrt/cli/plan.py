@@ -215,17 +215,13 @@ def print_search(console: Console, search: Search) -> None:
 
 def _print_methods(console: Console, methods: Mapping[str, Method]) -> None:
     """The method table, one row a method."""
-    from vcrt.objective.terms import constrained
-
     table = Table()
-    for name in ("method", "answers", "records", "ratio", "margin", "constraints", "contrast"):
+    for name in ("method", "answers", "records", "ratio", "margin", "terms"):
         table.add_column(name)
     table.add_column("in words", ratio=1)
     for row in methods.values():
-        constraints = "yes" if {*constrained()} & {*row.terms} else "no"
-        contrast = "yes" if "contrastive_loss" in row.terms else "no"
         margin = row.margin if "anti_diamond_loss" in row.terms else "no"
-        cells = (row.interface, row.serialisation, _ratio(row), margin, constraints, contrast)
+        cells = (row.interface, row.serialisation, _ratio(row), margin, ", ".join(row.terms))
         table.add_row(row.name, *cells, row.summary)
     console.print(table)
 

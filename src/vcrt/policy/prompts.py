@@ -23,7 +23,7 @@ class Prompt:
     token_ids: tuple[int, ...]
     #: ``pointer_ids[slot]`` is the vocabulary id of that slot's pointer, or of the first token of its text.
     pointer_ids: tuple[int, ...]
-    #: ``texts[slot]`` are the tokens that choosing the slot writes (:func:`vcrt.policy.prompts.with_texts`); empty where
+    #: ``texts[slot]`` are the tokens that choosing the slot writes (:func:`vcrt.policy.prompts.with_texts`); empty if
     #: that is the pointer.
     texts: tuple[tuple[int, ...], ...] = ()
 

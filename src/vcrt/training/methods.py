@@ -1,7 +1,7 @@
 """List the methods as a table: what each one changes, and nothing else.
 
 Everything that is not a field of :class:`Method` (records, backbone, prompts drawn, optimiser, sampling) is shared by
-all methods. A new method is a new entry of ``METHODS``.
+all methods. A new method is a new row of ``_ROWS``.
 """
 
 from __future__ import annotations

@@ -155,7 +155,9 @@ def update(
         )
         score = partial(score_trees, state.model, items, trees, backend=backend)
         scores = score_batch(len(items), score, group, part_size=part_size)
-        # Freeze the behaviour policy, which is the first epoch's: it is scored once for both. Sample, and judge.
+        # Freeze the behaviour policy, which is the first epoch's: it is scored once for both. Sample, where orders are
+        # listed; elsewhere the trees hold what was sampled. Replay each sample: by looking its order up among the
+        # certified ones, whose replays are the verdicts (docs/decisions.md).
         choices, malformed = _choices(leaf.detach() for leaf in scores.leaves)
         batch = freeze(
             trees,
