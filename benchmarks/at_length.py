@@ -64,7 +64,6 @@ from vcrt.report.task import chance
 from vcrt.report.test_sets import seen_on
 from vcrt.storage import write_file
 from vcrt.training.methods import method
-from vcrt.training.poset_items import PosetItem
 from vcrt.training.run import RunConfig
 from vcrt.training.update import UpdateConfig
 
@@ -204,7 +203,7 @@ def _measure(job: _Measure) -> tuple[list[float], list[float]]:
         (model,) = (
             one.model for one in trained_models(experiment, job.run, backbone, updates=last)
         )
-    posets = [item for item in items if isinstance(item, PosetItem)]
+    posets = [item for item in items if item.listed is None]
     return legal_mass_and_entropy(model, posets, seed=derive_seed(plan.seed, "measures") % 2**32)
 
 

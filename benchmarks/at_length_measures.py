@@ -13,19 +13,19 @@ import torch
 
 from vcrt.objective.masked_paths import path_terms
 from vcrt.partial_orders import num_linear_extensions
-from vcrt.policy.drawing import Draw, draw_orders
+from vcrt.policy.order_sampling import Draw, sample_orders
 from vcrt.policy.prefix_tree import prefix_tree
 from vcrt.policy.scoring import CausalModel, score_prefixes
-from vcrt.training.poset_items import PosetItem
-from vcrt.training.poset_trees import legal_moves, paths_in, stacked
-from vcrt.training.sampled_update import next_choices_of
+from vcrt.training.batch_trees import next_choices_of
+from vcrt.training.items import EncodedItem
+from vcrt.training.legal_trees import legal_moves, paths_in, stacked
 
 PATHS = 64
 
 
 @torch.no_grad()
 def legal_mass_and_entropy(
-    model: CausalModel, items: Sequence[PosetItem], *, seed: int, at_a_time: int = 16
+    model: CausalModel, items: Sequence[EncodedItem], *, seed: int, at_a_time: int = 16
 ) -> tuple[list[float], list[float]]:
     """For each item the mass of its legal orders, and their entropy as a share of the largest, from 0 to 1.
 
@@ -35,9 +35,9 @@ def legal_mass_and_entropy(
     shares: list[float] = []
     for start in range(0, len(items), at_a_time):
         some = items[start : start + at_a_time]
-        prompts, orders = [item.prompt for item in some], [item.order for item in some]
+        prompts, orders = [item.prompt for item in some], [item.orbit for item in some]
         n = prompts[0].num_operations
-        (drawn,) = draw_orders(
+        (drawn,) = sample_orders(
             next_choices_of(model, prompts, backend="auto"),
             [Draw(count=PATHS, scheme="independent", within=orders)],
             num_prompts=len(some),

@@ -3,11 +3,10 @@
     python benchmarks/bench_lean_routes.py --episodes 40
     python benchmarks/bench_lean_routes.py --schemas cite tactic_siblings --output benchmarks/results/lean_routes.json
 
-``in process``: every prefix of the 24 orders elaborated once, in a worker. ``with kernel``: theorems and definitions
-left to the kernel once they are elaborated. ``command line``: every order by itself, to its end. ``second opinion``:
-the same as it is used, up to the step that was refused. Seconds are CPU time of this process and of Lean, so a busy
-machine does not slow the figures down by much; each figure is the median over turns of a few episodes, in which the
-routes take their turns. All routes must give equal replays, else the benchmark fails.
+``in process``: every prefix of the 24 orders elaborated once, in a worker. ``command line``: every order by itself, to
+its end. ``second opinion``: the same as it is used, up to the step that was refused. Seconds are CPU time of this
+process and of Lean, so a busy machine does not slow the figures down by much; each figure is the median over turns of a
+few episodes, in which the routes take their turns. All routes must give equal replays, else the benchmark fails.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def by_command(environment, requests):
 
 def measure(schema, num_episodes, elaborators):
     """Orders per second and core of each route, the median over turns."""
-    plain, fast = LeanEnvironment(), LeanEnvironment(kernel=True)
+    plain = LeanEnvironment()
     clock = Clock(elaborators)
     rates = defaultdict(list)
 
@@ -76,12 +75,8 @@ def measure(schema, num_episodes, elaborators):
         requests = [ReplayRequest(episode, order) for episode in episodes for order in orders]
         count = len(requests)
         found = timed("in process", count, plain.replay, requests)
-        for name, function, *arguments in (
-            ("with kernel", fast.replay, requests),
-            ("command line", by_command, plain, requests),
-        ):
-            if timed(name, count, function, *arguments) != found:
-                raise SystemExit(f"{schema}: {name} gives other replays")
+        if timed("command line", count, by_command, plain, requests) != found:
+            raise SystemExit(f"{schema}: the command line gives other replays")
         grouped = [found[k : k + len(orders)] for k in range(0, count, len(orders))]
         checks = timed("second opinion", count, plain.cross_check_all, episodes, grouped)
         if any(check.agreed != check.checked for (check,) in checks):

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 import vcrt
-from vcrt.certification.merged import replay_merged
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.certification.schema_names import select_schemas
 from vcrt.environments.contract import BatchEnvironment

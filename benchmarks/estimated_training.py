@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.scoring import greedy_orders
 from vcrt.randomness import generator
 from vcrt.records.policy_view import PointerRelation, PolicyRecord, RelationType
 from vcrt.records.supervision import PosetRecord
+from vcrt.training.batch_trees import EstimateConfig
+from vcrt.training.items import EncodedItem, encode_items
 from vcrt.training.methods import method
-from vcrt.training.poset_items import PosetItem, encode_poset_items
-from vcrt.training.poset_masses import poset_log_masses
-from vcrt.training.sampled_update import EstimateConfig
+from vcrt.training.orbit_masses import orbit_log_masses
 from vcrt.training.update import UpdateConfig, new_state, update
 
 EXACT = EstimateConfig(max_legal_prefixes=10_000)
@@ -62,9 +62,9 @@ def a_record(num_operations: int, number: int) -> PosetRecord:
     return PosetRecord(record=record, order=order)
 
 
-def scored(model: Any, items: Sequence[PosetItem]) -> dict[str, float]:
+def scored(model: Any, items: Sequence[EncodedItem]) -> dict[str, float]:
     """The exact orbit mass and the greedy pass rate."""
-    masses = poset_log_masses(model, items, config=EXACT, seed=0).exp()
+    masses = orbit_log_masses(model, items, interface="pointers", config=EXACT, seed=0).exp()
     answers = greedy_orders(model, [item.prompt for item in items], interface="pointers")
     passed = [
         order is not None and item.is_legal(order)
@@ -78,9 +78,9 @@ def run(way: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     chosen, backbone = method("vcrt"), load_backbone()
     n = options.operations
     records = [a_record(n, number) for number in range(options.records + options.held_back)]
-    items = encode_poset_items(records, chosen, seed=0, encode=backbone.encode)
+    items = encode_items(records, chosen, seed=0, encode=backbone.encode)
     training, held_back = items[: options.records], items[options.records :]
-    frozen = poset_log_masses(backbone.model, training, config=EXACT, seed=0)
+    frozen = orbit_log_masses(backbone.model, training, interface="pointers", config=EXACT, seed=0)
     state = new_state(backbone.model, seed=seed, learning_rate=options.learning_rate)
     order = generator(seed, "order").permutation(np.tile(np.arange(len(training)), 20))
     config = UpdateConfig(estimate=WAYS[way])

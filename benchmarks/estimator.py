@@ -23,7 +23,7 @@ from torch import Tensor
 from vcrt.objective.masked_paths import Masses, Paths, estimate_masses, path_terms
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder, num_linear_extensions
-from vcrt.policy.drawing import Draw, Scheme, draw_orders
+from vcrt.policy.order_sampling import Draw, Scheme, sample_orders
 
 STRENGTHS = {"untrained": 0.0, "half-trained": 2.0, "trained": 6.0}
 SCHEMES: tuple[Scheme, ...] = ("independent", "systematic")
@@ -61,7 +61,7 @@ class SetPolicy:
         return mass[0]
 
     def next_choices(self, prefixes: Any) -> list[Tensor]:
-        """What ``draw_orders`` asks for."""
+        """What ``sample_orders`` asks for."""
         choices = self.choices.detach()
         return [choices[[mask_of(prefix) for prefix in some]] for some in prefixes]
 
@@ -96,7 +96,7 @@ def estimates(
 ) -> Masses:
     """Independent repetitions of an estimate, one a row; gradients reach the policy's logits."""
     n = of.order.num_operations
-    (drawn,) = draw_orders(
+    (drawn,) = sample_orders(
         of.next_choices,
         [Draw(count=num_paths, scheme=scheme, within=[of.order] * repetitions)],
         num_prompts=repetitions,

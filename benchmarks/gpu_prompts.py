@@ -11,11 +11,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from vcrt.orders import all_orders
-from vcrt.policy.order_tree import order_tree
 from vcrt.policy.pointers import choose_pointers
 from vcrt.policy.scoring import Prompt
 from vcrt.policy.text import ASK, INSTRUCTION, TextEncoder, TextForm
-from vcrt.training.items import EncodedItem, encode_items
+from vcrt.training.items import EncodedItem, OrderList, encode_items
 from vcrt.training.methods import method
 
 OPERATIONS = 4
@@ -26,8 +25,8 @@ def certified_items(count: int, vocabulary: int) -> list[EncodedItem]:
     # A machine lent for its GPU may not have what environments need.
     from vcrt.certification.config import sampled
     from vcrt.certification.schema_names import select_schemas
+    from vcrt.datasets.freezing import make_dataset
     from vcrt.records.dataset import load_items
-    from vcrt.records.freezing import make_dataset
 
     form = TextForm(tokenizer=byte_level_tokenizer(), style="plain")
     encode = TextEncoder(
@@ -61,15 +60,13 @@ def byte_level_tokenizer() -> PreTrainedTokenizerFast:
 def random_items(count: int, vocabulary: int, lengths: list[int]) -> list[EncodedItem]:
     """Random tokens of these lengths, turn by turn; one step precedes another and all else commutes."""
     draw = torch.Generator().manual_seed(0)
-    rows = order_tree(OPERATIONS, OPERATIONS - 2).row_of
     legal = torch.tensor([o.index(0) < o.index(1) for o in all_orders(OPERATIONS)])
-    histories = torch.tensor(
-        [
-            [rows[ab], rows[ab[::-1]]]
-            for ab in permutations(range(OPERATIONS), 2)
-            if ab[0] < ab[1] and ab != (0, 1) and 1 not in ab
-        ]
+    swaps = tuple(
+        (ab, ab[::-1])
+        for ab in permutations(range(OPERATIONS), 2)
+        if ab[0] < ab[1] and ab != (0, 1) and 1 not in ab
     )
+    orbit = OrderList(members=legal, swaps=swaps)
     return [
         EncodedItem(
             record_id=f"random-{index}",
@@ -81,9 +78,8 @@ def random_items(count: int, vocabulary: int, lengths: list[int]) -> list[Encode
                 ),
                 pointer_ids=tuple(range(2, 2 + OPERATIONS)),
             ),
-            legal=legal,
-            credit=legal,
-            histories=histories,
+            orbit=orbit,
+            credit=orbit,
         )
         for index in range(count)
     ]

@@ -50,7 +50,9 @@ def trl_seconds(
     legal = [
         {
             tuple(item.prompt.pointer_ids[slot] for slot in order)
-            for order, flag in zip(all_orders(item.prompt.num_operations), item.legal, strict=True)
+            for order, flag in zip(
+                all_orders(item.prompt.num_operations), item.orbit.members, strict=True
+            )
             if flag
         }
         for item in items

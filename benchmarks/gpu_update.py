@@ -49,15 +49,15 @@ from gpu_timing import Stopwatch, measured, peak_memory, summary, synchronise
 import vcrt.training.batch_scores
 import vcrt.training.update
 from vcrt.errors import VcrtError
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.order_tree import order_tree
 from vcrt.policy.prompts import unwrapped
 from vcrt.policy.self_check import self_check
-from vcrt.training.items import orbit_log_masses
 from vcrt.training.methods import method
+from vcrt.training.orbit_masses import orbit_log_masses
 from vcrt.training.presets import PRESETS
 from vcrt.training.update import UpdateConfig, new_state, update
 

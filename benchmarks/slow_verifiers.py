@@ -22,7 +22,7 @@ import git_commands
 from vcrt import Accepted, Rejected
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.cli.validating import rehearsed_calls
-from vcrt.environments.calls import Calls, counted, hearing
+from vcrt.environments.calls import Calls, counting, hearing
 from vcrt.environments.contract import StepEnvironment
 
 RUNS = Calls()
@@ -66,7 +66,7 @@ def measured(kind, episode, *, sharing):
     calls = Calls()
     before, began = RUNS.number, time.perf_counter()
     with hearing(lambda name, number, seconds: calls.add(number, seconds)):
-        (evidence,) = replay_exhaustively(counted(kind()), [episode], sharing=sharing)
+        (evidence,) = replay_exhaustively(counting(kind()), [episode], sharing=sharing)
     found = {
         "calls": calls.number,
         "runs_of_git": RUNS.number - before,

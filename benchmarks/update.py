@@ -43,15 +43,16 @@ import vcrt.training.run
 import vcrt.training.update
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.datasets.freezing import make_dataset
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.orders import all_orders
 from vcrt.policy.backbone import blank_model, load_backbone
 from vcrt.policy.scoring import score_orders
 from vcrt.policy.tokenizer import PADDING, encode_record
 from vcrt.records.dataset import load_items
-from vcrt.records.freezing import make_dataset
-from vcrt.training.items import encode_items, orbit_log_masses
+from vcrt.training.items import encode_items
 from vcrt.training.methods import method
+from vcrt.training.orbit_masses import orbit_log_masses
 from vcrt.training.run import RunConfig, train_run
 from vcrt.training.update import UpdateConfig, new_state, update
 
@@ -182,7 +183,9 @@ def beside_trl(records, num_turns, block, warm_up, *, compiled=False):
     legal = [
         {
             tuple(item.prompt.pointer_ids[slot] for slot in order)
-            for order, flag in zip(all_orders(item.prompt.num_operations), item.legal, strict=True)
+            for order, flag in zip(
+                all_orders(item.prompt.num_operations), item.orbit.members, strict=True
+            )
             if flag
         }
         for item in encoded

@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.partial_orders import PartialOrder, num_legal_prefixes
 from vcrt.policy.scoring import Prompt
 from vcrt.randomness import generator
+from vcrt.training.batch_trees import EstimateConfig
+from vcrt.training.items import EncodedItem
 from vcrt.training.methods import method
-from vcrt.training.poset_items import PosetItem
-from vcrt.training.sampled_update import EstimateConfig
 from vcrt.training.update import TrainerState, UpdateConfig, new_state, update
 
 VOCABULARY = 96
@@ -50,7 +50,7 @@ def a_model() -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(config).eval()
 
 
-def an_item(num_operations: int, number: int) -> PosetItem:
+def an_item(num_operations: int, number: int) -> EncodedItem:
     """A prompt of random tokens and a partial order from a few random pairs."""
     draw = generator(0, "update cost", num_operations, number)
     names = [int(name) for name in draw.permutation(num_operations)]
@@ -63,10 +63,10 @@ def an_item(num_operations: int, number: int) -> PosetItem:
         token_ids=tuple(int(token) for token in draw.integers(64, VOCABULARY, length)),
         pointer_ids=tuple(range(num_operations)),
     )
-    return PosetItem(record_id=str(number), prompt=prompt, order=order, credit=order)
+    return EncodedItem(record_id=str(number), prompt=prompt, orbit=order, credit=order)
 
 
-def one(state: TrainerState, items: list[PosetItem], config: UpdateConfig) -> float:
+def one(state: TrainerState, items: list[EncodedItem], config: UpdateConfig) -> float:
     """Processor seconds of one update."""
     began = time.process_time()
     update(
@@ -93,7 +93,7 @@ def main() -> None:
     cells: list[dict[str, Any]] = []
     for n in options.operations:
         items = [an_item(n, number) for number in range(2)]
-        rows = [num_legal_prefixes(item.order, n - 2, options.max_rows) for item in items]
+        rows = [num_legal_prefixes(item.orbit, n - 2, options.max_rows) for item in items]
         ways = {
             f"{k} paths": EstimateConfig(max_legal_prefixes=0, num_paths=k) for k in options.paths
         }

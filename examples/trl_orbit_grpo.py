@@ -14,11 +14,11 @@ from transformers import PreTrainedTokenizerFast
 
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
+from vcrt.datasets.freezing import make_dataset
 from vcrt.integrations.datasets import to_dataset
 from vcrt.integrations.text import Rendering
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_reward
 from vcrt.policy.backbone import load_backbone
-from vcrt.records.freezing import make_dataset
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--model", help="name or folder; without it, the model that comes with vcrt")

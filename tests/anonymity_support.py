@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.certification.relations import OperationRelation
+from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.environments.contract import Episode, Operation, Provenance, Versions
 from vcrt.orders import all_orders
 from vcrt.protocol.anonymity.auc import cross_validated_auc
@@ -41,9 +42,8 @@ def made_episode(environment, number, seed, *, schemas_per_kind=2):
         OperationRelation(a, b, kind if (a, b) == (first, second) else "commutes") for a, b in pairs
     )
     return CertifiedEpisode(
-        episode=episode,
+        evidence=EpisodeReplays(episode, ReplayTree(4, {})),
         versions=VERSIONS,
-        replays=(),
         certificates=(),
         relations=relations,
         orbit=(),
@@ -62,7 +62,7 @@ def made_records(num_each, seed, environments=("a", "b", "c")):
         for row, (record, episode) in enumerate(of_file):
             records.append(
                 ProbedRecord(
-                    file=f"policy/{environment}.parquet",
+                    file=f"policy/{environment}.jsonl.gz",
                     row=row,
                     num_rows=num_each,
                     record_id=record.record_id,

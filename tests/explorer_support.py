@@ -15,10 +15,10 @@ from toy_environment import ToyEnvironment
 from vcrt.certification import run, shards
 from vcrt.certification.config import sampled
 from vcrt.certification.episodes import SEVERAL_PRESET, Preset
+from vcrt.datasets import agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Episode, Operation, Provenance, Rejected, Schema
 from vcrt.protocol import evaluation, planned_training
-from vcrt.records import agreement
-from vcrt.records.freezing import make_dataset
 
 #: Ends a script element, begins another, and turns the line around.
 BREAKS_OUT = f"</script>{EVIL}<!--<script>\u2028\u202e\x1b[31m]]>"

@@ -10,10 +10,12 @@ from pathlib import Path
 from lean_attacks import Attack
 from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.certification.evidence import evidence_from_json
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.lean_lifting import lift_lean
-from vcrt.certification.merged import replay_merged
 from vcrt.certification.replay import replay_to_json
 from vcrt.certification.shards import evidence_again
+from vcrt.datasets import examination
+from vcrt.datasets.examination import examine, verify_certificate
 from vcrt.environments.contract import (
     Episode,
     Operation,
@@ -32,9 +34,7 @@ from vcrt.environments.lean.toolchain import Toolchain, find_toolchain
 from vcrt.errors import DatasetError, MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, json_digest
 from vcrt.processes import in_fresh_processes
-from vcrt.records import examination
 from vcrt.records.certificate import certificate_document
-from vcrt.records.examination import examine, verify_certificate
 from vcrt.records.stated import read_stated
 
 #: What became of an attack; only the last one is a defect.

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.lean_lifting import LeanLift, lift_lean
-from vcrt.certification.merged import replay_merged
 from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.judging import Limits
 from vcrt.environments.lean.lifting import Lifted, lift_file

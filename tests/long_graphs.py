@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from graph_environment import Graphs, episode
 from vcrt.environments.contract import Operation, ReplayRequest, Schema
-from vcrt.environments.long_posets import draw_relations
+from vcrt.environments.posets import below_of, draw_relations
 from vcrt.environments.relation_search import lattice_relations
 from vcrt.orders import transitive_closure
 from vcrt.randomness import generator
@@ -39,7 +39,7 @@ class LongGraphs(Graphs):
 
     def sample(self, schema, seed):
         rng = generator(seed, "long graphs")
-        pairs = draw_relations(self.num_steps, lambda n: int(rng.integers(n)))
+        pairs = draw_relations(self.num_steps, below_of(rng))
         closure = transitive_closure(pairs)
         made = graph_episode(self.num_steps, *((closure, ()) if seed % 2 else ((), closure)), seed)
         return replace(made, schema=schema)

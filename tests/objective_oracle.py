@@ -5,6 +5,8 @@ from itertools import permutations
 
 import torch
 
+from vcrt.objective import ratio
+from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.orders import all_orders
 from vcrt.policy.order_tree import order_tree
 
@@ -83,3 +85,11 @@ def random_members(rows, columns, *, seed):
     members = torch.rand(rows, columns, generator=generator) < 0.5
     members[:, 0], members[:, -1] = True, False
     return members
+
+
+def orbit_log_ratio(new, old, samples, *, successes, orbit):
+    """The ratio by the log-probabilities of all events ``[B, E]`` and booleans ``[B, M]``."""
+    count = orbit.shape[1]
+    masses = [orbit_log_mass(each[:, :count], orbit) for each in (new, old)]
+    single = ratio.trajectory_log_ratio(new, old, samples)
+    return ratio.orbit_log_ratio(*masses, single, successes=successes)

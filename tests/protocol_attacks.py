@@ -23,6 +23,8 @@ import vcrt
 from language_models import save_model
 from vcrt.certification.config import sampled
 from vcrt.cli.model_exporting import export_model
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.clrs.environment import ClrsEnvironment
 from vcrt.environments.proofwriter.environment import ProofWriterEnvironment
 from vcrt.errors import VcrtError
@@ -38,8 +40,6 @@ from vcrt.protocol.planned_training import train
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.search import SEARCH_FILE, Search, read_search
 from vcrt.protocol.trials import run_search
-from vcrt.records.agreement import verify_agreement
-from vcrt.records.freezing import make_dataset
 from vcrt.report.gather import gather
 from vcrt.report.page import write_report
 from vcrt.report.summary import summary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from vcrt.randomness import generator
 from vcrt.records.manifest import CheckCounts, FileEntry, Manifest, SchemaCounts
 from vcrt.report.contents import FoldScore, ReportContents, RunReport
-from vcrt.training.update import UpdateMetrics
+from vcrt.report.quantities import LOG_MARGIN, quantities
 
 FOLDS = ("lean", "proofwriter", "clrs")
 
@@ -102,9 +102,9 @@ def synthetic_dataset(schema: str = "cite", exclusion: str = "duplicate") -> dic
             },
         },
         versions=versions,
-        content={"policy/records.parquet": "00" * 32},
+        content={"policy/records.jsonl.gz": "00" * 32},
         root_hash="cd" * 32,
-        files={"policy/records.parquet": FileEntry(size=1, sha256="00" * 32)},
+        files={"policy/records.jsonl.gz": FileEntry(size=1, sha256="00" * 32)},
     )
     return manifest.model_dump()
 
@@ -174,7 +174,9 @@ def paper_scale(num_updates: int = 400) -> ReportContents:
         "retention_cap": 0.05,
         "action_kl_cap": 0.2,
     }
-    logged = {field.name for field in fields(UpdateMetrics)}
+    # What is logged of records whose orders are all scored.
+    drawn = {"orbit_log_mass_error", "effective_path_share"}
+    logged = {"update", *quantities()} - {LOG_MARGIN} - drawn
     runs = []
     for index, run in enumerate(contents.runs):
         noise = generator(index, "quantities")

@@ -32,7 +32,7 @@ class Table:
         ].sum(-1)
 
     def next_choices(self, prefixes):
-        """What :func:`vcrt.policy.drawing.draw_orders` asks for."""
+        """What :func:`vcrt.policy.order_sampling.sample_orders` asks for."""
         choices = self.choices
         return [
             choices[torch.tensor([self.tree.row_of[p] for p in some], dtype=torch.long)]

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from vcrt.records.audit import AUDIT_COLUMNS, write_rows
+from vcrt.records.audit import AUDIT_COLUMNS
 from vcrt.records.dataset import POLICY_COLUMNS
+from vcrt.records.rows import read_rows, write_rows
 from vcrt.records.sealing.integrity import examine_integrity
 
 
@@ -50,16 +49,16 @@ def blames(damage, place):
 
 
 def row_tamperings(path, name) -> Iterator[Tampering]:
-    """Drop, duplicate, swap, alter and add every row of a Parquet file."""
+    """Drop, duplicate, swap, alter and add every row of a file."""
     columns = AUDIT_COLUMNS if name.startswith("audit") else POLICY_COLUMNS
-    rows = pq.read_table(path / name).to_pylist()
+    rows = read_rows(path / name, columns)
     key = columns[0]
 
     def rewritten(change):
         def do(copy):
             new = [dict(row) for row in rows]
             change(new)
-            write_rows(new, columns, copy / name)
+            write_rows(new, copy / name)
 
         return do
 
@@ -103,7 +102,7 @@ def row_tamperings(path, name) -> Iterator[Tampering]:
     yield Tampering("drop all rows", rewritten(lambda new: new.clear()), name)
     yield Tampering(
         "drop a column",
-        lambda copy: write_rows(rows, columns[:-1], copy / name),
+        lambda copy: write_rows([{c: r[c] for c in columns[:-1]} for r in rows], copy / name),
         name,
     )
 

@@ -143,7 +143,7 @@ def test_rows_in_the_order_of_certification_are_found(records):
 
 def test_environments_one_after_the_other_in_one_file_are_found(records):
     one_file = [
-        replace(r, file="policy/all.parquet", row=row, num_rows=len(records))
+        replace(r, file="policy/all.jsonl.gz", row=row, num_rows=len(records))
         for row, r in enumerate(sorted(records, key=lambda r: (r.environment, r.record_id)))
     ]
     assert found(guess(one_file, "environment", "row order"))
@@ -158,7 +158,7 @@ def test_environments_in_turn_in_one_file_are_found(records):
     by_environment = [[r for r in records if r.environment == e] for e in "abc"]
     in_turn = [r for group in zip(*by_environment, strict=True) for r in group]
     one_file = [
-        replace(r, file="policy/all.parquet", row=row, num_rows=len(records))
+        replace(r, file="policy/all.jsonl.gz", row=row, num_rows=len(records))
         for row, r in enumerate(in_turn)
     ]
     assert guess(one_file, "environment", "row order").value > 0.95
@@ -187,7 +187,7 @@ def test_unequal_relation_types_alone_are_no_leak():
     """Environments that differ in how many of their steps conflict are told apart only without matching."""
     records = made_records(300, seed=2, environments=("a", "b"))
     unequal = [
-        replace(r, file="policy/all.parquet")
+        replace(r, file="policy/all.jsonl.gz")
         for i, r in enumerate(records)
         if r.environment == "a" or anti_relation(r.record).kind == "precedes" or i % 10 == 1
     ]

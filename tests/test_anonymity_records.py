@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from dataclasses import fields, replace
@@ -9,8 +10,6 @@ from itertools import combinations, permutations
 from typing import ClassVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from scipy.stats import chi2_contingency, chisquare
 from anonymity_support import anti_relation, made_episode
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.certification.relations import OperationRelation
+from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.environments.contract import (
     CrossCheck,
     Episode,
@@ -32,8 +32,8 @@ from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.protocol.anonymity.files import file_findings
 from vcrt.randomness import generator
 from vcrt.records.anonymise import anonymise
-from vcrt.records.audit import write_rows
-from vcrt.records.dataset import POLICY_COLUMNS, Dataset, policy_name, policy_row
+from vcrt.records.dataset import Dataset, policy_name, policy_row
+from vcrt.records.rows import write_rows
 
 words = st.text(min_size=1, max_size=8)
 json_values = st.recursive(
@@ -103,9 +103,11 @@ def evidence(draw):
 
 
 def certified(content, relations, found):
-    rest = {k: v for k, v in found.items() if k != "provenance"}
+    own = ("provenance", "replays", "tree")
+    rest = {k: v for k, v in found.items() if k not in own}
+    episode = replace(content, provenance=found["provenance"])
     return CertifiedEpisode(
-        episode=replace(content, provenance=found["provenance"]),
+        evidence=EpisodeReplays(episode, found["tree"], found["replays"]),
         relations=relations,
         **rest,
     )
@@ -132,18 +134,17 @@ def expected_bytes(relations, permutation, identity):
 def test_every_audit_field_is_varied_below():
     """A new field must be put into ``contents`` or ``evidence``, or this test says so."""
     assert {f.name for f in fields(CertifiedEpisode)} == {
-        "episode",
+        "evidence",
         "versions",
-        "replays",
         "certificates",
         "relations",
         "orbit",
         "cross_checks",
-        "tree",
         "pairs",
         "complete",
         "classes",
     }
+    assert {f.name for f in fields(EpisodeReplays)} == {"episode", "tree", "replays"}
     assert {f.name for f in fields(Episode)} == {
         "environment",
         "schema",
@@ -185,15 +186,7 @@ def test_equal_draws_give_equal_bytes_whatever_the_content(one, other, relations
         return SameHash(**values)
 
     rows = [
-        policy_row(
-            anonymise(
-                replace(
-                    certified(content, relations, found),
-                    episode=replace(with_same_hash(content), provenance=found["provenance"]),
-                ),
-                7,
-            ).record
-        )
+        policy_row(anonymise(certified(with_same_hash(content), relations, found), 7).record)
         for content in (one, other)
     ]
     assert rows[0] == rows[1]
@@ -273,7 +266,7 @@ def policy_file(tmp_path, draws):
     rows = sorted((policy_row(d.record) for d in draws[:600]), key=lambda row: row["record_id"])
     path = tmp_path / policy_name("made")
     path.parent.mkdir()
-    write_rows(rows, POLICY_COLUMNS, path)
+    write_rows(rows, path)
     return Dataset(tmp_path, OneEnvironment()), path, rows
 
 
@@ -282,7 +275,7 @@ def test_the_files_form_is_checked(policy_file):
     assert file_findings(dataset) == ()
 
     def finding(changed):
-        write_rows(changed, POLICY_COLUMNS, path)
+        write_rows(changed, path)
         (found,) = file_findings(dataset)
         return found
 
@@ -291,21 +284,25 @@ def test_the_files_form_is_checked(policy_file):
     spaced = [{**rows[0], "record": rows[0]["record"].replace(",", ", ", 1)}, *rows[1:]]
     assert "canonical form" in finding(spaced)
     foreign = [{**row, "record_id": f"{i:015d}"} for i, row in enumerate(rows[:1])]
-    write_rows([*foreign, *rows[1:]], POLICY_COLUMNS, path)
+    write_rows([*foreign, *rows[1:]], path)
     assert any("16 hexadecimal digits" in found for found in file_findings(dataset))
 
 
 def test_metadata_in_a_file_is_found(policy_file):
-    dataset, path, rows = policy_file
-    table = pa.table({name: [row[name] for row in rows] for name in POLICY_COLUMNS})
-    metadata = {"environment": "made"}
-    pq.write_table(table.replace_schema_metadata(metadata), path, compression="zstd")
-    (found,) = file_findings(dataset)
-    assert "metadata under environment" in found
+    dataset, path, _ = policy_file
+    data = path.read_bytes()
+    named = data[:3] + b"\x08" + data[4:10] + b"made\0" + data[10:]
+    for changed, finding in {
+        named: "metadata before its rows",
+        data + gzip.compress(b"", mtime=0): "something behind its rows",
+    }.items():
+        path.write_bytes(changed)
+        (found,) = file_findings(dataset)
+        assert finding in found
 
 
 def test_a_files_bytes_are_a_function_of_its_rows(policy_file, tmp_path):
     _, path, rows = policy_file
-    again = tmp_path / "another name.parquet"
-    write_rows(rows, POLICY_COLUMNS, again)
+    again = tmp_path / "another name"
+    write_rows(rows, again)
     assert again.read_bytes() == path.read_bytes()

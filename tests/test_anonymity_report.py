@@ -127,7 +127,7 @@ def test_leaks_blind_controls_and_findings_are_refused():
     for bad, words in (
         (report(results=(HONEST, LEAK)), "environment from hidden state, mean: AUC 0.810"),
         (report(controls=(SEEN, BLIND)), "control relation types from prompt, sorted"),
-        (report(findings=("policy/a.parquet: rows do not ascend by record_id",)), "do not ascend"),
+        (report(findings=("policy/a.jsonl.gz: rows do not ascend by record_id",)), "do not ascend"),
     ):
         with pytest.raises(DatasetError, match=words):
             require_anonymous(bad, "data")

@@ -21,14 +21,14 @@ from vcrt.certification.episodes import (
     preset_named,
 )
 from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
 from vcrt.certification.replay import replay_exhaustively
+from vcrt.datasets.examination import from_certified
 from vcrt.environments.contract import Schema
 from vcrt.errors import DatasetError, RunError
-from vcrt.orders import MAX_ENUMERATED, linear_extensions
+from vcrt.limits import MAX_ENUMERATED, MAX_EXHAUSTIVE
+from vcrt.orders import linear_extensions
 from vcrt.records.certificate import document_text, read_certificate
 from vcrt.records.dataset import load_items
-from vcrt.records.examination import from_certified
 from vcrt.records.supervision import PosetRecord
 
 

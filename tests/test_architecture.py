@@ -10,6 +10,7 @@ FLOW = (
     "environments",
     "certification",
     "records",
+    "datasets",
     "policy",
     "objective",
     "training",
@@ -21,7 +22,7 @@ FLOW = (
 )
 FOUNDATIONS = {
     *("call_record", "relayed_progress", "workers"),
-    *("documents", "errors", "hashing", "jobs", "memory", "orders", "partial_orders"),
+    *("documents", "errors", "hashing", "jobs", "limits", "memory", "orders", "partial_orders"),
     *("printable", "processes", "progress", "randomness", "storage"),
 }
 #: Pure rooms: functions on values and arrays, without files, processes or clocks.
@@ -33,7 +34,6 @@ PURE = (
     "protocol/crossed.py",
     "protocol/statistics.py",
     "certification/certificates.py",
-    "certification/futures.py",
     "certification/lattice.py",
     "certification/long_episodes.py",
     "certification/pairs.py",
@@ -78,6 +78,24 @@ def test_every_import_points_to_the_left():
                     or other == "__version__"
                     or room in ("__init__", "__main__")
                 )
+
+
+#: What runs a verifier or waits for one that runs: what lies in files is read and derived without any.
+RUNNERS = (
+    *("certification.run", "certification.shards", "certification.store", "certification.watching"),
+    *("environments.guarding", "environments.isolation", "environments.registry"),
+    *("processes", "progress", "workers"),
+)
+
+
+def test_records_run_no_verifier():
+    refused = tuple(f"vcrt.{name}." for name in RUNNERS)
+    for path in (SOURCE / "records").rglob("*.py"):
+        found = [name for name in imports(path) if f"{name}.".startswith(refused)]
+        assert not found, f"{path} imports {found}"
+    # The rule sees those that do.
+    seen = {name for path in (SOURCE / "datasets").rglob("*.py") for name in imports(path)}
+    assert any(name.startswith(refused) for name in seen)
 
 
 def test_environments_do_not_know_each_other():

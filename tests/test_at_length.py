@@ -18,8 +18,8 @@ from vcrt.policy.prefix_tree import prefix_tree
 from vcrt.policy.scoring import score_prefixes
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.supervision import PosetRecord
+from vcrt.training.items import encode_items
 from vcrt.training.methods import METHODS, method
-from vcrt.training.poset_items import encode_poset_items
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
@@ -52,13 +52,13 @@ def an_item(pairs, num_operations=5):
     )
     supervised = PosetRecord(record=record, order=PartialOrder.of(num_operations, pairs))
     encode = load_backbone("embedded-long").encode
-    return encode_poset_items([supervised], method("vcrt"), seed=0, encode=encode)[0]
+    return encode_items([supervised], method("vcrt"), seed=0, encode=encode)[0]
 
 
 @torch.no_grad()
 def exactly(model, item, pairs):
     """Mass and share of the largest entropy, from the probability of every legal order."""
-    n = item.order.num_operations
+    n = item.orbit.num_operations
     orders = linear_extensions(n, pairs)
     tree = prefix_tree(n, [order[: n - 2] for order in orders])
     scores = score_prefixes(model, [item.prompt], [tree], interface="pointers")

@@ -10,10 +10,10 @@ import pytest
 
 import toy_environment as toy
 from vcrt.certification.config import sampled
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import DatasetError, DisagreementError
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import load_items, require_agreement
-from vcrt.records.freezing import make_dataset
 
 PLANTING = Path(__file__).parents[1] / "benchmarks" / "trust" / "canary_planting.py"
 TOY = {"toy": toy.ToyEnvironment}

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 import toy_environment as toy
 from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.replay import EpisodeReplays, replay_exhaustively
+from vcrt.certification.replay import replay_exhaustively
+from vcrt.certification.replay_tree import EpisodeReplays
+from vcrt.datasets.examination import examine, verify_certificate
 from vcrt.environments.contract import CrossCheck, Rejected
 from vcrt.environments.registry import load_environment
 from vcrt.errors import DatasetError, UnavailableError, UnknownNameError, VerifierFailure
@@ -25,7 +27,6 @@ from vcrt.records.certificate import (
     read_certificate,
 )
 from vcrt.records.differences import first_difference
-from vcrt.records.examination import examine, verify_certificate
 
 TOY = {"toy": toy.ToyEnvironment}
 
@@ -299,7 +300,7 @@ def test_an_illegal_order_made_legal_throughout_is_found_by_replaying(write):
         for replay in certified.replays
     )
     outcome = certify_episode(
-        EpisodeReplays(certified.episode, forged),
+        EpisodeReplays.of_every_order(certified.episode, forged),
         certified.versions,
         PAPER_PRESET,
         certified.cross_checks,
@@ -350,7 +351,9 @@ def test_a_step_that_the_environment_cannot_read_is_the_files_fault(write):
     certified = certified_by(toy.ToyEnvironment())
     foreign = tuple(replace(o, payload="rm -rf /") for o in certified.episode.operations)
     episode = replace(certified.episode, operations=foreign)
-    document = certificate_document(replace(certified, episode=episode), PAPER_PRESET)
+    document = certificate_document(
+        replace(certified, evidence=replace(certified.evidence, episode=episode)), PAPER_PRESET
+    )
     assert "cannot read the certificate's episode" in refused(write(document)).what
 
 
@@ -358,7 +361,8 @@ def test_another_environments_name_does_not_make_its_verifier_run_foreign_steps(
     certified = certified_by(toy.ToyEnvironment())
     clrs = load_environment("clrs")
     episode = replace(certified.episode, environment="clrs", schema="bellman_ford")
-    forged = replace(certified, episode=episode, versions=clrs.versions())
+    evidence = replace(certified.evidence, episode=episode)
+    forged = replace(certified, evidence=evidence, versions=clrs.versions())
     error = refused(write(certificate_document(forged, PAPER_PRESET)), factories=None)
     assert "refuses the certificate's episode" in error.what
     assert "initial.adjacency" in error.where

@@ -10,7 +10,7 @@ import toy_environment as toy
 from vcrt.certification.certificates import certificates
 from vcrt.certification.config import given, sampled
 from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
-from vcrt.certification.merged import replay_merged
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.replay import replay_exhaustively, replay_from_json, replay_to_json
 from vcrt.certification.run import certify
 from vcrt.certification.shards import certify_again
@@ -102,9 +102,9 @@ def test_a_sequence_refused_as_a_whole_blames_its_last_step():
         states = tuple(hashes[order[:k]] for k in range(5))
         late = order[-1] == 0
         replays.append(Replay(order, states, Rejected("late") if late else None))
-    from vcrt.certification.replay import EpisodeReplays
+    from vcrt.certification.replay_tree import EpisodeReplays
 
-    found = certificates(EpisodeReplays(episode, tuple(replays)))
+    found = certificates(EpisodeReplays.of_every_order(episode, tuple(replays)))
     last = [c for c in found if len(c.context) == 2 and 0 in c.pair]
     assert last
     assert all(c.verdict == "precedes" and c.before == 0 for c in last)

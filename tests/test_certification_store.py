@@ -16,6 +16,7 @@ import toy_environment as toy
 from vcrt.certification import store as store_module
 from vcrt.certification.config import given, sampled
 from vcrt.certification.run import certify
+from vcrt.datasets.freezing import make_dataset, unfinished_path
 from vcrt.errors import (
     DatasetError,
     MalformedInputError,
@@ -26,7 +27,6 @@ from vcrt.errors import (
     VerifierFailure,
 )
 from vcrt.processes import in_fresh_processes
-from vcrt.records.freezing import make_dataset, unfinished_path
 from vcrt.storage import sole_user
 
 TOY = {"toy": toy.ToyEnvironment}
@@ -161,7 +161,7 @@ import sys, time
 from pathlib import Path
 import toy_environment as toy
 from vcrt.certification.config import sampled
-from vcrt.records.freezing import make_dataset
+from vcrt.datasets.freezing import make_dataset
 
 class Slow(toy.ToyEnvironment):
     def initial_state(self, episode):

@@ -215,7 +215,7 @@ def test_unknown_names_suggest_the_near_one(evaluated, capsys, tmp_path):
 def test_a_dataset_changed_by_one_byte_is_refused_everywhere(evaluated, capsys, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(evaluated / "data", data)
-    file = data / "audit" / "clrs.parquet"
+    file = data / "audit" / "clrs.jsonl.gz"
     changed = bytearray(file.read_bytes())
     changed[len(changed) // 2] ^= 1
     file.write_bytes(changed)
@@ -289,7 +289,7 @@ def test_training_opens_no_file_of_the_environment_that_it_holds_out(evaluated, 
     code, *_ = run(capsys, "plan", data, "--output", experiment, "--held-out", "clrs", *SMALL_PLAN)
     assert code == 0
     for view in ("audit", "policy"):
-        (data / view / "clrs.parquet").unlink()
+        (data / view / "clrs.jsonl.gz").unlink()
     for run_of_plan in open_experiment(experiment).plan.runs:
         _train_job(_TrainJob(experiment, run_of_plan))
     assert len(list(experiment.glob("runs/*/clrs/0/update-000004"))) == len(METHODS)

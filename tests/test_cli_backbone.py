@@ -12,11 +12,11 @@ from language_models import byte_level_tokenizer, save_model
 from test_cli import refused, run
 from vcrt.certification.config import sampled
 from vcrt.cli import main
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.protocol.experiment import open_experiment
 from vcrt.protocol.scores import read_scores
 from vcrt.protocol.search import read_search
-from vcrt.records.agreement import verify_agreement
-from vcrt.records.freezing import make_dataset
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
 SMALL = ("--held-out", "toy-b", "--methods", "vcrt", "--updates", "2")

@@ -11,10 +11,10 @@ import toy_environment as toy
 from language_models import byte_level_tokenizer, save_model
 from vcrt.certification.config import sampled
 from vcrt.cli import main
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.protocol.experiment import open_experiment
 from vcrt.protocol.scores import read_scores
-from vcrt.records.agreement import verify_agreement
-from vcrt.records.freezing import make_dataset
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
 

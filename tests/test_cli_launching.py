@@ -17,9 +17,9 @@ from language_models import byte_level_tokenizer, save_model
 from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.cli.launching import run_together
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import OutOfMemory, RunError, VcrtError
-from vcrt.records.agreement import verify_agreement
-from vcrt.records.freezing import make_dataset
 
 IMPORTS = "import json, os, signal, sys, time\n"
 #: Each rank leaves its process id; `told` stands for what vcrt's own processes say.

@@ -17,6 +17,8 @@ import torch
 
 import toy_environment as toy
 from vcrt.certification.config import sampled
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import BackboneError, DatasetError, RunError
 from vcrt.policy import self_check as self_check_module
 from vcrt.policy import tree_scoring
@@ -37,9 +39,7 @@ from vcrt.protocol.plan import PLAN_FILE, Plan, make_plan
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.scores import Scores
 from vcrt.randomness import generator
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import load_items, open_dataset, read_audit, read_policy_records
-from vcrt.records.freezing import make_dataset
 from vcrt.report.gather import gather
 from vcrt.report.summary import summary
 from vcrt.training.methods import method

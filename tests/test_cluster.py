@@ -9,13 +9,13 @@ from importlib.util import find_spec
 import pytest
 
 from vcrt.certification.config import sampled
-from vcrt.records.freezing import make_dataset
+from vcrt.datasets.freezing import make_dataset
 
 CONFIG = sampled({"clrs": ("bellman_ford",), "proofwriter": ("naf_sweep",)}, 25, seed=5)
 SCRIPT = """
 from pathlib import Path
 from test_cluster import CONFIG
-from vcrt.records.freezing import make_dataset
+from vcrt.datasets.freezing import make_dataset
 
 if __name__ == "__main__":
     print(make_dataset(CONFIG, Path(sys.argv[1]), jobs=2, backend=sys.argv[2]).manifest.root_hash)

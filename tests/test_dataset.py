@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 import toy_environment as toy
 from vcrt.certification.config import sampled
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import freeze, make_dataset
 from vcrt.errors import DatasetError, VcrtError
 from vcrt.orders import all_orders
-from vcrt.records.agreement import verify_agreement
-from vcrt.records.audit import AUDIT_COLUMNS, write_rows
+from vcrt.records.audit import AUDIT_COLUMNS
 from vcrt.records.dataset import (
     POLICY_COLUMNS,
     load_items,
@@ -24,8 +26,10 @@ from vcrt.records.dataset import (
     require_agreement,
     rows_digest,
 )
-from vcrt.records.freezing import freeze, make_dataset
 from vcrt.records.policy_view import render
+from vcrt.records.rows import read_rows, write_rows
+from vcrt.records.sealing.integrity import require_integrity
+from vcrt.records.sealing.seal import seal_dataset, verify_seal
 
 CONFIG = sampled({"toy": ("needs", "overwrite")}, 4, seed=7)
 TOY = {"toy": toy.ToyEnvironment}
@@ -93,12 +97,12 @@ def test_every_file_is_guarded_byte_by_byte(frozen, copy):
 
 
 def test_missing_and_foreign_files_are_named(copy):
-    (copy / "audit" / "other.parquet").write_bytes(b"")
-    with pytest.raises(DatasetError, match=r"other\.parquet"):
+    (copy / "audit" / "other.jsonl.gz").write_bytes(b"")
+    with pytest.raises(DatasetError, match=r"other\.jsonl\.gz"):
         open_dataset(copy)
-    (copy / "audit" / "other.parquet").unlink()
-    (copy / "policy" / "toy.parquet").unlink()
-    with pytest.raises(DatasetError, match=r"policy/toy\.parquet"):
+    (copy / "audit" / "other.jsonl.gz").unlink()
+    (copy / "policy" / "toy.jsonl.gz").unlink()
+    with pytest.raises(DatasetError, match=r"policy/toy\.jsonl\.gz"):
         open_dataset(copy)
 
 
@@ -119,9 +123,9 @@ def test_nothing_is_overwritten_and_a_failed_freeze_leaves_nothing(frozen, tmp_p
 
 def forge(path, name, columns, change):
     """Change rows and make the manifest consistent again, as a careful forger would."""
-    rows = pq.read_table(path / name).to_pylist()
+    rows = read_rows(path / name, columns)
     change(rows)
-    write_rows(rows, columns, path / name)
+    write_rows(rows, path / name)
     from vcrt.hashing import file_digest
     from vcrt.records.manifest import Manifest
 
@@ -143,7 +147,7 @@ def test_verification_finds_a_forged_verdict(copy):
         refused["state_hashes"] = replays[0]["state_hashes"]
         rows[0]["replays"] = json.dumps(replays, sort_keys=True, separators=(",", ":"))
 
-    forge(copy, "audit/toy.parquet", AUDIT_COLUMNS, legalise)
+    forge(copy, "audit/toy.jsonl.gz", AUDIT_COLUMNS, legalise)
     dataset = open_dataset(copy)
     with pytest.raises(DatasetError, match="agreement record belongs to another"):
         require_agreement(dataset)
@@ -160,7 +164,7 @@ def test_verification_finds_a_forged_policy_record(copy):
         record["relations"].sort()
         rows[0]["record"] = json.dumps(record, sort_keys=True, separators=(",", ":"))
 
-    forge(copy, "policy/toy.parquet", POLICY_COLUMNS, reverse)
+    forge(copy, "policy/toy.jsonl.gz", POLICY_COLUMNS, reverse)
     with pytest.raises(DatasetError, match="policy record is not the one"):
         verify_agreement(open_dataset(copy), jobs=1, factories=TOY)
     with pytest.raises(DatasetError, match="policy record is not the one"):
@@ -206,7 +210,7 @@ def test_supervision_is_the_orbit_in_slots(frozen):
 
 def test_the_policy_view_says_nothing_of_where_it_comes_from(frozen):
     records = read_policy_records(frozen, "toy")
-    text = (frozen.path / "policy" / "toy.parquet").read_bytes()
+    text = gzip.decompress((frozen.path / "policy" / "toy.jsonl.gz").read_bytes())
     rows = read_audit(frozen, "toy")
     for row in rows:
         record = records[row["record_id"]]
@@ -242,3 +246,32 @@ def parse(tokens):
             kind = {"r1": "precedes", "r2": "precedes", "r3": "conflicts", "r4": "conflicts"}[token]
             found.add((left, right, kind) if token in ("r1", "r3") else (right, left, kind))
     return found
+
+
+OLD = Path(__file__).parent / "dataset_of_format_2"
+
+
+def test_a_dataset_of_the_old_format_is_refused_with_the_command_that_makes_it_anew(tmp_path):
+    """A real one, which the last version that wrote Parquet made."""
+    path = tmp_path / "old"
+    shutil.copytree(OLD, path)
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    for read in (open_dataset, require_integrity, seal_dataset, verify_seal):
+        with pytest.raises(DatasetError, match="older format") as caught:
+            read(path)
+        assert caught.value.found == "vcrt-dataset/2"
+        assert caught.value.remedy.startswith(
+            "make it anew, with the same root hash: `vcrt certify "
+        )
+        assert "--schemas toy/needs toy/overwrite --episodes 1 --seed 7" in caught.value.remedy
+    assert before == {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_dataset_made_anew_has_the_root_hash_of_its_old_format(tmp_path):
+    config = sampled({"toy": ("needs", "overwrite")}, 1, seed=7)
+    again = make_dataset(config, tmp_path / "again", jobs=1, factories=TOY)
+    old = json.loads((OLD / "manifest.json").read_text())
+    assert again.manifest.root_hash == old["root_hash"]
+    assert again.manifest.computed_root_hash() == old["root_hash"]
+    assert (again.path / "leaves.jsonl").read_bytes() == (OLD / "leaves.jsonl").read_bytes()
+    assert list(again.manifest.content.values()) == list(old["content"].values())

@@ -24,17 +24,17 @@ from test_cli import refused, run
 from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.cli.deciding import decision_lines
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.scoring import score_orders
 from vcrt.protocol.decision import chosen_run, decide, load_policy
 from vcrt.protocol.experiment import open_experiment
 from vcrt.protocol.planned_training import _train_job, _TrainJob
 from vcrt.randomness import generator
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import certificate_document
 from vcrt.records.dataset import read_audit
-from vcrt.records.freezing import make_dataset
 from vcrt.records.stated import pointed, read_stated
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}

@@ -30,7 +30,7 @@ from documentation import (
 )
 from vcrt.certification.episodes import ExclusionKind
 from vcrt.objective.clipped_loss import MAX_LOG_RATIO
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.training.methods import METHODS
 from vcrt.training.presets import PRESETS as PAPER_SETTINGS
 
@@ -100,9 +100,9 @@ def test_names_that_are_referred_to_exist(page):
 
 
 def test_a_name_that_does_not_exist_is_found():
-    assert exists("vcrt.objective.total.ObjectiveConfig.clip")
-    assert not exists("vcrt.objective.total.ObjectiveConfig.clop")
-    assert not exists("vcrt.objective.totals")
+    assert exists("vcrt.objective.config.ObjectiveConfig.clip")
+    assert not exists("vcrt.objective.config.ObjectiveConfig.clop")
+    assert not exists("vcrt.objective.configs")
     assert not exists("vcrt.orders.orbit_of.missing")
 
 

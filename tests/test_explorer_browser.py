@@ -13,10 +13,10 @@ from browser_support import DESKTOP, PHONE, keep_screenshot, opened
 from explorer_support import MISSING, evil, lines_of, several, without_processes
 from vcrt.certification.config import given
 from vcrt.certification.episodes import PRESETS
+from vcrt.datasets.freezing import make_dataset
 from vcrt.orders import all_orders, linear_extensions
 from vcrt.printable import printable
 from vcrt.protocol.plan import PlannedRun
-from vcrt.records.freezing import make_dataset
 from vcrt.report.explorer import choice, gather_explorer, page, render_explorer
 from vcrt.report.explorer import contents as gathering
 from vcrt.report.explorer.masses import Mass, RunMasses

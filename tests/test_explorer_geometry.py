@@ -8,8 +8,9 @@ from math import comb, dist, factorial, sqrt
 
 import pytest
 
+from vcrt.limits import MAX_DRAWN
 from vcrt.orders import all_orders, linear_extensions, order_columns, swap_adjacent
-from vcrt.report.explorer.geometry import MAX_DRAWN, drawing, faces, swaps
+from vcrt.report.explorer.geometry import drawing, faces, swaps
 
 PAIRS = list(combinations(range(4), 2))
 #: Edges have length sqrt(2).

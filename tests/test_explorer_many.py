@@ -10,6 +10,8 @@ import poset_environment as posets
 from explorer_support import without_processes
 from vcrt.certification.config import given
 from vcrt.certification.episodes import PRESETS
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import BackboneReference
 from vcrt.protocol.decision import load_policy
@@ -19,11 +21,9 @@ from vcrt.protocol.many_operations import score_many
 from vcrt.protocol.plan import make_plan
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.scores import read_scores
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import load_items, open_dataset, read_audit
-from vcrt.records.freezing import make_dataset
 from vcrt.report.explorer import gather_explorer
 from vcrt.report.explorer.page import page_json
 from vcrt.training.run import RunConfig
@@ -107,7 +107,7 @@ def test_what_a_run_says_is_what_its_weights_say(experiment, shown):
         assert len(said["masses"]) == 3
         last = said["masses"][-1]
         found = score_many(
-            policy.model, ready.prompt, ready.order, backend=policy.backend, seed=seed
+            policy.model, ready.prompt, ready.orbit, backend=policy.backend, seed=seed
         )
         assert last["z"] == round(1e6 * found.orbit_mass)
         error = found.standard_error

@@ -10,6 +10,8 @@ import torch
 import toy_environment as toy
 from explorer_support import without_processes
 from vcrt.certification.config import sampled
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import DatasetError, RunError, UnknownNameError
 from vcrt.orders import all_orders
 from vcrt.policy.backbone import load_backbone
@@ -22,11 +24,9 @@ from vcrt.protocol.openings import openings
 from vcrt.protocol.plan import make_plan
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.scores import FROZEN_AS
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import load_items, open_dataset, read_audit
-from vcrt.records.freezing import make_dataset
 from vcrt.report.explorer import gather_explorer, masses
 from vcrt.report.explorer.page import page_json
 from vcrt.training.methods import method

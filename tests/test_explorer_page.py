@@ -12,11 +12,11 @@ import pytest
 from explorer_support import BREAKS_OUT, evil, lines_of, several, without_processes
 from report_support import Page
 from vcrt.certification.certificates import certificates
-from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.cli.main import main
+from vcrt.datasets.agreement import verify_agreement
 from vcrt.errors import DatasetError, VcrtError
 from vcrt.orders import all_orders
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.audit import certified_from_row
 from vcrt.records.dataset import read_audit
 from vcrt.report.explorer import contents as gathering
@@ -149,7 +149,7 @@ def test_every_swap_points_to_its_own_certificate(lines):
     certified = certified_from_row(row, dataset.manifest.preset)
     local = {
         (c.pair, c.context): c
-        for c in certificates(EpisodeReplays(certified.episode, certified.replays))
+        for c in certificates(EpisodeReplays.of_every_order(certified.episode, certified.replays))
     }
     seen = set()
     for (here, _, position), place in zip(swaps(4), episode["swaps"], strict=True):

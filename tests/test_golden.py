@@ -16,8 +16,8 @@ import pytest
 
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
+from vcrt.datasets.freezing import make_dataset
 from vcrt.hashing import json_digest
-from vcrt.records.freezing import make_dataset
 
 GOLDEN = Path(__file__).parent / "golden.json"
 #: Episodes of each schema: quick enough for every test run, for every run of CI, and the paper's.

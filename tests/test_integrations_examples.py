@@ -18,8 +18,8 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 import toy_environment as toy
 from vcrt.certification.config import sampled
-from vcrt.records.agreement import verify_agreement
-from vcrt.records.freezing import make_dataset
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "trl_orbit_grpo.py"

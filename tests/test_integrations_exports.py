@@ -11,14 +11,14 @@ import pytest
 import toy_environment as toy
 from vcrt.certification.config import sampled
 from vcrt.cli import main
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import DatasetError, MalformedInputError, UnknownNameError
 from vcrt.integrations.text import Rendering, answer_text, answers, prompt_text, read_answer
 from vcrt.orders import all_orders
 from vcrt.policy.tokenizer import embedded_tokenizer, encode_record
 from vcrt.randomness import generator
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import load_items, open_dataset
-from vcrt.records.freezing import make_dataset
 from vcrt.records.record_form import RecordForm
 
 NAMES = ("toy-a", "toy-b")
@@ -106,7 +106,7 @@ def test_held_out_environments_stay_unopened(frozen, items, tmp_path):
 
     shutil.copytree(frozen.path, tmp_path / "data")
     for name in ("audit", "policy"):
-        (tmp_path / "data" / name / "toy-b.parquet").unlink()
+        (tmp_path / "data" / name / "toy-b.jsonl.gz").unlink()
     opened = open_dataset(tmp_path / "data", without=["toy-b"])
     kept = from_dataset(to_dataset(opened, held_out="toy-b"))
     assert kept == [item for item in items if item.environment == "toy-a"]

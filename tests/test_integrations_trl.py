@@ -14,6 +14,7 @@ pytest.importorskip("trl", reason="TRL is not installed: make test-integrations"
 from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer
 
+from objective_oracle import orbit_log_ratio
 from trl_support import (
     ILLEGAL,
     LEGAL,
@@ -29,7 +30,6 @@ from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_r
 from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.anti_diamond_margin import anti_diamond_loss
 from vcrt.objective.clipped_loss import clipped_loss
-from vcrt.objective.ratio import orbit_log_ratio
 
 TOLERANCE = 1e-6
 #: An orbit of one completion, which tiny models hit often if they may sample few letters.

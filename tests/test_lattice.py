@@ -11,7 +11,7 @@ import pytest
 
 import poset_environment as posets
 from test_reduction import classes
-from vcrt.certification.certificates import Reached, certificates
+from vcrt.certification.certificates import certificates
 from vcrt.certification.episodes import (
     PRESETS,
     CertifiedEpisode,
@@ -24,7 +24,7 @@ from vcrt.certification.lattice_replay import replay_lattices
 from vcrt.certification.long_episodes import Explained, Flaw, explain
 from vcrt.certification.relations import relation_graph
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.certification.replay_tree import ReplayTree, tree_from_json
+from vcrt.certification.replay_tree import Reached, ReplayTree, tree_from_json
 from vcrt.environments.contract import Accepted, Rejected
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.orders import all_orders

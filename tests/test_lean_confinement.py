@@ -16,7 +16,7 @@ from vcrt.environments.contract import ReplayRequest
 from vcrt.environments.lean import inprocess, system_calls
 from vcrt.environments.lean.confinement import bounds_from
 from vcrt.environments.lean.environment import LeanEnvironment
-from vcrt.environments.lean.inprocess import Elaborators, Rechecked, WorkerBroken
+from vcrt.environments.lean.inprocess import Elaborators, WorkerBroken
 from vcrt.environments.lean.protection import (
     UNKNOWN,
     Needs,
@@ -240,6 +240,3 @@ class TestGuards:
         environment = LeanEnvironment()
         assert "guards" not in json.dumps(environment.versions().to_json())
         assert environment.guards().in_force == protections(find_toolchain().needs).in_force
-
-    def test_counts_add_up(self):
-        assert Rechecked(3, 2) + Rechecked(1, 1) - Rechecked(2, 0) == Rechecked(2, 3)

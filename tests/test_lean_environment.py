@@ -18,7 +18,7 @@ from vcrt.environments.contract import (
     Replay,
     ReplayRequest,
 )
-from vcrt.environments.lean import rendering
+from vcrt.environments.lean import judging
 from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.grammar import Step
 from vcrt.environments.lean.judging import Job, Limits, judge
@@ -488,12 +488,10 @@ class TestBrokenWorkers:
     @pytest.mark.parametrize("lacking", ["inductive Unit", "def Function.const"])
     def test_a_prelude_that_lacks_something_refuses_no_step(self, monkeypatch, lacking):
         """Without these, Lean reports that it cannot find them instead of what is wrong with the step."""
-        lines = rendering.PRELUDE.split("\n")
+        lines = judging.PRELUDE.split("\n")
         start = next(i for i, line in enumerate(lines) if line.startswith(lacking))
         length = 2 if lacking == "inductive Unit" else 1
-        monkeypatch.setattr(
-            rendering, "PRELUDE", "\n".join(lines[:start] + lines[start + length :])
-        )
+        monkeypatch.setattr(judging, "PRELUDE", "\n".join(lines[:start] + lines[start + length :]))
         with pytest.raises(VerifierFailure):
             judge(find_toolchain(), [job(episode(PLAIN, GOOD, CITING), 1, 0)], Limits())
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from vcrt.certification.lean_lifting import LeanLift, LiftedTheorem, lift_lean
 from vcrt.certification.pairs import PairReport, report_orders
-from vcrt.certification.replay import EpisodeReplays, replay_exhaustively
+from vcrt.certification.replay import replay_exhaustively
+from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.environments.contract import (
     Episode,
     Operation,
@@ -406,7 +407,7 @@ theorem forged : False := by
         with pytest.raises(MalformedInputError, match="UTF-8"):
             lift_file(path)
         path.write_bytes(b" " * 1_000_001)
-        with pytest.raises(MalformedInputError, match="too large"):
+        with pytest.raises(MalformedInputError, match="more than 1,000,000 bytes"):
             lift_file(path)
         path.write_bytes(b"")
         assert lift_file(path).lifted == lift_file(path).refused == ()
@@ -693,7 +694,7 @@ def evidence(num_operations: int, needs: Sequence[tuple[int, int]]) -> EpisodeRe
         return Replay(order, tuple(hashes))
 
     orders = itertools.permutations(range(num_operations))
-    return EpisodeReplays(episode, tuple(replay(order) for order in orders))
+    return EpisodeReplays.of_every_order(episode, tuple(replay(order) for order in orders))
 
 
 class TestReports:
@@ -732,7 +733,7 @@ class TestReports:
             Replay(r.sequence, (r.state_hashes[0], r.state_hashes[0], r.state_hashes[2]))
             for r in replays.replays
         )
-        assert report_orders(EpisodeReplays(replays.episode, idle)).idle == (0, 1)
+        assert report_orders(EpisodeReplays.of_every_order(replays.episode, idle)).idle == (0, 1)
 
 
 class TestWhatGoesWrong:
@@ -753,7 +754,11 @@ class TestWhatGoesWrong:
             (found,) = replay_exhaustively(environment, episodes)
             first, *rest = found.replays
             hashes = (sha256_hex(b"another"), *first.state_hashes[1:])
-            return [EpisodeReplays(found.episode, (Replay(first.sequence, hashes), *rest))]
+            return [
+                EpisodeReplays.of_every_order(
+                    found.episode, (Replay(first.sequence, hashes), *rest)
+                )
+            ]
 
         result = lift_lean(written(tmp_path, GOOD), LeanEnvironment(), wavering)
         assert result.theorems == ()

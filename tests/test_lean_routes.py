@@ -257,7 +257,7 @@ class TestLimits:
 
     @linux
     def test_memory_over_the_limit_ends_a_worker(self, toolchain, pair, monkeypatch):
-        monkeypatch.setattr(inprocess, "SECONDS_BETWEEN_LOOKS", 0.0)
+        monkeypatch.setattr(process, "SECONDS_BETWEEN_LOOKS", 0.0)
         assert toolchain.libraries is not None
         small = Elaborators(toolchain.libraries, max_heartbeats=20_000, max_memory_mb=5.0)
         with pytest.raises(VerifierFailure, match="MB in use, over the limit"):
@@ -388,7 +388,7 @@ class TestBrokenWorkers:
     ):
         command = [sys.executable, "-I", "-S", "-c", program]
         monkeypatch.setattr(inprocess, "started_by", lambda *_: command)
-        monkeypatch.setattr(inprocess, "_SECONDS_TO_DIE", 0.5)
+        monkeypatch.setattr(process, "SECONDS_TO_DIE", 0.5)
         with pytest.raises(VerifierFailure, match=found):
             judge_shared(toolchain, elaborators, pair, Limits())
 

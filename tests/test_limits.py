@@ -20,9 +20,9 @@ from vcrt.cli.options import with_named_paths
 from vcrt.documents import MAX_BYTES, first_error, in_a_line, read_limited
 from vcrt.errors import DatasetError, RunError, VcrtError
 from vcrt.protocol.anonymity.result import read_report
+from vcrt.records.folder import kinds_of_entries
 from vcrt.records.manifest import AGREEMENT, LEAVES, MANIFEST, SEAL, CheckCounts, Manifest
 from vcrt.records.manifest import MAX_BYTES as LIMITS
-from vcrt.records.sealing.folder import kinds_of_entries
 from vcrt.records.sealing.leaves import leaves_from_bytes
 from vcrt.records.sealing.sealed_files import read_sealed
 from vcrt.storage import sole_user

@@ -20,14 +20,14 @@ from vcrt.certification.replay_tree import ReplayTree, tree_from_json
 from vcrt.certification.shards import certify_again
 from vcrt.cli.counts import print_counts
 from vcrt.cli.show import check_certificate, show_episode
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.examination import verify_certificate
+from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Schema
 from vcrt.errors import DatasetError, DisagreementError, UnknownNameError, VcrtError
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import certificate_document, document_text, read_certificate
 from vcrt.records.dataset import load_items, open_dataset, read_audit, require_agreement
-from vcrt.records.examination import verify_certificate
-from vcrt.records.freezing import make_dataset
 from vcrt.records.policy_view import LARGE_POOL
 from vcrt.records.record_form import PLAIN_FORM
 from vcrt.records.sealing.integrity import require_integrity

@@ -8,29 +8,33 @@ import pytest
 
 from graph_environment import Graphs
 from long_graphs import graph_episode
-from vcrt.environments.contract import Accepted
-from vcrt.environments.long_posets import (
+from vcrt.environments.contexts import ContextWalk
+from vcrt.environments.contract import Accepted, Schema
+from vcrt.environments.posets import (
+    SHAPES,
     SIZES,
+    DrawnRelations,
+    Relations,
+    below_of,
     components,
     draw_extension,
     draw_relations,
     long_schemas,
-    num_steps_of,
 )
 from vcrt.environments.relation_search import (
-    Relations,
     find_relations,
     lattice_relations,
+    relations_of,
     walked_relations,
 )
-from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction
+from vcrt.errors import MalformedInputError
+from vcrt.orders import all_orders, linear_extensions, transitive_closure, transitive_reduction
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
 
 
 def below(seed=0):
-    rng = generator(seed, "test")
-    return lambda number: int(rng.integers(number))
+    return below_of(generator(seed, "test"))
 
 
 # --- relations that are planted ---------------------------------------------------------------------
@@ -66,10 +70,86 @@ def test_extensions_keep_every_pair_and_all_are_reached() -> None:
 
 def test_each_size_has_a_schema_for_its_own_preset() -> None:
     schemas = long_schemas("steps")
-    assert [num_steps_of(schema) for schema in schemas] == list(SIZES)
+    assert [schema.num_steps for schema in schemas] == list(SIZES)
     assert [(s.name, s.preset, s.default) for s in schemas] == [
         (f"posets{n}", f"posets{n}", True) for n in SIZES
     ]
+
+
+def test_a_number_of_steps_names_the_preset_unless_another_is_given() -> None:
+    def made(**fields):
+        return Schema(name="x", summary="x", relation="either", **fields)
+
+    assert made().preset == "paper"
+    assert made(num_steps=7).preset == made(preset="posets7").preset == "posets7"
+    assert made(num_steps=4, preset="several").preset == "several"
+    assert made(num_steps=9, preset="any").preset == "any"
+    with pytest.raises(MalformedInputError, match="two numbers of steps") as error:
+        made(num_steps=7, preset="posets8")
+    assert "num_steps=7" in str(error.value)
+    for few in (made(), made(num_steps=3)):
+        with pytest.raises(MalformedInputError, match="no relations are drawn"):
+            DrawnRelations.of(few, below())
+
+
+@pytest.mark.parametrize("num_steps", [4, 5, 7])
+def test_what_was_drawn_is_what_an_environment_says_of_the_steps_planted_for_it(num_steps) -> None:
+    schema, draw = Schema(name="x", summary="x", relation="either", num_steps=num_steps), below()
+    texts = set()
+    for _ in range(20):
+        drawn = DrawnRelations.of(schema, draw)
+        texts.add(drawn.text)
+        order = drawn.arranged(range(num_steps), draw)
+        places = {step: place for place, step in enumerate(order)}
+        needs = transitive_closure((places[a], places[b]) for a, b in drawn.pairs)
+        found = relations_of(Graphs(), graph_episode(num_steps, needs), draw)
+        assert drawn.are(found)
+        assert (drawn.shape in SHAPES) == (num_steps == 4)
+        less = relations_of(Graphs(), graph_episode(num_steps), draw)
+        assert not drawn.are(less)
+        assert not drawn.are(None)
+    assert len(texts) > 5
+
+
+def test_a_step_that_changes_nothing_gives_an_episode_no_relations() -> None:
+    class Idle(Graphs):
+        def canonical(self, state):
+            return b"1"
+
+    assert relations_of(Idle(), graph_episode(4), below()) is None
+
+
+# --- the walk over contexts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_walk_counts_the_orders_that_trying_all_of_them_accepts(seed) -> None:
+    pairs = transitive_closure(draw_relations(5, below(seed)))
+    made = graph_episode(5, pairs, ()) if seed % 2 else graph_episode(5, (), pairs)
+    num_steps, start, take, key = asked_of(made)
+
+    def end(order):
+        state = start
+        for step in order:
+            state = None if state is None else take(state, step)
+        return None if state is None else (31, key(state))
+
+    parts = []
+    walk = ContextWalk(num_steps=num_steps, start=start, take=take, key=key)
+    for part in walk.parts(3):
+        parts.append(len(part))
+    tried = Counter(end(order) for order in all_orders(5))
+    ways = walk.num_orders()
+    assert {each: n for each, n in ways.items() if each[0] == 31} == {
+        each: n for each, n in tried.items() if each is not None
+    }
+    assert all(walk.follow(order) == end(order) for order in all_orders(5))
+    assert max(parts) == 3
+    # Each step of each context is asked for once.
+    assert sum(parts) == sum(map(len, walk.transitions.values()))
+    order = PartialOrder.of(5, pairs)
+    assert walk.ends_of(order) == {end(range(5)): len(linear_extensions(5, pairs))}
+    assert (walk.ends_of(PartialOrder.of(5, [])) is None) == bool(seed % 2)
 
 
 # --- relations that are found -----------------------------------------------------------------------

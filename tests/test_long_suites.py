@@ -11,7 +11,7 @@ from long_graphs import certified_relations
 from vcrt.certification.episodes import PRESETS
 from vcrt.certification.schema_names import select_schemas
 from vcrt.environments.contract import Accepted
-from vcrt.environments.long_posets import SIZES
+from vcrt.environments.posets import SIZES, below_of
 from vcrt.environments.registry import load_environment
 from vcrt.environments.relation_search import walked_relations
 from vcrt.errors import MalformedInputError
@@ -56,11 +56,9 @@ def walked(name, episode):
         answer = env.step(state, episode.operations[step])
         return answer.state if isinstance(answer, Accepted) else None
 
-    rng = generator(episode.provenance.seed, "walks of a test")
+    below = below_of(generator(episode.provenance.seed, "walks of a test"))
     start = env.initial_state(episode)
-    return walked_relations(
-        episode.num_operations, start, take, env.canonical, lambda n: int(rng.integers(n))
-    )
+    return walked_relations(episode.num_operations, start, take, env.canonical, below)
 
 
 def test_a_preset_stands_for_one_schema_of_each_environment() -> None:

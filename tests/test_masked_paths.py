@@ -9,9 +9,9 @@ from tabular_policy import members, random_order, random_table
 from vcrt.objective.masked_paths import Paths, estimate_masses, exact_masses, path_terms
 from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.partial_orders import PartialOrder
-from vcrt.policy.drawing import Draw, draw_orders
+from vcrt.policy.order_sampling import Draw, sample_orders
 from vcrt.policy.prefix_tree import prefix_tree
-from vcrt.training.poset_trees import legal_leaves, legal_moves, legal_rows
+from vcrt.training.legal_trees import legal_leaves, legal_moves, legal_rows
 
 REPETITIONS = 1000
 SCHEMES = ("independent", "systematic")
@@ -26,7 +26,7 @@ def log_masses(table, order):
 
 def drawn_paths(table, order, num_paths, scheme, *, seed=0, repetitions=REPETITIONS):
     """Independent repetitions of ``num_paths`` paths, one in each row."""
-    (drawn,) = draw_orders(
+    (drawn,) = sample_orders(
         table.next_choices,
         [Draw(count=num_paths, scheme=scheme, within=[order] * repetitions)],
         num_prompts=repetitions,

@@ -12,6 +12,8 @@ import toy_environment as toy
 import vcrt
 from protocol_attacks import in_this_process
 from vcrt.certification.config import sampled
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import RunError
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
@@ -22,8 +24,6 @@ from vcrt.protocol.openings import openings
 from vcrt.protocol.plan import PLAN_FILE, make_plan, read_plan
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.source_code import code_hash
-from vcrt.records.agreement import verify_agreement
-from vcrt.records.freezing import make_dataset
 from vcrt.report.gather import gather
 from vcrt.training.run import RunConfig
 

@@ -11,17 +11,18 @@ import torch
 from tabular_policy import members
 from test_training_sampled_update import EXACT, SAMPLED, poset_record, train
 from training_fixtures import ENCODE, same_tensors, tiny_model, weights
-from vcrt.objective.sampled import sampled_objective
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
+from vcrt.objective.terms import constrained
+from vcrt.objective.total import objective
 from vcrt.orders import all_orders
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.scoring import greedy_orders, score_orders, score_prefixes
 from vcrt.records.supervision import PosetRecord
+from vcrt.training.batch_trees import draw_trees, freeze
+from vcrt.training.items import encode_items
+from vcrt.training.legal_trees import tree_of
 from vcrt.training.methods import method
-from vcrt.training.poset_items import encode_poset_items
-from vcrt.training.poset_masses import poset_log_masses
-from vcrt.training.poset_trees import tree_of
-from vcrt.training.sampled_update import draw_batch, freeze_sampled
+from vcrt.training.orbit_masses import orbit_log_masses
 
 LENGTHS = (5, 2, 3, 6, 4)
 NAMES = ("vcrt", "shuffled-orbit", "shuffled-all", "contrastive", "canonical-grpo")
@@ -32,7 +33,7 @@ def mixed(*, share=0.4):
 
 
 def encoded(name, some):
-    return encode_poset_items(some, method(name), seed=0, encode=ENCODE)
+    return encode_items(some, method(name), seed=0, encode=ENCODE)
 
 
 def free(n):
@@ -48,14 +49,16 @@ def chain(n):
 
 def test_masses_are_those_of_all_orders_of_each():
     model, items = tiny_model(), encoded("vcrt", mixed())
-    found = poset_log_masses(model, items, config=EXACT, seed=0)
-    estimated = poset_log_masses(model, items, config=SAMPLED, seed=0)
-    alone = torch.cat([poset_log_masses(model, [i], config=SAMPLED, seed=0) for i in items])
+    found = orbit_log_masses(model, items, interface="pointers", config=EXACT, seed=0)
+    estimated = orbit_log_masses(model, items, interface="pointers", config=SAMPLED, seed=0)
+    alone = torch.cat(
+        [orbit_log_masses(model, [i], interface="pointers", config=SAMPLED, seed=0) for i in items]
+    )
     assert torch.allclose(estimated, alone, atol=1e-5)
     for item, mass in zip(items, found, strict=True):
         with torch.no_grad():
             scores = score_orders(model, [item.prompt], interface="pointers")
-        exact = scores.order_log_probs[0][members(item.order)].logsumexp(0)
+        exact = scores.order_log_probs[0][members(item.orbit)].logsumexp(0)
         assert mass.item() == pytest.approx(exact.item(), abs=1e-5)
 
 
@@ -74,13 +77,17 @@ def one_of(drawn, number, item):
     depth = item.prompt.num_operations - 2
     prefixes = [p for p in drawn.trees[number].prefixes if len(p) <= depth]
     part = slice(number, number + 1)
+    found = drawn.drawn
     return dataclasses.replace(
         drawn,
         trees=(tree_of(depth + 2, prefixes, depth + 2),),
-        samples=drawn.samples[part],
-        orbit_paths=drawn.orbit_paths and drawn.orbit_paths[part],
-        credit_paths=drawn.credit_paths and drawn.credit_paths[part],
-        swaps=drawn.swaps[part],
+        drawn=dataclasses.replace(
+            found,
+            samples=found.samples[part],
+            orbit_paths=found.orbit_paths and found.orbit_paths[part],
+            credit_paths=found.credit_paths and found.credit_paths[part],
+            swaps=found.swaps[part],
+        ),
     )
 
 
@@ -91,7 +98,7 @@ def test_each_term_is_the_mean_of_what_the_records_have_alone(name, estimate):
     chosen, old, new = method(name), tiny_model(seed=1), tiny_model(seed=2)
     items = encoded(name, [*mixed(), free(3), chain(4)])
     frozen = torch.linspace(-3, -0.5, len(items))
-    drawn = draw_batch(
+    drawn = draw_trees(
         old,
         items,
         method=chosen,
@@ -107,10 +114,18 @@ def test_each_term_is_the_mean_of_what_the_records_have_alone(name, estimate):
             score_prefixes(model, prompts, of.trees, interface="pointers").choice_log_probs
             for model in (old, new)
         )
-        batch = freeze_sampled(of, some, before.detach(), of.used, masses, chosen)
-        return sampled_objective(
-            after, batch=batch, config=ObjectiveConfig(), duals=None, contrast=chosen.contrast
+        batch = freeze(
+            of,
+            some,
+            before.detach(),
+            None,
+            masses,
+            method=chosen,
+            num_samples=8,
+            generator=torch.Generator(),
         )
+        terms = chosen.without(*constrained())
+        return objective(after, None, batch, config=ObjectiveConfig(), terms=terms, duals={})
 
     whole = terms(items, drawn, frozen)
     apart = [
@@ -127,22 +142,23 @@ def test_each_term_is_the_mean_of_what_the_records_have_alone(name, estimate):
         "orbit_log_mass_error",
         "effective_path_share",
     ):
-        mean = np.mean([getattr(one, field).item() for one in apart])
-        assert getattr(whole, field).item() == pytest.approx(mean, abs=2e-5), field
+        mean = np.mean([one.metrics()[field] for one in apart])
+        assert whole.metrics()[field] == pytest.approx(mean, abs=2e-5), field
     for value in ("retention", "action_kl"):
         mean = np.mean([one.values[value].item() for one in apart])
         assert whole.values[value].item() == pytest.approx(mean, abs=2e-5), value
-    swaps = np.array([len(some) for some in drawn.swaps])
+    swaps = np.array([len(some) for some in drawn.drawn.swaps])
     assert {LENGTHS[k] < 4 for k in range(len(LENGTHS)) if not swaps[k]} <= {True}
     commutation = [one.values["commutation"].item() for one in apart]
     mean = np.average(commutation, weights=swaps)
     assert whole.values["commutation"].item() == pytest.approx(mean, abs=2e-5)
     # No order of a free record is illegal, and its ratio is 1 whatever the policy.
-    assert apart[-2].anti_diamond_loss == 0
-    assert apart[-2].illegal_mass == 0
-    assert apart[-2].mean_reward == 1
+    free_record = apart[-2].metrics()
+    assert free_record["anti_diamond_loss"] == 0
+    assert free_record["illegal_mass"] == 0
+    assert free_record["mean_reward"] == 1
     # And the gradient is that of the mean too, where no term sees all records at once.
-    if not chosen.contrast:
+    if "contrastive_loss" not in chosen.terms:
         gradients = []
         for loss in (whole.loss, sum(one.loss for one in apart) / len(apart)):
             new.zero_grad()

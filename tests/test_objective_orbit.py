@@ -5,11 +5,17 @@ import math
 import pytest
 import torch
 
-from objective_oracle import GRID, RandomPolicy, event_probabilities, random_members
+from objective_oracle import (
+    GRID,
+    RandomPolicy,
+    event_probabilities,
+    orbit_log_ratio,
+    random_members,
+)
 from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.clipped_loss import MAX_LOG_RATIO, clip_fraction, clipped_loss
 from vcrt.objective.orbit_mass import orbit_log_mass
-from vcrt.objective.ratio import orbit_log_ratio, trajectory_log_ratio
+from vcrt.objective.ratio import trajectory_log_ratio
 from vcrt.orders import all_orders
 
 CLIP = 0.2

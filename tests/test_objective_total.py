@@ -1,15 +1,18 @@
 """The complete objective against plain-Python recomputation, term by term and as a sum."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
+from listed_objective import CONSTRAINT_NAMES, ListedBatch, as_frozen, listed_objective
 from objective_oracle import GRID, RandomPolicy, event_probabilities, next_choice, random_members
 from vcrt.objective.advantage import leave_one_out_advantage
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.objective.contrastive import contrastive_loss
-from vcrt.objective.total import CONSTRAINT_NAMES, FrozenBatch, ObjectiveConfig, objective
+from vcrt.objective.terms import TERMS, constrained, constraint
+from vcrt.objective.total import next_duals, objective
+from vcrt.training.methods import METHODS
 
 CONFIG = ObjectiveConfig(
     clip=0.15,
@@ -40,7 +43,7 @@ def _case(n, interface, *, use_credit, seed=0, margin="native"):
     rewards = torch.cat([legal, malformed], dim=1).gather(1, samples).double()
     rows = policy.tree.row_of
     histories = [[0, rows[0, 1], rows[1, 0]], [1, rows[0, 2], rows[2, 0]]] if n > 2 else []
-    batch = FrozenBatch(
+    batch = ListedBatch(
         samples=samples,
         rewards=rewards,
         advantages=leave_one_out_advantage(rewards),
@@ -56,15 +59,23 @@ def _case(n, interface, *, use_credit, seed=0, margin="native"):
     return policy, new, batch
 
 
-def _terms(policy, logits, batch, *, duals=DUALS, **switches):
+ALL = ("policy_loss", "commutation", "retention", "action_kl", "anti_diamond_loss")
+
+
+def _terms(policy, logits, batch, *, duals=DUALS, terms=ALL):
+    malformed = None if policy.interface == "pointers" else policy.events(logits)[:, -1]
     return objective(
-        policy.events(logits),
         policy.choice_log_probs(logits),
-        batch,
+        malformed,
+        as_frozen(batch, policy.tree, policy.choice_log_probs(policy.logits)),
         config=CONFIG,
+        terms=terms,
         duals=duals,
-        **switches,
     )
+
+
+def _without(*names):
+    return tuple(name for name in ALL if name not in names)
 
 
 def _brute(policy, new, batch):
@@ -123,17 +134,84 @@ def test_every_term_and_their_sum(n, interface, use_credit):
     policy, new, batch = _case(n, interface, use_credit=use_credit)
     found = _terms(policy, new, batch)
     policy_loss, anti, values, penalties, mass, illegal, silent = _brute(policy, new, batch)
-    assert found.policy_loss.item() == pytest.approx(policy_loss, abs=1e-10)
-    assert found.anti_diamond_loss.item() == pytest.approx(anti, abs=1e-10)
+    assert found.values["policy_loss"].item() == pytest.approx(policy_loss, abs=1e-10)
+    assert found.values["anti_diamond_loss"].item() == pytest.approx(anti, abs=1e-10)
     for name in CONSTRAINT_NAMES:
         assert found.values[name].item() == pytest.approx(values[name], abs=1e-10)
         assert found.penalties[name].item() == pytest.approx(penalties[name], abs=1e-10)
     total = policy_loss + CONFIG.alpha * anti + sum(penalties.values())
     assert found.loss.item() == pytest.approx(total, abs=1e-10)
-    assert found.orbit_mass.item() == pytest.approx(mass)
-    assert found.illegal_mass.item() == pytest.approx(illegal)
-    assert found.malformed_mass.item() == pytest.approx(1 - mass - illegal, abs=1e-12)
-    assert found.zero_advantage_share.item() == silent
+    logged = found.metrics()
+    assert logged["orbit_mass"] == pytest.approx(mass)
+    assert logged["illegal_mass"] == pytest.approx(illegal)
+    assert logged["malformed_mass"] == pytest.approx(1 - mass - illegal, abs=1e-12)
+    assert logged["zero_advantage_share"] == silent
+
+
+#: What the two forms of the objective log by one name.
+LOGGED = (
+    "policy_loss",
+    "anti_diamond_loss",
+    "contrastive_loss",
+    "mean_reward",
+    "orbit_mass",
+    "illegal_mass",
+    "malformed_mass",
+    "clip_fraction",
+    "zero_advantage_share",
+)
+
+
+@pytest.mark.parametrize(("n", "interface"), GRID)
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_method_has_the_loss_and_gradient_that_listed_orders_gave(n, interface, name):
+    """Against the objective as it was before it was read from prefix trees."""
+    chosen = METHODS[name]
+    uses_margin = "anti_diamond_loss" in chosen.terms
+    uses_constraints = "retention" in chosen.terms
+    for seed in range(3):
+        policy, new, batch = _case(
+            n,
+            interface,
+            use_credit=chosen.ratio != "trajectory",
+            seed=seed,
+            margin=chosen.margin if uses_margin else None,
+        )
+        leaves = [new.clone().requires_grad_() for _ in range(2)]
+        expected = listed_objective(
+            policy.events(leaves[0]),
+            policy.choice_log_probs(leaves[0]),
+            batch,
+            config=CONFIG,
+            duals=DUALS if uses_constraints else None,
+            policy_term="policy_loss" in chosen.terms,
+            contrast="contrastive_loss" in chosen.terms,
+        )
+        found = _terms(policy, leaves[1], batch, terms=chosen.terms)
+        assert found.loss.item() == pytest.approx(expected.loss.item(), abs=1e-10)
+        gradients = [
+            torch.autograd.grad(each.loss, leaf)[0]
+            for each, leaf in zip((expected, found), leaves, strict=True)
+        ]
+        torch.testing.assert_close(*gradients, rtol=0, atol=1e-10)
+        logged = found.metrics()
+        for each in LOGGED:
+            assert logged[each] == pytest.approx(getattr(expected, each).item(), abs=1e-10)
+        for each in CONSTRAINT_NAMES:
+            assert logged[each] == pytest.approx(expected.values[each].item(), abs=1e-10)
+            penalty = expected.penalties[each].item()
+            assert logged[f"penalty_{each}"] == pytest.approx(penalty, abs=1e-10)
+
+
+def test_duals_move_for_the_constraints_of_the_method_alone():
+    policy, new, batch = _case(4, "pointers", use_credit=True)
+    found = _terms(policy, new, batch)
+    moved = next_duals(found.values, DUALS, CONFIG, ("policy_loss", "retention"))
+    assert moved["retention"] == pytest.approx(
+        max(0.0, DUALS["retention"] + CONFIG.mu * (found.values["retention"] - 0.01).item())
+    )
+    assert {**moved, "retention": 0} == {**DUALS, "retention": 0}
+    assert constrained() == list(CONSTRAINT_NAMES)
 
 
 @pytest.mark.parametrize("interface", ["pointers", "tokens"])
@@ -148,14 +226,16 @@ def test_gradient_agrees_with_finite_differences(interface):
 def test_terms_that_a_method_leaves_out_are_reported_but_not_summed():
     policy, new, batch = _case(4, "pointers", use_credit=False)
     full = _terms(policy, new, batch)
-    bare = _terms(policy, new, replace(batch, margin_set=None), duals=None)
-    assert torch.equal(bare.loss, bare.policy_loss)
-    assert bare.anti_diamond_loss == full.anti_diamond_loss > 0
+    bare = _terms(policy, new, batch, terms=("policy_loss",))
+    assert torch.equal(bare.loss, bare.values["policy_loss"])
+    assert bare.values["anti_diamond_loss"] > 0
     assert bare.values == full.values
+    assert bare.values.keys() == TERMS.keys()
     assert all(value == 0 for value in bare.penalties.values())
-    silent = _terms(policy, new, batch, policy_term=False)
-    assert silent.loss.item() == pytest.approx((full.loss - full.policy_loss).item(), abs=1e-12)
-    assert silent.policy_loss == full.policy_loss
+    silent = _terms(policy, new, batch, terms=_without("policy_loss"))
+    difference = (full.loss - full.values["policy_loss"]).item()
+    assert silent.loss.item() == pytest.approx(difference, abs=1e-12)
+    assert silent.values["policy_loss"] == full.values["policy_loss"]
 
 
 def test_the_margin_may_be_about_another_set_than_the_orbit():
@@ -167,18 +247,18 @@ def test_the_margin_may_be_about_another_set_than_the_orbit():
         inside = sum(p for c, p in enumerate(after) if shuffled.margin_set[b, c])
         delta = math.log(inside / (1 - inside))
         expected += CONFIG.alpha * 0.5 * max(0.0, CONFIG.margin - delta) ** 2 / 2
-    found, bare = (
-        _terms(policy, new, batch) for batch in (shuffled, replace(native, margin_set=None))
-    )
+    found = _terms(policy, new, shuffled)
+    bare = _terms(policy, new, native, terms=_without("anti_diamond_loss"))
     assert (found.loss - bare.loss).item() == pytest.approx(expected, abs=1e-12)
     # The log is about the certified orbit all the same.
-    assert found.anti_diamond_loss == bare.anti_diamond_loss
+    assert found.values["anti_diamond_loss"] == bare.values["anti_diamond_loss"]
 
 
 @pytest.mark.parametrize("interface", ["pointers", "tokens"])
 def test_the_contrast_is_the_share_of_correct_samples(interface):
     policy, new, batch = _case(4, interface, use_credit=False, seed=3)
-    found, bare = (_terms(policy, new, batch, contrast=flag) for flag in (True, False))
+    with_contrast = (*ALL, "contrastive_loss")
+    found, bare = (_terms(policy, new, batch, terms=terms) for terms in (with_contrast, ALL))
     across = [0.0, 0.0]
     within = 0.0
     for b in range(2):
@@ -190,11 +270,11 @@ def test_the_contrast_is_the_share_of_correct_samples(interface):
             within -= math.log(right / sum(masses)) / 2
     expected = 0.5 * (within - math.log(across[0] / across[1]))
     assert expected > 0
-    assert found.contrastive_loss.item() == pytest.approx(expected, abs=1e-12)
+    assert found.values["contrastive_loss"].item() == pytest.approx(expected, abs=1e-12)
     assert (found.loss - bare.loss).item() == pytest.approx(CONFIG.alpha * expected, abs=1e-12)
     leaf = new.clone().requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda logits: _terms(policy, logits, batch, contrast=True).loss, leaf, fast_mode=True
+        lambda logits: _terms(policy, logits, batch, terms=with_contrast).loss, leaf, fast_mode=True
     )
 
 
@@ -219,8 +299,7 @@ def test_only_the_loss_carries_a_gradient():
     policy, new, batch = _case(3, "tokens", use_credit=True)
     terms = _terms(policy, new.clone().requires_grad_(), batch)
     assert terms.loss.requires_grad
-    others = [terms.policy_loss, terms.anti_diamond_loss, terms.orbit_mass, terms.max_log_ratio]
-    others += [*terms.values.values(), *terms.penalties.values(), terms.clip_fraction]
+    others = [terms.max_log_ratio, *terms.values.values(), *terms.penalties.values()]
     assert not any(tensor.requires_grad for tensor in others)
 
 
@@ -228,9 +307,9 @@ def test_before_the_first_step_ratios_are_one_and_the_policy_loss_is_minus_the_m
     policy, _, batch = _case(4, "tokens", use_credit=True)
     terms = _terms(policy, policy.logits, batch)
     assert terms.max_log_ratio == 0
-    assert terms.clip_fraction == 0
+    assert terms.metrics()["clip_fraction"] == 0
     assert terms.values["action_kl"] == 0
-    assert terms.policy_loss.item() == pytest.approx(-batch.advantages.mean().item())
+    assert terms.values["policy_loss"].item() == pytest.approx(-batch.advantages.mean().item())
 
 
 @pytest.mark.parametrize(
@@ -242,5 +321,5 @@ def test_senseless_settings_are_refused(wrong):
 
 
 def test_default_caps_are_the_papers():
-    caps = {constraint.name: constraint.cap for constraint in ObjectiveConfig().constraints}
+    caps = {name: constraint(name, ObjectiveConfig()).cap for name in constrained()}
     assert caps == {"commutation": 0.01, "retention": 0.05, "action_kl": 0.20}

@@ -15,13 +15,13 @@ from test_cli import refused
 from test_cli_distributed import TWO_TOYS, trained
 from vcrt.certification.config import sampled
 from vcrt.cli import main
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import BackboneError, OutOfMemory
 from vcrt.memory import is_out_of_memory, naming_out_of_memory, out_of_memory
 from vcrt.protocol import evaluation
 from vcrt.protocol.experiment import open_experiment
 from vcrt.protocol.planned_training import _train_job, _TrainJob, train
-from vcrt.records.agreement import verify_agreement
-from vcrt.records.freezing import make_dataset
 from vcrt.training.frugality import Frugality
 
 #: More bytes than any machine has.

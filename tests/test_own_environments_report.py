@@ -7,9 +7,9 @@ import pytest
 import toy_environment as toy
 from test_cli import run
 from vcrt.certification.config import sampled
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.protocol.experiment import open_experiment
-from vcrt.records.agreement import verify_agreement
-from vcrt.records.freezing import make_dataset
 from vcrt.report.assembly import report_tables
 from vcrt.report.gather import gather
 from vcrt.report.summary import summary

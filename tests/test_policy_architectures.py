@@ -20,13 +20,14 @@ from tiny_models import (
 )
 from training_fixtures import ENCODE, supervised_records
 from vcrt.errors import BackboneError
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.policy import backends, scoring
 from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.scoring import greedy_orders, score_orders
 from vcrt.policy.self_check import self_check
-from vcrt.training.items import encode_items, orbit_log_masses
+from vcrt.training.items import encode_items
 from vcrt.training.methods import method
+from vcrt.training.orbit_masses import orbit_log_masses
 from vcrt.training.update import UpdateConfig, new_state, update
 
 INTERFACES = ("pointers", "tokens")

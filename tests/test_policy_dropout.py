@@ -7,13 +7,14 @@ import torch
 
 from language_models import locked_model
 from training_fixtures import supervised_records
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.scoring import score_orders
 from vcrt.policy.shared_dropout import SharedDropout, shared_dropouts, thinned
-from vcrt.training.items import encode_items, orbit_log_masses
+from vcrt.training.items import encode_items
 from vcrt.training.methods import method
+from vcrt.training.orbit_masses import orbit_log_masses
 from vcrt.training.run import RunConfig, train_run
 from vcrt.training.run_directory import checkpoint_path
 from vcrt.training.update import UpdateConfig, new_state, update

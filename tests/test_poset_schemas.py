@@ -13,13 +13,13 @@ from vcrt.certification.config import sampled
 from vcrt.certification.episodes import SEVERAL_PRESET, CertifiedEpisode, certify_episode
 from vcrt.certification.relations import directed
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.environments.contract import Accepted
-from vcrt.environments.posets import SHAPES, Poset, linear_order, poset_of
+from vcrt.datasets.freezing import make_dataset
+from vcrt.environments.posets import SHAPES, below_of, linear_order, shape_of
 from vcrt.environments.registry import load_environment
-from vcrt.errors import VcrtError
+from vcrt.environments.relation_search import lattice_relations, relations_of
 from vcrt.hashing import json_digest
 from vcrt.orders import linear_extensions, transitive_closure, transitive_reduction
-from vcrt.records.freezing import make_dataset
+from vcrt.randomness import generator
 
 #: Schema, how many seeds are certified here, and the shapes that it never has.
 RARE = {"sink", "crossing", "diamond"}
@@ -69,8 +69,8 @@ def certified(schema):
     return outcomes
 
 
-def shape_of(outcome):
-    return Poset(pairs=transitive_closure(directed(outcome.relations)), kinds=frozenset()).shape
+def certified_shape(outcome):
+    return shape_of(transitive_closure(directed(outcome.relations)))
 
 
 # --- shapes ---------------------------------------------------------------------------------------
@@ -80,22 +80,13 @@ def test_the_shapes_are_all_posets_of_four_with_two_relations_and_two_orders() -
     assert {name: len(linear_extensions(4, pairs)) for name, pairs in SHAPES.items()} == SIZES
     assert all(transitive_reduction(pairs) == pairs for pairs in SHAPES.values())
     # Of the 16 posets, these are all but the antichain, the single pair and the total order.
-    assert (
-        len({Poset(pairs=transitive_closure(p), kinds=frozenset()).shape for p in SHAPES.values()})
-        == 13
-    )
+    assert len({shape_of(transitive_closure(pairs)) for pairs in SHAPES.values()}) == 13
     for pairs in ((), ((0, 1),), ((0, 1), (1, 2), (2, 3))):
-        assert Poset(pairs=transitive_closure(pairs), kinds=frozenset()).shape is None
+        assert shape_of(transitive_closure(pairs)) is None
 
 
 def found_in(made):
-    env = Graphs()
-
-    def take(state, index):
-        transition = env.step(state, made.operations[index])
-        return transition.state if isinstance(transition, Accepted) else None
-
-    return poset_of(env.initial_state(made), take, env.canonical)
+    return relations_of(Graphs(), made, below_of(generator(0, "test")))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -105,12 +96,17 @@ def test_a_poset_is_found_whatever_the_order_of_its_steps(shape) -> None:
         needs, reads = found_in(episode(pairs)), found_in(episode((), pairs))
         if all(a < b for a, b in pairs):
             assert needs.shape == reads.shape == shape
-            assert needs.pairs == reads.pairs == transitive_closure(pairs)
-            assert (needs.kinds, reads.kinds) == ({"precedes"}, {"conflicts"})
+            closure = transitive_closure(pairs)
+            assert set(needs.order.pairs) == set(reads.order.pairs) == closure
+            kinds = [
+                {found.kinds[pair] for pair in found.anti_diamonds} for found in (needs, reads)
+            ]
+            assert kinds == [{"precedes"}, {"conflicts"}]
         else:
             assert needs is None  # the order as it stands is refused
             # Whoever comes late leaves a trace, so here the order as it stands gives the direction.
-            assert reads.pairs == transitive_closure({tuple(sorted(pair)) for pair in pairs})
+            ascending = {tuple(sorted(pair)) for pair in pairs}
+            assert set(reads.order.pairs) == transitive_closure(ascending)
 
 
 def test_steps_whose_relation_depends_on_others_have_no_poset() -> None:
@@ -118,7 +114,7 @@ def test_steps_whose_relation_depends_on_others_have_no_poset() -> None:
         seen = (*state, index)
         return seen if 2 in state else tuple(sorted(seen))
 
-    assert poset_of((), take, lambda state: state) is None
+    assert lattice_relations(4, (), take, lambda state: state) is None
 
 
 def test_linear_orders_are_all_reached() -> None:
@@ -131,14 +127,14 @@ def test_linear_orders_are_all_reached() -> None:
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_every_candidate_is_certified_with_the_shapes_of_its_schema(schema) -> None:
-    shapes = Counter(shape_of(outcome) for outcome in certified(schema))
+    shapes = Counter(certified_shape(outcome) for outcome in certified(schema))
     missing = SCHEMAS[schema][1]
     assert set(shapes) <= set(SHAPES) - missing
     if SCHEMAS[schema][0] >= 40:
         assert len(shapes) >= 10
     assert len(shapes) >= 4
     for outcome in certified(schema):
-        assert len(outcome.orbit) == SIZES[shape_of(outcome)]
+        assert len(outcome.orbit) == SIZES[certified_shape(outcome)]
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
@@ -217,7 +213,8 @@ def test_five_hundred_distinct_episodes_of_every_schema(schema, tmp_path) -> Non
 @pytest.mark.parametrize(
     "schema", ["clrs/matrix_chain_poset", "lean/have_poset", "proofwriter/sweep_poset"]
 )
-def test_other_numbers_of_operations_are_refused(schema) -> None:
+def test_their_number_of_steps_is_the_schemas_own(schema) -> None:
     name, _, schema_name = schema.partition("/")
-    with pytest.raises(VcrtError, match="four operations only"):
-        type(environment(name))(num_operations=5).sample(schema_name, 0)
+    episode = environment(name).sample(schema_name, 0)
+    assert episode.num_operations == environment(name).schema(schema_name).num_steps == 4
+    assert type(environment(name))(num_operations=5).sample(schema_name, 0) == episode

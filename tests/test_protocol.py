@@ -10,6 +10,8 @@ import pytest
 
 import toy_environment as toy
 from vcrt.certification.config import sampled
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
@@ -18,9 +20,7 @@ from vcrt.protocol.ledger import LEDGER_FILE, Ledger
 from vcrt.protocol.plan import PLAN_FILE, make_plan, read_plan
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.splits import source_split
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import load_items
-from vcrt.records.freezing import make_dataset
 from vcrt.training import methods
 from vcrt.training.run import RunConfig, episode_order
 
@@ -118,7 +118,7 @@ def test_training_opens_no_file_that_no_fold_trains_on(dataset, tmp_path):
     digest = load_backbone("embedded").digest
     plan = plan_on(dataset, held_out=("toy-b",), seeds=(0,), backbone_digest=digest)
     experiment = create_experiment(plan, tmp_path / "e")
-    closed = [path for path in dataset.path.rglob("*") if path.stem == "toy-b"]
+    closed = [path for path in dataset.path.rglob("*") if path.name.startswith("toy-b.")]
     contents = {path: path.read_bytes() for path in closed}
     assert len(contents) == 2
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from report_support import (
     synthetic_contents,
 )
+from test_training_sampled_update import train
 from vcrt.report.analysis import analyse
 from vcrt.report.axes import padded, tens, ticks
 from vcrt.report.charts import DARK, LIGHT, LineChart, RowChart, method_styles
@@ -20,7 +21,8 @@ from vcrt.report.curves import curve_points, quantities, value_of
 from vcrt.report.drawing import to_svg
 from vcrt.report.figures import difference_figure, pass_rate_figure, retention_figure
 from vcrt.report.paper_figures import WIDTH, column, to_files
-from vcrt.report.quantities import LOG_MARGIN, QUANTITIES
+from vcrt.report.quantities import LOG_MARGIN
+from vcrt.report.quantities import quantities as known_quantities
 
 
 @pytest.fixture(scope="module")
@@ -125,11 +127,9 @@ def test_values_that_are_not_finite_are_left_out() -> None:
 
 
 def test_every_logged_metric_has_a_title() -> None:
-    from vcrt.training.update import UpdateMetrics
-
-    logged = {field.name for field in fields(UpdateMetrics)} - {"update"}
-    assert logged | {LOG_MARGIN} == set(QUANTITIES)
-    assert all(quantity.title for quantity in QUANTITIES.values())
+    _, (metrics,) = train("vcrt", 1)
+    assert {*metrics.to_json(), LOG_MARGIN} == {"update", *known_quantities()}
+    assert all(quantity.title for quantity in known_quantities().values())
 
 
 def test_the_pass_rate_figure_draws_chance(contents: ReportContents) -> None:

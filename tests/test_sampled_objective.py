@@ -1,18 +1,23 @@
 """The objective on drawn prefixes equals the objective on all orders, term by term, where both can be computed."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from listed_objective import ListedBatch, listed_objective
 from objective_oracle import RandomPolicy
-from vcrt.objective.action_kl import action_kl
+from vcrt.objective.action_kl import action_kl, sampled_action_kl
 from vcrt.objective.advantage import leave_one_out_advantage
+from vcrt.objective.batch import FrozenBatch, LegalPrefixes
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.objective.masked_paths import log_choice
-from vcrt.objective.sampled import OrbitView, SampledBatch, sampled_objective
-from vcrt.objective.total import FrozenBatch, ObjectiveConfig, objective
+from vcrt.objective.reading import Reading
+from vcrt.objective.total import objective
 from vcrt.orders import all_orders
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.prefix_tree import prefix_tree
-from vcrt.training.poset_trees import legal_moves, legal_rows, paths_in
+from vcrt.training.legal_trees import legal_moves, legal_rows, paths_in
 
 #: The action KL is sampled in one of them and cannot be equal: its cap is never reached.
 CONFIG = ObjectiveConfig(
@@ -47,10 +52,10 @@ def both(new, old, *, orbit_ratio, shuffled=False):
         ]
     )
     margin = legal if not shuffled else credit
-    full = objective(
+    full = listed_objective(
         new.events(new.leaf_logits),
         new.choice_log_probs(new.leaf_logits),
-        FrozenBatch(
+        ListedBatch(
             samples=SAMPLES,
             rewards=rewards,
             advantages=advantages,
@@ -74,10 +79,10 @@ def both(new, old, *, orbit_ratio, shuffled=False):
         for policy, logits in ((new, new.leaf_logits), (old, old.logits))
     )
     used = torch.stack([torch.tensor(each.used) for each in trees])
-    view = OrbitView(legal=legal_moves(trees, ORDERS), rows=legal_rows(trees, ORDERS))
+    view = LegalPrefixes(legal=legal_moves(trees, ORDERS), rows=legal_rows(trees, ORDERS))
     other = view
     if shuffled:
-        other = OrbitView(
+        other = LegalPrefixes(
             legal=legal_moves(trees, credit_orders), rows=legal_rows(trees, credit_orders)
         )
     samples = paths_in(trees, [[all_orders(N)[k] for k in some] for some in SAMPLES.tolist()])
@@ -88,23 +93,28 @@ def both(new, old, *, orbit_ratio, shuffled=False):
             for one, other in some
         ]
     )
-    sampled = sampled_objective(
+    mass = other.masses(behaviour, used).log_inside if orbit_ratio else None
+    sampled = objective(
         choices,
-        batch=SampledBatch(
-            samples=samples,
+        None,
+        FrozenBatch(
+            orders=samples,
+            samples=torch.arange(SAMPLES.shape[1]).expand(SAMPLES.shape),
             rewards=rewards,
             advantages=advantages,
-            behaviour=log_choice(behaviour, samples).sum(-1),
             behaviour_choices=behaviour,
+            behaviour=log_choice(behaviour, samples).sum(-1),
             frozen_log_mass=frozen,
             orbit=view,
             credit=other if orbit_ratio else None,
-            behaviour_log_mass=other.masses(behaviour, used).log_inside if orbit_ratio else None,
+            behaviour_log_mass=mass,
             margin=other if shuffled else view,
             histories=placed,
             used=used,
+            num_choices=torch.full((2, 1), N - 1),
         ),
         config=CONFIG,
+        terms=("policy_loss", *DUALS, "anti_diamond_loss"),
         duals=DUALS,
     )
     return full, sampled
@@ -125,6 +135,7 @@ def test_every_term_but_the_sampled_kl_is_the_same(seed, orbit_ratio, shuffled):
         pytest.skip("a shuffled margin needs the shuffled orbit's set")
     new, old = policies(seed)
     full, sampled = both(new, old, orbit_ratio=orbit_ratio, shuffled=shuffled)
+    logged = sampled.metrics()
     for name in (
         "policy_loss",
         "contrastive_loss",
@@ -132,17 +143,13 @@ def test_every_term_but_the_sampled_kl_is_the_same(seed, orbit_ratio, shuffled):
         "illegal_mass",
         "clip_fraction",
         "zero_advantage_share",
-        "max_log_ratio",
         "mean_reward",
         "anti_diamond_loss",
     ):
-        assert getattr(sampled, name).item() == pytest.approx(
-            getattr(full, name).item(), abs=1e-10
-        ), name
+        assert logged[name] == pytest.approx(getattr(full, name).item(), abs=1e-10), name
     for name in ("commutation", "retention"):
-        assert sampled.values[name].item() == pytest.approx(full.values[name].item(), abs=1e-10), (
-            name
-        )
+        assert logged[name] == pytest.approx(full.values[name].item(), abs=1e-10), name
+    assert sampled.max_log_ratio.item() == pytest.approx(full.max_log_ratio.item(), abs=1e-10)
     assert sampled.loss.item() == pytest.approx(full.loss.item(), abs=1e-10)
     one, other = (
         torch.autograd.grad(terms.loss, new.leaf_logits, retain_graph=True)[0]
@@ -150,7 +157,7 @@ def test_every_term_but_the_sampled_kl_is_the_same(seed, orbit_ratio, shuffled):
     )
     assert torch.allclose(one, other, atol=1e-10)
     assert one.abs().max() > 0.01
-    assert sampled.orbit_log_mass_error == 0
+    assert logged["orbit_log_mass_error"] == 0
 
 
 def test_the_sampled_action_kl_has_the_exact_one_as_its_mean():
@@ -163,14 +170,20 @@ def test_the_sampled_action_kl_has_the_exact_one_as_its_mean():
         policy.choice_log_probs(logits)[:, rows]
         for policy, logits in ((new, new.leaf_logits), (old, old.logits))
     )
-    from vcrt.objective.sampled import _action_kl
 
     used = torch.stack([torch.tensor(each.used) for each in trees])
     for prompt in range(2):
         for column, order in enumerate(all_orders(N)):
-            batch = type("Batch", (), {})()
-            batch.samples = paths_in(trees[:1], [[order]])
-            batch.behaviour_choices, batch.used = behaviour[prompt : prompt + 1], used[:1]
-            of_order = _action_kl(choices[prompt : prompt + 1], batch)
+            batch = SimpleNamespace(
+                orders=paths_in(trees[:1], [[order]]),
+                behaviour_choices=behaviour[prompt : prompt + 1],
+                used=used[:1],
+                num_choices=torch.full((1, 1), N - 1),
+            )
+            of_order = sampled_action_kl(
+                Reading(
+                    choices=choices[prompt : prompt + 1], malformed=None, batch=batch, config=CONFIG
+                )
+            )
             found = found + old.events(old.logits)[prompt, column].exp() * of_order / 2
     assert found.item() == pytest.approx(exact.item(), abs=1e-12)

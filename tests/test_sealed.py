@@ -21,13 +21,13 @@ from test_cli import refused, run
 from vcrt.certification.config import sampled
 from vcrt.cli.options import plain_console
 from vcrt.cli.sealing import check_inclusion
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import AlteredError, DatasetError
 from vcrt.hashing import canonical_json
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.audit import certified_from_row
 from vcrt.records.certificate import certificate_document
 from vcrt.records.dataset import open_dataset, read_audit, require_agreement
-from vcrt.records.freezing import make_dataset
 from vcrt.records.manifest import Manifest
 from vcrt.records.sealing.dsse import Envelope, envelope_bytes, envelope_from_bytes
 from vcrt.records.sealing.integrity import examine_integrity, require_integrity
@@ -71,7 +71,7 @@ def sample_of_flips(path, every):
 
 def test_flipped_bytes_are_found_and_blamed_on_their_file_and_nothing_else(copy):
     assert examine_integrity(copy).damage == ()
-    assert sample_of_flips(copy, lambda name: 127 if name.endswith("parquet") else 19) > 350
+    assert sample_of_flips(copy, lambda name: 127 if name.endswith("gz") else 19) > 350
 
 
 def refuse_all(frozen, tmp_path, tamperings, prefix=""):
@@ -89,7 +89,7 @@ def refuse_all(frozen, tmp_path, tamperings, prefix=""):
 
 
 def test_rows_that_are_dropped_added_swapped_repeated_or_altered(frozen, tmp_path):
-    for name in ("audit/toy.parquet", "policy/toy.parquet"):
+    for name in ("audit/toy.jsonl.gz", "policy/toy.jsonl.gz"):
         tamperings = row_tamperings(frozen.path, name)
         assert refuse_all(frozen, tmp_path, tamperings, prefix=name) > 12
 
@@ -138,9 +138,10 @@ def reseal(path):
     """Make manifest, leaves and seal consistent with the rows again, as a careful forger would."""
     value = json.loads((path / "manifest.json").read_bytes())
     from vcrt.hashing import file_digest
-    from vcrt.records.audit import AUDIT_COLUMNS, read_rows
+    from vcrt.records.audit import AUDIT_COLUMNS
     from vcrt.records.dataset import POLICY_COLUMNS, rows_digest
     from vcrt.records.manifest import model_bytes
+    from vcrt.records.rows import read_rows
 
     for name in value["files"]:
         columns = AUDIT_COLUMNS if name.startswith("audit") else POLICY_COLUMNS
@@ -157,7 +158,7 @@ def reseal(path):
 def test_a_whole_forgery_has_another_root_hash_and_does_not_replay(frozen, copy):
     (tampering,) = (
         t
-        for t in row_tamperings(copy, "audit/toy.parquet")
+        for t in row_tamperings(copy, "audit/toy.jsonl.gz")
         if t.name == "alter cross_checks of row 1"
     )
     tampering.do(copy)
@@ -248,10 +249,10 @@ def test_nothing_altered_is_sealed(copy):
     with pytest.raises(AlteredError, match=r"leaves\.jsonl"):
         seal_dataset(copy)
     (copy / "seal.json").unlink()
-    data = bytearray((copy / "audit" / "toy.parquet").read_bytes())
+    data = bytearray((copy / "audit" / "toy.jsonl.gz").read_bytes())
     data[500] ^= 1
-    (copy / "audit" / "toy.parquet").write_bytes(data)
-    with pytest.raises(DatasetError, match=r"audit/toy\.parquet"):
+    (copy / "audit" / "toy.jsonl.gz").write_bytes(data)
+    with pytest.raises(DatasetError, match=r"audit/toy\.jsonl\.gz"):
         seal_dataset(copy)
     assert not (copy / "seal.json").exists()
 

@@ -13,8 +13,8 @@ import toy_environment as toy
 import vcrt
 from test_cli import refused, run
 from vcrt.certification.config import sampled
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import SignatureError, UnavailableError
-from vcrt.records.freezing import make_dataset
 from vcrt.records.sealing.dsse import envelope_bytes, envelope_from_bytes, signed_bytes
 from vcrt.records.sealing.integrity import examine_integrity
 from vcrt.records.sealing.proof import check_proof, make_proof

@@ -11,8 +11,10 @@ import pytest
 
 import toy_environment as toy
 from vcrt.certification.config import sampled
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import RunError, UnknownNameError, VcrtError
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
 from vcrt.protocol.experiment import create_experiment, open_experiment
@@ -26,9 +28,7 @@ from vcrt.protocol.search import (
     write_search,
 )
 from vcrt.protocol.trials import VALIDATION_SHARE, _split, _TrialJob, run_search
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import open_dataset
-from vcrt.records.freezing import make_dataset
 from vcrt.training import methods as methods_module
 from vcrt.training.methods import METHODS
 from vcrt.training.run import RunConfig, Settings
@@ -271,7 +271,7 @@ def test_a_search_of_other_training_is_refused(dataset, searched, run, where):
 
 def test_a_search_of_another_method_of_the_name_is_refused(dataset, searched, monkeypatch):
     search, _ = searched
-    changed = {**METHODS, "vcrt": replace(METHODS["vcrt"], constraints=False)}
+    changed = {**METHODS, "vcrt": replace(METHODS["vcrt"], terms=("policy_loss",))}
     monkeypatch.setattr(methods_module, "METHODS", changed)
     with pytest.raises(RunError, match="trained otherwise") as error:
         plan_with(dataset, search)

@@ -19,13 +19,13 @@ from vcrt.certification.episodes import PAPER_PRESET, ExclusionKind
 from vcrt.certification.evidence import episode_from_json
 from vcrt.cli.certificate_view import View, print_view
 from vcrt.cli.show import check_certificate, show_episode
+from vcrt.datasets.examination import examine
+from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Rejected
 from vcrt.environments.registry import load_environment
 from vcrt.errors import DatasetError, UnknownNameError, VcrtError, VerifierFailure
 from vcrt.orders import all_orders
 from vcrt.records.certificate import certificate_document, document_text, read_certificate
-from vcrt.records.examination import examine
-from vcrt.records.freezing import make_dataset
 from vcrt.report.certificate_words import EXCLUSIONS, order_groups
 
 TOY = {"toy": toy.ToyEnvironment}

@@ -26,8 +26,7 @@ from test_cli_terminal import in_a_terminal
 from vcrt.certification import selection
 from vcrt.certification.config import SHARD_SIZE, sampled, shard_size
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
-from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.merged import replay_merged
+from vcrt.certification.lattice_replay import replay_lattices, replay_merged
 from vcrt.certification.pairs import report_orders
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.certification.run import certify

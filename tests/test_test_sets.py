@@ -14,6 +14,8 @@ import toy_environment as toy
 from explorer_support import without_processes
 from vcrt.certification.config import given, sampled
 from vcrt.certification.episodes import PRESETS
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import BackboneError, DatasetError, RunError
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import BackboneReference
@@ -30,9 +32,7 @@ from vcrt.protocol.planned_training import train
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.scores import SCORES_FILE, Scores, passes_array, read_scores
 from vcrt.protocol.trained_models import trained_models
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import load_items, open_dataset
-from vcrt.records.freezing import make_dataset
 from vcrt.records.record_form import RecordForm
 from vcrt.report.assembly import report_tables
 from vcrt.report.gather import gather

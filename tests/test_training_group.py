@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training_fixtures import ENCODE, answering_model, supervised_records, tiny_model
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.training.batch_scores import shares
-from vcrt.training.items import encode_items, orbit_log_masses
+from vcrt.training.items import encode_items
 from vcrt.training.methods import METHODS, method
+from vcrt.training.orbit_masses import orbit_log_masses
 from vcrt.training.update import UpdateConfig, new_state, trainable_parameters, update
 
 HERE = Path(__file__).parent
@@ -83,7 +84,7 @@ def test_parts_change_nothing(name):
 
 
 def test_parts_bound_the_graph(monkeypatch):
-    from vcrt.training import update as module
+    from vcrt.training import batch_trees as module
 
     most = []
     original = module.score_orders

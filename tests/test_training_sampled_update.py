@@ -11,11 +11,11 @@ from vcrt.partial_orders import PartialOrder, num_legal_prefixes, num_linear_ext
 from vcrt.policy.scoring import score_orders
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.supervision import PosetRecord
+from vcrt.training.batch_trees import EstimateConfig
+from vcrt.training.items import encode_items
+from vcrt.training.legal_trees import swaps_along
 from vcrt.training.methods import method
-from vcrt.training.poset_items import encode_poset_items
-from vcrt.training.poset_masses import poset_log_masses
-from vcrt.training.poset_trees import swaps_along
-from vcrt.training.sampled_update import EstimateConfig
+from vcrt.training.orbit_masses import orbit_log_masses
 from vcrt.training.update import UpdateConfig, new_state
 
 EXACT = EstimateConfig(max_legal_prefixes=100_000)
@@ -52,8 +52,8 @@ def records(count=4, **how):
 
 def train(name, updates, *, estimate=EXACT, seed=0, rate=1e-3, some=None, **settings):
     chosen, model = method(name), tiny_model()
-    items = encode_poset_items(some or records(), chosen, seed=0, encode=ENCODE)
-    frozen = poset_log_masses(model, items, config=estimate, seed=0)
+    items = encode_items(some or records(), chosen, seed=0, encode=ENCODE)
+    frozen = orbit_log_masses(model, items, interface="pointers", config=estimate, seed=0)
     state = new_state(model, seed=seed, learning_rate=rate)
     config = UpdateConfig(estimate=estimate, **settings)
     return state, update_pairs(state, items, frozen, updates, method=chosen, config=config)
@@ -84,31 +84,31 @@ def test_equal_arguments_give_equal_bits_also_in_parts(estimate):
 
 def test_exact_masses_are_those_of_all_orders():
     model, some = tiny_model(), records(num_operations=5)
-    items = encode_poset_items(some, method("vcrt"), seed=0, encode=ENCODE)
-    found = poset_log_masses(model, items, config=EXACT, seed=0)
+    items = encode_items(some, method("vcrt"), seed=0, encode=ENCODE)
+    found = orbit_log_masses(model, items, interface="pointers", config=EXACT, seed=0)
     with torch.no_grad():
         scores = score_orders(model, [item.prompt for item in items], interface="pointers")
     from tabular_policy import members
 
     for number, item in enumerate(items):
-        inside = members(item.order)
+        inside = members(item.orbit)
         expected = scores.order_log_probs[number][inside].logsumexp(0)
         assert found[number].item() == pytest.approx(expected.item(), abs=1e-4)
-    estimated = poset_log_masses(model, items, config=SAMPLED, seed=0)
+    estimated = orbit_log_masses(model, items, interface="pointers", config=SAMPLED, seed=0)
     assert torch.allclose(estimated, found, atol=0.3)
 
 
 def test_what_fits_is_exact_whatever_is_beside_it():
     model = tiny_model()
     some = [*records(3, num_operations=5, share=0.1), *records(3, num_operations=5, share=0.9)]
-    items = encode_poset_items(some, method("vcrt"), seed=0, encode=ENCODE)
-    whole = poset_log_masses(model, items, config=EXACT, seed=0)
-    sizes = [num_legal_prefixes(item.order, 3, 10**6) for item in items]
+    items = encode_items(some, method("vcrt"), seed=0, encode=ENCODE)
+    whole = orbit_log_masses(model, items, interface="pointers", config=EXACT, seed=0)
+    sizes = [num_legal_prefixes(item.orbit, 3, 10**6) for item in items]
     bound = sorted(sizes)[2]
     some_fit = EstimateConfig(max_legal_prefixes=bound, num_paths=16)
     fits = [size <= bound for size in sizes]
     assert len(set(fits)) == 2
-    found = poset_log_masses(model, items, config=some_fit, seed=0)
+    found = orbit_log_masses(model, items, interface="pointers", config=some_fit, seed=0)
     for number, exact in enumerate(fits):
         close = found[number].item() == pytest.approx(whole[number].item(), abs=1e-5)
         assert close == exact
@@ -127,14 +127,16 @@ def test_the_orbits_mass_grows(estimate):
 def test_an_estimate_depends_on_its_own_record_alone():
     """Neither on what is beside it nor on how many are scored at once, but for the last bits."""
     model, some = tiny_model(), records(6, num_operations=6, share=0.3)
-    items = encode_poset_items(some, method("vcrt"), seed=0, encode=ENCODE)
-    whole = poset_log_masses(model, items, config=SAMPLED, seed=0)
+    items = encode_items(some, method("vcrt"), seed=0, encode=ENCODE)
+    whole = orbit_log_masses(model, items, interface="pointers", config=SAMPLED, seed=0)
     for batch_size in (1, 4):
-        parts = poset_log_masses(model, items, config=SAMPLED, seed=0, batch_size=batch_size)
+        parts = orbit_log_masses(
+            model, items, interface="pointers", config=SAMPLED, seed=0, batch_size=batch_size
+        )
         assert torch.allclose(parts, whole, atol=1e-5)
-    backwards = poset_log_masses(model, items[::-1], config=SAMPLED, seed=0)
+    backwards = orbit_log_masses(model, items[::-1], interface="pointers", config=SAMPLED, seed=0)
     assert torch.allclose(backwards.flip(0), whole, atol=1e-5)
-    again = poset_log_masses(model, items, config=SAMPLED, seed=1)
+    again = orbit_log_masses(model, items, interface="pointers", config=SAMPLED, seed=1)
     assert not torch.allclose(again, whole, atol=1e-3)
 
 
@@ -149,19 +151,19 @@ def test_a_swap_and_its_reverse_are_one():
 
 def test_a_shuffled_orbit_is_never_the_certified_one():
     some = records(200, num_operations=5, share=0.05)
-    items = encode_poset_items(some, method("shuffled-orbit"), seed=0, encode=ENCODE)
-    related = [item for item in items if item.order.pairs]
+    items = encode_items(some, method("shuffled-orbit"), seed=0, encode=ENCODE)
+    related = [item for item in items if item.orbit.pairs]
     assert len(related) > 50
-    assert all(item.credit != item.order for item in related)
+    assert all(item.credit != item.orbit for item in related)
 
 
 def test_a_shuffled_orbit_is_as_large_as_the_certified_one():
     some = records(8, share=0.3)
-    items = encode_poset_items(some, method("shuffled-orbit"), seed=0, encode=ENCODE)
+    items = encode_items(some, method("shuffled-orbit"), seed=0, encode=ENCODE)
     assert [num_linear_extensions(item.credit) for item in items] == [
-        num_linear_extensions(item.order) for item in items
+        num_linear_extensions(item.orbit) for item in items
     ]
-    assert any(item.credit != item.order for item in items)
+    assert any(item.credit != item.orbit for item in items)
 
 
 def test_answers_in_tokens_are_refused():

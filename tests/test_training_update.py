@@ -18,18 +18,18 @@ from training_fixtures import (
     weights,
 )
 from vcrt.errors import MalformedInputError, RunError, UnknownNameError
-from vcrt.objective.advantage import leave_one_out_advantage
-from vcrt.objective.total import FrozenBatch, ObjectiveConfig, objective
+from vcrt.objective.config import ObjectiveConfig
+from vcrt.objective.terms import constrained
+from vcrt.objective.total import next_duals, objective
 from vcrt.policy.order_tree import order_tree
 from vcrt.policy.scoring import score_orders
-from vcrt.training.batch_scores import event_log_probs
-from vcrt.training.items import encode_items, orbit_log_masses
+from vcrt.training.batch_trees import draw_trees, freeze, sample_events, score_trees
+from vcrt.training.items import encode_items
 from vcrt.training.methods import METHODS, PAPER_METHODS, method
+from vcrt.training.orbit_masses import orbit_log_masses
 from vcrt.training.update import (
     UpdateConfig,
     new_state,
-    next_duals,
-    sample_events,
     update,
 )
 
@@ -56,9 +56,16 @@ def test_the_table_is_the_papers():
         n: view.get(n, ("pointers", "sorted")) for n in METHODS
     }
     rows = {
-        name: (m.policy_term, m.ratio, m.margin, m.constraints, m.contrast)
+        name: (
+            "policy_loss" in m.terms,
+            m.ratio,
+            m.margin if "anti_diamond_loss" in m.terms else None,
+            {*constrained()} <= {*m.terms},
+            "contrastive_loss" in m.terms,
+        )
         for name, m in METHODS.items()
     }
+    assert all({*constrained()} & {*m.terms} in (set(), {*constrained()}) for m in METHODS.values())
     assert rows == {
         "outcome-grpo": (True, "trajectory", None, False, False),
         "canonical-grpo": (True, "trajectory", None, False, False),
@@ -76,7 +83,9 @@ def test_the_table_is_the_papers():
     assert all(name == row.name for name, row in METHODS.items())
 
 
-@pytest.mark.parametrize("wrong", [{"margin": "shuffled"}, {"policy_term": False, "margin": None}])
+@pytest.mark.parametrize(
+    "wrong", [{"margin": "shuffled"}, {"terms": ("retention",)}, {"terms": ("policy_los",)}]
+)
 def test_a_row_that_contradicts_itself_is_refused(wrong):
     with pytest.raises(ValueError, match="vcrt"):
         replace(method("vcrt"), **wrong)
@@ -90,10 +99,10 @@ def test_unknown_method_is_named_with_a_suggestion():
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("canonical-grpo", {"ratio": "trajectory", "margin": None, "constraints": False}),
+        ("canonical-grpo", {"ratio": "trajectory", "terms": ("policy_loss",)}),
         ("no-orbit", {"ratio": "trajectory"}),
-        ("no-anti", {"margin": None}),
-        ("margin-only", {"policy_term": False}),
+        ("no-anti", {"terms": method("vcrt").without("anti_diamond_loss")}),
+        ("margin-only", {"terms": method("vcrt").without("policy_loss")}),
         ("shuffled-all", {"ratio": "shuffled_orbit", "margin": "shuffled"}),
     ],
 )
@@ -154,7 +163,7 @@ def test_encoding_depends_on_seed_and_record_alone():
         assert alone.prompt == items[3].prompt
         assert (alone.credit is None) == (items[3].credit is None)
         if alone.credit is not None:
-            assert torch.equal(alone.credit, items[3].credit)
+            assert torch.equal(alone.credit.members, items[3].credit.members)
     first, second = (
         encode_items(records, method("outcome-grpo"), seed=seed, encode=ENCODE) for seed in (5, 6)
     )
@@ -171,23 +180,26 @@ def test_records_that_differ_in_name_alone_are_rendered_independently():
     assert len({item.prompt.token_ids for item in items}) == len(twins)
 
 
-def test_histories_become_rows_of_the_methods_own_tree():
+def test_swaps_become_rows_of_the_methods_own_tree():
     record = supervised_record(1)
     assert record.histories
     for name, depth in (("vcrt", 2), ("outcome-grpo", 3)):
-        (item,) = encode_items([record], method(name), seed=0, encode=ENCODE)
+        chosen, model = method(name), tiny_model()
+        items = encode_items([record], chosen, seed=0, encode=ENCODE)
+        batch = frozen_batch(model, items, torch.zeros(1), chosen, torch.Generator())
         prefixes = order_tree(4, depth).prefixes
-        found = [(prefixes[ab], prefixes[ba]) for ab, ba in item.histories.tolist()]
+        found = [(prefixes[ab], prefixes[ba]) for _, ab, ba in batch.histories.tolist()]
         assert found == list(record.histories)
 
 
 def test_shuffled_orbits_have_the_orbits_size_but_not_its_members():
     records = supervised_records(40)
     items = encode_items(records, method("shuffled-orbit"), seed=0, encode=ENCODE)
-    assert all(item.credit.sum() == item.legal.sum() == 12 for item in items)
-    overlap = sum(int((item.credit & item.legal).sum()) for item in items) / (12 * len(items))
+    pairs = [(item.credit.members, item.orbit.members) for item in items]
+    assert all(credit.sum() == legal.sum() == 12 for credit, legal in pairs)
+    overlap = sum(int((credit & legal).sum()) for credit, legal in pairs) / (12 * len(items))
     assert overlap == pytest.approx(0.5, abs=0.06)
-    assert len({tuple(item.credit.tolist()) for item in items}) == len(items)
+    assert len({tuple(credit.tolist()) for credit, _ in pairs}) == len(items)
 
 
 def test_items_of_another_method_are_refused():
@@ -212,7 +224,7 @@ def test_orbit_log_masses_sum_the_naive_probabilities(interface):
     found = orbit_log_masses(model, items, interface=interface, batch_size=2)
     for item, log_mass in zip(items, found.tolist(), strict=True):
         scores = score_orders(model, [item.prompt], interface=interface, backend="naive")
-        inside = scores.order_log_probs[0][item.legal].exp().sum().item()
+        inside = scores.order_log_probs[0][item.orbit.members].exp().sum().item()
         assert math.exp(log_mass) == pytest.approx(inside, rel=1e-5)
 
 
@@ -245,6 +257,11 @@ def test_a_sample_inverts_the_cumulative_distribution():
 
 
 # One update.
+
+
+def rows_of(item, tree):
+    """The rows after both sides of each certified swap."""
+    return [[tree.row_of[ab], tree.row_of[ba]] for ab, ba in item.orbit.swaps]
 
 
 START_DUALS = {"commutation": 0.2, "retention": 0.7, "action_kl": 3.0}
@@ -281,8 +298,8 @@ def _by_hand(name, items, frozen, *, seed, rate):
         retention, kl, js = [], [], []
         scores, right = ([[] for _ in items] for _ in range(2))
         for b, item in enumerate(items):
-            inside = [c for c in range(24) if item.legal[c]]
-            credit = [] if item.credit is None else [c for c in range(24) if item.credit[c]]
+            inside = [c for c in range(24) if item.orbit.members[c]]
+            credit = [] if item.credit is None else [c for c in range(24) if item.credit.members[c]]
             rewards = [1.0 if s in inside else 0.0 for s in samples[b].tolist()]
             for i, event in enumerate(samples[b].tolist()):
                 advantage = rewards[i] - (sum(rewards) - rewards[i]) / 7
@@ -294,12 +311,12 @@ def _by_hand(name, items, frozen, *, seed, rate):
                     rho = (new[b][event] - old[b][event]).exp()
                 bounded = min(max(rho.item(), 0.8), 1.2)
                 clipped = torch.tensor(bounded) if rho.item() != bounded else rho
-                if chosen.policy_term:
+                if "policy_loss" in chosen.terms:
                     loss = loss - torch.minimum(rho * advantage, clipped * advantage) / 16
                 scores[b].append((new[b][event] / tree.num_choices).exp())
                 right[b].append(rewards[i])
             z = sum(new[b][c].exp() for c in inside)
-            if chosen.margin:
+            if "anti_diamond_loss" in chosen.terms:
                 legal = credit if chosen.margin == "shuffled" else inside
                 mass = sum(new[b][c].exp() for c in legal)
                 rest = sum(new[b][c].exp() for c in range(24) if c not in legal)
@@ -310,7 +327,7 @@ def _by_hand(name, items, frozen, *, seed, rate):
                 sum(o.exp() * (o - x) for o, x in zip(old[b], new[b], strict=True))
                 / tree.num_choices
             )
-            for ab, ba in item.histories.tolist():
+            for ab, ba in rows_of(item, tree):
                 rest = [s for s in range(4) if s not in tree.prefixes[ab]]
                 p, q = (choices[b, row, rest].softmax(-1) for row in (ab, ba))
                 middle = (p + q) / 2
@@ -320,7 +337,7 @@ def _by_hand(name, items, frozen, *, seed, rate):
             "retention": sum(retention) / 2,
             "action_kl": sum(kl) / 2,
         }
-        if chosen.contrast:
+        if "contrastive_loss" in chosen.terms:
             pools = [(scores[b], right[b], 2 * len(items)) for b in range(len(items))]
             for pool, flags, weight in [
                 *pools,
@@ -330,7 +347,7 @@ def _by_hand(name, items, frozen, *, seed, rate):
                     share = sum(s for s, f in zip(pool, flags, strict=True) if f) / sum(pool)
                     loss = loss - 0.1 * share.log() / weight
         pulls = {k: START_DUALS[k] + 10 * (values[k] - caps[k]) for k in values}
-        if chosen.constraints:
+        if "retention" in chosen.terms:
             for k, pull in pulls.items():
                 loss = loss + (torch.relu(pull) ** 2 - START_DUALS[k] ** 2) / 20
         optimizer.zero_grad()
@@ -340,7 +357,7 @@ def _by_hand(name, items, frozen, *, seed, rate):
             parameter.grad *= min(1.0, 1.0 / norm.item())
         optimizer.step()
     duals = {k: max(0.0, pull.item()) for k, pull in pulls.items()}
-    return model, loss.item(), values, duals if chosen.constraints else START_DUALS
+    return model, loss.item(), values, duals if "retention" in chosen.terms else START_DUALS
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
@@ -397,58 +414,47 @@ def test_ratios_are_exactly_one_in_the_first_epoch(name):
     assert metrics.action_kl > 0
 
 
+def frozen_batch(model, items, frozen, chosen, draws):
+    """What an update fixes, from a forward pass of its own without gradient."""
+    trees = draw_trees(
+        model,
+        items,
+        method=chosen,
+        num_samples=8,
+        config=CONFIG.estimate,
+        backend="auto",
+        generator=draws,
+    )
+    with torch.no_grad():
+        choices, *malformed = score_trees(model, items, trees, range(len(items)), backend="auto")
+    malformed = malformed[0] if malformed else None
+    return freeze(
+        trees, items, choices, malformed, frozen, method=chosen, num_samples=8, generator=draws
+    )
+
+
 def _with_the_behaviour_scored_by_itself(name, items, frozen, *, seed, updates):
     """Algorithm 1 with a forward of its own for the behaviour policy, and nothing kept between calls."""
     chosen, model = method(name), answering_model()
     state = new_state(model, seed=seed, learning_rate=1e-3)
-    tree = order_tree(4, 3 if chosen.interface == "tokens" else 2)
-    legal = torch.stack([item.legal for item in items])
-    credit = None if items[0].credit is None else torch.stack([item.credit for item in items])
-
-    def score():
-        prompts = [item.prompt for item in items]
-        return score_orders(model, prompts, interface=chosen.interface)
-
+    prompts = [item.prompt for item in items]
     for _ in range(updates):
-        with torch.no_grad():
-            behaviour = event_log_probs(score())
-        samples = sample_events(behaviour, 8, state.generator)
-        rewards = torch.tensor(
-            [[float(s < 24 and legal[b, s]) for s in row] for b, row in enumerate(samples.tolist())]
-        )
-        batch = FrozenBatch(
-            samples=samples,
-            rewards=rewards,
-            advantages=leave_one_out_advantage(rewards),
-            behaviour=behaviour,
-            frozen_log_mass=frozen,
-            legal=legal,
-            credit=credit,
-            margin_set={None: None, "native": legal, "shuffled": credit}[chosen.margin],
-            histories=torch.tensor(
-                [[b, *row] for b, item in enumerate(items) for row in item.histories.tolist()]
-            ),
-            used=torch.tensor(tree.used),
-            num_choices=tree.num_choices,
-        )
+        batch = frozen_batch(model, items, frozen, chosen, state.generator)
         for _ in range(2):
-            scores = score()
-            terms = objective(
-                event_log_probs(scores),
+            scores = score_orders(model, prompts, interface=chosen.interface)
+            found = objective(
                 scores.choice_log_probs,
+                scores.malformed_log_prob,
                 batch,
                 config=OBJECTIVE,
-                duals=state.duals if chosen.constraints else None,
-                policy_term=chosen.policy_term,
-                contrast=chosen.contrast,
+                terms=chosen.terms,
+                duals=state.duals,
             )
             state.optimizer.zero_grad()
-            terms.loss.backward()
+            found.loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             state.optimizer.step()
-        if chosen.constraints:
-            values = {key: value.item() for key, value in terms.values.items()}
-            state.duals = next_duals(values, state.duals, OBJECTIVE)
+        state.duals = next_duals(found.values, state.duals, OBJECTIVE, chosen.terms)
     return state
 
 
@@ -547,6 +553,25 @@ def test_duals_rise_while_a_constraint_is_broken_and_stay_zero_without_constrain
             assert duals == [0, 0, 0]
 
 
+def test_duals_may_move_in_each_epoch_as_in_the_papers_listing():
+    impossible = torch.zeros(2)
+    items = encode_items(supervised_records(2), method("vcrt"), seed=0, encode=ENCODE)
+    moved = {}
+    for when in ("update", "epoch"):
+        state = new_state(tiny_model(), seed=0, learning_rate=1e-9)
+        update(
+            state,
+            items,
+            impossible,
+            method=method("vcrt"),
+            objective_config=OBJECTIVE,
+            config=UpdateConfig(num_epochs=3, dual_steps=when),
+        )
+        moved[when] = state.duals["retention"]
+    # The policy hardly moves, so that each epoch adds the same.
+    assert moved["epoch"] == pytest.approx(3 * moved["update"], rel=1e-3)
+
+
 def test_numbers_that_are_not_finite_stop_training_before_the_step():
     chosen = method("vcrt")
     model = tiny_model()
@@ -565,7 +590,9 @@ def test_numbers_that_are_not_finite_stop_training_before_the_step():
     assert same_tensors(weights(model), before)
 
 
-@pytest.mark.parametrize("wrong", [{"num_samples": 1}, {"num_epochs": 0}], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [{"num_samples": 1}, {"num_epochs": 0}, {"dual_steps": "never"}], ids=str
+)
 def test_senseless_settings_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         UpdateConfig(**wrong)

@@ -6,14 +6,14 @@ import pytest
 
 import poset_environment as posets
 from test_long_datasets import made
+from vcrt.datasets import examination
+from vcrt.datasets.verdicts import passes, require_verifiers
 from vcrt.environments import registry
 from vcrt.errors import DatasetError, UnavailableError
 from vcrt.partial_orders import PartialOrder, legal_prefixes
-from vcrt.protocol.verdicts import passes, require_verifiers
-from vcrt.records import examination
 from vcrt.records.dataset import load_items
 from vcrt.records.supervision import PosetRecord
-from vcrt.training.poset_items import PosetItem
+from vcrt.training.items import EncodedItem
 
 ITS_VERSIONS = posets.Posets().versions()
 
@@ -45,8 +45,8 @@ def replays(monkeypatch):
 def as_trained(item):
     """The item as training sees it, but for its prompt, which no verdict needs."""
     assert isinstance(item.supervised, PosetRecord)
-    return PosetItem(
-        record_id=item.episode_id, prompt=None, order=item.supervised.order, credit=None
+    return EncodedItem(
+        record_id=item.episode_id, prompt=None, orbit=item.supervised.order, credit=None
     )
 
 
@@ -84,7 +84,7 @@ def test_the_verifier_is_believed_not_the_sampled_relations(items, replays):
     """A certified order that lacks a pair would call an illegal order legal; its own replay does not."""
     del replays
     item = items[True][0]
-    free = replace(as_trained(item), order=PartialOrder.of(6, []))
+    free = replace(as_trained(item), orbit=PartialOrder.of(6, []))
     _, broken = orders_of(item)
     assert free.is_legal(broken)
     assert passes([item], [free], [broken]) == "0"

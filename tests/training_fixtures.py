@@ -6,7 +6,7 @@ from itertools import permutations
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.orders import all_orders
 from vcrt.policy.tokenizer import embedded_tokenizer, encode_record
 from vcrt.randomness import generator

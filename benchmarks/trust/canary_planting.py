@@ -15,14 +15,13 @@ from pathlib import Path
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, certify_episode
 from vcrt.certification.relations import directed
-from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Rejected, Replay
 from vcrt.hashing import canonical_json, file_digest, json_digest, sha256_hex
 from vcrt.orders import Order
 from vcrt.records.anonymise import anonymise
-from vcrt.records.audit import AUDIT_COLUMNS, audit_row, certified_from_row, read_rows, write_rows
+from vcrt.records.audit import AUDIT_COLUMNS, audit_row, certified_from_row
 from vcrt.records.dataset import (
-    POLICY_COLUMNS,
     Dataset,
     audit_name,
     open_dataset,
@@ -31,6 +30,7 @@ from vcrt.records.dataset import (
     rows_digest,
 )
 from vcrt.records.manifest import MANIFEST, Manifest
+from vcrt.records.rows import read_rows, write_rows
 
 Replays = tuple[Replay, ...]
 
@@ -156,7 +156,7 @@ def _forged(dataset: Dataset, row: dict[str, str], kind: str) -> dict[str, str] 
     if replays == certified.replays:
         return None
     false = certify_episode(
-        EpisodeReplays(certified.episode, replays),
+        EpisodeReplays.of_every_order(certified.episode, replays),
         certified.versions,
         preset,
         certified.cross_checks,
@@ -181,9 +181,8 @@ def _seal(dataset: Dataset, path: Path, name: str, rows: list[dict[str, str]]) -
     policy.sort(key=lambda row: row["record_id"])
     for schema, counted in relations.items():
         value["counts"][name][schema]["relations"] = dict(sorted(counted.items()))
-    tables = ((audit_name(name), AUDIT_COLUMNS, rows), (policy_name(name), POLICY_COLUMNS, policy))
-    for file, columns, some in tables:
-        write_rows(some, columns, path / file)
+    for file, some in ((audit_name(name), rows), (policy_name(name), policy)):
+        write_rows(some, path / file)
         value["content"][file] = rows_digest(some)
         size = (path / file).stat().st_size
         value["files"][file] = {"size": size, "sha256": file_digest(path / file)}

@@ -30,7 +30,6 @@ _LATER = (
     "clingo",
     "clrs",
     "joblib",
-    "pyarrow.parquet",
     "safetensors.torch",
     "scipy.stats",
     "sklearn",

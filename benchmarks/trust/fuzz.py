@@ -29,7 +29,6 @@ NOT_COVERED = [
     "Tokenizers and weights are parsed by the tokenizers and safetensors libraries; here only the lock, the index, "
     "the configuration and checkpoints are given hostile bytes, and loading a whole model is tested on few.",
     "What a verifier does with a well-formed but large theory or algorithm input takes the time that it takes.",
-    "A Parquet footer is read in time with its size, 1.6 MB a second, before its own bound is known.",
     "Of a file of lines the first 2,000 are read: each line is read by itself, so that a file takes time with its size "
     "(25 microseconds for an empty line).",
     "Coverage-guided fuzzing (guided.py) is not part of this count.",

@@ -26,7 +26,7 @@ BESIDE = ROOT / "build" / "atheris"
 SHORT, LONG = 5, 60
 NOT_COVERED = [
     "Texts only, up to the 4,096 bytes that libFuzzer takes by itself; without valid inputs to start from",
-    "Parquet, SQLite and safetensors, whose readers are not Python that atheris can follow",
+    "gzip, SQLite and safetensors, whose readers are not Python that atheris can follow",
 ]
 
 

@@ -13,8 +13,6 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 Order: TypeAlias = tuple[int, ...]
-#: The most operations of which training and evaluation enumerate all orders: 24 orders.
-MAX_ENUMERATED = 4
 #: ``is_certified(prefix, a, b)``: may the adjacent operations a and b be swapped after ``prefix``?
 SwapCertified: TypeAlias = Callable[[Order, int, int], bool]
 

@@ -15,13 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcrt.errors import MalformedInputError, TooLargeError
+from vcrt.limits import MAX_COUNTED, MAX_OPERATIONS
 from vcrt.orders import Order
 from vcrt.printable import counted
-
-#: The most operations that an episode may have: down-sets are bits of one 64-bit word.
-MAX_OPERATIONS = 64
-#: The most operations whose linear extensions are counted: 20! is the largest factorial below 2^63.
-MAX_COUNTED = 20
 
 
 @dataclass(frozen=True)
@@ -114,6 +110,18 @@ class PartialOrder:
                 return False
             done |= 1 << operation
         return True
+
+
+def members(operations: int) -> Iterator[int]:
+    """The operations of a set, ascending.
+
+    >>> list(members(0b101))
+    [0, 2]
+    """
+    while operations:
+        lowest = operations & -operations
+        yield lowest.bit_length() - 1
+        operations ^= lowest
 
 
 def num_linear_extensions(order: PartialOrder) -> int:

@@ -22,10 +22,8 @@ from vcrt.environments.proofwriter.structured import parse_atom, parse_rule
 from vcrt.errors import VcrtError
 from vcrt.records import audit
 from vcrt.records.audit import AUDIT_COLUMNS
-from vcrt.records.dataset import (
-    Dataset,
-    audit_name,
-)
+from vcrt.records.dataset import Dataset, audit_name
+from vcrt.records.rows import read_rows as rows_of_view
 
 #: A file is read row by row; so many are asked for.
 MOST_ROWS = 2_000
@@ -236,7 +234,7 @@ def episode_readers(dataset: Dataset) -> Iterator[Target]:
         ("clrs", ClrsEnvironment()),
         ("proofwriter", ProofWriterEnvironment()),
     ):
-        rows = audit.read_rows(dataset.path / audit_name(name), AUDIT_COLUMNS)
+        rows = rows_of_view(dataset.path / audit_name(name), AUDIT_COLUMNS)
         yield Target(
             name=f"{name} episode",
             form="JSON",

@@ -19,7 +19,7 @@ def dumped(*values: object) -> tuple[bytes, ...]:
 
 
 def json_value(data: bytes) -> Any:
-    """What Parquet's text columns give: the readers below take values; what is no JSON is another reader's."""
+    """What the texts of a row give: the readers below take values; what is no JSON is another reader's."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:

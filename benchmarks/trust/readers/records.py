@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,10 +16,10 @@ from vcrt.certification.config import sampled
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.shard_results import FirstReplay
 from vcrt.certification.store import IDENTITY, ShardStore, read_identity
+from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import VcrtError
 from vcrt.hashing import json_digest, sha256_hex
 from vcrt.protocol.anonymity.result import AnonymityReport, read_report, report_bytes
-from vcrt.records import audit
 from vcrt.records.audit import AUDIT_COLUMNS, certified_documents, certified_from_row
 from vcrt.records.certificate import certificate_document, read_certificate
 from vcrt.records.dataset import (
@@ -31,9 +32,9 @@ from vcrt.records.dataset import (
     require_agreement,
     rows_digest,
 )
-from vcrt.records.freezing import make_dataset
 from vcrt.records.manifest import AGREEMENT, MANIFEST, Manifest
 from vcrt.records.policy_view import record_from_json
+from vcrt.records.rows import read_rows, write_rows
 from vcrt.records.stated import read_stated
 
 BY_HAND = {
@@ -94,7 +95,7 @@ def record_readers(place: Path, dataset: Dataset) -> Iterator[Target]:
 
 
 def _evidence_readers(place: Path, dataset: Dataset, of_what: str) -> Iterator[Target]:
-    row = audit.read_rows(dataset.path / audit_name("clrs"), AUDIT_COLUMNS)[0]
+    row = read_rows(dataset.path / audit_name("clrs"), AUDIT_COLUMNS)[0]
     preset = dataset.manifest.preset
     certified = certified_from_row(row, preset)
     certificate = certificate_document(certified, preset)
@@ -227,42 +228,49 @@ def _shards(place: Path) -> Iterator[Target]:
 
 
 def table_readers(place: Path, dataset: Dataset) -> Iterator[Target]:
-    for name, columns in (
-        (audit_name("clrs"), AUDIT_COLUMNS),
-        (policy_name("clrs"), POLICY_COLUMNS),
-    ):
-        table = place / f"{Path(name).parts[0]}.parquet"
+    audit, policy = (dataset.path / name("clrs") for name in (audit_name, policy_name))
+    table = place / "rows"
 
-        def read(data: bytes, table: Path = table, columns: tuple[str, ...] = columns) -> object:
-            table.write_bytes(data)
-            return audit.read_rows(table, columns)
+    def rows_of(data: bytes) -> object:
+        table.write_bytes(data)
+        return read_rows(table, AUDIT_COLUMNS)
 
-        yield Target(
-            name=f"{Path(name).parts[0]} file",
-            form="Parquet",
-            seeds=((dataset.path / name).read_bytes(),),
-            read=read,
-            weight=2,
-        )
+    def rows_of_lines(data: bytes) -> object:
+        table.write_bytes(gzip.compress(data, 1))
+        return read_rows(table, POLICY_COLUMNS)
+
+    yield Target(
+        name="audit file",
+        form="gzip",
+        seeds=(audit.read_bytes(),),
+        read=rows_of,
+        weight=2,
+    )
+    yield Target(
+        name="lines of a policy file",
+        form="JSON lines",
+        seeds=(gzip.decompress(policy.read_bytes()),),
+        read=rows_of_lines,
+        weight=2,
+    )
     # The whole way of a policy file whose digests agree with what is in it.
-    path = dataset.path / policy_name("clrs")
-    original = path.read_bytes()
+    original = policy.read_bytes()
 
     def records(data: bytes) -> object:
         record = data.decode("utf-8", "replace")
         rows = [{"record_id": "0" * 16, "record": record}]
-        audit.write_rows(rows, POLICY_COLUMNS, path)
+        write_rows(rows, policy)
         content = {**dataset.manifest.content, policy_name("clrs"): rows_digest(rows)}
         forged = replace(dataset, manifest=dataset.manifest.model_copy(update={"content": content}))
         try:
             return read_policy_records(forged, "clrs")
         finally:
-            path.write_bytes(original)
+            policy.write_bytes(original)
 
-    (row, *_) = audit.read_rows(path, POLICY_COLUMNS)
+    (row, *_) = read_rows(policy, POLICY_COLUMNS)
     yield Target(
         name="policy file with digests",
-        form="Parquet",
+        form="JSON lines",
         seeds=(row["record"].encode(),),
         read=records,
         weight=1,

@@ -100,7 +100,7 @@ def _sealed_files(sealed: Path, envelope: Envelope) -> Iterator[Target]:
     )
     yield Target(
         name="damaged file of a sealed dataset",
-        form="Parquet",
+        form="gzip",
         seeds=(originals[table],),
         read=lambda data: with_file(table, data),
         weight=2,

@@ -60,7 +60,7 @@ class SqliteChanges(StepEnvironment[bytes]):
     def sample(self, schema: str, seed: int) -> Episode:
         """The schema's pair, or pairs, among other statements; whether they commute is for certification to say."""
         known, rng = self.schema(schema), generator(seed, self.name, schema)
-        setup, statements = draw_long(LONG[known], rng) if known in LONG else draw(known, rng)
+        setup, statements = draw_long(known.num_steps, rng) if known.num_steps else draw(known, rng)
         return Episode(
             environment=self.name,
             schema=schema,

@@ -12,20 +12,20 @@ from itertools import chain, permutations
 import numpy as np
 
 from vcrt.environments.contract import Schema
-from vcrt.environments.long_posets import MAX_ANTI_DIAMONDS, draw_extension
+from vcrt.environments.posets import MAX_ANTI_DIAMONDS, draw_extension
 from vcrt.partial_orders import PartialOrder
 from vcrt_sqlite.statements import WORDS
 
-#: Schemas by how many statements their episodes have.
-LONG = {
+#: The schemas, with how many statements their episodes have.
+LONG = tuple(
     Schema(
         name=f"statements{size}",
         summary=f"{size} statements, some of which make, need or change what others do",
         relation="either",
-        preset=f"posets{size}",
-    ): size
+        num_steps=size,
+    )
     for size in (6, 12)
-}
+)
 #: What all episodes have: rows of goods from 1 to 12, and people from 1 to 6.
 SHOP = (
     "CREATE TABLE goods (id INTEGER PRIMARY KEY, name TEXT, price INTEGER, stock INTEGER)",

@@ -10,6 +10,9 @@ from vcrt.certification.config import sampled as sampled_series
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, preset_named
 from vcrt.certification.schema_names import select_schemas
 from vcrt.certification.shards import EnvironmentFactory
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.examination import examine, factory_of
+from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Episode
 from vcrt.environments.guarding import required_episode
 from vcrt.environments.isolation import Description, describe
@@ -17,13 +20,10 @@ from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import Dataset, open_dataset
-from vcrt.records.examination import examine, factory_of
-from vcrt.records.freezing import make_dataset
 from vcrt.records.manifest import Agreement
 from vcrt.records.record_form import RecordForm
-from vcrt.records.sealing.verification import verify_seal
+from vcrt.records.sealing.seal import verify_seal
 
 #: Environments that are not registered, by name: the class, or whatever makes one.
 Environments = Mapping[str, EnvironmentFactory]

@@ -7,13 +7,12 @@ order can run certify nothing and are *vacuous*.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, TypeAlias
 
-from vcrt.certification.replay import EpisodeReplays
-from vcrt.environments.contract import Replay
+from vcrt.certification.replay_tree import EpisodeReplays, Reached
 from vcrt.hashing import Json
 from vcrt.orders import Order
 
@@ -94,26 +93,14 @@ class Certificate:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """What the verifier said after a sequence: its state hash, or the message that refused its last operation.
-
-    One of the two is None. A sequence that is refused as a whole at its end counts as refused at its last operation;
-    ``end_hash`` is then the hash of the state that it led to.
-    """
-
-    state_hash: str | None
-    rejection: str | None
-    end_hash: str | None = None
-
-
 def certificates(evidence: EpisodeReplays) -> tuple[Certificate, ...]:
     """All local certificates of an episode, sorted by pair and context, from its exhaustive replays.
 
     Raises :class:`InconsistentReplayError` if replays disagree about a prefix that they share.
     """
-    answers = answers_by_sequence(evidence.replays)
-    num_operations = evidence.episode.num_operations
+    if evidence.tree.contradiction is not None:
+        raise InconsistentReplayError(evidence.tree.contradiction)
+    answers, num_operations = evidence.tree.answers, evidence.tree.num_operations
     found = []
     for context, reached in sorted(answers.items()):
         if reached.state_hash is None or len(context) > num_operations - 2:
@@ -129,32 +116,6 @@ def certificates(evidence: EpisodeReplays) -> tuple[Certificate, ...]:
                 )
             )
     return tuple(sorted(found, key=lambda c: (c.pair, len(c.context), c.context)))
-
-
-def answers_by_sequence(replays: Iterable[Replay]) -> dict[Order, Reached]:
-    """What was answered to every sequence that some replay began with.
-
-    Raises :class:`InconsistentReplayError` if replays disagree about a prefix that they share.
-    """
-    answers: dict[Order, Reached] = {}
-
-    def note(sequence: Order, reached: Reached) -> None:
-        if answers.setdefault(sequence, reached) != reached:
-            raise InconsistentReplayError(
-                f"the sequence {list(sequence)} gave {answers[sequence]} in one replay and {reached} in another"
-            )
-
-    for replay in replays:
-        num_accepted = len(replay.state_hashes) - 1
-        refused_whole = num_accepted == len(replay.sequence) and not replay.accepted
-        for length, state_hash in enumerate(replay.state_hashes):
-            if not (refused_whole and length == num_accepted):
-                note(replay.sequence[:length], Reached(state_hash, None))
-        if replay.rejection is not None:
-            refused_at = num_accepted if refused_whole else num_accepted + 1
-            end_hash = replay.state_hashes[-1] if refused_whole else None
-            note(replay.sequence[:refused_at], Reached(None, replay.rejection.reason, end_hash))
-    return answers
 
 
 def _path(

@@ -11,19 +11,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
-from vcrt.certification.certificates import (
-    Certificate,
-    InconsistentReplayError,
-    certificates,
-)
-from vcrt.certification.futures import unequal_futures
-from vcrt.certification.long_episodes import (
-    MAX_COMPLETE,
-    MAX_EXHAUSTIVE,
-    Flaw,
-    PairContexts,
-    explain,
-)
+from vcrt.certification.certificates import Certificate, certificates
+from vcrt.certification.long_episodes import Flaw, PairContexts, explain, sound_lattice
 from vcrt.certification.relations import (
     ContextDependentError,
     OperationRelation,
@@ -31,17 +20,12 @@ from vcrt.certification.relations import (
     directed,
     relation_graph,
 )
-from vcrt.certification.replay import EpisodeReplays
-from vcrt.certification.replay_tree import EpisodeTree, ReplayTree
+from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.environments.contract import ANY, CrossCheck, Episode, Replay, Versions
 from vcrt.errors import UnknownNameError
-from vcrt.orders import MAX_ENUMERATED, Order, linear_extensions, orbit_of
-from vcrt.partial_orders import (
-    MAX_COUNTED,
-    MAX_OPERATIONS,
-    PartialOrder,
-    num_linear_extensions,
-)
+from vcrt.limits import MAX_COMPLETE, MAX_COUNTED, MAX_ENUMERATED, MAX_EXHAUSTIVE, MAX_OPERATIONS
+from vcrt.orders import Order, linear_extensions, orbit_of
+from vcrt.partial_orders import PartialOrder, num_linear_extensions
 from vcrt.printable import counted
 
 ExclusionKind: TypeAlias = Literal[
@@ -76,7 +60,7 @@ class Preset:
 
     Without a size, the episode has several directed relations, two at least, and its legal orders are their linear
     extensions, two at least; then at most a third of all orders are legal. Of more than
-    ``vcrt.orders.MAX_ENUMERATED`` operations, one directed relation is enough, and the legal orders are the linear
+    ``vcrt.limits.MAX_ENUMERATED`` operations, one directed relation is enough, and the legal orders are the linear
     extensions whatever their number. Without a number of operations either, an episode may have any, from two, and any
     relations that explain its legal orders: none at all, or as many as leave one order.
     """
@@ -164,32 +148,43 @@ def preset_named(name: str) -> Preset:
 class CertifiedEpisode:
     """An episode with the evidence for its relations.
 
-    Up to ``MAX_EXHAUSTIVE`` operations, ``replays`` are those of all orders, ``certificates`` those of every pair in
-    every context, and ``orbit`` lists the legal orders that certified swaps connect. Beyond, ``replays`` and ``orbit``
-    are empty: ``tree`` holds what was replayed, ``certificates`` one example of each thing that a pair shows, and
-    ``pairs`` in how many contexts it was compared; the legal orders are the linear extensions of ``order``. Only if
-    ``complete``, every reachable context was replayed; else ``classes`` is the number of classes of orders of which one
-    representative each was.
+    ``evidence`` is what the verifier said, from which all else follows. Up to ``MAX_EXHAUSTIVE`` operations it is
+    exhaustive, ``certificates`` are those of every pair in every context, and ``orbit`` lists the legal orders that
+    certified swaps connect. Beyond, ``orbit`` is empty; ``certificates`` has one example of each thing that a pair
+    shows, and ``pairs`` in how many contexts it was compared; the legal orders are the linear extensions of ``order``.
+    Only if ``complete``, every reachable context was replayed; else ``classes`` is the number of classes of orders of
+    which one representative each was.
     """
 
-    episode: Episode
+    evidence: EpisodeReplays
     versions: Versions
-    replays: tuple[Replay, ...]
     certificates: tuple[Certificate, ...]
     relations: tuple[OperationRelation, ...]
     orbit: tuple[Order, ...]
     cross_checks: tuple[CrossCheck, ...] = ()
-    tree: ReplayTree | None = None
     pairs: tuple[PairContexts, ...] = ()
     complete: bool = True
     classes: int | None = None
 
     @property
-    def evidence(self) -> EpisodeReplays | EpisodeTree:
-        """What the verifier said, from which all else follows."""
-        if self.tree is not None:
-            return EpisodeTree(self.episode, self.tree)
-        return EpisodeReplays(self.episode, self.replays)
+    def episode(self) -> Episode:
+        """The episode that was replayed."""
+        return self.evidence.episode
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether every order was replayed by itself."""
+        return self.evidence.exhaustive
+
+    @property
+    def replays(self) -> tuple[Replay, ...]:
+        """The replays of all orders; none unless :attr:`exhaustive`."""
+        return self.evidence.replays
+
+    @property
+    def tree(self) -> ReplayTree:
+        """All sequences that were replayed."""
+        return self.evidence.tree
 
     @property
     def order(self) -> PartialOrder:
@@ -199,17 +194,7 @@ class CertifiedEpisode:
     @property
     def num_legal(self) -> int | None:
         """How many orders are legal; None if they are not counted, for more than ``MAX_COUNTED`` operations."""
-        if self.tree is None:
-            return len(self.orbit)
-        return counted_extensions(self.order)
-
-    @property
-    def initial_hash(self) -> str:
-        """The hash of the initial state."""
-        evidence = self.evidence
-        if isinstance(evidence, EpisodeTree):
-            return evidence.tree.initial_hash
-        return evidence.replays[0].state_hashes[0]
+        return len(self.orbit) if self.exhaustive else counted_extensions(self.order)
 
 
 def counted_extensions(order: PartialOrder) -> int | None:
@@ -218,7 +203,7 @@ def counted_extensions(order: PartialOrder) -> int | None:
 
 
 def certify_episode(
-    evidence: EpisodeReplays | EpisodeTree,
+    evidence: EpisodeReplays,
     versions: Versions,
     preset: Preset,
     cross_checks: Sequence[CrossCheck] = (),
@@ -236,24 +221,17 @@ def certify_episode(
     if disagreeing:
         found = "; ".join(f"{c.checker} agrees {c.agreed}/{c.checked}" for c in disagreeing)
         return excluded("second_opinion", found)
-    if isinstance(evidence, EpisodeTree):
+    if not evidence.exhaustive:
         outcome = _certify_tree(evidence, versions, preset, cross_checks)
         return excluded(outcome.kind, outcome.detail) if isinstance(outcome, Flaw) else outcome
     for replay in evidence.replays:
         idle = _idle_step(replay)
         if idle is not None:
             return excluded("no_effect", f"step {idle} of order {list(replay.sequence)}")
-    try:
-        local = certificates(evidence)
-    except InconsistentReplayError as error:
-        return excluded("nondeterministic", str(error))
-    coarse = unequal_futures(evidence)
-    if coarse is not None:
-        one, other, tail = map(list, coarse)
-        return excluded(
-            "unequal_futures",
-            f"{one} and {other} have one hash, but differ when followed by {tail}",
-        )
+    lattice = sound_lattice(evidence.tree)
+    if isinstance(lattice, Flaw):
+        return excluded(lattice.kind, lattice.detail)
+    local = certificates(evidence)
     try:
         relations = relation_graph(
             episode.num_operations, local, allow_implied=preset.orbit_size is None
@@ -276,9 +254,8 @@ def certify_episode(
     if misfit is not None:
         return excluded("outside_schema", misfit)
     return CertifiedEpisode(
-        episode=episode,
+        evidence=evidence,
         versions=versions,
-        replays=evidence.replays,
         certificates=local,
         relations=relations,
         orbit=tuple(orbit),
@@ -287,7 +264,7 @@ def certify_episode(
 
 
 def _certify_tree(
-    evidence: EpisodeTree, versions: Versions, preset: Preset, cross_checks: Sequence[CrossCheck]
+    evidence: EpisodeReplays, versions: Versions, preset: Preset, cross_checks: Sequence[CrossCheck]
 ) -> CertifiedEpisode | Flaw:
     explained = explain(evidence.tree, sampled=preset.samples)
     if isinstance(explained, Flaw):
@@ -306,14 +283,12 @@ def _certify_tree(
     if not preset.is_any and len(explained.order.pairs) == n * (n - 1) // 2:
         return Flaw("outside_schema", "1 legal order, not two or more")
     return CertifiedEpisode(
-        episode=evidence.episode,
+        evidence=evidence,
         versions=versions,
-        replays=(),
         certificates=explained.certificates,
         relations=explained.relations,
         orbit=(),
         cross_checks=tuple(cross_checks),
-        tree=evidence.tree,
         pairs=explained.pairs,
         complete=explained.complete,
         classes=explained.classes,

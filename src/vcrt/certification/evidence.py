@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vcrt.certification.replay import EpisodeReplays, replay_from_json, replay_to_json
-from vcrt.certification.replay_tree import EpisodeTree, tree_from_json
+from vcrt.certification.replay import replay_from_json, replay_to_json
+from vcrt.certification.replay_tree import EpisodeReplays, tree_from_json
 from vcrt.environments.contract import (
     CrossCheck,
     Episode,
@@ -28,7 +28,7 @@ from vcrt.randomness import generator
 class Evidence:
     """What was replayed of an episode (every order, or a tree of sequences) and the second opinions on it."""
 
-    replays: EpisodeReplays | EpisodeTree
+    replays: EpisodeReplays
     cross_checks: tuple[CrossCheck, ...] = ()
 
     @property
@@ -53,18 +53,18 @@ def evidence_from_json(value: Mapping[str, Any]) -> Evidence:
     )
 
 
-def replays_to_json(replays: EpisodeReplays | EpisodeTree) -> Json:
+def replays_to_json(replays: EpisodeReplays) -> Json:
     """A list of the replays of all orders, or the object that a tree of sequences is."""
-    if isinstance(replays, EpisodeTree):
+    if not replays.exhaustive:
         return replays.tree.to_json()
     return [replay_to_json(replay) for replay in replays.replays]
 
 
-def replays_from_json(episode: Episode, value: Any) -> EpisodeReplays | EpisodeTree:
+def replays_from_json(episode: Episode, value: Any) -> EpisodeReplays:
     """Read what :func:`replays_to_json` writes; raises :class:`vcrt.errors.MalformedInputError`."""
     if isinstance(value, Mapping):
-        return EpisodeTree(episode, tree_from_json(value))
-    return EpisodeReplays(episode, tuple(replay_from_json(replay) for replay in value))
+        return EpisodeReplays(episode, tree_from_json(value))
+    return EpisodeReplays.of_every_order(episode, [replay_from_json(each) for each in value])
 
 
 def num_replayed(replays: Any) -> int:
@@ -72,23 +72,16 @@ def num_replayed(replays: Any) -> int:
     return 1 + len(replays["nodes"]) if isinstance(replays, Mapping) else len(replays)
 
 
-def initial_hash(replays: EpisodeReplays | EpisodeTree) -> str:
-    """The hash of the initial state."""
-    if isinstance(replays, EpisodeTree):
-        return replays.tree.initial_hash
-    return replays.replays[0].state_hashes[0]
-
-
 #: The most sequences that are shown to a second engine, where not every order was replayed.
 MAX_SHOWN = 24
 
 
-def shown_to_others(replays: EpisodeReplays | EpisodeTree) -> Sequence[Replay]:
+def shown_to_others(replays: EpisodeReplays) -> Sequence[Replay]:
     """The replays that second opinions are asked about: all orders, or some of a tree's, drawn by its episode.
 
     Of a tree, the reference order is always among them; the others are complete orders or refused sequences.
     """
-    if isinstance(replays, EpisodeReplays):
+    if replays.exhaustive:
         return replays.replays
     tree = replays.tree
     reference = tree.replay(tuple(range(tree.num_operations)))

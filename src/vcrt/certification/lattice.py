@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from vcrt.certification.certificates import Certificate, PathEvidence, Verdict
 from vcrt.certification.replay_tree import ReplayTree
+from vcrt.environments.contract import Rejected, Replay
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 
@@ -120,6 +121,20 @@ class Lattice:
                 return None
             number = answer
         return number
+
+    def replay(self, tree: ReplayTree, order: Order) -> Replay:
+        """The replay of an order, put together from the transitions, which ``tree`` gave; all on its way are known."""
+        hashes, number = [self.initial_hash], 0
+        for operation in order:
+            reached = tree.answers[*self.contexts[number].sequence, operation]
+            if reached.rejection is not None:
+                ended = () if reached.end_hash is None else (reached.end_hash,)
+                return Replay(order, (*hashes, *ended), Rejected(reached.rejection))
+            answer = self.transitions[number, operation]
+            assert isinstance(answer, int)
+            number = answer
+            hashes.append(self.contexts[number].state_hash)
+        return Replay(order, tuple(hashes))
 
     @cached_property
     def idle(self) -> tuple[Order, int] | None:

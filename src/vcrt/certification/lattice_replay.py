@@ -1,10 +1,14 @@
-"""Replaying an episode of many operations: every reachable context, or sampled contexts and one order of each class.
+"""Replay an episode context by context: every reachable context, or sampled contexts and one order of each class.
 
 Up to ``MAX_COMPLETE`` operations, every operation is run in every reachable context, after up to four of the sequences
 that lead there, and then some whole orders are walked at random: that all are answered alike is what merging contexts
 rests on. Beyond, and where it is asked for, contexts are sampled (:mod:`vcrt.certification.sampling`). Which sequences
 are replayed depends on the episode and the verifier's answers alone, so that a second replay in another succession
-gives the same tree. Not covered: what follows from the answers.
+gives the same tree.
+
+Merged replay goes on from each context once, for all orders of few operations: at most ``n 2^(n-1)`` transitions if
+everything commutes, where exhaustive replay runs ``n! n``. It is sound if equal canonical hashes imply equal futures,
+which the conformance kit tests; frozen datasets are not built from it. Not covered: what follows from the answers.
 """
 
 from __future__ import annotations
@@ -13,31 +17,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TypeAlias
+from itertools import chain
+from typing import NamedTuple, TypeAlias
 
-from vcrt.certification.certificates import Reached, answers_by_sequence
 from vcrt.certification.lattice import Lattice
-from vcrt.certification.long_episodes import MAX_COMPLETE
 from vcrt.certification.replay import replay_all
-from vcrt.certification.replay_tree import MAX_SEQUENCES, EpisodeTree, ReplayTree
+from vcrt.certification.replay_tree import Answers, EpisodeReplays, Reached, ReplayTree
 from vcrt.certification.sampling import CONTEXTS_PER_PAIR, sampled_sequences
+from vcrt.environments.contexts import ContextWalk, Merge, first_only
 from vcrt.environments.contract import (
     Environment,
     Episode,
     Rejected,
+    Replay,
     ReplayRequest,
     StepEnvironment,
 )
 from vcrt.environments.shared_prefixes import as_values
 from vcrt.errors import TooLargeError, VerifierFailure
 from vcrt.hashing import sha256_hex
-from vcrt.orders import Order
-from vcrt.partial_orders import MAX_OPERATIONS
+from vcrt.limits import MAX_COMPLETE, MAX_CONTEXTS, MAX_OPERATIONS, MAX_SEQUENCES
+from vcrt.orders import Order, all_orders
 from vcrt.printable import counted
 from vcrt.randomness import generator
 
-#: The most contexts of one episode that are replayed completely.
-MAX_CONTEXTS = 50_000
 #: Sequences of a level that are asked for at a time.
 AT_A_TIME = 1_000
 #: Whole orders that are walked at random through a complete lattice.
@@ -52,20 +55,23 @@ class _Work:
 
     episode: Episode
     complete: bool
-    answers: dict[Order, Reached] = field(default_factory=dict)
-    contradiction: str | None = None
+    answered: Answers = field(default_factory=Answers)
     wanted: list[Order] = field(default_factory=list)
 
-    def note(self, answers: Mapping[Order, Reached]) -> None:
-        for sequence, reached in answers.items():
-            known = self.answers.setdefault(sequence, reached)
-            if known != reached and self.contradiction is None:
-                self.contradiction = f"the sequence {list(sequence)} gave {known} in one replay, {reached} in another"
+    @property
+    def answers(self) -> Mapping[Order, Reached]:
+        return self.answered.by_sequence
+
+    def note(self, replay: Replay) -> None:
+        self.answered.note_replay(replay)
+        self.require_room()
+
+    def require_room(self) -> None:
         ways_out = [_SAMPLE] * self.complete + [_SHORTER]
         _require_room(len(self.answers), MAX_SEQUENCES, "sequences", self.episode, ways_out)
 
     def tree(self) -> ReplayTree:
-        return ReplayTree.of(self.episode.num_operations, self.answers, self.contradiction)
+        return self.answered.tree(self.episode.num_operations)
 
 
 def replay_lattices(
@@ -76,7 +82,7 @@ def replay_lattices(
     sampled: bool = False,
     contexts_per_pair: int = CONTEXTS_PER_PAIR,
     max_contexts: int = MAX_CONTEXTS,
-) -> list[EpisodeTree]:
+) -> list[EpisodeReplays]:
     """Replay the episodes, all at once, batch by batch.
 
     With ``sampled``, contexts are sampled for any number of operations. ``backwards`` asks for the same sequences in
@@ -97,52 +103,73 @@ def replay_lattices(
     asking = [
         (
             work,
-            _all_contexts(work, max_contexts)
+            _all_contexts(work, max_contexts, _four)
             if work.complete
             else _sampled_contexts(work, contexts_per_pair),
         )
         for work in works
     ]
-    if isinstance(environment, StepEnvironment) and not backwards:
-        for work, more in asking:
-            _run_by_steps(as_values(environment), work, more)
-    else:
-        _run_by_batches(environment, asking, backwards=backwards)
+    _run(environment, asking, backwards=backwards)
     _walk_whole_orders(environment, [w for w in works if w.complete], backwards=backwards)
-    return [EpisodeTree(work.episode, work.tree()) for work in works]
+    return [EpisodeReplays(work.episode, work.tree()) for work in works]
 
 
 @dataclass(frozen=True, slots=True)
-class _Entries:
-    """The sequences after which a context goes on: the least, the greatest, and two that are drawn by a hash."""
+class MergedReplays:
+    """The replays of all orders as merged replay knows them, and how many transitions the verifier ran for it."""
 
-    least: Order
-    greatest: Order
-    drawn: tuple[bytes, Order]
-    other: tuple[bytes, Order]
+    evidence: EpisodeReplays
+    num_transitions: int
+
+
+def replay_merged(environment: Environment, episodes: Sequence[Episode]) -> list[MergedReplays]:
+    """Replay the episodes, going on once from each context.
+
+    Raises what the environment raises, and :class:`VerifierFailure` if it answers a sequence in two ways.
+    """
+    works = [_Work(episode, complete=True) for episode in episodes]
+    _run(environment, [(w, _all_contexts(w, MAX_SEQUENCES, first_only)) for w in works])
+    return [_merged(work) for work in works]
+
+
+def _merged(work: _Work) -> MergedReplays:
+    if work.answered.contradiction is not None:
+        raise VerifierFailure(
+            "a sequence that was accepted before is answered differently",
+            where=work.episode.episode_id,
+            found=work.answered.contradiction,
+            expected="one answer to each sequence",
+        )
+    tree = work.tree()
+    lattice = Lattice.of(tree)
+    replays = tuple(lattice.replay(tree, o) for o in all_orders(tree.num_operations))
+    return MergedReplays(
+        EpisodeReplays.of_every_order(work.episode, replays), len(lattice.transitions)
+    )
+
+
+class _Entry(NamedTuple):
+    """A sequence that a context was entered by, and its lot."""
+
+    sequence: Order
+    lot: bytes
 
     @classmethod
-    def of(cls, sequence: Order, key: str) -> _Entries:
-        lot = (sha256(f"{key} {sequence}".encode()).digest(), sequence)
-        return cls(sequence, sequence, lot, lot)
+    def of(cls, sequence: Order, key: str) -> _Entry:
+        return cls(sequence, sha256(f"{key} {sequence}".encode()).digest())
 
-    def joined(self, more: _Entries) -> _Entries:
-        return _Entries(
-            min(self.least, more.least),
-            max(self.greatest, more.greatest),
-            min(self.drawn, more.drawn),
-            max(self.other, more.other),
-        )
 
-    @property
-    def sequences(self) -> tuple[Order, ...]:
-        return tuple(dict.fromkeys((self.least, self.greatest, self.drawn[1], self.other[1])))
+def _four(entries: tuple[_Entry, ...], entry: _Entry) -> tuple[_Entry, ...]:
+    """The sequences after which a context goes on: the least, the greatest, and two that are drawn by lot."""
+    every = (*entries, entry)
+    by_lot = sorted(every, key=lambda each: (each.lot, each.sequence))
+    return tuple(dict.fromkeys((min(every), max(every), by_lot[0], by_lot[-1])))
 
 
 def _whole_orders(work: _Work) -> list[Order]:
     """Orders that are walked at random through the lattice, to where nothing is accepted; none if it is flawed."""
     lattice = Lattice.of(work.tree())
-    if work.contradiction is not None or lattice.unequal is not None:
+    if work.answered.contradiction is not None or lattice.unequal is not None:
         return []
     draw = generator(0, "whole orders", work.episode.content_hash())
     found: dict[Order, None] = {}
@@ -175,44 +202,33 @@ def _walk_whole_orders(
         requests.reverse()
     answers = replay_all(environment, [request for _, request in requests])
     for (work, _), answer in zip(requests, answers, strict=True):
-        work.note(answers_by_sequence([answer]))
+        work.note(answer)
 
 
-def _all_contexts(work: _Work, max_contexts: int) -> Asking:
-    """Every operation in every context, after the sequences of its :class:`_Entries`."""
-    num_operations, answers = work.episode.num_operations, work.answers
-    key = work.episode.content_hash()
+def _all_contexts(work: _Work, max_contexts: int, merge: Merge[_Entry]) -> Asking:
+    """Every operation in every context, after those of its sequences that ``merge`` keeps."""
+    answers, key = work.answers, work.episode.content_hash()
+
+    def take(entry: _Entry, operation: int) -> _Entry | None:
+        sequence = (*entry.sequence, operation)
+        reached = answers.get(sequence)
+        accepted = reached is not None and reached.state_hash is not None
+        return _Entry.of(sequence, key) if accepted else None
+
+    walk = ContextWalk(
+        num_steps=work.episode.num_operations,
+        start=_Entry.of((), key),
+        take=take,
+        key=lambda entry: answers[entry.sequence].state_hash,
+        merge=merge,
+    )
     yield [()]
-    num_contexts = 1
-    level = {(0, answers[()].state_hash): _Entries.of((), key)}
-    for _ in range(num_operations):
-        wanted = [
-            (*sequence, operation)
-            for (done, _), entries in level.items()
-            for sequence in entries.sequences
-            for operation in range(num_operations)
-            if not done >> operation & 1
-        ]
-        level = {}
-        # Part by part, so that what does not fit is known before all of it was replayed.
-        for start in range(0, len(wanted), AT_A_TIME):
-            part = wanted[start : start + AT_A_TIME]
-            yield part
-            for sequence in part:
-                reached = answers.get(sequence)
-                if reached is None or reached.state_hash is None:
-                    continue
-                context = sum(1 << operation for operation in sequence), reached.state_hash
-                entered = _Entries.of(sequence, key)
-                level[context] = level[context].joined(entered) if context in level else entered
-            _require_room(
-                num_contexts + len(level),
-                max_contexts,
-                "contexts",
-                work.episode,
-                (_SAMPLE, _SHORTER),
-            )
-        num_contexts += len(level)
+    # Part by part, so that what does not fit is known before all of it was replayed.
+    for part in chain(walk.parts(AT_A_TIME), [[]]):
+        _require_room(
+            len(walk.transitions), max_contexts, "contexts", work.episode, (_SAMPLE, _SHORTER)
+        )
+        yield [(*entry.sequence, operation) for entry, operation in part]
 
 
 def _sampled_contexts(work: _Work, contexts_per_pair: int) -> Asking:
@@ -226,11 +242,20 @@ def _sampled_contexts(work: _Work, contexts_per_pair: int) -> Asking:
         yield from sampled_sequences(work.answers, num_operations, draw, contexts_per_pair)
 
 
+def _run(
+    environment: Environment, asking: Sequence[tuple[_Work, Asking]], *, backwards: bool = False
+) -> None:
+    if isinstance(environment, StepEnvironment) and not backwards:
+        for work, more in asking:
+            _run_by_steps(as_values(environment), work, more)
+    else:
+        _run_by_batches(environment, asking, backwards=backwards)
+
+
 def _run_by_steps(environment: StepEnvironment[object], work: _Work, asking: Asking) -> None:
     """Step by step, each sequence from the state of its longest prefix that has run."""
     states: dict[Order, object] = {}
     for wanted in asking:
-        answers: dict[Order, Reached] = {}
         if work.complete:
             # Only the level before is gone on from, and there may be very many states.
             length = len(wanted[0]) - 1 if wanted else 0
@@ -245,12 +270,13 @@ def _run_by_steps(environment: StepEnvironment[object], work: _Work, asking: Ask
             for length in range(first, len(sequence) + 1):
                 prefix = sequence[:length]
                 # Whatever was accepted has its state, so this one was refused.
-                if prefix in answers or prefix in work.answers:
+                if prefix in work.answers:
                     break
-                answers[prefix] = _reached(environment, work.episode, prefix, states)
-                if answers[prefix].state_hash is None:
+                reached = _reached(environment, work.episode, prefix, states)
+                work.answered.note(prefix, reached)
+                if reached.state_hash is None:
                     break
-        work.note(answers)
+        work.require_room()
 
 
 def _reached(
@@ -265,17 +291,18 @@ def _reached(
     else:
         answer = environment.step(states[sequence[:-1]], episode.operations[sequence[-1]])
         if isinstance(answer, Rejected):
-            return Reached(None, _reason(environment, answer))
+            return Reached(None, _reason(environment, episode, sequence, answer))
         state = answer.state
     states[sequence] = state
     return Reached(sha256_hex(environment.canonical(state)), None)
 
 
-def _reason(environment: Environment, refusal: Rejected) -> str:
+def _reason(environment: Environment, episode: Episode, sequence: Order, refusal: Rejected) -> str:
     if not isinstance(refusal.reason, str) or not refusal.reason.strip():
         raise VerifierFailure(
             "a rejection without a reason",
-            where=f"environment {environment.name!r}",
+            where=f"environment {environment.name!r}, episode {episode.episode_id}, after {list(sequence[:-1])}: step "
+            f"{sequence[-1]}",
             found=repr(refusal)[:120],
             expected="the verifier's own message",
             remedy=f"`vcrt environments validate {environment.name}` says what is wrong",
@@ -310,7 +337,7 @@ def _run_by_batches(
         answers = replay_all(environment, [requests[place][1] for place in succession])
         by_place = dict(zip(succession, answers, strict=True))
         for place, (work, _) in enumerate(requests):
-            work.note(answers_by_sequence([by_place[place]]))
+            work.note(by_place[place])
 
 
 _SAMPLE = "sample the contexts (`vcrt certify --sampled`)"

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from vcrt.certification.certificates import InconsistentReplayError
 from vcrt.certification.pairs import OrdersReport, PairReport, Refused, report_orders
-from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Environment, Episode, Versions
 from vcrt.environments.lean.judging import Limits
 from vcrt.environments.lean.lifting import Cause, Lifted, Refusal, lift_file

@@ -24,18 +24,9 @@ from vcrt.certification.relations import (
 from vcrt.certification.replay_tree import ReplayTree
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json
+from vcrt.limits import MAX_COMPLETE, MAX_COUNTED
 from vcrt.orders import Order
-from vcrt.partial_orders import (
-    MAX_COUNTED,
-    PartialOrder,
-    num_contexts_of_pairs,
-    num_linear_extensions,
-)
-
-#: The most operations of which every order is replayed by itself.
-MAX_EXHAUSTIVE = 5
-#: The most operations of which every reachable context is replayed; beyond, contexts are sampled.
-MAX_COMPLETE = 10
+from vcrt.partial_orders import PartialOrder, num_contexts_of_pairs, num_linear_extensions
 
 FlawKind: TypeAlias = Literal[
     "nondeterministic",
@@ -60,7 +51,7 @@ class PairContexts:
     """In how many contexts a pair was compared.
 
     ``contexts`` counts those that legal orders reach, by the certified order; None if that is not counted, for more
-    than ``vcrt.partial_orders.MAX_COUNTED`` operations. ``replayed`` is how many of them were replayed, in both orders
+    than ``vcrt.limits.MAX_COUNTED`` operations. ``replayed`` is how many of them were replayed, in both orders
     of the pair, and ``beside`` how many that are reached by accepted orders that are not legal. ``verdicts`` counts
     what was found in all that were replayed; ``examples`` has the first certificate of each thing that was.
     """
@@ -121,18 +112,9 @@ def explain(tree: ReplayTree, *, sampled: bool = False) -> Explained | Flaw:
 
     Evidence of ``sampled`` contexts is never complete; that of more than ``MAX_COMPLETE`` operations always is sampled.
     """
-    if tree.contradiction is not None:
-        return Flaw("nondeterministic", tree.contradiction)
-    lattice = Lattice.of(tree)
-    if lattice.idle is not None:
-        context, step = lattice.idle
-        return Flaw("no_effect", f"step {step} after {list(context)}")
-    if lattice.unequal is not None:
-        one, other, step = lattice.unequal
-        return Flaw(
-            "unequal_futures",
-            f"{list(one)} and {list(other)} have one hash, but differ when followed by {[step]}",
-        )
+    lattice = sound_lattice(tree)
+    if isinstance(lattice, Flaw):
+        return lattice
     certificates = lattice.certificates()
     try:
         relations = relation_graph(tree.num_operations, certificates, allow_implied=True)
@@ -169,6 +151,23 @@ def explain(tree: ReplayTree, *, sampled: bool = False) -> Explained | Flaw:
         complete=complete,
         classes=None if complete else len(classes),
     )
+
+
+def sound_lattice(tree: ReplayTree) -> Lattice | Flaw:
+    """The lattice of replays; or why not, if they disagree, a step is idle, or equal states have unequal futures."""
+    if tree.contradiction is not None:
+        return Flaw("nondeterministic", tree.contradiction)
+    lattice = Lattice.of(tree)
+    if lattice.idle is not None:
+        context, step = lattice.idle
+        return Flaw("no_effect", f"step {step} after {list(context)}")
+    if lattice.unequal is not None:
+        one, other, step = lattice.unequal
+        return Flaw(
+            "unequal_futures",
+            f"{list(one)} and {list(other)} have one hash, but differ when followed by {[step]}",
+        )
+    return lattice
 
 
 def expected_representatives(

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 from vcrt.certification.certificates import Certificate, Verdict, certificates
 from vcrt.certification.episodes import legal_orders
-from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Episode, Replay
 from vcrt.orders import Order
 

@@ -19,11 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from vcrt.errors import TooLargeError
+from vcrt.limits import MAX_REPRESENTATIVES
 from vcrt.orders import Order
+from vcrt.partial_orders import members
 from vcrt.printable import counted
-
-#: The most representatives that an episode's certification replays.
-MAX_REPRESENTATIVES = 20_000
 
 
 def dependence(num_operations: int, pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
@@ -79,7 +78,7 @@ def _explore(dependent: Sequence[int], refuses: Callable[[int, int], bool]) -> I
             yield prefix
             continue
         branches: list[tuple[Order, int, int]] = []
-        for operation in _members(everything & ~done & ~asleep):
+        for operation in members(everything & ~done & ~asleep):
             after = done | 1 << operation
             still_asleep = asleep & ~dependent[operation]
             if _all_wake(dependent, everything & ~after, still_asleep):
@@ -104,10 +103,3 @@ def _all_wake(dependent: Sequence[int], remaining: int, asleep: int) -> bool:
         reached |= more
         frontier |= more
     return not asleep & ~reached
-
-
-def _members(operations: int) -> Iterator[int]:
-    while operations:
-        lowest = operations & -operations
-        yield lowest.bit_length() - 1
-        operations ^= lowest

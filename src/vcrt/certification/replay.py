@@ -6,26 +6,15 @@ breaks raises :class:`vcrt.errors.VerifierFailure`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from vcrt.certification.replay_tree import HASH, EpisodeReplays
 from vcrt.environments.contract import Environment, Episode, Rejected, Replay, ReplayRequest
 from vcrt.environments.shared_prefixes import replay_sharing
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.hashing import Json
 from vcrt.orders import all_orders
 from vcrt.printable import counted
-
-_HASH = re.compile("[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeReplays:
-    """The replays of all ``n!`` orders of one episode, in lexicographic order of the orders."""
-
-    episode: Episode
-    replays: tuple[Replay, ...]
 
 
 def replay_exhaustively(
@@ -58,8 +47,8 @@ def replay_exhaustively(
     start = 0
     for episode in episodes:
         stop = start + len(all_orders(episode.num_operations))
-        replays = tuple(by_place[place] for place in range(start, stop))
-        grouped.append(EpisodeReplays(episode, replays))
+        replays = [by_place[place] for place in range(start, stop)]
+        grouped.append(EpisodeReplays.of_every_order(episode, replays))
         start = stop
     return grouped
 
@@ -98,7 +87,7 @@ def _are_hashes(answers: Sequence[Replay]) -> bool:
         values = set[object]().union(*(answer.state_hashes for answer in answers))
     except (AttributeError, TypeError):
         return False
-    return all(isinstance(value, str) and _HASH.fullmatch(value) for value in values)
+    return all(isinstance(value, str) and HASH.fullmatch(value) for value in values)
 
 
 def _flaw(request: ReplayRequest, answer: Replay, are_hashes: bool) -> str | None:

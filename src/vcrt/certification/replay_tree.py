@@ -1,34 +1,77 @@
-"""The sequences of one episode that its verifier replayed, prefixes shared, and their JSON form.
+"""Hold the sequences of one episode that its verifier replayed, prefixes shared, and write them as JSON.
 
-It is the evidence of an episode of which not all orders were replayed: a lattice of contexts, certificates and
-relations are derived from it and nothing else. Not covered: which sequences are replayed (see
+It is the evidence of an episode, whether every order was replayed by itself or not: a lattice of contexts, certificates
+and relations are derived from it and nothing else. Not covered: which sequences are replayed (see
 :mod:`vcrt.certification.lattice_replay`) and what follows from the answers (see :mod:`vcrt.certification.lattice`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from vcrt.certification.certificates import Reached
 from vcrt.environments.contract import Episode, Rejected, Replay
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
+from vcrt.limits import MAX_OPERATIONS, MAX_SEQUENCES
 from vcrt.orders import Order
-from vcrt.partial_orders import MAX_OPERATIONS
 from vcrt.printable import counted
 
-#: The most sequences that one episode's evidence may have.
-MAX_SEQUENCES = 1_000_000
-
-_HASH = re.compile("[0-9a-f]{64}")
+#: SHA-256 in lower-case hexadecimal.
+HASH = re.compile("[0-9a-f]{64}")
 _FORM = (
     '{"hashes": [SHA-256], "refusals": [text], "nodes": [[parent, operation, answer]]}, each hash and text once and in '
     "order of appearance, nodes by length and then operations"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What the verifier said after a sequence: its state hash, or the message that refused its last operation.
+
+    One of the two is None. A sequence that is refused as a whole at its end counts as refused at its last operation;
+    ``end_hash`` is then the hash of the state that it led to.
+    """
+
+    state_hash: str | None
+    rejection: str | None
+    end_hash: str | None = None
+
+
+@dataclass(slots=True)
+class Answers:
+    """What was answered to each sequence so far, and where two replays disagreed about one, in words."""
+
+    by_sequence: dict[Order, Reached] = field(default_factory=dict)
+    contradiction: str | None = None
+
+    def note(self, sequence: Order, reached: Reached) -> None:
+        """Note an answer; the first that was given to a sequence stays."""
+        known = self.by_sequence.setdefault(sequence, reached)
+        if known != reached and self.contradiction is None:
+            self.contradiction = (
+                f"the sequence {list(sequence)} gave {known} in one replay and {reached} in another"
+            )
+
+    def note_replay(self, replay: Replay) -> None:
+        """Note what was answered to every sequence that a replay begins with."""
+        num_accepted = len(replay.state_hashes) - 1
+        refused_whole = num_accepted == len(replay.sequence) and not replay.accepted
+        for length, state_hash in enumerate(replay.state_hashes):
+            if not (refused_whole and length == num_accepted):
+                self.note(replay.sequence[:length], Reached(state_hash, None))
+        if replay.rejection is not None:
+            refused_at = num_accepted if refused_whole else num_accepted + 1
+            end_hash = replay.state_hashes[-1] if refused_whole else None
+            refused = Reached(None, replay.rejection.reason, end_hash)
+            self.note(replay.sequence[:refused_at], refused)
+
+    def tree(self, num_operations: int) -> ReplayTree:
+        """The tree of all that was noted."""
+        return ReplayTree.of(num_operations, self.by_sequence, self.contradiction)
 
 
 @dataclass(frozen=True)
@@ -124,14 +167,32 @@ class ReplayTree:
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeTree:
-    """An episode and the sequences of it that were replayed."""
+class EpisodeReplays:
+    """An episode and the sequences of it that were replayed.
+
+    ``replays`` has those of all ``n!`` orders, in lexicographic order, if each of them was replayed by itself; none of
+    an episode with too many orders for that.
+    """
 
     episode: Episode
     tree: ReplayTree
+    replays: tuple[Replay, ...] = ()
+
+    @classmethod
+    def of_every_order(cls, episode: Episode, replays: Sequence[Replay]) -> EpisodeReplays:
+        """From the replays of all orders."""
+        answers = Answers()
+        for replay in replays:
+            answers.note_replay(replay)
+        return cls(episode, answers.tree(episode.num_operations), tuple(replays))
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether every order was replayed by itself."""
+        return bool(self.replays)
 
 
-def require_own_tree(evidence: EpisodeTree) -> EpisodeTree:
+def require_own_tree(evidence: EpisodeReplays) -> EpisodeReplays:
     """Give back what is read; raises :class:`MalformedInputError` for a tree of another number of operations."""
     found, expected = evidence.tree.num_operations, evidence.episode.num_operations
     if found != expected:
@@ -153,7 +214,7 @@ def tree_from_json(value: Any) -> ReplayTree:
         num_operations = _number(value["num_operations"], "num_operations", 1, MAX_OPERATIONS)
         hashes = _texts(value["hashes"], "hashes")
         refusals = _texts(value["refusals"], "refusals")
-        if not hashes or not all(map(_HASH.fullmatch, hashes)):
+        if not hashes or not all(map(HASH.fullmatch, hashes)):
             raise ValueError("hashes that are not SHA-256 in lower-case hexadecimal")
         answers = _answers(num_operations, value["nodes"], hashes, refusals)
         contradiction = value.get("contradiction")

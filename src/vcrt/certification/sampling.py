@@ -17,7 +17,7 @@ from itertools import combinations
 
 import numpy as np
 
-from vcrt.certification.certificates import Reached, Verdict
+from vcrt.certification.certificates import Verdict
 from vcrt.certification.lattice import Lattice
 from vcrt.certification.long_episodes import expected_representatives
 from vcrt.certification.relations import (
@@ -26,10 +26,10 @@ from vcrt.certification.relations import (
     directed,
     relation_graph,
 )
-from vcrt.certification.replay_tree import ReplayTree
+from vcrt.certification.replay_tree import Reached, ReplayTree
 from vcrt.errors import MalformedInputError
 from vcrt.orders import Order
-from vcrt.partial_orders import PartialOrder
+from vcrt.partial_orders import PartialOrder, members
 
 #: In how many contexts that begin legal orders each pair is compared, and in how many that begin accepted ones, if
 #: there are as many. What finds the relations, and what other pairs are compared in, comes on top.
@@ -54,9 +54,9 @@ class _Known:
 
     def put_last(self, operation: int, direct: int) -> None:
         """Let ``operation``, which nothing stands behind yet, stand behind those of ``direct``."""
-        for first in _members(direct):
+        for first in members(direct):
             self.before[operation] |= self.before[first]
-        for first in _members(self.before[operation]):
+        for first in members(self.before[operation]):
             self.after[first] |= 1 << operation
 
     def implied(self, pair: _Pair) -> bool:
@@ -172,7 +172,7 @@ def _context(known: _Known, pair: _Pair, num_operations: int, draw: np.random.Ge
     order: list[int] = []
     done = 0
     while remaining & ~done:
-        ready = [i for i in _members(remaining & ~done) if not known.before[i] & ~(done | 1 << i)]
+        ready = [i for i in members(remaining & ~done) if not known.before[i] & ~(done | 1 << i)]
         operation = ready[int(draw.integers(len(ready)))]
         order.append(operation)
         done |= 1 << operation
@@ -209,10 +209,3 @@ def _verdict(answers: Mapping[Order, Reached], context: Order, pair: _Pair) -> V
     if None in ends:
         return "vacuous" if ends == [None, None] else "precedes"
     return "diamond" if ends[0] == ends[1] else "conflicts"
-
-
-def _members(operations: int) -> Iterator[int]:
-    while operations:
-        lowest = operations & -operations
-        yield lowest.bit_length() - 1
-        operations ^= lowest

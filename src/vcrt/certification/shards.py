@@ -26,14 +26,14 @@ from vcrt.certification.episodes import (
 )
 from vcrt.certification.evidence import Evidence, shown_to_others
 from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
-from vcrt.certification.replay import EpisodeReplays, replay_exhaustively
-from vcrt.certification.replay_tree import EpisodeTree
+from vcrt.certification.replay import replay_exhaustively
+from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.environments.contract import CrossCheck, Environment, Episode, Guards, Schema, Versions
 from vcrt.environments.guarding import make_guarded
 from vcrt.errors import VcrtError, VerifierFailure
 from vcrt.hashing import json_digest
+from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.processes import in_fresh_processes
 
 #: Makes an environment. Equal ones must make equal environments: one is made in a process and kept.
@@ -197,14 +197,7 @@ def _resampled(episode: Episode, sampled: Mapping[str, Episode] | None) -> str |
     return "its seed gave another episode in another process"
 
 
-def _difference(
-    first: EpisodeReplays | EpisodeTree, second: EpisodeReplays | EpisodeTree
-) -> str | None:
-    if isinstance(first, EpisodeReplays) and isinstance(second, EpisodeReplays):
-        pairs = zip(first.replays, second.replays, strict=True)
-        return next((f"{one}, then {other}" for one, other in pairs if one != other), None)
-    assert isinstance(first, EpisodeTree)
-    assert isinstance(second, EpisodeTree)
+def _difference(first: EpisodeReplays, second: EpisodeReplays) -> str | None:
     ours, theirs = first.tree.answers, second.tree.answers
     for sequence in dict.fromkeys((*ours, *theirs)):
         one, other = ours.get(sequence), theirs.get(sequence)
@@ -258,7 +251,7 @@ def _evidence(
 
 def _replayed(
     environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
-) -> list[EpisodeReplays | EpisodeTree]:
+) -> list[EpisodeReplays]:
     before = [episode.content_hash() for episode in episodes]
     found = _retried_once(
         lambda: _replays(environment, episodes, sampled=sampled, backwards=backwards)
@@ -275,7 +268,7 @@ def _replayed(
 
 def _replays(
     environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
-) -> list[EpisodeReplays | EpisodeTree]:
+) -> list[EpisodeReplays]:
     """Every order of an episode, or, where there are too many, its lattice; backwards, each sequence starts afresh."""
     long = [episode for episode in episodes if episode.num_operations > MAX_EXHAUSTIVE]
     short = [episode for episode in episodes if episode.num_operations <= MAX_EXHAUSTIVE]

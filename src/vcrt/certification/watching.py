@@ -14,9 +14,9 @@ from math import factorial, perm
 from pathlib import Path
 from typing import TypeVar
 
-from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
 from vcrt.environments.calls import Calls, Telling, Told, calls_told
 from vcrt.environments.isolation import Description
+from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.progress import Task
 
 Argument = TypeVar("Argument")

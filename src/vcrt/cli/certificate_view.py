@@ -1,6 +1,6 @@
 """An episode and its certificates as a person reads them: steps, relations, orders, and every pair in every context.
 
-Only the rendering; what is shown comes from :mod:`vcrt.records.examination`. Nothing is cut off but hashes, the values
+Only the rendering; what is shown comes from :mod:`vcrt.datasets.examination`. Nothing is cut off but hashes, the values
 of the initial state and, of long episodes, contexts; the JSON form holds all of it. Steps are numbered from 0, as
 everywhere in vcrt's files.
 """
@@ -25,16 +25,14 @@ from vcrt.certification.certificates import (
     certificates,
 )
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
-from vcrt.certification.evidence import initial_hash
 from vcrt.certification.lattice import Lattice
 from vcrt.certification.long_episodes import PairContexts
-from vcrt.certification.replay import EpisodeReplays
-from vcrt.certification.replay_tree import EpisodeTree, ReplayTree
+from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
+from vcrt.datasets.examination import Examined
 from vcrt.environments.contract import Operation
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import printable
 from vcrt.records.certificate import in_words
-from vcrt.records.examination import Examined
 from vcrt.report.certificate_words import (
     EXCLUSIONS,
     commutes,
@@ -99,7 +97,7 @@ def print_view(console: Console, view: View) -> None:
         "" if isinstance(examined.outcome, CertifiedEpisode) else "; all this certifies nothing"
     )
     replays = examined.evidence.replays
-    if isinstance(replays, EpisodeTree):
+    if not replays.exhaustive:
         _print_long_pairs(console, view, replays.tree, certifies)
     else:
         contexts = "each in every context that an accepted sequence reaches"
@@ -109,7 +107,7 @@ def print_view(console: Console, view: View) -> None:
 
 def _print_orders(console: Console, view: View) -> None:
     evidence = view.examined.evidence.replays
-    if isinstance(evidence, EpisodeTree):
+    if not evidence.exhaustive:
         _heading(console, f"Evidence, {counted(len(evidence.tree), 'sequence')} replayed")
         for line in evidence_lines(view.examined.outcome, evidence.tree):
             console.print(_indented(line, 2))
@@ -150,7 +148,7 @@ def _print_head(console: Console, view: View) -> None:
         ("2nd opinion", f"{check.checker}: {check.agreed} of {check.checked} agree")
         for check in examined.evidence.cross_checks
     ] or [("2nd opinion", "none: this environment has no second engine")]
-    rows.append(("start", f"state {short_hash(initial_hash(examined.evidence.replays))}"))
+    rows.append(("start", f"state {short_hash(examined.evidence.replays.tree.initial_hash)}"))
     rows += [("", line) for line in _value_lines(episode.initial)]
     _print_rows(console, rows)
 
@@ -167,7 +165,7 @@ def _outcome_text(examined: Examined) -> str:
     outcome = examined.outcome
     if isinstance(outcome, Exclusion):
         return f"excluded, {outcome.kind}: {EXCLUSIONS[outcome.kind]}"
-    if outcome.tree is not None:
+    if not outcome.exhaustive:
         how = "every reachable context" if outcome.complete else "a sample of the contexts"
         return f"certified from {how}: {legal_text(outcome)}"
     num_orders = len(outcome.replays)

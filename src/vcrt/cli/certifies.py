@@ -20,12 +20,11 @@ from vcrt.certification.episodes import (
     certify_episode,
     preset_named,
 )
-from vcrt.certification.lattice_replay import replay_lattices
-from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
-from vcrt.certification.merged import replay_merged
+from vcrt.certification.lattice_replay import replay_lattices, replay_merged
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.conformance import Finding, attempted
 from vcrt.environments.contract import Environment, Schema
+from vcrt.limits import MAX_EXHAUSTIVE
 
 _Look: TypeAlias = Callable[
     [Environment, str, Preset, Sequence[int]], "Exclusion | tuple[set[str], Cost | None]"

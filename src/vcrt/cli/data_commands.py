@@ -190,7 +190,7 @@ def verify(
 
 
 def _verify_dataset(console: Console, dataset: Path, jobs: int) -> Agreement:
-    from vcrt.records.agreement import verify_agreement
+    from vcrt.datasets.agreement import verify_agreement
     from vcrt.records.dataset import open_dataset
     from vcrt.report.data_words import evidence_sentences
 

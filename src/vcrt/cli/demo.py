@@ -14,12 +14,12 @@ from vcrt.certification.schema_names import select_schemas
 from vcrt.cli.counts import print_counts
 from vcrt.cli.progress import showing_progress
 from vcrt.cli.reporting import print_report
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import make_dataset
 from vcrt.protocol.evaluation import evaluate
 from vcrt.protocol.experiment import create_experiment
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.planning import frozen_plan
-from vcrt.records.agreement import verify_agreement
-from vcrt.records.freezing import make_dataset
 from vcrt.report.explorer import write_explorer
 from vcrt.report.neighbours import EXPLORER_FILE, REPORT_FILE
 from vcrt.storage import make_directory

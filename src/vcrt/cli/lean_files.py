@@ -1,7 +1,8 @@
 """What ``vcrt lift lean`` does: report on the theorems of Lean files, for people or as JSON.
 
 A file that cannot be read is reported and does not stop the others. Orders are counted by merged replay
-(:mod:`vcrt.certification.merged`), which asks Lean once for all orders that reach equal states by the same steps.
+(:mod:`vcrt.certification.lattice_replay`), which asks Lean once for all orders that reach equal states by the same
+steps.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.lean_lifting import LeanLift, LiftedTheorem, lift_lean
-from vcrt.certification.merged import replay_merged
 from vcrt.certification.pairs import PairReport
-from vcrt.certification.replay import EpisodeReplays
+from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.cli.options import plain_console
 from vcrt.cli.orders_view import MERGED, PLAIN, print_orders
 from vcrt.cli.progress import PATIENCE, showing_progress

@@ -19,23 +19,24 @@ from rich.table import Table
 
 from vcrt.certification.config import given
 from vcrt.certification.episodes import PAPER_PRESET
-from vcrt.certification.merged import replay_merged
+from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.pairs import report_orders
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.cli.counts import print_counts
 from vcrt.cli.lift_options import require_within
 from vcrt.cli.orders_view import MERGED, PLAIN, print_orders
 from vcrt.cli.progress import showing_progress
-from vcrt.environments.clrs.lifting import MAX_SEED, MAX_STEPS, MIN_STEPS, lift_windows
+from vcrt.datasets.freezing import make_dataset
+from vcrt.environments.clrs.lifting import MAX_SEED, MIN_STEPS, lift_windows
 from vcrt.environments.clrs.reading import MAX_LENGTH
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.proofwriter.files import Refused
 from vcrt.environments.proofwriter.lifting import lift_theories
 from vcrt.environments.registry import load_environment
 from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.limits import MAX_LIFTED
 from vcrt.printable import counted
 from vcrt.processes import Backend
-from vcrt.records.freezing import make_dataset
 from vcrt.storage import require_new
 
 #: Refused lines that are printed in full; the rest are counted.
@@ -133,7 +134,7 @@ def lift_clrs(
     """
     require_within("--runs", num_runs, 1)
     require_within("--length", length, 2, MAX_LENGTH)
-    require_within("--steps", num_steps, MIN_STEPS, MAX_STEPS)
+    require_within("--steps", num_steps, MIN_STEPS, MAX_LIFTED)
     require_within("--seed", seed, 0, MAX_SEED + 1 - num_runs)
     if output is not None and num_steps != PAPER_PRESET.num_operations:
         raise VcrtError(

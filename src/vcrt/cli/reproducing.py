@@ -18,6 +18,8 @@ from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
 from vcrt.cli.progress import showing_progress
 from vcrt.cli.reporting import print_report
+from vcrt.datasets.agreement import verify_agreement
+from vcrt.datasets.freezing import discard_work_of_finished, make_dataset
 from vcrt.errors import DatasetError, RunError
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import BackboneReference
@@ -30,9 +32,7 @@ from vcrt.protocol.same_code import require_same_code
 from vcrt.protocol.scores import SCORES_FILE, read_scores
 from vcrt.protocol.search import SEARCH_FILE, Search, read_search
 from vcrt.protocol.trials import discard_trials_of_finished, run_search
-from vcrt.records.agreement import verify_agreement
 from vcrt.records.dataset import Dataset, open_dataset, require_agreement
-from vcrt.records.freezing import discard_work_of_finished, make_dataset
 from vcrt.records.manifest import AGREEMENT
 from vcrt.records.record_form import PLAIN_FORM
 from vcrt.storage import make_directory, remove_leftovers, sole_user

@@ -11,9 +11,8 @@ from vcrt.protocol.ledger import recorded_openings
 from vcrt.records.certificate import read_certificate
 from vcrt.records.manifest import SEAL
 from vcrt.records.sealing.proof import check_proof, make_proof
-from vcrt.records.sealing.seal import seal_dataset
+from vcrt.records.sealing.seal import Signers, check_signatures, seal_dataset, verify_seal
 from vcrt.records.sealing.statement import trees_of
-from vcrt.records.sealing.verification import Signers, check_signatures, verify_seal
 from vcrt.report.wording import counted
 
 

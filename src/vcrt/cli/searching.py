@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from rich.console import Console
 from rich.table import Table
 
 from vcrt.hashing import Json
+from vcrt.objective.terms import constrained
 from vcrt.printable import counted
 from vcrt.protocol.search import RANGES, Search
 from vcrt.training.methods import METHODS, Method, method
@@ -34,7 +33,7 @@ def print_search(console: Console, search: Search) -> None:
 
 def methods_document() -> dict[str, Json]:
     """The method table, by name."""
-    return {name: asdict(row) for name, row in METHODS.items()}
+    return {name: row.definition() for name, row in METHODS.items()}
 
 
 def print_methods(console: Console) -> None:
@@ -44,13 +43,13 @@ def print_methods(console: Console) -> None:
         table.add_column(name)
     table.add_column("in words", ratio=1)
     for row in METHODS.values():
-        constraints = "yes" if row.constraints else "no"
-        contrast = "yes" if row.contrast else "no"
-        margin = row.margin or "no"
+        constraints = "yes" if {*constrained()} & {*row.terms} else "no"
+        contrast = "yes" if "contrastive_loss" in row.terms else "no"
+        margin = row.margin if "anti_diamond_loss" in row.terms else "no"
         cells = (row.interface, row.serialisation, _ratio(row), margin, constraints, contrast)
         table.add_row(row.name, *cells, row.summary)
     console.print(table)
 
 
 def _ratio(row: Method) -> str:
-    return row.ratio.replace("_", " ") if row.policy_term else "none"
+    return row.ratio.replace("_", " ") if "policy_loss" in row.terms else "none"

@@ -14,14 +14,7 @@ from vcrt.certification.shards import EnvironmentFactory
 from vcrt.cli.certificate_view import View, print_view
 from vcrt.cli.options import plain_console
 from vcrt.cli.progress import PATIENCE, showing_progress
-from vcrt.environments.isolation import describe, sample
-from vcrt.errors import DatasetError, UnknownNameError, VcrtError
-from vcrt.printable import printable
-from vcrt.progress import Progress
-from vcrt.records.audit import certified_from_row
-from vcrt.records.certificate import document_text, read_certificate
-from vcrt.records.dataset import Dataset, open_dataset, read_audit
-from vcrt.records.examination import (
+from vcrt.datasets.examination import (
     CertificateCheck,
     Examined,
     description_of,
@@ -30,6 +23,13 @@ from vcrt.records.examination import (
     from_certified,
     verify_certificate,
 )
+from vcrt.environments.isolation import describe, sample
+from vcrt.errors import DatasetError, UnknownNameError, VcrtError
+from vcrt.printable import printable
+from vcrt.progress import Progress
+from vcrt.records.audit import certified_from_row
+from vcrt.records.certificate import document_text, read_certificate
+from vcrt.records.dataset import Dataset, open_dataset, read_audit
 from vcrt.records.manifest import LEAVES
 from vcrt.report.wording import counted
 
@@ -140,7 +140,7 @@ def _legal_orders(certified: CertifiedEpisode) -> str:
 
 
 def _replayed(certified: CertifiedEpisode) -> str:
-    if certified.tree is None:
+    if certified.exhaustive:
         return "orders"
     return "sequences (complete)" if certified.complete else "sequences (sampled, not complete)"
 

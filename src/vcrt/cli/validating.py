@@ -191,7 +191,8 @@ class _Sampled(Environment):
         return Versions(environment=self.name, adapter="", canonicalizer="", verifier="")
 
     def sample(self, schema: str, seed: int) -> Episode:
-        number = preset_named(self.schema(schema).preset).num_operations or 4
+        known = self.schema(schema)
+        number = known.num_steps or preset_named(known.preset).num_operations or 4
         return Episode(
             environment=self.name,
             schema=schema,

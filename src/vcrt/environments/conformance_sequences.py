@@ -11,11 +11,10 @@ from itertools import combinations, permutations
 
 import numpy as np
 
+from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.orders import Order
 from vcrt.randomness import generator
 
-#: Every sequence is replayed up to this number of operations: 326 sequences.
-MAX_EVERY = 5
 #: Random orders in the sample; and up to how many operations each of them is moved behind each later one.
 _RANDOM, _MOVE_ALL = 4, 7
 
@@ -33,7 +32,7 @@ def sequences(num_operations: int, *, quick: bool = False) -> tuple[Order, ...]:
         found = {(), reference[:2], swapped[:2], reference, reference[::-1], swapped}
         found.add((0, *reference[-1:]) if num_operations > 1 else reference)
         return tuple(sorted(found, key=lambda sequence: (len(sequence), sequence)))
-    if num_operations <= MAX_EVERY:
+    if num_operations <= MAX_EXHAUSTIVE:
         lengths = range(num_operations + 1)
         return tuple(s for n in lengths for s in permutations(range(num_operations), n))
     orders = _sampled_orders(num_operations)

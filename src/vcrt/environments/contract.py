@@ -196,16 +196,35 @@ class Guards:
 class Schema:
     """One family of episodes.
 
-    ``relation`` is the kind of its anti-diamonds *as designed*; certification decides. ``preset`` names what its
-    episodes are to look like (see ``vcrt.certification.episodes.PRESETS``; ``any`` takes all that certify), and
-    ``default`` says whether it is certified when that preset is asked for and no schema is named.
+    ``relation`` is the kind of its anti-diamonds *as designed*; certification decides. ``num_steps`` is the number of
+    steps that its episodes have, if it has one of its own. ``preset`` names what its episodes are to look like (see
+    ``vcrt.certification.episodes.PRESETS``; ``any`` takes all that certify): by default ``paper``, or ``posetsN`` for
+    ``num_steps=N``. ``default`` says whether it is certified when that preset is asked for and no schema is named.
+
+    Raises :class:`vcrt.errors.MalformedInputError` if ``preset`` is that of another number of steps.
+
+    >>> Schema(name="six", summary="six steps", relation="either", num_steps=6).preset
+    'posets6'
     """
 
     name: str
     summary: str
     relation: AntiDiamonds
     default: bool = True
-    preset: str = "paper"
+    preset: str = ""
+    num_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        own = "paper" if self.num_steps is None else f"posets{self.num_steps}"
+        if not self.preset:
+            object.__setattr__(self, "preset", own)
+        if self.num_steps is not None and self.preset.startswith("posets") and self.preset != own:
+            raise MalformedInputError(
+                "a schema with two numbers of steps",
+                where=f"schema {self.name!r}",
+                found=f"num_steps={self.num_steps}, preset={self.preset!r}",
+                expected=f"one number, as num_steps={self.num_steps} alone gives",
+            )
 
     def designed(self, kinds: Collection[str]) -> bool:
         """Whether anti-diamonds of these kinds are what the schema was designed for."""

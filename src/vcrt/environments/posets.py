@@ -1,23 +1,29 @@
-"""Posets of four steps: the shapes that samplers of several anti-diamonds choose from, and which one given steps have.
+"""Draw the relations that a sampler plants between steps: a shape of four steps, or one to six relations of any number.
 
-Promised: :func:`poset_of` asks the transition for every order and finds a poset only if each pair has one relation in
-every context and the legal orders are the poset's linear extensions. It is how a sampler looks for episodes; what an
-episode's relations are is for certification to say, by replay.
+For environments of your own as for those that come with vcrt. What an episode's relations are is for certification to
+say. Not covered: which relations a candidate has (see :mod:`vcrt.environments.relation_search`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, permutations
 from typing import TypeAlias, TypeVar
 
-from vcrt.environments.contract import RelationKind
-from vcrt.errors import VcrtError
-from vcrt.orders import Order, all_orders, linear_extensions, transitive_closure
+import numpy as np
 
-State = TypeVar("State")
-Pairs: TypeAlias = frozenset[tuple[int, int]]
+from vcrt.environments.contract import AntiDiamonds, RelationKind, Schema
+from vcrt.errors import MalformedInputError
+from vcrt.orders import Order, linear_extensions, transitive_closure, transitive_reduction
+from vcrt.partial_orders import PartialOrder
+
+Step = TypeVar("Step")
+Pair: TypeAlias = tuple[int, int]
+Pairs: TypeAlias = frozenset[Pair]
+#: ``below(n)``: a random number from 0 up to, not including, ``n``.
+Below: TypeAlias = Callable[[int], int]
 
 #: How many steps a shape has.
 NUM_STEPS = 4
@@ -38,95 +44,186 @@ SHAPES: Mapping[str, Pairs] = {
     "early join": frozenset({(0, 2), (1, 2), (2, 3)}),
     "diamond": frozenset({(0, 1), (0, 2), (1, 3), (2, 3)}),
 }
+#: How many steps the long episodes of the environments here have, and the most anti-diamonds.
+SIZES = (6, 8, 12, 16)
+MAX_ANTI_DIAMONDS = 6
+#: How often, in a hundred, one end of a new relation is a step that has one already.
+_JOINED = 50
+#: Draws of one relation before all are drawn anew.
+_TRIES = 40
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Poset:
-    """The order that four steps must keep, transitively closed, and the kinds of relations that make it."""
+@dataclass(frozen=True)
+class Relations:
+    """The kind of each pair of ``num_steps`` steps that some context shows, None where it commutes.
 
-    pairs: Pairs
-    kinds: frozenset[RelationKind]
+    Steps stand in the reference order, so that a pair of numbers (before, after) ascends.
+    """
+
+    num_steps: int
+    kinds: Mapping[Pair, RelationKind | None]
+
+    @cached_property
+    def anti_diamonds(self) -> tuple[Pair, ...]:
+        """The pairs that must keep their order, those apart that only follow from others."""
+        return tuple(sorted(pair for pair, kind in self.kinds.items() if kind is not None))
+
+    @cached_property
+    def order(self) -> PartialOrder:
+        """The order that they make."""
+        return PartialOrder.of(self.num_steps, self.anti_diamonds)
 
     @property
     def shape(self) -> str | None:
-        """Its name in :data:`SHAPES`; None for fewer than two relations or linear extensions."""
-        return _NAMES.get(_canonical(self.pairs))
+        """The name of four steps' order in :data:`SHAPES`, if it has one."""
+        return shape_of(self.order.pairs)
+
+    @property
+    def few(self) -> bool:
+        """Whether there are as many anti-diamonds as a long episode may have, and one at least."""
+        return 1 <= len(self.anti_diamonds) <= MAX_ANTI_DIAMONDS
+
+    @property
+    def explain_all(self) -> bool:
+        """Whether every pair that no context shows is ordered by the others."""
+        shown = {*self.kinds, *self.order.pairs}
+        return shown.issuperset(combinations(range(self.num_steps), 2))
 
 
-def poset_of(
-    start: State,
-    take: Callable[[State, int], State | None],
-    canonical: Callable[[State], Hashable],
-) -> Poset | None:
-    """The poset of steps 0 to 3 from a state, if 0, 1, 2, 3 is a legal order and the relations explain all of them.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DrawnRelations:
+    """What is planted in an episode: ``pairs`` (before, after) that imply the others; four steps have a ``shape``."""
 
-    ``take`` gives the state after a step, None if it is refused or changes nothing; ``canonical`` is equal exactly for
-    equivalent states.
-    """
-    reached: dict[Order, State] = {(): start}
-    for length in range(NUM_STEPS):
-        for order in [order for order in reached if len(order) == length]:
-            for step in range(NUM_STEPS):
-                if step not in order:
-                    after = take(reached[order], step)
-                    if after is not None:
-                        reached[*order, step] = after
-    ends = {order: canonical(state) for order, state in reached.items() if len(order) >= 2}
-    terminal = ends.get((0, 1, 2, 3))
-    found = _relations(reached, ends)
-    if terminal is None or found is None:
-        return None
-    directed = [pair for pair, kind in found.items() if kind is not None]
-    pairs = transitive_closure(directed)
-    if not pairs.union(found).issuperset(combinations(range(NUM_STEPS), 2)):
-        return None
-    legal = [order for order in all_orders(NUM_STEPS) if ends.get(order) == terminal]
-    if legal != linear_extensions(NUM_STEPS, pairs):
-        return None
-    return Poset(pairs=pairs, kinds=frozenset(kind for kind in found.values() if kind))
+    num_steps: int
+    pairs: Pairs
+    shape: str | None = None
 
+    @classmethod
+    def of(cls, schema: Schema, below: Below) -> DrawnRelations:
+        """One of :data:`SHAPES` for a schema of four steps, all equally likely; else by :func:`draw_relations`.
 
-def _relations(
-    reached: Collection[Order], ends: Mapping[Order, Hashable]
-) -> dict[tuple[int, int], RelationKind | None] | None:
-    """The kind of each certified pair (None: it commutes); no pair is found against the order of its numbers."""
-    found: dict[tuple[int, int], RelationKind | None] = {}
-    for context in reached:
-        rest = [step for step in range(NUM_STEPS) if step not in context]
-        for first, second in combinations(rest, 2):
-            forward, reverse = (
-                ends.get((*context, first, second)),
-                ends.get((*context, second, first)),
+        Raises :class:`vcrt.errors.MalformedInputError` for a schema without a number of steps from 4 on.
+        """
+        if schema.num_steps is None or schema.num_steps < NUM_STEPS:
+            raise MalformedInputError(
+                "no relations are drawn for a schema of that many steps",
+                where=f"schema {schema.name!r}",
+                found=f"num_steps={schema.num_steps}",
+                expected=f"{NUM_STEPS} or more",
             )
-            if forward is None and reverse is None:
-                continue
-            if forward is None:
-                return None
-            kind: RelationKind | None = "precedes" if reverse is None else "conflicts"
-            kind = None if forward == reverse else kind
-            if found.setdefault((first, second), kind) != kind:
-                return None
-    return found
+        if schema.num_steps > NUM_STEPS:
+            pairs = draw_relations(schema.num_steps, below)
+            return cls(num_steps=schema.num_steps, pairs=pairs)
+        shape = tuple(SHAPES)[below(len(SHAPES))]
+        return cls(num_steps=NUM_STEPS, pairs=SHAPES[shape], shape=shape)
 
-
-def linear_order(shape: str, choose: Callable[[int], int]) -> Order:
-    """One of the linear extensions of a shape; ``choose(n)`` picks a number below n."""
-    extensions = linear_extensions(NUM_STEPS, SHAPES[shape])
-    return extensions[choose(len(extensions))]
-
-
-def require_four(num_operations: int, schema: str) -> None:
-    """Raise :class:`VcrtError` unless episodes of four steps are asked for: shapes have no other number."""
-    if num_operations != NUM_STEPS:
-        raise VcrtError(
-            "a schema of several anti-diamonds has episodes of four operations only",
-            where=schema,
-            found=f"{num_operations} operations",
-            expected=str(NUM_STEPS),
+    @property
+    def text(self) -> str:
+        """What was drawn, in words."""
+        return (
+            f"with the relations {sorted(self.pairs)}"
+            if self.shape is None
+            else f"of shape {self.shape!r}"
         )
 
+    def arranged(self, steps: Sequence[Step], below: Below) -> list[Step]:
+        """The steps, which stand as ``pairs`` number them, as they do in the episode: of a shape in any legal order."""
+        places = range(self.num_steps) if self.shape is None else linear_order(self.shape, below)
+        return [steps[place] for place in places]
 
-def _canonical(pairs: Collection[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    def are(self, found: Relations | None) -> bool:
+        """Whether the steps of an episode have these relations; those of a shape under whatever numbers."""
+        if found is None or self.shape is not None:
+            return found is not None and found.shape == self.shape
+        return found.few and found.order == PartialOrder.of(self.num_steps, self.pairs)
+
+
+def below_of(rng: np.random.Generator) -> Below:
+    """Numbers drawn from a generator."""
+    return lambda number: int(rng.integers(number))
+
+
+def several_schema(name: str, summary: str, relation: AntiDiamonds = "either") -> Schema:
+    """A schema whose episodes have one of :data:`SHAPES`."""
+    return Schema(
+        name=name, summary=summary, relation=relation, preset="several", num_steps=NUM_STEPS
+    )
+
+
+def long_schemas(summary: str, relation: AntiDiamonds = "either") -> tuple[Schema, ...]:
+    """One schema for each size, called as its preset is."""
+    return tuple(
+        Schema(name=f"posets{size}", summary=f"{size} {summary}", relation=relation, num_steps=size)
+        for size in SIZES
+    )
+
+
+def shape_of(pairs: Collection[Pair]) -> str | None:
+    """The name that the closed pairs of four steps have in :data:`SHAPES`, whatever the numbers of the steps.
+
+    None for fewer than two relations or linear extensions.
+    """
+    return _NAMES.get(_canonical(pairs))
+
+
+def linear_order(shape: str, below: Below) -> Order:
+    """One of the linear extensions of a shape, all equally likely."""
+    extensions = linear_extensions(NUM_STEPS, SHAPES[shape])
+    return extensions[below(len(extensions))]
+
+
+def draw_relations(num_steps: int, below: Below) -> Pairs:
+    """One to six pairs (before, after), none of which follows from the others, that leave two orders at least.
+
+    Each number is equally likely; ``num_steps`` is 5 at least. Pairs ascend.
+    """
+    number = 1 + below(MAX_ANTI_DIAMONDS)
+    while True:
+        drawn = _draw_pairs(num_steps, number, below)
+        if drawn is not None and len(transitive_closure(drawn)) < num_steps * (num_steps - 1) // 2:
+            return drawn
+
+
+def _draw_pairs(num_steps: int, number: int, below: Below) -> Pairs | None:
+    pairs: Pairs = frozenset()
+    for _ in range(_TRIES):
+        related = sorted({step for pair in pairs for step in pair})
+        joined = related and below(100) < _JOINED
+        one, other = related[below(len(related))] if joined else below(num_steps), below(num_steps)
+        if one == other:
+            continue
+        grown = pairs | {(min(one, other), max(one, other))}
+        if transitive_reduction(grown) == grown:
+            pairs = grown
+        if len(pairs) == number:
+            return pairs
+    return None
+
+
+def draw_extension(order: PartialOrder, below: Below) -> Order:
+    """A linear extension: at every place one of the legal moves, all equally likely."""
+    done, placed = 0, []
+    for _ in range(order.num_operations):
+        moves = order.moves(done)
+        step = moves[below(len(moves))]
+        placed.append(step)
+        done |= 1 << step
+    return tuple(placed)
+
+
+def components(num_steps: int, pairs: Collection[Pair]) -> list[list[int]]:
+    """The steps that relations connect, each group sorted, by first member."""
+    group = list(range(num_steps))
+    for one, other in pairs:
+        old, new = group[other], group[one]
+        group = [new if each == old else each for each in group]
+    members: dict[int, list[int]] = {}
+    for step, number in enumerate(group):
+        members.setdefault(number, []).append(step)
+    return sorted(members.values())
+
+
+def _canonical(pairs: Collection[Pair]) -> tuple[Pair, ...]:
     return min(
         tuple(sorted((names[a], names[b]) for a, b in pairs))
         for names in permutations(range(NUM_STEPS))

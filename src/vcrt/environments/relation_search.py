@@ -1,4 +1,4 @@
-"""What relations given steps have, as a sampler asks it of a candidate.
+"""Find the relations that given steps have, as a sampler asks of a candidate.
 
 Promised: :func:`lattice_relations` walks every reachable context, merged by canonical state, and finds relations only
 if each pair has one of them in every context and the legal orders are exactly their linear extensions. Where that is
@@ -8,145 +8,74 @@ by replay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import combinations
-from typing import TypeAlias, TypeVar
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from itertools import chain, combinations
+from typing import Any
 
-from vcrt.environments.contract import RelationKind
-from vcrt.environments.long_posets import MAX_ANTI_DIAMONDS, Below, Pair, draw_extension
+from vcrt.environments.contexts import Compared, ContextWalk, Key, State, Take
+from vcrt.environments.contract import Episode, Rejected, RelationKind, StepEnvironment
+from vcrt.environments.posets import Below, Pair, Relations, draw_extension
+from vcrt.environments.shared_prefixes import as_values
+from vcrt.limits import MAX_WALKED
 from vcrt.orders import Order
-from vcrt.partial_orders import PartialOrder, num_linear_extensions
 
-State = TypeVar("State")
-#: ``take(state, step)``: the state after a step, None if it is refused or changes nothing.
-Take: TypeAlias = Callable[[State, int], State | None]
-#: ``canonical(state)``: equal exactly for equivalent states.
-Canonical: TypeAlias = Callable[[State], Hashable]
-#: A pair in a context, and what its two orders lead to there; None for a refusal.
-_Compared: TypeAlias = tuple[Pair, Hashable, Hashable]
-#: Of each context (the set of steps that have run, and the state), what each other step leads to; None for a refusal.
-_Lattice: TypeAlias = Mapping[tuple[int, Hashable], Mapping[int, Hashable]]
-
-#: The most steps of which samplers walk every context.
-MAX_LATTICE = 8
 #: Random walks, and linear extensions besides.
 _WALKS = 8
 
 
-@dataclass(frozen=True)
-class Relations:
-    """The kind of each pair of ``num_steps`` steps that some context shows, None where it commutes.
+def relations_of(
+    environment: StepEnvironment[Any], episode: Episode, below: Below
+) -> Relations | None:
+    """The relations of an episode's steps in the order in which they stand, as :func:`find_relations` finds them.
 
-    Steps stand in the reference order, so that a pair of numbers (before, after) ascends.
+    For the ``sample`` of an environment that has states: it looks at a candidate before it gives it away.
     """
+    values = as_values(environment)
 
-    num_steps: int
-    kinds: Mapping[Pair, RelationKind | None]
+    def take(state: object, step: int) -> object | None:
+        answer = values.step(state, episode.operations[step])
+        if isinstance(answer, Rejected) or canonical(answer.state) == canonical(state):
+            return None
+        return answer.state
 
-    @cached_property
-    def anti_diamonds(self) -> tuple[Pair, ...]:
-        """The pairs that must keep their order, those apart that only follow from others."""
-        return tuple(sorted(pair for pair, kind in self.kinds.items() if kind is not None))
-
-    @cached_property
-    def order(self) -> PartialOrder:
-        """The order that they make."""
-        return PartialOrder.of(self.num_steps, self.anti_diamonds)
-
-    @property
-    def few(self) -> bool:
-        """Whether there are as many anti-diamonds as a long episode may have, and one at least."""
-        return 1 <= len(self.anti_diamonds) <= MAX_ANTI_DIAMONDS
-
-    @property
-    def explain_all(self) -> bool:
-        """Whether every pair that no context shows is ordered by the others."""
-        shown = {*self.kinds, *self.order.pairs}
-        return shown.issuperset(combinations(range(self.num_steps), 2))
+    canonical = values.canonical
+    start = values.initial_state(episode)
+    return find_relations(episode.num_operations, start, take, canonical, below)
 
 
 def find_relations(
-    num_steps: int, start: State, take: Take[State], canonical: Canonical[State], below: Below
+    num_steps: int, start: State, take: Take[State], canonical: Key[State], below: Below
 ) -> Relations | None:
     """By :func:`lattice_relations` where that is quick, else by :func:`walked_relations`."""
-    if num_steps <= MAX_LATTICE:
+    if num_steps <= MAX_WALKED:
         return lattice_relations(num_steps, start, take, canonical)
     return walked_relations(num_steps, start, take, canonical, below)
 
 
 def lattice_relations(
-    num_steps: int, start: State, take: Take[State], canonical: Canonical[State]
+    num_steps: int, start: State, take: Take[State], canonical: Key[State]
 ) -> Relations | None:
     """The relations of steps 0 to ``num_steps - 1`` from a state, if they explain all that can happen.
 
     None if 0, 1, 2, ... is refused, if two contexts disagree about a pair, if no context shows a pair that is not
     implied, or if an order is legal (accepted, and ends where 0, 1, 2, ... ends) but no linear extension, or reversely.
     """
-    lattice, ways = _walk_all(num_steps, start, take, canonical)
+    walk = ContextWalk(num_steps=num_steps, start=start, take=take, key=canonical)
     agreement = _Agreement()
-    found = agreement.relations(num_steps) if agreement.holds(_compared(lattice)) else None
-    terminal: Hashable = canonical(start)
-    for step in range(num_steps):
-        terminal = None if terminal is None else lattice[(1 << step) - 1, terminal][step]
+    for size, _ in enumerate(chain(walk.parts(), [None]), start=-2):
+        # A level is compared as soon as the two after it are known: most candidates end here.
+        if size >= 0 and not agreement.holds(walk.compared(size)):
+            return None
+    found = agreement.relations(num_steps)
+    terminal = walk.follow(tuple(range(num_steps)))
     if found is None or terminal is None:
         return None
     # Every extension is legal, and there are as many legal orders as extensions: so they are the same orders.
-    extensions = num_linear_extensions(found.order)
-    ended = _ends_of_extensions(lattice, found.order, canonical(start))
-    return found if ended == {terminal} and ways[terminal] == extensions else None
-
-
-def _walk_all(
-    num_steps: int, start: State, take: Take[State], canonical: Canonical[State]
-) -> tuple[_Lattice, Mapping[Hashable, int]]:
-    """All contexts, and how many orders of all steps lead to each state."""
-    lattice: dict[tuple[int, Hashable], dict[int, Hashable]] = {}
-    level: dict[tuple[int, Hashable], tuple[State, int]] = {(0, canonical(start)): (start, 1)}
-    for _ in range(num_steps):
-        following: dict[tuple[int, Hashable], tuple[State, int]] = {}
-        for (done, key), (state, ways) in level.items():
-            edges = lattice.setdefault((done, key), {})
-            for step in range(num_steps):
-                if done >> step & 1:
-                    continue
-                after = take(state, step)
-                edges[step] = None if after is None else canonical(after)
-                if after is not None:
-                    reached = (done | 1 << step, edges[step])
-                    same, before = following.get(reached, (after, 0))
-                    following[reached] = same, before + ways
-        level = following
-    return lattice, {key: ways for (_, key), (_, ways) in level.items()}
-
-
-def _compared(lattice: _Lattice) -> Iterator[_Compared]:
-    for (done, _), edges in lattice.items():
-        for one, other in combinations(edges, 2):
-            ends = [
-                None if edges[a] is None else lattice[done | 1 << a, edges[a]][b]
-                for a, b in ((one, other), (other, one))
-            ]
-            yield (one, other), ends[0], ends[1]
-
-
-def _ends_of_extensions(lattice: _Lattice, order: PartialOrder, start: Hashable) -> set[Hashable]:
-    """The states that the linear extensions lead to; None among them if one is refused."""
-    level = {(0, start)}
-    for _ in range(order.num_operations):
-        level = {
-            (done | 1 << step, lattice[done, key][step])
-            for done, key in level
-            for step in order.moves(done)
-        }
-        if any(key is None for _, key in level):
-            return {None}
-    return {key for _, key in level}
+    return found if walk.ends_of(found.order) == {terminal: walk.num_orders()[terminal]} else None
 
 
 def walked_relations(
-    num_steps: int, start: State, take: Take[State], canonical: Canonical[State], below: Below
+    num_steps: int, start: State, take: Take[State], canonical: Key[State], below: Below
 ) -> Relations | None:
     """As :func:`lattice_relations`, from the contexts of the reference order and of a few random walks alone.
 
@@ -198,8 +127,8 @@ def _without(pair: Pair, state: State, take: Take[State]) -> State:
 
 
 def _pairs_after(
-    after: Mapping[int, State | None], take: Take[State], canonical: Canonical[State]
-) -> Iterator[_Compared]:
+    after: Mapping[int, State | None], take: Take[State], canonical: Key[State]
+) -> Iterator[Compared]:
     for one, other in combinations(after, 2):
         ends = []
         for first, second in ((one, other), (other, one)):
@@ -209,9 +138,7 @@ def _pairs_after(
         yield (one, other), ends[0], ends[1]
 
 
-def _end(
-    state: State, order: Order, take: Take[State], canonical: Canonical[State]
-) -> Hashable | None:
+def _end(state: State, order: Order, take: Take[State], canonical: Key[State]) -> Hashable | None:
     for step in order:
         after = take(state, step)
         if after is None:
@@ -226,7 +153,7 @@ class _Agreement:
     def __init__(self) -> None:
         self.kinds: dict[Pair, RelationKind | None] = {}
 
-    def holds(self, compared: Iterable[_Compared]) -> bool:
+    def holds(self, compared: Iterable[Compared]) -> bool:
         """Whether these contexts agree with each other and with those before."""
         for pair, forward, reverse in compared:
             if forward is None and reverse is None:

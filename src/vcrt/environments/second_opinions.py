@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest
+from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.orders import Order, all_orders
 from vcrt.randomness import generator
 
-#: All orders are looked at up to this number of steps: 120 orders.
-MAX_STEPS = 5
 #: How many legal orders wander, and how many moves each of them tries.
 _WANDERERS, _MOVES = 4, 4
 
@@ -25,7 +24,7 @@ def replays_to_check(environment: Environment, episode: Episode) -> list[Replay]
 
     The sample is a function of the episode and of what the environment answers. Raises what ``replay`` raises.
     """
-    if episode.num_operations <= MAX_STEPS:
+    if episode.num_operations <= MAX_EXHAUSTIVE:
         orders = all_orders(episode.num_operations)
         return environment.replay([ReplayRequest(episode, order) for order in orders])
     rng = _generator(episode)
@@ -48,7 +47,7 @@ def replays_to_check(environment: Environment, episode: Episode) -> list[Replay]
 
 def some_of(episode: Episode, replays: Sequence[Replay]) -> list[Replay]:
     """Replays that are at hand: all of them, or the first (the reference order) and a sample of the others."""
-    if episode.num_operations <= MAX_STEPS:
+    if episode.num_operations <= MAX_EXHAUSTIVE:
         return list(replays)
     first, *others = replays
     number = min(len(others), 1 + _WANDERERS * _MOVES)

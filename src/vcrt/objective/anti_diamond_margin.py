@@ -5,20 +5,10 @@ Shapes: ``B`` prompts, ``M`` orders. The malformed event of the tokens interface
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from vcrt.objective.orbit_mass import orbit_log_mass
-
-
-def split_log_masses(order_log_probs: Tensor, legal: Tensor) -> tuple[Tensor, Tensor]:
-    """``log Z(O+)`` and ``log Z(O-)``, where O+ are a row's legal orders and O- all its other orders; ``[B]`` twice.
-
-    Both masses are summed in log space, because ``1 - Z(O+)`` loses ``Z(O-)`` to rounding long before it is small.
-    """
-    both = order_log_probs.expand(2, *order_log_probs.shape)
-    inside, outside = orbit_log_mass(both, torch.stack([legal, ~legal])).unbind()
-    return inside, outside
+from vcrt.objective.orbit_mass import split_log_masses
+from vcrt.objective.reading import Reading
 
 
 def log_mass_margin(order_log_probs: Tensor, legal: Tensor) -> Tensor:
@@ -42,3 +32,9 @@ def anti_diamond_loss(order_log_probs: Tensor, legal: Tensor, margin: float) -> 
     Source: the paper's equation for ``L_anti``, Section "Dependency Separation and Constraints".
     """
     return separation_loss(log_mass_margin(order_log_probs, legal), margin)
+
+
+def separation(reading: Reading) -> Tensor:
+    """The mean separation loss of a batch, between the margin's set of orders and the other orders; a scalar."""
+    masses = reading.masses(reading.batch.margin)
+    return separation_loss(masses.log_inside - masses.log_outside, reading.config.margin).mean()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vcrt.objective.reading import Reading
+
 #: Log-ratios above this are cut, against overflow only: the ratio is then 5e8 and its gradient norm still a number.
 MAX_LOG_RATIO = 20.0
 
@@ -27,3 +29,8 @@ def clip_fraction(log_ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
     ratio = log_ratio.detach().clamp(max=MAX_LOG_RATIO).exp()
     stopped = ((ratio > 1 + clip) & (advantages > 0)) | ((ratio < 1 - clip) & (advantages < 0))
     return stopped.to(ratio.dtype).mean()
+
+
+def policy_loss(reading: Reading) -> Tensor:
+    """The clipped loss of a batch's samples, a scalar."""
+    return clipped_loss(reading.log_ratio, reading.batch.advantages, reading.config.clip)

@@ -13,6 +13,8 @@ import math
 import torch
 from torch import Tensor
 
+from vcrt.objective.reading import Reading
+
 
 def commutation_loss(choice_log_probs: Tensor, histories: Tensor, used: Tensor) -> Tensor:
     """Mean Jensen-Shannon divergence (nats, at most log 2) between the next choices after ``ab`` and after ``ba``.
@@ -35,3 +37,8 @@ def commutation_loss(choice_log_probs: Tensor, histories: Tensor, used: Tensor) 
     middle = torch.logaddexp(after[:, 0], after[:, 1]) - math.log(2)
     surprise = after.exp() * (after - middle[:, None])
     return surprise.masked_fill(is_used, 0.0).sum() / (2 * len(histories))
+
+
+def commutation(reading: Reading) -> Tensor:
+    """The commutation loss of a batch's swap histories, a scalar."""
+    return commutation_loss(reading.choices, reading.batch.histories, reading.batch.used)

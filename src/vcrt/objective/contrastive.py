@@ -12,6 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vcrt.objective.reading import Reading
+
 
 def contrastive_loss(scores: Tensor, successes: Tensor) -> Tensor:
     """``-log(sum of exp(scores) of correct samples / that of all)``, across prompts plus the mean within one, halved.
@@ -28,3 +30,9 @@ def _contrast(scores: Tensor, successes: Tensor) -> Tensor:
     # A row without a success keeps all samples, which gives 0 with a gradient of 0 instead of a NaN.
     is_left_out = ~successes & successes.any(-1, keepdim=True)
     return scores.logsumexp(-1) - scores.masked_fill(is_left_out, -torch.inf).logsumexp(-1)
+
+
+def contrast_of_samples(reading: Reading) -> Tensor:
+    """The contrastive loss of a batch's samples, by their log-probability a choice; a scalar."""
+    batch = reading.batch
+    return contrastive_loss(reading.samples / batch.num_choices, batch.rewards > 0)

@@ -11,7 +11,7 @@ and the estimate is the plain mean, which is unbiased. Its gradient there is tha
 term whose baseline is the mean of the *other* paths, which is what :math:`c` is for, so the gradient of :math:`Z^+` is
 unbiased too. Away from the behaviour policy both are biased by O(1/K); ``docs/estimator.md`` measures how much.
 
-Not covered: drawing paths (:mod:`vcrt.policy.drawing`), answers that are no orders (the pointer interface has none).
+Not covered: drawing paths (:mod:`vcrt.policy.order_sampling`), answers that are no orders.
 
 Shapes: ``B`` prompts, ``K`` paths, ``T`` choices, ``R`` rows of the prefix trees, ``n`` slots.
 """

@@ -24,3 +24,13 @@ def orbit_log_mass(order_log_probs: Tensor, members: Tensor) -> Tensor:
             f"{tuple(order_log_probs.shape)}"
         )
     return order_log_probs.masked_fill(~members, -torch.inf).logsumexp(-1)
+
+
+def split_log_masses(order_log_probs: Tensor, legal: Tensor) -> tuple[Tensor, Tensor]:
+    """``log Z(O+)`` and ``log Z(O-)``, where O+ are a row's legal orders and O- all its other orders; ``[B]`` twice.
+
+    Both masses are summed in log space, because ``1 - Z(O+)`` loses ``Z(O-)`` to rounding long before it is small.
+    """
+    both = order_log_probs.expand(2, *order_log_probs.shape)
+    inside, outside = orbit_log_mass(both, torch.stack([legal, ~legal])).unbind()
+    return inside, outside

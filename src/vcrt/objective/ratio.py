@@ -12,8 +12,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vcrt.objective.orbit_mass import orbit_log_mass
-
 
 def trajectory_log_ratio(new: Tensor, old: Tensor, samples: Tensor) -> Tensor:
     """``log pi_new(e) - log pi_old(e)`` of each sampled event.
@@ -26,17 +24,12 @@ def trajectory_log_ratio(new: Tensor, old: Tensor, samples: Tensor) -> Tensor:
 
 
 def orbit_log_ratio(
-    new: Tensor, old: Tensor, samples: Tensor, *, successes: Tensor, orbit: Tensor
+    new_mass: Tensor, old_mass: Tensor, single: Tensor, *, successes: Tensor
 ) -> Tensor:
     """``log Z_new(O) - log Z_old(O)`` of each successful sample; failures are singletons.
 
-    ``successes`` is boolean ``[B, G]``; ``orbit`` is boolean ``[B, M]``, the set whose mass a prompt's successes stand
-    for. Returns ``[B, G]``. Malformed samples are failures: their ratio is the malformed event's.
-    Source: the paper's equation for ``rho_i``, Section "Orbit-GRPO".
+    Takes the log-masses ``[B]`` of the set that a prompt's successes stand for, the log-ratios ``[B, G]`` of single
+    sampled events, and booleans ``[B, G]``. Returns ``[B, G]``. Malformed samples are failures: their ratio is
+    the malformed event's. Source: the paper's equation for ``rho_i``, Section "Orbit-GRPO".
     """
-    num_orders = orbit.shape[1]
-    orbit_ratio = orbit_log_mass(new[:, :num_orders], orbit) - orbit_log_mass(
-        old[:, :num_orders], orbit
-    )
-    singletons = trajectory_log_ratio(new, old, samples)
-    return torch.where(successes, orbit_ratio[:, None], singletons)
+    return torch.where(successes, (new_mass - old_mass)[:, None], single)

@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from vcrt.errors import MalformedInputError
-from vcrt.orders import MAX_ENUMERATED, Order
+from vcrt.limits import MAX_ENUMERATED
+from vcrt.orders import Order
 from vcrt.policy.backends import Backend, choose_backend
 from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.fork_scoring import fork_logits

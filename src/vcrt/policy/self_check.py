@@ -27,8 +27,9 @@ import torch
 from torch import Tensor
 
 from vcrt.errors import BackboneError, MalformedInputError, VcrtError
+from vcrt.limits import MAX_ENUMERATED
 from vcrt.memory import is_out_of_memory
-from vcrt.orders import MAX_ENUMERATED, Order, order_columns
+from vcrt.orders import Order, order_columns
 from vcrt.policy.backends import Backend, ExactBackend, choose_backend
 from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.interface import Interface, tree_depth

@@ -15,9 +15,10 @@ from math import exp, factorial
 import torch
 
 from vcrt.errors import RunError, TooLargeError, UnknownNameError
+from vcrt.limits import MAX_COUNTED, MAX_ENUMERATED, MAX_LISTED
 from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.orders import Order, all_orders, order_columns
-from vcrt.partial_orders import MAX_COUNTED, num_linear_extensions
+from vcrt.partial_orders import num_linear_extensions
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
@@ -37,13 +38,9 @@ from vcrt.training.methods import Method, method
 
 #: The run that is asked where there are several: the only one of this method, if there is only one.
 DEFAULT_METHOD = "vcrt"
-#: Operations of the record on which the backend is checked: as many as training's records have.
-_CHECKED = 4
 _CHECKING = "self-check of the model's scores against naive ones"
 #: Orders of a larger record that are compared with naive scores.
 _SPOTS = 8
-#: The most operations whose orders are all scored: 720 orders of six, and seven times as many of one more.
-MAX_LISTED = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,10 +186,10 @@ def decide(
     if prompt.num_operations > MAX_LISTED:
         return _decide_many(policy, shown, prompt, backend, seed)
     with one_thread(policy.model):
-        small = _prompt(policy, _first_slots(shown.record, _CHECKED), seed)
+        small = _prompt(policy, _first_slots(shown.record, MAX_ENUMERATED), seed)
         with stage(_CHECKING):
             self_check(policy.model, [small], interface=interface, backend=backend, gradients=False)
-        if prompt.num_operations > _CHECKED:
+        if prompt.num_operations > MAX_ENUMERATED:
             columns = all_orders(prompt.num_operations)
             drawn = generator(seed, "decide", "spot check").choice(
                 len(columns), _SPOTS, replace=False
@@ -239,7 +236,7 @@ def _decide_many(
             remedy="ask a run of a method that answers through pointers",
         )
     with one_thread(policy.model):
-        small = _prompt(policy, _first_slots(shown.record, _CHECKED), seed)
+        small = _prompt(policy, _first_slots(shown.record, MAX_ENUMERATED), seed)
         with stage(_CHECKING):
             self_check(
                 policy.model, [small], interface="pointers", backend=backend, gradients=False

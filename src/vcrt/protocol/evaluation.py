@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import torch
 
+from vcrt.datasets import verdicts
 from vcrt.errors import RunError
 from vcrt.memory import naming_out_of_memory
 from vcrt.policy.backbone import Backbone
@@ -24,7 +25,6 @@ from vcrt.policy.scoring import Backend, CausalModel, greedy_orders
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress, heard, tell
-from vcrt.protocol import verdicts
 from vcrt.protocol.experiment import (
     Experiment,
     device_of,
@@ -53,7 +53,7 @@ from vcrt.protocol.standing import chance_of, is_at_chance, standing
 from vcrt.protocol.trained_models import trained_models
 from vcrt.records.dataset import Dataset, Item, load_items, read_policy_records
 from vcrt.storage import write_file
-from vcrt.training.encoding import Items, encode_records
+from vcrt.training.items import EncodedItem, encode_items
 from vcrt.training.methods import Method, method
 
 Result = TypeVar("Result")
@@ -280,7 +280,7 @@ def _scored(job: _ScoreJob) -> _Scored:
         name: encoded(backbone, items, chosen, plan.seed) for name, items in others.items()
     }
 
-    def passes(model: CausalModel, items: Sequence[Item], as_seen: Items) -> str:
+    def passes(model: CausalModel, items: Sequence[Item], as_seen: Sequence[EncodedItem]) -> str:
         backend, size = plan.shared_config.update.backend, job.prompts_at_a_time
         return greedy_passes(model, items, as_seen, chosen, backend=backend, batch_size=size)
 
@@ -318,9 +318,11 @@ def _held_out_items(dataset: Dataset, environment: str) -> tuple[Item, ...]:
     return _OPENED[key]
 
 
-def encoded(backbone: Backbone, items: Sequence[Item], chosen: Method, seed: int) -> Items:
+def encoded(
+    backbone: Backbone, items: Sequence[Item], chosen: Method, seed: int
+) -> list[EncodedItem]:
     """Items as a method's policy sees them."""
-    return encode_records(
+    return encode_items(
         [item.supervised for item in items],
         chosen,
         seed=seed,
@@ -331,7 +333,7 @@ def encoded(backbone: Backbone, items: Sequence[Item], chosen: Method, seed: int
 def greedy_passes(
     model: CausalModel,
     items: Sequence[Item],
-    ready: Items,
+    ready: Sequence[EncodedItem],
     chosen: Method,
     *,
     backend: Backend = "auto",
@@ -339,7 +341,7 @@ def greedy_passes(
 ) -> str:
     """One greedy order for each item, judged by its native verdict: ``1`` for a legal order, else ``0``.
 
-    ``ready`` are the items as :func:`encoded` gives them. Raises as :func:`vcrt.protocol.verdicts.passes`.
+    ``ready`` are the items as :func:`encoded` gives them. Raises as :func:`vcrt.datasets.verdicts.passes`.
     """
     prompts = [one.prompt for one in ready]
     answers = greedy_orders(

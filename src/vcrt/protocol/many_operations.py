@@ -1,7 +1,7 @@
 """What a policy says of one record of more operations than whose orders can be listed, through pointers.
 
 Its greedy order is exact, and so is that order's probability. The mass on the legal orders is exact where all legal
-prefixes fit (:mod:`vcrt.training.poset_trees`), and otherwise an unbiased estimate with a standard error. Not covered:
+prefixes fit (:mod:`vcrt.training.legal_trees`), and otherwise an unbiased estimate with a standard error. Not covered:
 answers as tokens of the whole vocabulary.
 """
 
@@ -12,6 +12,7 @@ from math import fsum
 
 import torch
 
+from vcrt.limits import MAX_MANY_PATHS
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.backends import Backend
@@ -19,14 +20,13 @@ from vcrt.policy.prefix_tree import prefix_tree
 from vcrt.policy.scoring import CausalModel, Prompt, greedy_orders, score_prefixes
 from vcrt.policy.self_check import prefix_check
 from vcrt.randomness import derive_seed, generator
-from vcrt.training.poset_masses import read_masses
-from vcrt.training.poset_trees import fits
-from vcrt.training.sampled_update import EstimateConfig
+from vcrt.training.batch_trees import EstimateConfig
+from vcrt.training.legal_trees import fits
+from vcrt.training.orbit_masses import read_masses
 
 #: Masked paths of an estimate: it is made once, for one record. Fewer where paths are long.
 NUM_PATHS = 256
 _NUM_LONG_PATHS = 64
-_LONG = 16
 #: Choices of the paths that are drawn and scored together: a bound on memory, whatever the record.
 _AT_ONCE = 1_024
 #: Random orders whose choices are compared with naive scores.
@@ -88,7 +88,7 @@ def _mass(
     """The mass of the legal orders, and its standard error if it is the mean of several estimates."""
     config, num_operations = EstimateConfig(), order.num_operations
     exact = fits([order], config.max_legal_prefixes)
-    wanted = NUM_PATHS if num_operations <= _LONG else _NUM_LONG_PATHS
+    wanted = NUM_PATHS if num_operations <= MAX_MANY_PATHS else _NUM_LONG_PATHS
     num_paths = min(wanted, max(_AT_ONCE // num_operations, 2))
     draw = torch.Generator().manual_seed(derive_seed(seed, "decide", "paths") % 2**63)
     parts = [

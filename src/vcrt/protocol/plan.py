@@ -26,7 +26,7 @@ import vcrt
 from vcrt.documents import in_a_line, is_plain_name, read_limited, strict_json
 from vcrt.errors import RunError, UnknownNameError
 from vcrt.hashing import Json, json_digest
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.policy.model_provenance import EMBEDDED_PROVENANCE, UNKNOWN, ModelProvenance
 from vcrt.policy.reference import BackboneReference
 from vcrt.printable import counted
@@ -39,12 +39,12 @@ from vcrt.protocol.test_sets import TestSet, possible_test_sets, require_pointer
 from vcrt.randomness import derive_seed
 from vcrt.records.dataset import Dataset, load_items
 from vcrt.storage import write_file
+from vcrt.training.batch_trees import EstimateConfig
 from vcrt.training.methods import method
 from vcrt.training.run import RunConfig, Settings, episode_order
-from vcrt.training.sampled_update import EstimateConfig
 from vcrt.training.update import UpdateConfig
 
-FORMAT = "vcrt-plan/4"
+FORMAT = "vcrt-plan/5"
 PLAN_FILE = "plan.json"
 #: The most runs that a plan is read with.
 MAX_RUNS = 10_000
@@ -247,7 +247,7 @@ def make_plan(
         backbone_revision=backbone_revision,
         provenance=provenance or (EMBEDDED_PROVENANCE if backbone.is_embedded else UNKNOWN),
         methods=methods,
-        definitions={name: asdict(method(name)) for name in methods},
+        definitions={name: method(name).definition() for name in methods},
         versions=versions_of_training(),
         code=code_hash(),
         held_out=folds,

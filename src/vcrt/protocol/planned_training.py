@@ -36,8 +36,8 @@ from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.source_code import code_hash
 from vcrt.protocol.standing import Course, chance_of, tell_pass_rate
 from vcrt.training.frugality import LAVISH, Frugality
-from vcrt.training.group import ALONE, Group
 from vcrt.training.methods import method
+from vcrt.training.process_group import ALONE, ProcessGroup
 from vcrt.training.run import episode_order, train_run
 from vcrt.training.run_directory import latest_checkpoint, updates_kept, updates_logged
 from vcrt.training.tracking import require_trackers, tracking
@@ -59,7 +59,7 @@ def train(
     *,
     jobs: int,
     progress: Progress = SILENT,
-    group: Group = ALONE,
+    group: ProcessGroup = ALONE,
     trackers: tuple[str, ...] = (),
     frugality: Frugality = LAVISH,
     other_code: str | None = None,
@@ -139,7 +139,7 @@ def _train_apart(
 def _train_together(
     experiment: Experiment,
     pending: list[PlannedRun],
-    group: Group,
+    group: ProcessGroup,
     progress: Progress,
     frugality: Frugality,
     trackers: tuple[str, ...],
@@ -192,7 +192,7 @@ def _nothing() -> None:
 
 
 def _train_job(
-    job: _TrainJob, group: Group = ALONE, show: Callable[[], None] = _nothing
+    job: _TrainJob, group: ProcessGroup = ALONE, show: Callable[[], None] = _nothing
 ) -> dict[str, Json]:
     """Train one run; what the ledger records of it.
 
@@ -292,7 +292,7 @@ def _progress_of(experiment: Experiment, run: PlannedRun) -> str:
     return f"{run.name}, which began {began}"
 
 
-def _less_memory(experiment: Experiment, job: _TrainJob, group: Group) -> str:
+def _less_memory(experiment: Experiment, job: _TrainJob, group: ProcessGroup) -> str:
     """What to do where a run has run out of memory."""
     ways = []
     if job.frugality.prompts_at_a_time != 1:

@@ -8,7 +8,6 @@ report shows. Methods and libraries that are not as planned are refused in any c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from vcrt.errors import RunError
@@ -26,7 +25,9 @@ def require_same_code(plan: Plan, *, reason: str | None = None) -> None:
     With a ``reason`` the source may be another.
     """
     planned: dict[str, Any] = {f"method {name}": row for name, row in plan.definitions.items()}
-    found: dict[str, Any] = {f"method {name}": asdict(method(name)) for name in plan.definitions}
+    found: dict[str, Any] = {
+        f"method {name}": method(name).definition() for name in plan.definitions
+    }
     planned |= plan.versions
     found |= versions_of_training()
     for name, expected in planned.items():

@@ -27,7 +27,7 @@ from vcrt.storage import write_file
 from vcrt.training.methods import method
 from vcrt.training.run import RunConfig, Settings
 
-FORMAT = "vcrt-search/3"
+FORMAT = "vcrt-search/4"
 SEARCH_FILE = "search.json"
 #: The most settings that a search tries.
 MAX_TRIALS = 1000
@@ -133,7 +133,7 @@ class Search(BaseModel):
         expected: dict[str, Any] = {f"run: {k}": v for k, v in shared_settings(run).items()}
         found: dict[str, Any] = {f"run: {k}": v for k, v in self.run.items()}
         for name in methods:
-            expected[f"method {name}"] = asdict(method(name))
+            expected[f"method {name}"] = method(name).definition()
             found[f"method {name}"] = self.definitions.get(name)
         for name, value in expected.items():
             if found.get(name) != value:

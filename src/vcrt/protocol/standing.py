@@ -17,7 +17,7 @@ from vcrt.progress import tell
 from vcrt.protocol.statistics import proportion_interval
 from vcrt.records.dataset import Item
 from vcrt.records.manifest import Manifest, legal_share
-from vcrt.training.encoding import encode_records
+from vcrt.training.items import encode_items
 from vcrt.training.methods import Method
 from vcrt.training.run import RunConfig
 from vcrt.training.update import UpdateMetrics
@@ -107,7 +107,7 @@ def tell_pass_rate(
 ) -> None:
     """Tell, before anything is opened, what share of the source items that were set aside the trained model passes."""
     records = [item.supervised for item in items[:MOST_ASIDE]]
-    ready = encode_records(records, chosen, seed=seed, encode=backbone.encode)
+    ready = encode_items(records, chosen, seed=seed, encode=backbone.encode)
     # As many at a time as training has scored, so that memory suffices.
     size = config.update.prompts_at_a_time or config.prompts_per_update
     answers = greedy_orders(

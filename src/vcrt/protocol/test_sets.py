@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from vcrt.documents import is_plain_name
 from vcrt.errors import BackboneError, RunError
-from vcrt.orders import MAX_ENUMERATED
+from vcrt.limits import MAX_ENUMERATED
 from vcrt.printable import counted
 from vcrt.records.dataset import Dataset
 from vcrt.records.manifest import Manifest

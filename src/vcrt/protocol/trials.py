@@ -53,8 +53,8 @@ from vcrt.storage import (
     sole_user,
     write_file,
 )
-from vcrt.training.encoding import log_masses
 from vcrt.training.methods import method
+from vcrt.training.orbit_masses import orbit_log_masses
 from vcrt.training.run import RunConfig, require_trainable, train_run
 
 VALIDATION_SHARE = 0.2
@@ -142,7 +142,7 @@ def run_search(
             backbone=backbone.without_places,
             backbone_digest=digest,
             methods=methods,
-            definitions={name: asdict(method(name)) for name in methods},
+            definitions={name: method(name).definition() for name in methods},
             held_out=held_out,
             num_trials=num_trials,
             seed=seed,
@@ -267,7 +267,7 @@ def _file_name(job: _TrialJob) -> str:
         **asdict(job),
         "dataset": job.root_hash,
         "backbone": job.backbone.identity,
-        "definition": asdict(method(job.method)),
+        "definition": method(job.method).definition(),
         "versions": versions_of_training(),
     }
     return f"{job.method}-{job.held_out}-{job.number}-{json_digest(identity)[:16]}.json"
@@ -333,8 +333,13 @@ def _run_trial(job: _TrialJob) -> Trial:
         return trial
     items = encoded(backbone, validation, chosen, job.seed)
     passes = greedy_passes(backbone.model, validation, items, chosen, backend=backend)
-    masses = log_masses(
-        backbone.model, items, method=chosen, config=job.config.update, seed=job.seed
+    masses = orbit_log_masses(
+        backbone.model,
+        items,
+        interface=chosen.interface,
+        config=job.config.update.estimate,
+        seed=job.seed,
+        backend=backend,
     ).exp()
     scores = {
         "pass_rate": passes.count("1") / len(passes),

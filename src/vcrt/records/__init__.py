@@ -1,1 +1,1 @@
-"""The sealed audit view, the anonymous policy view, and frozen datasets of both."""
+"""Write and read the sealed audit view, the anonymous policy view, and frozen datasets of both; run no verifier."""

@@ -1,4 +1,4 @@
-"""From a certified episode to its anonymous policy record, and to the supervision that belongs to it.
+"""Make of a certified episode its anonymous policy record, and the supervision that belongs to it.
 
 Only the relations and fresh random draws enter a record. The map from operations to slots stays in the audit view.
 """
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.certification.relations import OperationRelation
 from vcrt.hashing import canonical_json, sha256_hex
-from vcrt.orders import MAX_ENUMERATED, Order, all_orders
+from vcrt.limits import MAX_ENUMERATED
+from vcrt.orders import Order, all_orders
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
@@ -57,7 +58,7 @@ def supervise(
 ) -> SupervisedRecord | PosetRecord:
     """The record with what is certified about the orders of its slots.
 
-    Of more than ``vcrt.orders.MAX_ENUMERATED`` operations, and unless ``listed`` of fewer too (where a dataset has
+    Of more than ``vcrt.limits.MAX_ENUMERATED`` operations, and unless ``listed`` of fewer too (where a dataset has
     episodes of several lengths), that is the certified partial order. Of fewer, it is the
     orbit and the commuting histories: a history pair is the prefix that ends in ``a b`` and the one that ends in
     ``b a``, for each diamond whose prefixes begin an order of the orbit and leave a choice.

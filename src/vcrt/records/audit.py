@@ -1,4 +1,4 @@
-"""The sealed audit view: everything that was executed, as rows of JSON columns.
+"""Make and read rows of the sealed audit view: everything that was executed, as rows of JSON columns.
 
 A row holds an episode in its native form, the versions that judged it, every replay, every certificate, the relation
 graph and the orbit, and the link to its policy record. It is what a certificate can be checked from, and what no
@@ -10,14 +10,10 @@ certified order's pairs and the number of legal orders.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
@@ -27,28 +23,24 @@ from vcrt.certification.evidence import (
     episode_from_json,
     episode_to_json,
     provenance_to_json,
-    replays_from_json,
     replays_to_json,
 )
-from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
-from vcrt.certification.replay import EpisodeReplays
-from vcrt.certification.replay_tree import EpisodeTree, require_own_tree, tree_from_json
+from vcrt.certification.replay import replay_from_json
+from vcrt.certification.replay_tree import EpisodeReplays, require_own_tree, tree_from_json
 from vcrt.documents import in_a_line
 from vcrt.environments.contract import Episode, Versions
-from vcrt.errors import DatasetError
+from vcrt.errors import DatasetError, MalformedInputError
 from vcrt.hashing import Json, canonical_json, json_digest
+from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.orders import all_orders
 from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised
 from vcrt.records.forms import CrossCheckForm, EpisodeForm, ReplayForm, VersionsForm
-from vcrt.records.tables import BROKEN, open_table
 
 _EPISODE: TypeAdapter[Any] = TypeAdapter(EpisodeForm)
 _REPLAYS: TypeAdapter[Any] = TypeAdapter(list[ReplayForm])
 _VERSIONS: TypeAdapter[Any] = TypeAdapter(VersionsForm)
 _CROSS_CHECKS: TypeAdapter[Any] = TypeAdapter(list[CrossCheckForm])
-#: Rows that are written at a time; it bounds the memory, not the result.
-ROWS_IN_MEMORY = 256
 #: The columns of an audit file, in their order. All are UTF-8 strings; those after ``record_id`` hold canonical JSON.
 AUDIT_COLUMNS = (
     "episode_id",
@@ -95,7 +87,7 @@ def certified_documents(certified: CertifiedEpisode) -> dict[str, Json]:
         {**certificate.to_json(), **context} for certificate in certified.certificates
     ]
     orbit: Json = [list(order) for order in certified.orbit]
-    if certified.tree is not None:
+    if not certified.exhaustive:
         certificates = {
             "complete": certified.complete,
             "classes": certified.classes,
@@ -124,7 +116,9 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
     name = f"episode {row['episode_id'][:200]}"
     episode = episode_of_json(row["episode"], name)
     with _in_due_form(name):
-        evidence = _evidence(episode, row["replays"])
+        long = episode.num_operations > MAX_EXHAUSTIVE
+        text = row["replays"]
+        evidence = evidence_of(episode, json.loads(text) if long else _of(_REPLAYS, text))
         versions = Versions(**_of(_VERSIONS, row["versions"]))
         cross_checks = cross_checks_from_json(_of(_CROSS_CHECKS, row["cross_checks"]))
     outcome = certify_episode(evidence, versions, preset, cross_checks)
@@ -138,25 +132,48 @@ def certified_from_row(row: Mapping[str, str], preset: Preset) -> CertifiedEpiso
     return outcome
 
 
-def _evidence(episode: Episode, text: str) -> EpisodeReplays | EpisodeTree:
-    """The replays in a row's text; raises ``ValueError`` if they are not those that its episode has."""
-    if episode.num_operations > MAX_EXHAUSTIVE:
-        return require_own_tree(EpisodeTree(episode, tree_from_json(json.loads(text))))
-    evidence = replays_from_json(episode, _of(_REPLAYS, text))
-    assert isinstance(evidence, EpisodeReplays)
-    orders = all_orders(episode.num_operations)
-    replays = evidence.replays
-    if tuple(replay.sequence for replay in replays) != orders:
-        raise ValueError(
-            f"{counted(len(replays), 'replay')} that are not those of all {counted(len(orders), 'order')}"
+def evidence_of(episode: Episode, value: Any) -> EpisodeReplays:
+    """The replays that an episode of so many operations has, from JSON of their form.
+
+    Raises :class:`MalformedInputError`, with the field as its place, if they are not those of every order or, of a long
+    episode, not a tree of its own.
+    """
+    num_operations = episode.num_operations
+    if isinstance(value, Mapping) != (num_operations > MAX_EXHAUSTIVE):
+        raise MalformedInputError(
+            "replays of another kind than this many operations have",
+            where="episode.operations",
+            found=f"{counted(num_operations, 'operation')}",
+            expected=f"at most {MAX_EXHAUSTIVE} for a replay of every order, more for a tree",
         )
-    for replay in replays:
-        missing = len(replay.sequence) + 1 - len(replay.state_hashes)
-        if missing < 0 or (missing > 0 and replay.accepted):
-            raise ValueError(
-                f"{counted(len(replay.state_hashes), 'hash', 'hashes')} of order {replay.sequence}"
+    if isinstance(value, Mapping):
+        return require_own_tree(EpisodeReplays(episode, tree_from_json(value)))
+    replays = [replay_from_json(each) for each in value]
+    orders = all_orders(num_operations)
+    if len(replays) != len(orders):
+        raise MalformedInputError(
+            "not the replays of all orders",
+            where="replays",
+            found=f"{counted(len(replays), 'replay')}",
+            expected=f"all {counted(len(orders), 'order')}",
+        )
+    for index, (replay, order) in enumerate(zip(replays, orders, strict=True)):
+        if replay.sequence != order:
+            raise MalformedInputError(
+                "the replay of another order",
+                where=f"replays[{index}].order",
+                found=str(list(replay.sequence))[:160],
+                expected=str(list(order)),
             )
-    return evidence
+        missing = len(order) + 1 - len(replay.state_hashes)
+        if missing < 0 or (missing > 0 and replay.accepted):
+            raise MalformedInputError(
+                "a replay that does not end as it says",
+                where=f"replays[{index}].state_hashes",
+                found=f"{counted(len(replay.state_hashes), 'hash', 'hashes')}",
+                expected=f"{len(order) + 1}, or fewer and the message that refused a step",
+            )
+    return EpisodeReplays.of_every_order(episode, replays)
 
 
 def episode_of_json(text: str, where: str) -> Episode:
@@ -178,35 +195,12 @@ def _in_due_form(where: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, RecursionError) as error:
+        found = f"{type(error).__name__}: {in_a_line(error)[:300]}"
+        if isinstance(error, MalformedInputError):
+            found = ": ".join(filter(None, (error.what, error.where, error.found)))[:300]
         raise DatasetError(
             "an audit row does not have the documented form",
             where=where,
-            found=f"{type(error).__name__}: {in_a_line(error)[:300]}",
+            found=found,
             remedy="restore the original, or make the dataset again with `vcrt certify`",
-        ) from error
-
-
-def write_rows(rows: Iterable[Mapping[str, str]], columns: tuple[str, ...], path: Path) -> None:
-    """Write string rows as one Parquet file, :data:`ROWS_IN_MEMORY` at a time."""
-    schema = pa.schema([(name, pa.string()) for name in columns])
-    remaining = iter(rows)
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        while some := list(islice(remaining, ROWS_IN_MEMORY)):
-            writer.write_table(
-                pa.table({name: [row[name] for row in some] for name in columns}, schema)
-            )
-
-
-def read_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    """Read string rows; raises :class:`DatasetError` if the file is not such a table."""
-    try:
-        with open_table(path, columns) as table:
-            return [row for group in range(len(table.groups)) for row in table.rows(group)]
-    except DatasetError:
-        raise
-    except BROKEN as error:
-        raise DatasetError(
-            "a dataset file cannot be read",
-            where=str(path),
-            found=next(iter(str(error).splitlines()), type(error).__name__),
         ) from error

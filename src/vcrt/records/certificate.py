@@ -1,8 +1,8 @@
-"""A certificate by itself: one JSON document with an episode, what its verifier said, and what that certifies.
+"""Write and read a certificate by itself: a JSON document with an episode, what its verifier said and certifies.
 
 A document comes from anywhere, so reading one trusts nothing: size, depth, types and digest are checked, and everything
 that follows from the replays is derived again and must be equal. Not covered: whether a verifier gives these replays
-(see :mod:`vcrt.records.examination`), and where the episode came from, which no replay can tell.
+(see :mod:`vcrt.datasets.examination`), and where the episode came from, which no replay can tell.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Annotated, Any
 from pydantic import FailFast, Field, ValidationError
 
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
-from vcrt.certification.evidence import Evidence, evidence_from_json
-from vcrt.certification.long_episodes import MAX_EXHAUSTIVE
-from vcrt.certification.replay_tree import EpisodeTree, require_own_tree
+from vcrt.certification.evidence import (
+    Evidence,
+    cross_checks_from_json,
+    episode_from_json,
+)
 from vcrt.documents import MAX_BYTES, first_error, read_limited, strict_json
 from vcrt.environments.contract import Versions
 from vcrt.errors import DatasetError, MalformedInputError
-from vcrt.hashing import Json, canonical_json, json_digest
-from vcrt.orders import all_orders
-from vcrt.printable import counted
-from vcrt.records.audit import certified_documents
+from vcrt.hashing import Json, json_digest
+from vcrt.limits import MAX_EXHAUSTIVE, MAX_OPERATIONS
+from vcrt.records.audit import certified_documents, evidence_of
 from vcrt.records.differences import Difference, first_difference, short
 from vcrt.records.forms import (
-    MAX_OPERATIONS,
     CrossCheckForm,
     EpisodeForm,
     ReplayForm,
@@ -43,7 +43,7 @@ EXCLUSION_FORMAT = "vcrt-exclusion/1"
 _REMEDY = "get the original again, or make a new one with `vcrt show EPISODE --json`"
 
 
-class _Document(Strict):
+class _AnyDocument(Strict):
     """The types of what a document takes from elsewhere; what follows from it is compared, field by field.
 
     Without ``num_operations``, any number was asked for.
@@ -51,33 +51,30 @@ class _Document(Strict):
 
     format: str
     sampled: bool = False
-    num_operations: Annotated[int, Field(ge=2, le=MAX_EXHAUSTIVE)] | None
     orbit_size: Annotated[int, Field(ge=1)] | None
     episode: EpisodeForm
     versions: VersionsForm
+    relations: list[Any]
+    cross_checks: Annotated[list[CrossCheckForm], FailFast()]
+    sha256: str
+
+
+class _Document(_AnyDocument):
+    """Of an episode of which every order was replayed."""
+
+    num_operations: Annotated[int, Field(ge=2, le=MAX_EXHAUSTIVE)] | None
     replays: Annotated[list[ReplayForm], FailFast()]
     certificates: list[Any]
-    relations: list[Any]
     orbit: list[Any]
-    cross_checks: Annotated[list[CrossCheckForm], FailFast()]
-    sha256: str
 
 
-class _LongDocument(Strict):
-    """The same of a long episode; the tree of its replays has a reader of its own."""
+class _LongDocument(_AnyDocument):
+    """Of a long episode; the tree of its replays has a reader of its own."""
 
-    format: str
-    sampled: bool = False
     num_operations: Annotated[int, Field(gt=MAX_EXHAUSTIVE, le=MAX_OPERATIONS)] | None
-    orbit_size: Annotated[int, Field(ge=1)] | None
-    episode: EpisodeForm
-    versions: VersionsForm
     replays: dict[str, Any]
     certificates: dict[str, Any]
-    relations: list[Any]
     orbit: dict[str, Any]
-    cross_checks: Annotated[list[CrossCheckForm], FailFast()]
-    sha256: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,22 +144,20 @@ def certificate_of(value: dict[str, Any], path: Path) -> SealedCertificate:
             expected=f"{expected}, the digest of its other fields",
             remedy=_REMEDY,
         )
-    if value["format"] == FORMAT:
-        _require_all_orders(value, path)
     try:
-        evidence = evidence_from_json(value)
-        if isinstance(evidence.replays, EpisodeTree):
-            require_own_tree(evidence.replays)
+        replays = evidence_of(episode_from_json(value["episode"]), value["replays"])
     except MalformedInputError as error:
+        field = error.where if error.where and "." in error.where else "replays"
         found = error.found or error.what
-        raise _malformed(path, "replays", found, error.expected) from error
+        raise _malformed(path, field, found, error.expected) from error
     preset = Preset(
         num_operations=value["num_operations"],
         orbit_size=value["orbit_size"],
         sampled=value.get("sampled", False),
     )
     versions = Versions(**value["versions"])
-    outcome = certify_episode(evidence.replays, versions, preset, evidence.cross_checks)
+    cross_checks = cross_checks_from_json(value["cross_checks"])
+    outcome = certify_episode(replays, versions, preset, cross_checks)
     if isinstance(outcome, Exclusion):
         raise DatasetError(
             "the certificate's replays do not certify its episode",
@@ -246,38 +241,6 @@ def _require_form(value: dict[str, Any], path: Path) -> None:
         )
     if value["format"] not in (FORMAT, LONG_FORMAT):
         raise _malformed(path, "format", short(value["format"]), FORMAT)
-
-
-def _require_all_orders(value: dict[str, Any], path: Path) -> None:
-    num_operations = len(value["episode"]["operations"])
-    if num_operations > MAX_EXHAUSTIVE:
-        raise _malformed(
-            path,
-            "episode.operations",
-            f"{counted(num_operations, 'operation')}",
-            f"at most {MAX_EXHAUSTIVE}",
-        )
-    orders = all_orders(len(value["episode"]["operations"]))
-    if len(value["replays"]) != len(orders):
-        raise _malformed(
-            path,
-            "replays",
-            f"{counted(len(value['replays']), 'replay')}",
-            f"all {counted(len(orders), 'order')}",
-        )
-    for index, (replay, order) in enumerate(zip(value["replays"], orders, strict=True)):
-        if canonical_json(replay["order"]) != canonical_json(list(order)):
-            raise _malformed(
-                path, f"replays[{index}].order", short(replay["order"]), str(list(order))
-            )
-        num_hashes, complete = len(replay["state_hashes"]), len(order) + 1
-        if num_hashes > complete or (num_hashes < complete and replay["rejection"] is None):
-            raise _malformed(
-                path,
-                f"replays[{index}].state_hashes",
-                f"{counted(num_hashes, 'hash', 'hashes')}",
-                f"{complete}, or fewer and the message that refused a step",
-            )
 
 
 def _malformed(path: Path, field: str, found: str, expected: str | None = None) -> DatasetError:

@@ -1,10 +1,10 @@
-"""Frozen datasets: a directory of audit and policy files with a manifest that commits to all of them.
+"""Open frozen datasets and read their items: directories of files with a manifest that commits to all.
 
-    manifest.json             what was certified, counts, versions, conformance, digests, the root hash
-    audit/ENVIRONMENT.parquet the sealed audit view, one file for each environment
-    policy/ENVIRONMENT.parquet the anonymous policy view; what is in its records names no environment
-    leaves.jsonl, seal.json   what certificates can be checked from one by one (see :mod:`vcrt.records.sealing.seal`)
-    agreement.json            written by `vcrt verify`: every replay was repeated and agreed
+    manifest.json               what was certified, counts, versions, conformance, digests, the root hash
+    audit/ENVIRONMENT.jsonl.gz  the sealed audit view, one file for each environment
+    policy/ENVIRONMENT.jsonl.gz the anonymous policy view; what is in its records names no environment
+    leaves.jsonl, seal.json     what certificates can be checked from one by one (see :mod:`vcrt.records.sealing.seal`)
+    agreement.json              written by `vcrt verify`: every replay was repeated and agreed
 
 The root hash commits to the content (configuration, counts, versions, every row), not to the bytes of the files, so
 that it is the same for every version of the file format. The files' own SHA-256 stand beside it.
@@ -20,28 +20,25 @@ from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.documents import is_plain_name
 from vcrt.environments.contract import Episode, Versions
 from vcrt.errors import DatasetError, TooLargeError
-from vcrt.hashing import canonical_json, file_digest, json_digest
-from vcrt.orders import MAX_ENUMERATED
+from vcrt.hashing import canonical_json, json_digest
+from vcrt.limits import MAX_ENUMERATED
 from vcrt.printable import counted
 from vcrt.records.anonymise import Anonymised, anonymise, supervise
-from vcrt.records.audit import (
-    AUDIT_COLUMNS,
-    certified_from_row,
-    read_rows,
-)
+from vcrt.records.audit import AUDIT_COLUMNS, certified_from_row
+from vcrt.records.folder import Damage, altered_file, foreign_entries, kinds_of_entries
 from vcrt.records.manifest import (
     AGREEMENT,
-    FORMAT,
     MANIFEST,
     OWN_FILES,
     Agreement,
-    FileEntry,
     Manifest,
     full_agreement,
     model_bytes,
     read_model,
+    require_format,
 )
 from vcrt.records.policy_view import PolicyRecord, record_of_json
+from vcrt.records.rows import SUFFIX, read_digested
 from vcrt.records.supervision import PosetRecord, SupervisedRecord
 from vcrt.storage import write_file
 
@@ -65,12 +62,12 @@ class Dataset:
 
 def audit_name(environment: str) -> str:
     """The path of an environment's audit file within a dataset."""
-    return f"audit/{environment}.parquet"
+    return f"audit/{environment}{SUFFIX}"
 
 
 def policy_name(environment: str) -> str:
     """The path of an environment's policy file within a dataset."""
-    return f"policy/{environment}.parquet"
+    return f"policy/{environment}{SUFFIX}"
 
 
 def policy_row(record: PolicyRecord) -> dict[str, str]:
@@ -97,13 +94,7 @@ def open_dataset(path: str | Path, *, without: Collection[str] = ()) -> Dataset:
     if not manifest_path.is_file():
         raise not_a_dataset(path)
     manifest = read_model(Manifest, manifest_path)
-    if manifest.format != FORMAT:
-        raise DatasetError(
-            "a dataset of another format",
-            where=str(manifest_path),
-            found=manifest.format[:200],
-            expected=FORMAT,
-        )
+    require_format(manifest, manifest_path)
     try:
         root_hash = manifest.computed_root_hash()
     except ValueError as error:
@@ -112,80 +103,41 @@ def open_dataset(path: str | Path, *, without: Collection[str] = ()) -> Dataset:
         ) from error
     if root_hash != manifest.root_hash:
         raise _altered(manifest_path, manifest.root_hash[:200], root_hash)
-    _require_own_files(manifest, manifest_path)
-    if set(manifest.files) != set(manifest.content):
+    if foreign := foreign_names(manifest):
         raise DatasetError(
-            "the manifest's lists of files and of contents differ",
+            "the manifest names files that no dataset has",
             where=str(manifest_path),
-            found=", ".join(sorted(set(manifest.files) ^ set(manifest.content)))[:500],
-            remedy="make the dataset again with `vcrt certify`",
+            found=", ".join(map(repr, foreign))[:500],
+            expected=f"audit/ENVIRONMENT{SUFFIX} and policy/ENVIRONMENT{SUFFIX} for each environment that it counts",
+            remedy="restore the original, or make the dataset again with `vcrt certify`",
         )
     closed = {part(name) for name in without for part in (audit_name, policy_name)}
-    for name, entry in manifest.files.items():
-        if name in closed:
-            continue
-        file = path / name
-        _require_inside(file, path)
-        if not file.is_file():
-            raise DatasetError(
-                "a file of the dataset is missing",
-                where=str(file),
-                expected=f"{entry.size} bytes with SHA-256 {entry.sha256}",
-                remedy="restore it, or make the dataset again with `vcrt certify`",
-            )
-        found = FileEntry(size=file.stat().st_size, sha256=file_digest(file))
-        if found != entry:
-            raise DatasetError(
-                "a file of the dataset is not the one that was frozen",
-                where=f"{file}, against {MANIFEST}",
-                found=f"{found.size} bytes with SHA-256 {found.sha256}",
-                expected=f"{entry.size} bytes with SHA-256 {entry.sha256}",
-                remedy="restore the original, or make the dataset again with `vcrt certify`",
-            )
-    known = {*manifest.files, *OWN_FILES}
-    foreign = sorted(
-        str(file.relative_to(path))
-        for file in path.rglob("*")
-        if file.is_file()
-        and str(file.relative_to(path)) not in known
-        # What a killed write left behind was never part of anything.
-        and not file.name.startswith(tuple(f".{name}." for name in OWN_FILES))
-    )
-    if foreign:
-        raise DatasetError(
-            "a file in the dataset's directory does not belong to it",
-            where=str(path / foreign[0]),
-            expected="only the files that manifest.json lists",
-            remedy="move it away",
-        )
+    kinds = kinds_of_entries(path)
+    wanted = {*manifest.files} - (closed - set(kinds))
+    for damage in foreign_entries(kinds, wanted | (set(OWN_FILES) & set(kinds))):
+        raise _damaged(path, damage)
+    for name in sorted(wanted - closed):
+        altered = altered_file(path, name, manifest.files[name])
+        if altered is not None:
+            raise _damaged(path, altered, f", against {MANIFEST}")
     return Dataset(path, manifest, frozenset(without))
 
 
-def _require_own_files(manifest: Manifest, where: Path) -> None:
-    """The two files of each environment and no other: a manifest names no place outside its own directory."""
+def foreign_names(manifest: Manifest) -> list[str]:
+    """What a manifest names besides the two files of each environment, or leaves out: never a place elsewhere."""
     odd = [name for name in manifest.counts if not is_plain_name(name)]
     own = {part(name) for name in manifest.counts for part in (audit_name, policy_name)}
-    found = sorted(set(manifest.files) ^ own)
-    if odd or found:
-        raise DatasetError(
-            "the manifest names files that no dataset has",
-            where=str(where),
-            found=", ".join(map(repr, odd or found))[:500],
-            expected="audit/ENVIRONMENT.parquet and policy/ENVIRONMENT.parquet for each environment that it counts",
-            remedy="restore the original, or make the dataset again with `vcrt certify`",
-        )
+    return odd or sorted((set(manifest.files) ^ own) | (set(manifest.content) ^ own))
 
 
-def _require_inside(file: Path, directory: Path) -> None:
-    """Raise :class:`DatasetError` if a link leads out of the dataset's own directory."""
-    if not file.resolve().is_relative_to(directory.resolve()):
-        raise DatasetError(
-            "a file of the dataset is a link that leads out of it",
-            where=str(file),
-            found=str(file.resolve()),
-            expected="files in the dataset's own directory",
-            remedy="put the file itself in the place of the link",
-        )
+def _damaged(path: Path, damage: Damage, against: str = "") -> DatasetError:
+    return DatasetError(
+        damage.what,
+        where=f"{path / damage.place}{against}",
+        found=damage.found,
+        expected=damage.expected,
+        remedy="restore the original, or make the dataset again with `vcrt certify`",
+    )
 
 
 def not_a_dataset(path: Path) -> DatasetError:
@@ -275,11 +227,11 @@ def _read_sealed(
             found=f"a request for items of {environment!r}",
             expected="source environments alone, until every run is trained",
         )
-    rows = read_rows(dataset.path / name, columns)
-    found = rows_digest(rows)
+    digested = list(read_digested(dataset.path / name, columns))
+    found = json_digest([digest for digest, _ in digested])
     if found != dataset.manifest.content[name]:
         raise _altered(dataset.path / name, dataset.manifest.content[name], found)
-    return rows
+    return [row for _, row in digested]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -342,7 +294,7 @@ def load_items(
 ) -> list[Item]:
     """The supervised records of one environment, in the dataset's order. Opens no other environment's files.
 
-    Of more than ``vcrt.orders.MAX_ENUMERATED`` operations, and where the dataset has any number of them, they are
+    Of more than ``vcrt.limits.MAX_ENUMERATED`` operations, and where the dataset has any number of them, they are
     :class:`vcrt.records.supervision.PosetRecord`.
     Relations and orbits are derived again from the sealed replays, never taken as text. With ``only``, those of the
     episodes of these names alone.
@@ -375,7 +327,7 @@ def load_items(
 
 
 def _unreplayed(certified: CertifiedEpisode, anonymised: Anonymised) -> Unreplayed | None:
-    if certified.complete or certified.tree is None:
+    if certified.complete:
         return None
     reference = tuple(range(certified.episode.num_operations))
     reached = certified.tree.answers[reference]

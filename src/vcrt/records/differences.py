@@ -1,4 +1,4 @@
-"""Where two JSON values differ: the first field, by name, with both values as short text."""
+"""Find where two JSON values differ: the first field, by name, with both values as short text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of what audit rows and certificates hold, for reading those that come from anywhere.
+"""Define the types of what audit rows and certificates hold, for reading those that come from anywhere.
 
 Not covered: what the values mean to a verifier, and what follows from them.
 """
@@ -10,8 +10,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import Strict as StrictOf
 
-#: The largest number of operations in a row or document.
-MAX_OPERATIONS = 64
+from vcrt.limits import MAX_OPERATIONS
 
 Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Count: TypeAlias = Annotated[int, Field(ge=0)]

@@ -1,4 +1,4 @@
-"""The manifest and the agreement record of a frozen dataset: their fields, their hash, and reading them.
+"""Define, hash and read the manifest and the agreement record of a frozen dataset.
 
 Not covered: the files that a manifest commits to (see :mod:`vcrt.records.dataset`).
 """
@@ -6,9 +6,8 @@ Not covered: the files that a manifest commits to (see :mod:`vcrt.records.datase
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -22,14 +21,16 @@ from pydantic import (
     model_validator,
 )
 
-from vcrt.certification.episodes import Preset
-from vcrt.certification.run import CertifiedSchema
+from vcrt.certification.episodes import PRESETS, Preset
 from vcrt.documents import first_error, read_limited, strict_json
 from vcrt.errors import DatasetError
 from vcrt.hashing import Json, json_digest
 from vcrt.records.record_form import PLAIN_FORM, RecordForm
+from vcrt.records.rows import SUFFIX
 
-FORMAT = "vcrt-dataset/2"
+FORMAT = "vcrt-dataset/3"
+#: The format whose rows lay in Parquet. The root hash still calls format and files as it did: it is of what is in them.
+_PARQUET_FORMAT, _PARQUET = "vcrt-dataset/2", ".parquet"
 MANIFEST, AGREEMENT = "manifest.json", "agreement.json"
 #: What follows from the manifest and the rows: their leaves, and the sealed statement about all of it.
 LEAVES, SEAL = "leaves.jsonl", "seal.json"
@@ -192,8 +193,13 @@ class Manifest(_Strict):
         return sum(some.all_legal for some in lengths), sum(s.episodes for s in schemas)
 
     def computed_root_hash(self) -> str:
-        """The root hash of everything in the manifest but the files' own sizes and digests."""
-        return json_digest(self.model_dump(exclude={"root_hash", "files"}))
+        """The root hash of everything in the manifest but the files' own names, sizes and digests."""
+        value = self.model_dump(exclude={"root_hash", "files"})
+        value["format"] = value["format"].replace(FORMAT, _PARQUET_FORMAT)
+        value["content"] = {
+            name.replace(SUFFIX, _PARQUET): digest for name, digest in self.content.items()
+        }
+        return json_digest(value)
 
 
 class GuardsOf(_Strict):
@@ -237,28 +243,46 @@ def full_agreement(manifest: Manifest) -> Agreement:
     )
 
 
-def conformance_counts(
-    certified: Sequence[CertifiedSchema],
-) -> dict[str, dict[str, CheckCounts]]:
-    """What each second opinion compared, by environment and checker."""
-    totals: dict[str, dict[str, Counter[str]]] = {}
-    for schema in certified:
-        checkers = totals.setdefault(schema.environment, {})
-        for checker, opinion in schema.second_opinions.items():
-            checkers.setdefault(checker, Counter()).update(asdict(opinion))
-    return {
-        environment: {
-            checker: CheckCounts.model_validate(
-                {
-                    **counts,
-                    "disagreement_rate": (counts["checked"] - counts["agreed"])
-                    / max(counts["checked"], 1),
-                }
-            )
-            for checker, counts in sorted(checkers.items())
-        }
-        for environment, checkers in totals.items()
+def require_format(manifest: Manifest, where: Path) -> None:
+    """Raise :class:`DatasetError` for a dataset of another format, with the command that makes it anew."""
+    if manifest.format != FORMAT:
+        is_older = manifest.format == _PARQUET_FORMAT
+        raise DatasetError(
+            "a dataset of an older format, whose rows lie in Parquet"
+            if is_older
+            else "a dataset of another format",
+            where=str(where),
+            found=manifest.format[:200],
+            expected=FORMAT,
+            remedy=f"make it anew, with the same root hash: `{_made_by(manifest)}`"
+            if is_older
+            else "read it with the version of vcrt that made it",
+        )
+
+
+def require_known_format(data: bytes, where: Path) -> None:
+    """Raise as :func:`require_format` does for a manifest's bytes, if they are those of one at all."""
+    try:
+        manifest = Manifest.model_validate(strict_json(data))
+    except ValueError:
+        return
+    require_format(manifest, where)
+
+
+def _made_by(manifest: Manifest) -> str:
+    """The command that makes a dataset like this one; of given episodes, only which command that was."""
+    if not all(isinstance(series.get("sampled"), int) for series in manifest.series):
+        return "vcrt lift"
+    asked = replace(manifest.preset, sampled=False)
+    options = {
+        "schemas": " ".join(f"{s.get('environment')}/{s.get('schema')}" for s in manifest.series),
+        "episodes": max((series["sampled"] for series in manifest.series), default=0),
+        "seed": manifest.seed,
+        "preset": next((name for name, preset in PRESETS.items() if preset == asked), "paper"),
+        **manifest.record_form.model_dump(),
     }
+    text = " ".join(f"--{name} {value}" for name, value in options.items())
+    return f"vcrt certify --output NEW {text}{' --sampled' * manifest.sampled}"
 
 
 def model_bytes(model: BaseModel) -> bytes:

@@ -1,4 +1,4 @@
-"""The policy view: the anonymous record that a model sees, and its rendering as tokens.
+"""Hold, read and render the policy view: the anonymous record that a model sees.
 
 A record holds pointers drawn afresh for each episode and typed relations between them, in a dataset's form (see
 :mod:`vcrt.records.record_form`). It holds no environment, schema, verdict, message, mask or operation order. *Slots*
@@ -12,22 +12,27 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, cast
 
 import numpy as np
+from pydantic import Field, ValidationError
+from pydantic import Strict as StrictOf
 
+from vcrt.documents import in_a_line
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.hashing import Json
+from vcrt.limits import MAX_ENUMERATED, MAX_OPERATIONS
 from vcrt.printable import counted
+from vcrt.records.forms import Strict
 
 #: Pointers that records of up to four operations draw from.
 POINTER_POOL = 8
 #: Pointers that records of 5 to 32 operations draw from; a tokenizer with 52 letters has that many single tokens.
 LARGE_POOL = 32
 #: Pointers that records of 33 to 64 operations draw from, which is as many as an episode may have.
-LARGEST_POOL = 64
+LARGEST_POOL = MAX_OPERATIONS
 #: The most operations that each pool serves.
-_SERVES = {4: POINTER_POOL, LARGE_POOL: LARGE_POOL, LARGEST_POOL: LARGEST_POOL}
+_SERVES = {MAX_ENUMERATED: POINTER_POOL, LARGE_POOL: LARGE_POOL, LARGEST_POOL: LARGEST_POOL}
 #: The most relations among operations that do not occur which a record may have.
 MAX_DISTRACTORS = 4
 
@@ -187,41 +192,51 @@ def _require_distractors(
         )
 
 
-def record_from_json(value: Mapping[str, object]) -> PolicyRecord:
+#: JSON has lists alone; what kinds there are, the record itself says.
+_Triple: TypeAlias = Annotated[tuple[int, int, str], StrictOf(strict=False)]
+
+
+class _Form(Strict):
+    """What :meth:`PolicyRecord.to_json` writes."""
+
+    record_id: str
+    pointers: list[int]
+    relations: list[_Triple]
+    #: Left out where there are none.
+    distractors: Annotated[list[_Triple], Field(min_length=1)] | None = None
+    #: Left out where it is the usual one.
+    pool: int | None = None
+
+
+def record_from_json(value: object) -> PolicyRecord:
     """Read a record; raises :class:`MalformedInputError` for anything that ``to_json`` does not write."""
     try:
-        record_id, pointers, relations = value["record_id"], value["pointers"], value["relations"]
-        distractors = value.get("distractors", [])
-        known = {"record_id", "pointers", "relations", "distractors", "pool"}
-        if not set(value) <= known or not isinstance(record_id, str):
-            raise TypeError("unexpected fields")
-        if not isinstance(pointers, list) or not isinstance(relations, list):
-            raise TypeError("pointers and relations must be lists")
-        if not isinstance(distractors, list):
-            raise TypeError("distractors must be a list")
-        if "distractors" in value and not distractors:
-            raise TypeError("distractors are left out where there are none")
-        pool = _whole(value["pool"]) if "pool" in value else pointer_pool(len(pointers))
-        if "pool" in value and pool == pointer_pool(len(pointers)):
-            raise TypeError("the pool is left out where it is the usual one")
-        return PolicyRecord(
-            record_id=record_id,
-            pointers=tuple(_whole(p) for p in pointers),
-            relations=tuple(
-                PointerRelation(_whole(a), _whole(b), kind) for a, b, kind in relations
-            ),
-            distractors=tuple(Distractor(_whole(a), _whole(b), kind) for a, b, kind in distractors),
-            pool=pool,
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, MalformedInputError):
-            raise
-        raise MalformedInputError(
-            "not a policy record",
-            found=f"{type(error).__name__}: {str(error)[:300]}",
-            expected='{"record_id": str, "pointers": [int], "relations": [[slot, slot, type]]} and, if it has some, '
-            '"distractors": [[pointer, pointer, type]], "pool": int',
-        ) from error
+        form = _Form.model_validate(value)
+    except ValidationError as error:
+        raise _not_a_record(in_a_line(error)) from error
+    record = PolicyRecord(
+        record_id=form.record_id,
+        pointers=tuple(form.pointers),
+        relations=tuple(
+            PointerRelation(a, b, cast(RelationType, kind)) for a, b, kind in form.relations
+        ),
+        distractors=tuple(
+            Distractor(a, b, cast(RelationType, kind)) for a, b, kind in form.distractors or ()
+        ),
+        pool=form.pool or 0,
+    )
+    if form.model_dump(exclude_unset=True).keys() != record.to_json().keys():
+        raise _not_a_record("a field that is left out where it says nothing")
+    return record
+
+
+def _not_a_record(found: str) -> MalformedInputError:
+    return MalformedInputError(
+        "not a policy record",
+        found=found,
+        expected='{"record_id": str, "pointers": [int], "relations": [[slot, slot, type]]} and, if it has some, '
+        '"distractors": [[pointer, pointer, type]], "pool": int',
+    )
 
 
 def record_of_json(text: str, where: str) -> PolicyRecord:
@@ -233,12 +248,6 @@ def record_of_json(text: str, where: str) -> PolicyRecord:
             "not a policy record", where=where, found=str(error)[:300], expected="JSON"
         ) from error
     return record_from_json(value)
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r:.80} is not a whole number")
-    return value
 
 
 def render(

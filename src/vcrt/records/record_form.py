@@ -1,4 +1,4 @@
-"""How the records of a dataset state the certified relations: all of them, or in a form that is harder to read.
+"""Choose how the records of a dataset state the certified relations: all of them, or in a form that is harder to read.
 
 The form belongs to a dataset and is the same for all of its records. It changes what the policy is shown, never what
 is certified, rewarded or credited.
@@ -20,7 +20,8 @@ from pydantic import (
 
 from vcrt.certification.relations import OperationRelation, directed
 from vcrt.errors import MalformedInputError
-from vcrt.orders import MAX_ENUMERATED, transitive_reduction
+from vcrt.limits import MAX_ENUMERATED
+from vcrt.orders import transitive_reduction
 from vcrt.printable import counted
 from vcrt.records.policy_view import (
     LARGE_POOL,

@@ -1,4 +1,4 @@
-"""A policy record with its certified supervision: what training is told beyond what the policy sees.
+"""Hold a policy record with its certified supervision: what training is told beyond what the policy sees.
 
 All of it is over the record's slots. Not covered: how an orbit is certified (see :mod:`vcrt.certification`) and how a
 record becomes tokens.

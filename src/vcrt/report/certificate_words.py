@@ -49,7 +49,7 @@ def relation_text(relation: OperationRelation) -> str:
 
 def relation_lines(certified: CertifiedEpisode) -> list[str]:
     """The relations in words, one a line; of many steps, those that commute are only counted."""
-    if certified.tree is None:
+    if certified.exhaustive:
         return [relation_text(relation) for relation in certified.relations]
     told = [relation for relation in certified.relations if relation.kind != "commutes"]
     commuting = len(certified.relations) - len(told)

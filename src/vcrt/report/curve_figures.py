@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vcrt.report import quantities as table
 from vcrt.report.axes import padded
 from vcrt.report.charts import (
     Ends,
@@ -19,7 +20,6 @@ from vcrt.report.charts import (
 )
 from vcrt.report.contents import ReportContents
 from vcrt.report.curves import CurvePoint, bin_width, curve_points, last_update, quantities
-from vcrt.report.quantities import CORE, DUALS, QUANTITIES
 from vcrt.report.wording import counted, label, listed
 
 _DOTTED = (1.5, 3.0)
@@ -28,13 +28,13 @@ _DOTTED = (1.5, 3.0)
 def curve_figures(contents: ReportContents) -> tuple[Figure, ...]:
     """One figure for each logged quantity; the multiplier of a constraint is drawn with it."""
     logged = quantities(contents)
-    paired = {CORE[name].dual for name in logged if name in CORE}
+    paired = {one.dual for name, one in table.core().items() if name in logged}
     return tuple(_figure(contents, name, logged) for name in logged if name not in paired)
 
 
 def is_core(figure: Figure) -> bool:
     """Whether a figure of curves is shown at once."""
-    return figure.name in {stem(name) for name in CORE}
+    return figure.name in {stem(name) for name in table.core()}
 
 
 def how_to_read(contents: ReportContents) -> str:
@@ -52,7 +52,7 @@ def stem(quantity: str) -> str:
 
 
 def _figure(contents: ReportContents, name: str, logged: Sequence[str]) -> Figure:
-    quantity = QUANTITIES[name]
+    quantity = table.quantities()[name]
     reference = _reference(contents, name)
     panels = [*_panels(contents, name, reference)]
     parts = [quantity.note]
@@ -72,7 +72,7 @@ def _figure(contents: ReportContents, name: str, logged: Sequence[str]) -> Figur
 
 def _reference(contents: ReportContents, name: str) -> Reference | None:
     """The setting that a quantity is held against, if all runs share it."""
-    limit = QUANTITIES[name].limit
+    limit = table.quantities()[name].limit
     if limit is None or (contents.search is not None and limit[0] == "margin"):
         return None
     value = _setting(contents.plan, ("run", "objective", limit[0]))
@@ -91,14 +91,14 @@ def _setting(plan: Mapping[str, Any], path: Sequence[str]) -> object:
 def _panels(contents: ReportContents, name: str, reference: Reference | None) -> tuple[Panel, ...]:
     points = curve_points(contents, name)
     limits = [] if reference is None else [reference.value]
-    y_domain = (0.0, 1.0) if QUANTITIES[name].share else _domain(points, limits)
-    below = name in DUALS
+    y_domain = (0.0, 1.0) if table.quantities()[name].share else _domain(points, limits)
+    below = name in table.duals()
     return tuple(
         Panel(
             name=f"{stem(name)}-{index}",
             title=f"{label(fold)}: multiplier" if below else f"{label(fold)} held out",
             description=_described(
-                QUANTITIES[name].title, shown := [p for p in points if p.held_out == fold]
+                table.quantities()[name].title, shown := [p for p in points if p.held_out == fold]
             ),
             chart=LineChart(
                 lines=_series(contents, shown),

@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from vcrt.report import quantities as table
 from vcrt.report.contents import ReportContents
-from vcrt.report.quantities import LOG_MARGIN, QUANTITIES
+from vcrt.report.quantities import LOG_MARGIN
 
 #: At most this many points a line, so that long runs stay light to draw and to load.
 MAX_POINTS = 60
@@ -35,7 +36,7 @@ def quantities(contents: ReportContents) -> tuple[str, ...]:
     logged = {name for run in contents.runs for row in run.curve for name in row}
     if {"orbit_mass", "illegal_mass"} <= logged:
         logged.add(LOG_MARGIN)
-    return tuple(name for name in QUANTITIES if name in logged)
+    return tuple(name for name in table.quantities() if name in logged)
 
 
 def value_of(row: Mapping[str, float], quantity: str) -> float:

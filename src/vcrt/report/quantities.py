@@ -1,12 +1,14 @@
-"""The quantities of a training curve: title, what it says in words, and with which it is drawn.
+"""Name the quantities of a training curve: title, what it says in words, and with which it is drawn.
 
-``CORE`` is shown at once, ``MORE`` a click away. Not covered: their values (:mod:`vcrt.report.curves`).
+The terms of the objective come from their table (:data:`vcrt.objective.terms.TERMS`). Not covered: values
+(:mod:`vcrt.report.curves`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+
+from vcrt.objective.terms import TERMS, Term, constrained
 
 #: Follows from the two masses; every other quantity is logged.
 LOG_MARGIN = "log_margin"
@@ -27,93 +29,108 @@ class Quantity:
     dual: str | None = None
 
 
-CORE: Mapping[str, Quantity] = {
-    "mean_reward": Quantity(
-        title="Mean reward of sampled orders",
-        note="The share of sampled orders that end in the certified state.",
-        share=True,
-    ),
-    "orbit_mass": Quantity(
-        title="Probability of the certified orbit",
-        note="All certified orders of a prompt together; the mean over an update's prompts.",
-        share=True,
-    ),
-    "illegal_mass": Quantity(
-        title="Probability of other orders",
-        note="All orders outside the certified orbit together.",
-        share=True,
-    ),
-    LOG_MARGIN: Quantity(
-        title="Margin of the orbit over other orders (nats)",
-        note="The logarithm of the mean orbit mass over the mean mass of other orders. The anti-diamond loss asks for "
-        "its margin of each prompt by itself.",
-        limit=("margin", "margin"),
-    ),
-    "anti_diamond_loss": Quantity(
-        title="Anti-diamond loss",
-        note="Half the squared shortfall of each prompt's margin; logged for methods that do not train on it as well.",
-    ),
-    "commutation": Quantity(
-        title="Constraint: commutation divergence (nats)",
-        note="How much the next choices depend on the order of two steps that commute.",
-        limit=("commutation_cap", "cap"),
-        dual="dual_commutation",
-    ),
-    "retention": Quantity(
-        title="Constraint: decline of source orbit mass",
-        note="Below zero, the orbits of source prompts are more probable than before training.",
-        limit=("retention_cap", "cap"),
-        dual="dual_retention",
-    ),
-    "action_kl": Quantity(
-        title="Constraint: action KL (nats per choice)",
-        note="From the policy that was sampled from to the updated one.",
-        limit=("action_kl_cap", "cap"),
-        dual="dual_action_kl",
-    ),
-    "clip_fraction": Quantity(
-        title="Share of clipped ratios",
-        note="Of the samples of an update's last epoch.",
-        share=True,
-    ),
-    "zero_advantage_share": Quantity(
-        title="Share of prompts without advantage",
-        note="All samples of such a prompt had the same reward, so the policy term learns nothing from it.",
-        share=True,
-    ),
-}
-MORE: Mapping[str, Quantity] = {
-    "loss": Quantity(title="Loss", note="The sum of all terms of the method."),
-    "policy_loss": Quantity(title="Policy loss", note="The clipped loss of the sampled orders."),
-    "contrastive_loss": Quantity(
-        title="Contrastive loss", note="Logged for methods that do not train on it as well."
-    ),
-    "penalty_commutation": Quantity(
-        title="Commutation penalty", note="The term of the augmented Lagrangian."
-    ),
-    "penalty_retention": Quantity(
-        title="Retention penalty", note="The term of the augmented Lagrangian."
-    ),
-    "penalty_action_kl": Quantity(
-        title="Action KL penalty", note="The term of the augmented Lagrangian."
-    ),
-    "malformed_mass": Quantity(
-        title="Probability of malformed answers",
-        note="Answers that are no orders; 0 where the policy can only point.",
-        share=True,
-    ),
-    "gradient_norm": Quantity(title="Gradient norm", note="Before it was scaled down."),
-    "start_log_ratio": Quantity(
-        title="Largest log-ratio before the first step",
-        note="0 where scoring is exact.",
-    ),
-}
-DUALS: Mapping[str, Quantity] = {
-    quantity.dual: Quantity(
-        title=f"{quantity.title.removeprefix('Constraint: ')}: multiplier", note=""
+def core() -> dict[str, Quantity]:
+    """What is shown at once."""
+    return {
+        "mean_reward": Quantity(
+            title="Mean reward of sampled orders",
+            note="The share of sampled orders that end in the certified state.",
+            share=True,
+        ),
+        "orbit_mass": Quantity(
+            title="Probability of the certified orbit",
+            note="All certified orders of a prompt together; the mean over an update's prompts.",
+            share=True,
+        ),
+        "illegal_mass": Quantity(
+            title="Probability of other orders",
+            note="All orders outside the certified orbit together.",
+            share=True,
+        ),
+        LOG_MARGIN: Quantity(
+            title="Margin of the orbit over other orders (nats)",
+            note="The logarithm of the mean orbit mass over the mean mass of other orders. The anti-diamond loss asks "
+            "for its margin of each prompt by itself.",
+            limit=("margin", "margin"),
+        ),
+        **_losses(shown=True),
+        **{term.name: _constraint(term) for term in TERMS.values() if term.cap is not None},
+        "clip_fraction": Quantity(
+            title="Share of clipped ratios",
+            note="Of the samples of an update's last epoch.",
+            share=True,
+        ),
+        "zero_advantage_share": Quantity(
+            title="Share of prompts without advantage",
+            note="All samples of such a prompt had the same reward, so the policy term learns nothing from it.",
+            share=True,
+        ),
+    }
+
+
+def more() -> dict[str, Quantity]:
+    """What is a click away."""
+    return {
+        "loss": Quantity(title="Loss", note="The sum of all terms of the method."),
+        **_losses(shown=False),
+        **{
+            f"penalty_{name}": Quantity(
+                title=f"{_capital(name)} penalty", note="The term of the augmented Lagrangian."
+            )
+            for name in constrained()
+        },
+        "malformed_mass": Quantity(
+            title="Probability of malformed answers",
+            note="Answers that are no orders; 0 where the policy can only point.",
+            share=True,
+        ),
+        "orbit_log_mass_error": Quantity(
+            title="Standard error of the orbit's log-mass (nats)",
+            note="Of records whose orders are not all scored; 0 where all legal prefixes are.",
+        ),
+        "effective_path_share": Quantity(
+            title="Share of masked paths that are effective",
+            note="In the posterior weights of the orbit mass's gradient; 0 where that is exact.",
+            share=True,
+        ),
+        "gradient_norm": Quantity(title="Gradient norm", note="Before it was scaled down."),
+        "start_log_ratio": Quantity(
+            title="Largest log-ratio before the first step",
+            note="0 where scoring is exact.",
+        ),
+    }
+
+
+def duals() -> dict[str, Quantity]:
+    """The multipliers, each drawn below its constraint."""
+    return {
+        f"dual_{name}": Quantity(title=f"{TERMS[name].title}: multiplier", note="")
+        for name in constrained()
+    }
+
+
+def quantities() -> dict[str, Quantity]:
+    """All of them by name, in the order in which they are shown."""
+    return {**core(), **more(), **duals()}
+
+
+def _losses(*, shown: bool) -> dict[str, Quantity]:
+    return {
+        term.name: Quantity(title=term.title, note=term.note)
+        for term in TERMS.values()
+        if term.cap is None and term.shown is shown
+    }
+
+
+def _constraint(term: Term) -> Quantity:
+    return Quantity(
+        title=f"Constraint: {term.title}",
+        note=term.note,
+        limit=(term.cap, "cap") if isinstance(term.cap, str) else None,
+        dual=f"dual_{term.name}",
     )
-    for quantity in CORE.values()
-    if quantity.dual is not None
-}
-#: All of them by name, in the order in which they are shown.
-QUANTITIES: Mapping[str, Quantity] = {**CORE, **MORE, **DUALS}
+
+
+def _capital(name: str) -> str:
+    words = name.replace("_", " ").replace("kl", "KL")
+    return words[:1].upper() + words[1:]

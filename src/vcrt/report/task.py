@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
-from vcrt.orders import MAX_ENUMERATED
+from vcrt.limits import MAX_ENUMERATED
 from vcrt.records.manifest import legal_share
 from vcrt.records.record_form import RecordForm
 from vcrt.report import paper
@@ -28,7 +28,7 @@ def chance(contents: ReportContents) -> float | None:
     """The share of an episode's orders that pass, which is the pass rate of a random order.
 
     Where it varies, it is the mean over the items of each held-out environment, and then over the environments. None
-    for more than ``vcrt.partial_orders.MAX_COUNTED`` operations, whose legal orders are not counted.
+    for more than ``vcrt.limits.MAX_COUNTED`` operations, whose legal orders are not counted.
     """
     if _varies(contents):
         shares = [_share(contents.dataset["counts"][fold]) for fold in contents.folds]

@@ -18,8 +18,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from vcrt.policy.scoring import OrderScores
-from vcrt.training.group import Group
+from vcrt.training.process_group import ProcessGroup
 
 #: Scores the prompts of these numbers under the current policy, with gradient unless that is switched off: tensors
 #: ``[len(numbers), ...]``, always as many and of the same further shape.
@@ -37,7 +36,7 @@ class BatchScores:
     #: The only part's scores with their graph; None if parts are scored again when they are pulled back.
     kept: tuple[Tensor, ...] | None
 
-    def pull_back(self, score: Scorer, group: Group) -> float:
+    def pull_back(self, score: Scorer, group: ProcessGroup) -> float:
         """Add the gradient that the leaves have received to the model's parameters, from this process's rows.
 
         Returns the largest difference between a score of the first leaf and the one whose gradient was taken: 0,
@@ -57,7 +56,7 @@ class BatchScores:
 
 
 def score_batch(
-    num_prompts: int, score: Scorer, group: Group, *, part_size: int | None
+    num_prompts: int, score: Scorer, group: ProcessGroup, *, part_size: int | None
 ) -> BatchScores:
     """Score every prompt of a batch, each once, by the processes of ``group`` together.
 
@@ -93,13 +92,6 @@ def shares(
         )
         for first in range(0, each * num_processes, each)
     )
-
-
-def event_log_probs(scores: OrderScores) -> Tensor:
-    """Log-probabilities ``[B, E]`` of everything that can be sampled: the orders, then the malformed event if any."""
-    if scores.malformed_log_prob is None:
-        return scores.order_log_probs
-    return torch.cat([scores.order_log_probs, scores.malformed_log_prob[:, None]], dim=1)
 
 
 def _score(part: Sequence[int], num_prompts: int, score: Scorer) -> tuple[Tensor, ...]:

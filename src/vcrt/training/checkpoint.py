@@ -28,7 +28,7 @@ from vcrt.errors import RunError
 from vcrt.hashing import Json, canonical_json, sha256_hex
 from vcrt.policy.scoring import CausalModel
 from vcrt.storage import publish_directory
-from vcrt.training.group import ALONE, Group, in_shards_of, whole
+from vcrt.training.process_group import ALONE, ProcessGroup, in_shards_of, whole
 from vcrt.training.update import TrainerState, trainable_parameters
 
 FORMAT = 1
@@ -65,7 +65,7 @@ def save_checkpoint(
     metrics: Sequence[Mapping[str, Json]],
     *,
     identity: str = "",
-    group: Group = ALONE,
+    group: ProcessGroup = ALONE,
 ) -> str:
     """Write ``state`` and the metrics so far to a new directory; return the checkpoint's digest.
 

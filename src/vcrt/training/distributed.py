@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vcrt.policy.prompts import unwrapped
 from vcrt.policy.scoring import CausalModel
-from vcrt.training.group import ALONE, Group
+from vcrt.training.process_group import ALONE, ProcessGroup
 from vcrt.workers import end_with
 
 
@@ -88,8 +88,8 @@ class LaunchedGroup:
         self.accelerator.wait_for_everyone()
 
 
-def launched_group() -> Group:
-    """The group that a launcher made this process a part of; :data:`vcrt.training.group.ALONE` without one.
+def launched_group() -> ProcessGroup:
+    """The group that a launcher made this process a part of; :data:`vcrt.training.process_group.ALONE` without one.
 
     A process of `torchrun` or `accelerate launch` ends soon after its launcher from then on.
     """

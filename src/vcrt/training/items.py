@@ -1,29 +1,42 @@
-"""Training items: supervised records turned into prompts and tensors once, before the first update.
+"""Encode records for training: prompts with the orders that are legal, of any number of operations.
 
-Encoding is a function of the seed and the record alone, never of its place in a batch or of other records. Not
-covered: which records are trained on and in which order.
-
-Shapes: ``M`` orders, ``K`` swap histories of one record.
+Up to ``vcrt.orders.MAX_ENUMERATED`` operations an item lists its legal orders; beyond, it holds the certified partial
+order, and what is legal follows from that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from vcrt.objective.orbit_mass import orbit_log_mass
+from vcrt.errors import RunError
 from vcrt.orders import Order, order_columns
+from vcrt.partial_orders import PartialOrder
 from vcrt.policy.backbone import PromptEncoder
-from vcrt.policy.interface import Interface, tree_depth
-from vcrt.policy.order_tree import order_tree
-from vcrt.policy.scoring import Backend, CausalModel, Prompt, score_orders
+from vcrt.policy.scoring import Prompt
 from vcrt.randomness import generator
-from vcrt.records.supervision import SupervisedRecord
-from vcrt.training.methods import Method, Ratio
+from vcrt.records.supervision import PosetRecord, SupervisedRecord, SwapHistory
+from vcrt.training.methods import Method
+
+#: Records of one dataset, all of one kind.
+Records: TypeAlias = Sequence[SupervisedRecord | PosetRecord]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OrderList:
+    """A set of orders of a few operations, and the certified swaps along them."""
+
+    #: ``[M]`` bool: which columns of :func:`vcrt.orders.all_orders` are in it.
+    members: Tensor
+    swaps: tuple[SwapHistory, ...] = ()
+
+    def allows(self, order: Order) -> bool:
+        """Whether a whole order of slots is in the set."""
+        return bool(self.members[order_columns(len(order))[order]])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,73 +45,74 @@ class EncodedItem:
 
     record_id: str
     prompt: Prompt
-    #: ``[M]`` bool: the certified orbit; gives the reward, the margin and the retained mass.
-    legal: Tensor
-    #: ``[M]`` bool: the set whose mass is the ratio of a success; None for the sampled order alone.
-    credit: Tensor | None
-    #: ``[K, 2]``: tree rows after ab and after ba of each certified swap.
-    histories: Tensor
+    #: The certified orbit; gives the reward, the margin and the retained mass.
+    orbit: OrderList | PartialOrder
+    #: The set whose mass is the ratio of a success, of the orbit's kind; None for the sampled order alone.
+    credit: OrderList | PartialOrder | None
+
+    @property
+    def listed(self) -> OrderList | None:
+        """The orbit if its orders are listed."""
+        return self.orbit if isinstance(self.orbit, OrderList) else None
 
     def is_legal(self, order: Order) -> bool:
         """Whether an order of slots is in the certified orbit."""
-        return bool(self.legal[order_columns(len(order))[order]])
+        return self.orbit.allows(order)
 
 
 def encode_items(
-    records: Sequence[SupervisedRecord], method: Method, *, seed: int, encode: PromptEncoder
+    records: Records, method: Method, *, seed: int, encode: PromptEncoder
 ) -> list[EncodedItem]:
-    """Each record as ``method`` sees it; draws come from ``generator(seed, purpose, record_id)``."""
+    """Each record as ``method`` sees it; draws come from ``generator(seed, purpose, record_id)``.
+
+    Raises :class:`RunError` if some records list their orders and others do not.
+    """
+    listed = sum(isinstance(record, SupervisedRecord) for record in records)
+    if 0 < listed < len(records):
+        raise RunError(
+            "records of few and of many operations cannot be trained on together",
+            found=f"{listed} with all orders listed and {len(records) - listed} with a partial order",
+            expected="records of one dataset",
+        )
     return [_encode_item(record, method, seed, encode) for record in records]
 
 
 def _encode_item(
-    supervised: SupervisedRecord, method: Method, seed: int, encode: PromptEncoder
+    supervised: SupervisedRecord | PosetRecord, method: Method, seed: int, encode: PromptEncoder
 ) -> EncodedItem:
     record = supervised.record
-    num_operations = record.num_operations
-    rows = order_tree(num_operations, tree_depth(num_operations, method.interface)).row_of
+    orbit: OrderList | PartialOrder
+    if isinstance(supervised, SupervisedRecord):
+        orbit = OrderList(members=torch.tensor(supervised.legal), swaps=supervised.histories)
+    else:
+        orbit = supervised.order
     return EncodedItem(
         record_id=record.record_id,
         prompt=encode(record, method.serialisation, generator(seed, "render", record.record_id)),
-        legal=torch.tensor(supervised.legal),
-        credit=_credit(supervised, method.ratio, seed),
-        histories=torch.tensor(
-            [[rows[ab], rows[ba]] for ab, ba in supervised.histories], dtype=torch.long
-        ).reshape(-1, 2),
+        orbit=orbit,
+        credit=_credit(orbit, method, seed, record.record_id),
     )
 
 
-def _credit(supervised: SupervisedRecord, ratio: Ratio, seed: int) -> Tensor | None:
-    if ratio == "trajectory":
-        return None
-    if ratio == "orbit":
-        return torch.tensor(supervised.legal)
-    draw = generator(seed, "shuffled-orbit", supervised.record.record_id)
-    return torch.tensor(draw.permutation(np.array(supervised.legal)))
+def _credit(
+    orbit: OrderList | PartialOrder, method: Method, seed: int, record_id: str
+) -> OrderList | PartialOrder | None:
+    """The orbit, or for a shuffled orbit a set of its size drawn once: of a partial order, one with its slots renamed.
 
-
-@torch.no_grad()
-def orbit_log_masses(
-    model: CausalModel,
-    items: Sequence[EncodedItem],
-    *,
-    interface: Interface,
-    backend: Backend = "auto",
-    batch_size: int = 64,
-) -> Tensor:
-    """Orbit log-mass ``[len(items)]`` of each item under ``model``, on the CPU.
-
-    Called with the model before its first update, this is the frozen backbone's mass that
-    :func:`vcrt.training.update.update` asks for, and no second copy of the model is needed. The last bits of a float
-    depend on how prompts are padded together: to get the same bits again, pass the same list again.
+    A random set of as many orders, which is what few operations have, could not be told from its complement by any
+    estimate; a renamed order has as many linear extensions and relates as many pairs, but not just the same.
     """
-    model.eval()
-    masses = []
-    for start in range(0, len(items), batch_size):
-        batch = items[start : start + batch_size]
-        scores = score_orders(
-            model, [item.prompt for item in batch], interface=interface, backend=backend
-        )
-        log_probs = scores.order_log_probs.cpu()
-        masses.append(orbit_log_mass(log_probs, torch.stack([item.legal for item in batch])))
-    return torch.cat(masses) if masses else torch.zeros(0)
+    if method.ratio == "trajectory":
+        return None
+    if method.ratio == "orbit":
+        return orbit
+    draw = generator(seed, "shuffled-orbit", record_id)
+    if isinstance(orbit, OrderList):
+        return OrderList(members=torch.tensor(draw.permutation(orbit.members.numpy())))
+    while True:
+        names = [int(name) for name in draw.permutation(orbit.num_operations)]
+        pairs = [(names[a], names[b]) for a, b in orbit.pairs]
+        renamed = PartialOrder.of(orbit.num_operations, pairs)
+        # Some renaming changes any order that relates a pair at all.
+        if renamed != orbit or not orbit.pairs:
+            return renamed

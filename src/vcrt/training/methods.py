@@ -7,11 +7,13 @@ all methods. A new method is a new entry of ``METHODS``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from vcrt.errors import UnknownNameError
+from vcrt.hashing import Json
+from vcrt.objective.terms import TERMS, constrained, settings_of
 from vcrt.policy.interface import Interface
 from vcrt.records.policy_view import Serialisation
 
@@ -33,41 +35,44 @@ class Method:
     interface: Interface = "pointers"
     #: How the record is rendered, see :func:`vcrt.records.policy_view.render`.
     serialisation: Serialisation = "sorted"
-    #: Whether the clipped policy loss is part of the objective.
-    policy_term: bool = True
+    #: The terms of the objective, names of :data:`vcrt.objective.terms.TERMS`.
+    terms: tuple[str, ...] = ("policy_loss",)
     #: Whose probability the policy ratio of a successful sample is.
     ratio: Ratio = "trajectory"
-    #: Between which sets the anti-diamond loss demands a margin; None leaves it out.
-    margin: Margin | None = None
-    #: Whether the commutation, retention and action-KL penalties are part of the objective.
-    constraints: bool = False
-    #: Whether correct samples are contrasted with incorrect ones, see :mod:`vcrt.objective.contrastive`.
-    contrast: bool = False
+    #: Between which sets the anti-diamond loss demands a margin, for a method that has it.
+    margin: Margin = "native"
+
+    def __post_init__(self) -> None:
+        # From a plan it comes as a list.
+        object.__setattr__(self, "terms", tuple(self.terms))
+        unknown = [name for name in self.terms if name not in TERMS]
+        if unknown:
+            raise ValueError(f"{self.name}: no term of the objective is called {unknown[0]!r:.80}")
+        if self.margin == "shuffled" and self.ratio != "shuffled_orbit":
+            raise ValueError(f"{self.name}: a shuffled margin needs the shuffled orbit's set")
+        if all(TERMS[name].cap is not None for name in self.terms):
+            raise ValueError(f"{self.name}: nothing is left to train on")
 
     @property
     def settings(self) -> tuple[str, ...]:
         """The names of the settings of a search that are of consequence for this method."""
-        of_consequence = {
-            "learning_rate": True,
-            "alpha": self.margin is not None or self.contrast,
-            "margin": self.margin is not None,
-            "mu": self.constraints,
-        }
-        return tuple(name for name, matters in of_consequence.items() if matters)
+        found = settings_of(self.terms)
+        return ("learning_rate", *(name for name in ("alpha", "margin", "mu") if name in found))
 
-    def __post_init__(self) -> None:
-        if self.margin == "shuffled" and self.ratio != "shuffled_orbit":
-            raise ValueError(f"{self.name}: a shuffled margin needs the shuffled orbit's set")
-        if not (self.policy_term or self.margin):
-            raise ValueError(f"{self.name}: nothing is left to train on")
+    def without(self, *names: str) -> tuple[str, ...]:
+        """Its terms but for these."""
+        return tuple(name for name in self.terms if name not in names)
+
+    def definition(self) -> dict[str, Json]:
+        """The row in the form in which plans and searches hold it: ``Method(**row)`` is the method."""
+        return {**asdict(self), "terms": list(self.terms)}
 
 
 _VCRT = Method(
     name="vcrt",
     summary="the complete objective: orbit ratio, anti-diamond margin and three constraints",
+    terms=("policy_loss", "commutation", "retention", "action_kl", "anti_diamond_loss"),
     ratio="orbit",
-    margin="native",
-    constraints=True,
 )
 
 _ROWS = (
@@ -98,7 +103,7 @@ _ROWS = (
         _VCRT,
         name="no-anti",
         summary="vcrt without the anti-diamond margin",
-        margin=None,
+        terms=_VCRT.without("anti_diamond_loss"),
     ),
     replace(
         _VCRT,
@@ -111,13 +116,13 @@ _ROWS = (
         _VCRT,
         name="margin-only",
         summary="vcrt without the policy term: margin and constraints, nothing learnt from rewards",
-        policy_term=False,
+        terms=_VCRT.without("policy_loss"),
     ),
     replace(
         _VCRT,
         name="no-constraints",
         summary="vcrt without the commutation, retention and action-KL penalties",
-        constraints=False,
+        terms=_VCRT.without(*constrained()),
     ),
     Method(
         name="orbit-grpo",
@@ -127,7 +132,7 @@ _ROWS = (
     Method(
         name="contrastive",
         summary="canonical-grpo that also contrasts correct samples with incorrect ones, in the manner of MCPO",
-        contrast=True,
+        terms=("policy_loss", "contrastive_loss"),
     ),
 )
 

@@ -21,7 +21,7 @@ import torch
 
 from vcrt.errors import RunError
 from vcrt.hashing import Json, file_digest
-from vcrt.objective.total import ObjectiveConfig
+from vcrt.objective.config import ObjectiveConfig
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.reference import BackboneReference
@@ -29,11 +29,10 @@ from vcrt.policy.scoring import CausalModel
 from vcrt.randomness import generator
 from vcrt.storage import alone_in, make_directory, remove_partial, write_file
 from vcrt.training.checkpoint import HEAD, load_checkpoint, save_checkpoint
-from vcrt.training.encoding import Items, Records, encode_records, log_masses
-from vcrt.training.group import ALONE, Group
-from vcrt.training.items import EncodedItem
+from vcrt.training.items import EncodedItem, Records, encode_items
 from vcrt.training.methods import Method
-from vcrt.training.poset_items import PosetItem
+from vcrt.training.orbit_masses import orbit_log_masses
+from vcrt.training.process_group import ALONE, ProcessGroup
 from vcrt.training.run_directory import (
     PROGRESS_LOG,
     checkpoint_path,
@@ -194,7 +193,7 @@ def train_run(
     seed: int,
     encode_seed: int,
     identity: str = "",
-    group: Group = ALONE,
+    group: ProcessGroup = ALONE,
     check: Callable[[CausalModel], None] = lambda model: None,
     on_update: OnUpdate = lambda metrics, num_tokens: None,
 ) -> FinishedRun:
@@ -209,7 +208,7 @@ def train_run(
     order = episode_order(len(records), config.num_updates * config.prompts_per_update, seed)
     # Only what is drawn is encoded, in the order of the records, so that its bits do not depend on where a run resumes.
     drawn = sorted(set(order))
-    items = encode_records(
+    items = encode_items(
         [records[index] for index in drawn],
         method,
         seed=encode_seed,
@@ -225,12 +224,13 @@ def train_run(
     if not group.is_sharded:
         check(model)
     # Before the first update the model is the frozen backbone: adapters begin as zero.
-    frozen = log_masses(
+    frozen = orbit_log_masses(
         model,
         items,
-        method=method,
-        config=config.update,
+        interface=method.interface,
+        config=config.update.estimate,
         seed=seed,
+        backend=config.update.backend,
         batch_size=config.update.prompts_at_a_time or FROZEN_BATCH,
     )
     state = _new_state(config, model, seed=seed)
@@ -261,7 +261,7 @@ def train_run(
 
 
 @contextmanager
-def _alone(directory: Path, group: Group) -> Iterator[None]:
+def _alone(directory: Path, group: ProcessGroup) -> Iterator[None]:
     """No process of another group is at work in the directory, and what killed ones left there is gone."""
     with ExitStack() as stack:
         if group.rank == 0:
@@ -324,14 +324,14 @@ def require_trainable(reference: BackboneReference, config: RunConfig) -> Backbo
 def _train(
     config: RunConfig,
     method: Method,
-    items: Items,
+    items: Sequence[EncodedItem],
     frozen_log_mass: torch.Tensor,
     draws: Sequence[int],
     state: TrainerState,
     metrics: list[dict[str, Json]],
     directory: Path,
     identity: str,
-    group: Group,
+    group: ProcessGroup,
     on_update: OnUpdate,
 ) -> None:
     # The log is for people: the first process writes it for all.
@@ -376,9 +376,9 @@ def _log_line(metrics: Mapping[str, Json]) -> str:
     return json.dumps(metrics, sort_keys=True) + "\n"
 
 
-def _num_tokens(item: EncodedItem | PosetItem) -> int:
+def _num_tokens(item: EncodedItem) -> int:
     """Tokens of an item's prompt and nodes of its tree of prefixes, if that is the same for every update."""
-    if isinstance(item, PosetItem):
+    if item.listed is None:
         return len(item.prompt.token_ids)
     num_operations = item.prompt.num_operations
     prefixes = sum(math.perm(num_operations, length) for length in range(1, num_operations))

@@ -1,4 +1,4 @@
-"""Schema ``bellman_ford``: relaxations of a single-source shortest-path run (Bellman, 1958; CLRS 3e, section 24.1).
+"""Relax edges of a single-source shortest-path run: schema ``bellman_ford`` (Bellman, 1958; CLRS 3e, section 24.1).
 
 An operation relaxes one edge in place. It is accepted exactly if it writes: its tail is reached, and the way through
 it is shorter than what its head has. The dependent pair is (u, v) and then (v, w), where v is not reached before; the
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vcrt.environments.clrs.choosing import linear_extension, shuffled
-from vcrt.environments.clrs.graph import Edge, WeightedGraph, graph_of, read_graph
+from vcrt.environments.clrs.inputs import Edge, WeightedGraph, graph_of, read_graph
 from vcrt.environments.clrs.reading import (
     malformed,
     read_ints,
@@ -28,7 +28,14 @@ from vcrt.environments.clrs.reading import (
     read_reals,
 )
 from vcrt.environments.clrs.rows import byte_rows, masks
-from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
+from vcrt.environments.clrs.schema import (
+    AlgorithmSchema,
+    GenuineStep,
+    Lifted,
+    Round,
+    Rows,
+    rounds,
+)
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
@@ -162,51 +169,29 @@ class BellmanFord(AlgorithmSchema[BellmanFordState]):
 
     def steps(self, trace: Trace) -> Iterator[GenuineStep[BellmanFordState]]:
         """The relaxations that write, edge by edge in each round."""
-        state = self.start(trace)
-        edges = state.graph.edges()
-        for _ in range(trace.num_rows):
-            before = state
-            for edge in edges:
-                transition = relax(state, edge, before=before)
-                if isinstance(transition, Accepted):
-                    yield GenuineStep(state, _operation(edge))
-                    state = transition.state
+        for each in _rounds(self.start(trace), trace.num_rows):
+            for state, edge in each.taken:
+                yield GenuineStep(state, _operation(edge))
 
     def hint_rows(self, trace: Trace) -> Rows:
         """Synchronous rounds from the source until no distance changes."""
-        state = self.start(trace)
-        edges = state.graph.edges()
-        states = [state]
-        while len(states) <= trace.num_rows:
-            before, state = state, _round(state, edges)
-            if state.distances == before.distances:
-                break
-            states.append(state)
-        return _rows(states)
+        start = self.start(trace)
+        return _rows([start, *(each.after for each in _rounds(start, trace.num_rows))])
 
     def finish(self, state: BellmanFordState, done: int) -> Rows:
         """The predecessors, distances and reached nodes after synchronous rounds until none changes anything.
 
         The rounds mend a distance that is too long, but none that is too short or has a wrong predecessor.
         """
-        edges = state.graph.edges()
         # Shortest ways have fewer edges than the graph has nodes: the bound is for a broken transition.
-        for _ in range(state.graph.num_nodes):
-            before, state = state, _round(state, edges)
-            if state == before:
-                break
+        for each in _rounds(state, state.graph.num_nodes):
+            state = each.after
         last = _rows([state])
         return {"pi": last["pi_h"][0], "d": last["d"], "msk": last["msk"]}
 
 
-def _round(before: BellmanFordState, edges: Sequence[Edge]) -> BellmanFordState:
-    """Relax every edge once, each reading its tail as it is in ``before``."""
-    state = before
-    for edge in edges:
-        transition = relax(state, edge, before=before)
-        if isinstance(transition, Accepted):
-            state = transition.state
-    return state
+def _rounds(state: BellmanFordState, limit: int) -> Iterator[Round[BellmanFordState]]:
+    return rounds(state, state.graph.edges(), relax, limit)
 
 
 def _rows(states: Sequence[BellmanFordState]) -> Rows:

@@ -1,4 +1,4 @@
-"""Schema ``bubble_sort``: exchanges of neighbours (CLRS 3e, problem 2-2).
+"""Exchange neighbours in an array: schema ``bubble_sort`` (CLRS 3e, problem 2-2).
 
 An operation exchanges the elements at positions j - 1 and j. It is accepted exactly if they are out of order. The
 dependent pair is j and then j - 1, which carries one small key two places down; the reversal is rejected, because what
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vcrt.environments.clrs.choosing import linear_extension, shuffled
-from vcrt.environments.clrs.keys import Keys, keys_of, read_keys
+from vcrt.environments.clrs.inputs import Keys, keys_of, read_keys
 from vcrt.environments.clrs.reading import read_int, read_member, read_payload, read_permutation
 from vcrt.environments.clrs.rows import byte_rows, chain_pointers, mask_one
 from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows

@@ -1,4 +1,4 @@
-"""Random choices that the schemas share."""
+"""Choose at random, as the schemas do."""
 
 from __future__ import annotations
 

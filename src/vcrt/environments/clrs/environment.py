@@ -1,4 +1,4 @@
-"""The CLRS environment: steps of textbook algorithms, lifted from the traces of dm-clrs and compared with them.
+"""Judge steps of textbook algorithms, lifted from the traces of dm-clrs and compared with them.
 
 The verifier is the transition in each schema's module. dm-clrs is not asked for verdicts; it gives the inputs, and
 :meth:`ClrsEnvironment.cross_check` proves the transition against its hint rows and outputs. Replay therefore runs
@@ -15,10 +15,9 @@ from vcrt.environments.clrs.bellman_ford import BellmanFord
 from vcrt.environments.clrs.bubble_sort import BubbleSort
 from vcrt.environments.clrs.episodes import ENVIRONMENT, cross_check, sample_episode
 from vcrt.environments.clrs.heapsort import Heapsort
-from vcrt.environments.clrs.long_posets import LONG_SCHEMAS, algorithm_of, sample_long
 from vcrt.environments.clrs.matrix_chain import MatrixChainOrder
 from vcrt.environments.clrs.mst_kruskal import MstKruskal
-from vcrt.environments.clrs.posets import POSETS, sample_poset
+from vcrt.environments.clrs.posets import POSET_SCHEMAS, algorithm_of, sample_poset
 from vcrt.environments.clrs.schema import AlgorithmSchema, AlgorithmState
 from vcrt.environments.clrs.shim import DISTRIBUTION, load_dm_clrs
 from vcrt.environments.contract import (
@@ -33,7 +32,6 @@ from vcrt.environments.contract import (
     Transition,
     Versions,
 )
-from vcrt.environments.posets import require_four
 from vcrt.errors import VcrtError
 from vcrt.hashing import sha256_hex
 
@@ -42,22 +40,18 @@ ALGORITHMS: Mapping[str, AlgorithmSchema[Any]] = {
     algorithm.schema.name: algorithm
     for algorithm in (BellmanFord(), MatrixChainOrder(), MstKruskal(), Heapsort(), BubbleSort())
 }
-#: The schemas of long episodes, by name.
-LONG: Mapping[str, Schema] = {schema.name: schema for schema in LONG_SCHEMAS}
 
 
 class ClrsEnvironment(StepEnvironment[AlgorithmState]):
     """Episodes of ``num_operations`` steps (at least 2) of the algorithms in :data:`ALGORITHMS`.
 
-    Those of the schemas in ``vcrt.environments.clrs.posets.POSETS`` have four steps, and those of the schemas in
-    ``vcrt.environments.clrs.long_posets.LONG_SCHEMAS`` numbers of their own.
+    Those of schemas with ``num_steps`` have that number.
     """
 
     name: ClassVar[str] = ENVIRONMENT
     schemas: ClassVar[tuple[Schema, ...]] = (
         *[algorithm.schema for algorithm in ALGORITHMS.values()],
-        *[poset.schema for poset in POSETS.values()],
-        *LONG_SCHEMAS,
+        *POSET_SCHEMAS,
     )
 
     def __init__(self, num_operations: int = 4) -> None:
@@ -86,13 +80,10 @@ class ClrsEnvironment(StepEnvironment[AlgorithmState]):
 
     def sample(self, schema: str, seed: int) -> Episode:
         """An episode lifted from a sampled input's trace; deterministic in schema, seed and ``num_operations``."""
-        if schema in LONG:
-            return sample_long(LONG[schema], load_dm_clrs(), seed)
-        if schema in POSETS:
-            require_four(self.num_operations, f"{self.name}/{schema}")
-            return sample_poset(POSETS[schema], load_dm_clrs(), seed)
-        algorithm = ALGORITHMS[self.schema(schema).name]
-        return sample_episode(algorithm, load_dm_clrs(), seed, self.num_operations)
+        known = self.schema(schema)
+        if known.num_steps is not None:
+            return sample_poset(known, load_dm_clrs(), seed)
+        return sample_episode(ALGORITHMS[schema], load_dm_clrs(), seed, self.num_operations)
 
     def initial_state(self, episode: Episode) -> AlgorithmState:
         """The state of ``episode.initial``; raises :class:`vcrt.errors.MalformedInputError`."""
@@ -133,9 +124,7 @@ class ClrsEnvironment(StepEnvironment[AlgorithmState]):
 
     def _algorithm(self, episode: Episode) -> AlgorithmSchema[Any]:
         name = self.schema(episode.schema).name
-        if name in LONG:
-            return algorithm_of(episode.initial)
-        return POSETS[name].algorithm if name in POSETS else ALGORITHMS[name]
+        return ALGORITHMS[name] if name in ALGORITHMS else algorithm_of(name, episode.initial)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
-"""Episodes out of dm-clrs traces, and the comparison of an episode and its transition with the genuine trace.
+"""Make episodes out of dm-clrs traces, and compare an episode and its transition with the genuine trace.
 
 Not covered: whether an episode has the promised relations. Lifting looks at structure only; certification decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -16,6 +17,7 @@ from vcrt.environments.clrs.shim import DmClrs
 from vcrt.environments.clrs.trace import Instance, Trace, genuine_trace
 from vcrt.environments.contract import Accepted, CrossCheck, Episode, Operation, Provenance
 from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.hashing import Json
 from vcrt.randomness import derive_seed, generator
 
 ENVIRONMENT = "clrs"
@@ -33,19 +35,12 @@ def sample_episode(
     """
     name = algorithm.schema.name
     rng = generator(seed, ENVIRONMENT, name, "lift")
-    for draw in range(MAX_DRAWS):
-        instance = draw_instance(algorithm, rng, seed, name, draw)
-        lifted = algorithm.lift(genuine_trace(library, instance), num_operations, rng)
+    for instance, trace in traces(library, Inputs.of(algorithm), name, seed, rng, MAX_DRAWS):
+        lifted = algorithm.lift(trace, num_operations, rng)
         if lifted is not None:
-            return Episode(
-                environment=ENVIRONMENT,
-                schema=name,
-                initial=algorithm.write_state(lifted.state),
-                operations=lifted.operations,
-                provenance=Provenance(
-                    source=instance.source, generator=f"{ENVIRONMENT}.{name}/2", seed=seed
-                ),
-            )
+            initial = algorithm.write_state(lifted.state)
+            made_by = f"{ENVIRONMENT}.{name}/2"
+            return lifted_episode(name, initial, lifted.operations, instance, made_by, seed)
     lengths = algorithm.lengths
     raise VcrtError(
         f"no episode of {num_operations} operations was found",
@@ -55,19 +50,54 @@ def sample_episode(
     )
 
 
-def draw_instance(
-    algorithm: AlgorithmSchema[Any], rng: np.random.Generator, seed: int, schema: str, draw: int
-) -> Instance:
-    """An input of the algorithm for a draw of an episode of ``seed``, of a length that its schema uses."""
-    return Instance(
-        algorithm=algorithm.schema.name,
-        length=int(rng.choice(algorithm.lengths)),
-        edge_probability=(
-            float(rng.choice(algorithm.edge_probabilities))
-            if algorithm.edge_probabilities
-            else None
-        ),
-        seed=derive_seed(seed, ENVIRONMENT, schema, "sampler", draw) % 2**32,
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inputs:
+    """The inputs of an algorithm that episodes are drawn from: their lengths and, for graphs, edge probabilities."""
+
+    algorithm: str
+    lengths: Sequence[int]
+    edge_probabilities: Sequence[float]
+
+    @classmethod
+    def of(cls, algorithm: AlgorithmSchema[Any]) -> Inputs:
+        """Those of the algorithm's own schema."""
+        return cls(
+            algorithm=algorithm.schema.name,
+            lengths=algorithm.lengths,
+            edge_probabilities=algorithm.edge_probabilities,
+        )
+
+
+def traces(
+    library: DmClrs, inputs: Inputs, schema: str, seed: int, rng: np.random.Generator, most: int
+) -> Iterator[tuple[Instance, Trace]]:
+    """``most`` runs on inputs that are drawn for the episode of ``seed`` of a schema, each under a seed of its own."""
+    for draw in range(most):
+        probabilities = inputs.edge_probabilities
+        instance = Instance(
+            algorithm=inputs.algorithm,
+            length=int(rng.choice(inputs.lengths)),
+            edge_probability=float(rng.choice(probabilities)) if probabilities else None,
+            seed=derive_seed(seed, ENVIRONMENT, schema, "sampler", draw) % 2**32,
+        )
+        yield instance, genuine_trace(library, instance)
+
+
+def lifted_episode(
+    schema: str,
+    initial: Json,
+    operations: tuple[Operation, ...],
+    instance: Instance,
+    made_by: str,
+    seed: int,
+) -> Episode:
+    """An episode out of the run on an input."""
+    return Episode(
+        environment=ENVIRONMENT,
+        schema=schema,
+        initial=initial,
+        operations=operations,
+        provenance=Provenance(source=instance.source, generator=made_by, seed=seed),
     )
 
 

@@ -1,4 +1,4 @@
-"""Schema ``heapsort``: max-heapifications while a heap is built (Williams, 1964; CLRS 3e, sections 6.2 to 6.4).
+"""Max-heapify nodes while a heap is built: schema ``heapsort`` (Williams, 1964; CLRS 3e, sections 6.2 to 6.4).
 
 An operation either max-heapifies a node (its key sinks until no child is larger), or, once the heap is built, extracts
 the largest key (it changes places with the last node, and the heap is one node shorter). The dependent pair is a child
@@ -12,7 +12,7 @@ alone never sets two orders apart: the reversal differs by its array.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -20,8 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vcrt.environments.clrs.choosing import linear_extension, shuffled
-from vcrt.environments.clrs.heapsort_rows import BUILD, EXTRACT, REBUILD, HeapRow, stack
-from vcrt.environments.clrs.keys import Keys, keys_of, read_keys
+from vcrt.environments.clrs.inputs import Keys, keys_of, read_keys
 from vcrt.environments.clrs.reading import (
     malformed,
     read_int,
@@ -30,11 +29,15 @@ from vcrt.environments.clrs.reading import (
     read_permutation,
     read_set,
 )
-from vcrt.environments.clrs.rows import byte_rows, chain_pointers
+from vcrt.environments.clrs.rows import byte_rows, chain_pointers, heap_pointers, mask_one
 from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
+
+#: dm-clrs's phases: the heap is built, its largest key is extracted, the root is heapified again.
+_BUILD, _EXTRACT, _REBUILD = 0, 1, 2
+_NUM_PHASES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,23 +200,58 @@ class Heapsort(AlgorithmSchema[HeapsortState]):
     def hint_rows(self, trace: Trace) -> Rows:
         """A row for each level that a key sinks through and one for each extraction."""
         start = self.start(trace)
-        rows = [HeapRow.first(start.order)]
+        rows = [_HeapRow.first(start.order)]
         for state, step, after in _run(start):
             rows += _rows_of(state, step, after)
-        return stack(rows)
+        return _stack(rows)
 
     def finish(self, state: HeapsortState, done: int) -> Rows:
         """The sorted array after the nodes that are left have been heapified, and all rows of the extractions.
 
         The sorted array alone would prove little: a key that is too deep in the heap may reach the root in time.
         """
-        rows: list[HeapRow] = []
+        rows: list[_HeapRow] = []
         for before, step, after in _run(state):
             if not _builds(before, step):
                 rows += _rows_of(before, step, after)
             state = after
         sorted_order = chain_pointers(byte_rows([state.order]))[0]
-        return {"pred": sorted_order, **(stack(rows) if rows else {})}
+        return {"pred": sorted_order, **(_stack(rows) if rows else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class _HeapRow:
+    """One hint row: the order, the elements that dm-clrs's counters stand at, the size of the heap and the phase."""
+
+    order: bytes
+    i: int
+    j: int
+    largest: int
+    heap_size: int
+    phase: int
+
+    @classmethod
+    def first(cls, order: bytes) -> _HeapRow:
+        """The row before the first step."""
+        last = len(order) - 1
+        return cls(order, last, last, last, len(order), _BUILD)
+
+
+def _stack(rows: Sequence[_HeapRow]) -> Rows:
+    """All rows by dm-clrs's names."""
+    size = len(rows[0].order)
+    orders = byte_rows([row.order for row in rows])
+    heap_sizes = np.array([row.heap_size for row in rows])
+    last_of_heap = orders[np.arange(len(rows)), heap_sizes - 1]
+    return {
+        "pred_h": chain_pointers(orders),
+        "parent": heap_pointers(orders, heap_sizes),
+        "i": mask_one([row.i for row in rows], size),
+        "j": mask_one([row.j for row in rows], size),
+        "largest": mask_one([row.largest for row in rows], size),
+        "heap_size": mask_one(last_of_heap, size),
+        "phase": mask_one([row.phase for row in rows], _NUM_PHASES),
+    }
 
 
 def _run(
@@ -246,11 +284,11 @@ def _builds(state: HeapsortState, step: Heapify | Extract) -> bool:
 
 def _rows_of(
     state: HeapsortState, step: Heapify | Extract, after: HeapsortState
-) -> Iterator[HeapRow]:
+) -> Iterator[_HeapRow]:
     """The rows of one step; the last of them shows the state that the transition left."""
     if isinstance(step, Extract):
         order = after.order
-        yield HeapRow(order, order[0], order[step.last], 0, step.last, EXTRACT)
+        yield _HeapRow(order, order[0], order[step.last], 0, step.last, _EXTRACT)
         return
     # dm-clrs's counter `i` stands at the node while the heap is built, and at the extracted place afterwards.
     building = _builds(state, step)
@@ -259,8 +297,8 @@ def _rows_of(
     while True:
         largest = sink(state.keys.values, levels, node, step.heap_size)
         shown = after.order if largest == node else bytes(levels)
-        phase = BUILD if building else REBUILD
-        yield HeapRow(shown, shown[counter], shown[node], shown[largest], step.heap_size, phase)
+        phase = _BUILD if building else _REBUILD
+        yield _HeapRow(shown, shown[counter], shown[node], shown[largest], step.heap_size, phase)
         if largest == node:
             return
         node = largest

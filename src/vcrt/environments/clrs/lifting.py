@@ -1,4 +1,4 @@
-"""Windows of genuine runs as episodes: every ``num_operations`` steps that follow each other, from the true state.
+"""Lift windows of genuine runs: every ``num_operations`` steps that follow each other, from the true state.
 
 Nothing is chosen here. Certification tells of each window which of its steps commute and whether it is what a data set
 asks for; most windows are not. Steps that would change nothing are no part of a run (see
@@ -17,10 +17,11 @@ from vcrt.environments.clrs.shim import load_dm_clrs
 from vcrt.environments.clrs.trace import Instance, genuine_trace
 from vcrt.environments.contract import Episode, Provenance
 from vcrt.errors import UnknownNameError, VcrtError
+from vcrt.limits import MAX_LIFTED
 from vcrt.randomness import derive_seed
 
 #: How many steps a window may have, since every order of them is replayed.
-MIN_STEPS, MAX_STEPS = 2, 8
+MIN_STEPS = 2
 #: The largest seed that dm-clrs takes.
 MAX_SEED = 2**32 - 1
 
@@ -48,7 +49,7 @@ def lift_windows(
     if probabilities and edge_probability is None:
         edge_probability = probabilities[len(probabilities) // 2]
     _check("length", length, 2, MAX_LENGTH)
-    _check("num_operations", num_operations, MIN_STEPS, MAX_STEPS)
+    _check("num_operations", num_operations, MIN_STEPS, MAX_LIFTED)
     if not probabilities and edge_probability is not None:
         raise VcrtError(
             f"the inputs of {algorithm} are no graphs",

@@ -1,4 +1,4 @@
-"""Schema ``matrix_chain_order``: cells filled by matrix-chain multiplication (CLRS 3e, section 15.2).
+"""Fill cells by matrix-chain multiplication: schema ``matrix_chain_order`` (CLRS 3e, section 15.2).
 
 An operation fills one cell (i, j), the product of the matrices i to j, from the splits of which both sides are filled
 already. It is accepted exactly if it writes: the cell was empty, or a split is cheaper than what it holds. The
@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from vcrt.environments.clrs.choosing import linear_extension, shuffled
-from vcrt.environments.clrs.keys import Keys, keys_of, read_keys
+from vcrt.environments.clrs.inputs import Keys, keys_of, read_keys
 from vcrt.environments.clrs.reading import (
     malformed,
     read_ints,
@@ -32,7 +32,14 @@ from vcrt.environments.clrs.reading import (
     read_reals,
 )
 from vcrt.environments.clrs.rows import byte_rows
-from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
+from vcrt.environments.clrs.schema import (
+    AlgorithmSchema,
+    GenuineStep,
+    Lifted,
+    Round,
+    Rows,
+    rounds,
+)
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
@@ -141,7 +148,7 @@ class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
     ) -> Lifted[MatrixChainState] | None:
         """Operations from the state at the start of a round; the reference order is any linear extension."""
         for each in shuffled(list(_rounds(self.start(trace), trace.num_rows)), rng):
-            state, fills = each.before, each.fills
+            state, fills = each.before, [step for _, step in each.taken]
             pairs = [(a, b) for a in fills for b in fills if _is_subcell(a.cell, b.cell)]
             for first, second in shuffled(pairs, rng):
                 chosen = [first, second]
@@ -189,12 +196,8 @@ class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
     def steps(self, trace: Trace) -> Iterator[GenuineStep[MatrixChainState]]:
         """The fills that write, row by row in each round."""
         for each in _rounds(self.start(trace), trace.num_rows):
-            state = each.before
-            for step in each.fills:
+            for state, step in each.taken:
                 yield GenuineStep(state, _operation(step))
-                transition = fill(state, step, before=each.before)
-                if isinstance(transition, Accepted):
-                    state = transition.state
 
     def hint_rows(self, trace: Trace) -> Rows:
         """Synchronous rounds from the empty table until no cost changes."""
@@ -213,29 +216,9 @@ class MatrixChainOrder(AlgorithmSchema[MatrixChainState]):
         return {"s": rows["s_h"][0], "m": rows["m"], "msk": rows["msk"]}
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """One synchronous round: the table before and after it, and the fills that wrote."""
-
-    before: MatrixChainState
-    fills: tuple[Fill, ...]
-    after: MatrixChainState
-
-
-def _rounds(state: MatrixChainState, limit: int) -> Iterator[_Round]:
-    """At most ``limit`` rounds from ``state`` on, until none writes."""
+def _rounds(state: MatrixChainState, limit: int) -> Iterator[Round[MatrixChainState]]:
     cells = cells_of(state.dimensions.num_elements)
-    fills = [fill_of(state.dimensions, cell) for cell in cells]
-    for _ in range(limit):
-        before, written = state, []
-        for step in fills:
-            transition = fill(state, step, before=before)
-            if isinstance(transition, Accepted):
-                written.append(step)
-                state = transition.state
-        if not written:
-            return
-        yield _Round(before, tuple(written), state)
+    return rounds(state, [fill_of(state.dimensions, cell) for cell in cells], fill, limit)
 
 
 def _rows(states: Sequence[MatrixChainState]) -> Rows:

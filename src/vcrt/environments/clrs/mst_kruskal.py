@@ -1,4 +1,4 @@
-"""Schema ``mst_kruskal``: edges considered by Kruskal's algorithm (Kruskal, 1956; CLRS 3e, section 23.2).
+"""Consider edges by Kruskal's algorithm: schema ``mst_kruskal`` (Kruskal, 1956; CLRS 3e, section 23.2).
 
 An operation considers one edge: it joins the tree if its ends lie in two components, and is left out of it otherwise.
 Either way the step counts, so the state keeps the set of edges considered. The dependent pair competes for one pair of
@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
 from vcrt.environments.clrs.choosing import shuffled
-from vcrt.environments.clrs.graph import Edge, WeightedGraph, graph_of, read_graph
-from vcrt.environments.clrs.kruskal_rows import DONE, FIND_U, FIND_V, KruskalRow, stack
+from vcrt.environments.clrs.inputs import Edge, WeightedGraph, graph_of, read_graph
 from vcrt.environments.clrs.reading import (
     malformed,
     read_edges,
@@ -27,11 +27,15 @@ from vcrt.environments.clrs.reading import (
     read_member,
     read_payload_pair,
 )
-from vcrt.environments.clrs.rows import edge_matrices
+from vcrt.environments.clrs.rows import byte_rows, edge_matrices, mask_one, masks
 from vcrt.environments.clrs.schema import AlgorithmSchema, GenuineStep, Lifted, Rows
 from vcrt.environments.clrs.trace import Trace
 from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
+
+#: dm-clrs's phases of one considered edge; a row of phase ``_DONE`` shows the state after it.
+_DONE, _FIND_U, _FIND_V = 0, 1, 2
+_NUM_PHASES = 3
 
 
 class KruskalState(NamedTuple):
@@ -188,16 +192,56 @@ class MstKruskal(AlgorithmSchema[KruskalState]):
     def hint_rows(self, trace: Trace) -> Rows:
         """The row before the first edge, then of each edge: one row a pointer followed, and one when it is done."""
         start = self.start(trace)
-        rows = [KruskalRow.first(start.pointers)]
+        rows = [_KruskalRow.first(start.pointers)]
         for state, edge, after in _run(start):
             rows += _rows_of(state, edge, after)
-        return stack(rows)
+        return _stack(rows)
 
     def finish(self, state: KruskalState, done: int) -> Rows:
         """The tree after the edges that are left have been considered by weight."""
         for _, _, after in _run(state):
             state = after
         return {"in_mst": edge_matrices([state.tree], state.graph.num_nodes)[0]}
+
+
+@dataclass(frozen=True, slots=True)
+class _KruskalRow:
+    """One hint row: pointers, tree (bit set), phase, and the nodes passed on the way from u and from v to their roots.
+
+    ``marked`` says whether the row shows these nodes in its masks.
+    """
+
+    pointers: bytes
+    tree: int
+    phase: int
+    path_u: tuple[int, ...]
+    path_v: tuple[int, ...]
+    marked: bool = True
+
+    @classmethod
+    def first(cls, pointers: bytes) -> _KruskalRow:
+        """The row before the first edge."""
+        return cls(pointers, 0, _DONE, (0,), (0,), marked=False)
+
+    def mask(self, path: tuple[int, ...]) -> int:
+        """The nodes of a way as far as the row shows them, as a bit set."""
+        return sum(1 << node for node in path) if self.marked else 0
+
+
+def _stack(rows: Sequence[_KruskalRow]) -> Rows:
+    """All rows by dm-clrs's names."""
+    size = len(rows[0].pointers)
+    return {
+        "in_mst_h": edge_matrices([row.tree for row in rows], size),
+        "pi": byte_rows([row.pointers for row in rows]),
+        "u": mask_one([row.path_u[0] for row in rows], size),
+        "v": mask_one([row.path_v[0] for row in rows], size),
+        "root_u": mask_one([row.path_u[-1] for row in rows], size),
+        "root_v": mask_one([row.path_v[-1] for row in rows], size),
+        "mask_u": masks([row.mask(row.path_u) for row in rows], size),
+        "mask_v": masks([row.mask(row.path_v) for row in rows], size),
+        "phase": mask_one([row.phase for row in rows], _NUM_PHASES),
+    }
 
 
 def _run(state: KruskalState) -> Iterator[tuple[KruskalState, Edge, KruskalState]]:
@@ -211,20 +255,20 @@ def _run(state: KruskalState) -> Iterator[tuple[KruskalState, Edge, KruskalState
             state = transition.state
 
 
-def _rows_of(state: KruskalState, edge: Edge, after: KruskalState) -> Iterator[KruskalRow]:
+def _rows_of(state: KruskalState, edge: Edge, after: KruskalState) -> Iterator[_KruskalRow]:
     """The rows of one edge; the last of them shows the state that the transition left."""
     u, v = edge
     pointers, path_u, path_v = bytearray(state.pointers), [u], [v]
 
-    def row(shown: bytes, tree: int, phase: int) -> KruskalRow:
-        return KruskalRow(shown, tree, phase, tuple(path_u), tuple(path_v))
+    def row(shown: bytes, tree: int, phase: int) -> _KruskalRow:
+        return _KruskalRow(shown, tree, phase, tuple(path_u), tuple(path_v))
 
-    yield row(bytes(pointers), state.tree, FIND_U)
+    yield row(bytes(pointers), state.tree, _FIND_U)
     while follow(pointers, path_u):
-        yield row(bytes(pointers), state.tree, FIND_U)
+        yield row(bytes(pointers), state.tree, _FIND_U)
     while follow(pointers, path_v):
-        yield row(bytes(pointers), state.tree, FIND_V)
-    yield row(after.pointers, after.tree, DONE)
+        yield row(bytes(pointers), state.tree, _FIND_V)
+    yield row(after.pointers, after.tree, _DONE)
 
 
 def _competing_pair(roots: Sequence[int], window: Sequence[Edge]) -> tuple[int, int] | None:

@@ -1,38 +1,72 @@
-"""Schemas of several dependent steps: four steps out of a genuine run, in the run's own order.
+"""Sample episodes of several dependent steps: steps out of one genuine run, in the run's own order.
 
-The steps are picked from those that follow a state of the run, until their poset has the shape that was drawn. The
-shapes are drawn alike, although a run has many more forks than crossings, so that a data set has all of them.
+Four steps are picked from those that follow a state of the run, until their poset has the shape that was drawn. The
+shapes are drawn alike, although a run has many more forks than crossings, so that a data set has all of them. Of 6 to
+16 steps, the algorithm is drawn too, and how many pairs depend on each other; the run, gone on from their end, still
+ends where it does. The member ``algorithm`` of their initial state says which algorithm it is of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, takewhile
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from vcrt.environments.clrs.bellman_ford import BellmanFord
-from vcrt.environments.clrs.episodes import ENVIRONMENT, draw_instance
+from vcrt.environments.clrs.choosing import shuffled
+from vcrt.environments.clrs.episodes import ENVIRONMENT, Inputs, completion, lifted_episode, traces
+from vcrt.environments.clrs.heapsort import Heapsort
 from vcrt.environments.clrs.matrix_chain import MatrixChainOrder
-from vcrt.environments.clrs.schema import AlgorithmSchema, AlgorithmState, GenuineStep
+from vcrt.environments.clrs.reading import malformed, read_member
+from vcrt.environments.clrs.schema import AlgorithmSchema, AlgorithmState, GenuineStep, Lifted
 from vcrt.environments.clrs.shim import DmClrs
-from vcrt.environments.clrs.trace import genuine_trace
-from vcrt.environments.contract import Accepted, Episode, Operation, Provenance, Schema
-from vcrt.environments.posets import NUM_STEPS, SHAPES, poset_of
+from vcrt.environments.clrs.trace import Trace
+from vcrt.environments.contract import Accepted, Episode, Operation, Schema
+from vcrt.environments.posets import (
+    MAX_ANTI_DIAMONDS,
+    NUM_STEPS,
+    SHAPES,
+    Relations,
+    below_of,
+    long_schemas,
+    several_schema,
+)
+from vcrt.environments.relation_search import find_relations
 from vcrt.errors import VcrtError
+from vcrt.hashing import Json
 from vcrt.orders import transitive_closure
 from vcrt.randomness import generator
 
-#: Inputs drawn for one episode before its shape is declared out of reach; the rarest needs about a tenth.
+#: Inputs drawn for one episode before its relations are declared out of reach; the rarest shape needs about a tenth.
 MAX_DRAWS = 4000
-#: Pools of steps that are looked at in one run, how many steps a pool has, and how far from its state they may stand.
-_POOLS, _POOL_SIZE, _REACH = 3, 8, 12
+#: States of one run that are looked at, steps ahead of it for each step of the episode, and how many of those ahead of
+#: four steps are picked from.
+_POOLS, _REACH, _POOL_SIZE = 3, 3, 8
+#: Choices of many steps at each state; choices in vain before a state is left; and how often the next step should be
+#: one that depends on those before.
+_CHOICES, _VAIN, _RELATE = 8, 2, 0.6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PosetSchema:
+class LongRuns:
+    """An algorithm, how much longer than the episode its inputs are, and the edge probabilities of graphs.
+
+    Steps are taken from the run up to the first whose signature begins with ``until``; ``most`` is how many dependent
+    pairs are found without long search.
+    """
+
+    algorithm: AlgorithmSchema[Any]
+    longer: range
+    edge_probabilities: Sequence[float] = ()
+    until: str = "\0"
+    most: int = MAX_ANTI_DIAMONDS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShapedSchema:
     """A schema, the algorithm whose runs it takes steps from, and the shapes that these have."""
 
     schema: Schema
@@ -44,126 +78,312 @@ class PosetSchema:
 _IN_ROUNDS = tuple(
     shape for shape in SHAPES if shape not in ("sink", "crossing", "diamond", "early join")
 )
-#: The schemas of several dependent steps, by name.
-POSETS: Mapping[str, PosetSchema] = {
+#: The schemas of four steps, by name.
+SHAPED: Mapping[str, ShapedSchema] = {
     each.schema.name: each
     for each in (
-        PosetSchema(
-            schema=Schema(
-                name="bellman_ford_poset",
-                summary="relaxations of one run, several of which need or change what others do",
-                relation="either",
-                preset="several",
+        ShapedSchema(
+            schema=several_schema(
+                "bellman_ford_poset",
+                "relaxations of one run, several of which need or change what others do",
             ),
             algorithm=BellmanFord(),
             shapes=_IN_ROUNDS,
         ),
-        PosetSchema(
-            schema=Schema(
-                name="matrix_chain_poset",
-                summary="cells filled in one run, several of which are read by others",
-                relation="either",
-                preset="several",
+        ShapedSchema(
+            schema=several_schema(
+                "matrix_chain_poset",
+                "cells filled in one run, several of which are read by others",
             ),
             algorithm=MatrixChainOrder(),
             shapes=(*_IN_ROUNDS, "early join"),
         ),
     )
 }
+#: The algorithms whose runs have enough steps that do not depend on each other, by name.
+LONG_RUNS: Mapping[str, LongRuns] = {
+    each.algorithm.schema.name: each
+    for each in (
+        LongRuns(algorithm=BellmanFord(), longer=range(6, 15), edge_probabilities=(0.4, 0.5, 0.6)),
+        LongRuns(algorithm=MatrixChainOrder(), longer=range(2, 9)),
+        LongRuns(algorithm=Heapsort(), longer=range(8, 33), until="extract", most=2),
+    )
+}
+#: The schemas of several dependent steps.
+POSET_SCHEMAS = (
+    *(each.schema for each in SHAPED.values()),
+    *long_schemas("steps of one run, some of which need or change what others do"),
+)
 
 
-def sample_poset(poset: PosetSchema, library: DmClrs, seed: int) -> Episode:
-    """The episode of ``seed``: its shape is drawn, then inputs and steps until four of them have it.
+#: Looks for an episode in the steps of a run that follow a number of others.
+_Find: TypeAlias = Callable[
+    [Trace, int, Sequence[GenuineStep[Any]], np.random.Generator], Lifted[Any] | None
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Wanted:
+    """The relations that were drawn for an episode, in words; the runs that it is taken from; and how it is found."""
+
+    text: str
+    algorithm: AlgorithmSchema[Any]
+    inputs: Inputs
+    until: str
+    find: _Find
+
+
+def sample_poset(schema: Schema, library: DmClrs, seed: int) -> Episode:
+    """The episode of ``seed``: its relations are drawn, then inputs and steps until some have them.
 
     Raises :class:`VcrtError` if none have.
     """
-    name, algorithm = poset.schema.name, poset.algorithm
-    rng = generator(seed, ENVIRONMENT, name, "lift")
-    shape = poset.shapes[int(rng.integers(len(poset.shapes)))]
-    for draw in range(MAX_DRAWS):
-        instance = draw_instance(algorithm, rng, seed, name, draw)
-        steps = list(algorithm.steps(genuine_trace(library, instance)))
-        for _ in range(_POOLS if len(steps) >= NUM_STEPS else 0):
-            pool = _pool(steps, rng)
-            for picked in _picks(pool, shape, rng):
-                if _shape(pool, picked) == shape:
-                    return Episode(
-                        environment=ENVIRONMENT,
-                        schema=name,
-                        initial=algorithm.write_state(pool.state),
-                        operations=tuple(pool.operations[place] for place in picked),
-                        provenance=Provenance(
-                            source=instance.source, generator=f"{ENVIRONMENT}.{name}/1", seed=seed
-                        ),
-                    )
+    assert schema.num_steps is not None
+    num_steps, shaped = schema.num_steps, schema.name in SHAPED
+    rng = generator(seed, ENVIRONMENT, schema.name, "lift")
+    wanted = _shape(SHAPED[schema.name], rng) if shaped else _number(num_steps, rng)
+    name = wanted.algorithm.schema.name
+    for instance, trace in traces(library, wanted.inputs, schema.name, seed, rng, MAX_DRAWS):
+        every = wanted.algorithm.steps(trace)
+        steps = list(
+            takewhile(lambda step: not step.operation.signature.startswith(wanted.until), every)
+        )
+        for _ in range(_POOLS if len(steps) >= num_steps else 0):
+            first = int(rng.integers(len(steps) - num_steps + 1))
+            found = wanted.find(trace, first, steps[first : first + _REACH * num_steps], rng)
+            if found is not None:
+                written = wanted.algorithm.write_state(found.state)
+                assert isinstance(written, dict)
+                initial = written if shaped else {"algorithm": name, **written}
+                made_by = f"{ENVIRONMENT}.{schema.name}" + ("" if shaped else f".{name}") + "/1"
+                return lifted_episode(
+                    schema.name, initial, found.operations, instance, made_by, seed
+                )
     raise VcrtError(
-        f"no four steps of shape {shape!r} were found",
-        where=f"{ENVIRONMENT}/{name}/{seed}",
+        f"no {num_steps} steps {wanted.text} were found",
+        where=f"{ENVIRONMENT}/{schema.name}/{seed}",
         found=f"none in {MAX_DRAWS} inputs",
     )
 
 
+def algorithm_of(schema: str, initial: Json) -> AlgorithmSchema[Any]:
+    """The algorithm of an episode's run, which the initial state of many steps names.
+
+    Raises :class:`vcrt.errors.MalformedInputError`.
+    """
+    if schema in SHAPED:
+        return SHAPED[schema].algorithm
+    name = read_member(initial, "algorithm")
+    if not isinstance(name, str) or name not in LONG_RUNS:
+        raise malformed("initial.algorithm", name, f"one of {', '.join(LONG_RUNS)}")
+    return LONG_RUNS[name].algorithm
+
+
+def _shape(schema: ShapedSchema, rng: np.random.Generator) -> _Wanted:
+    shape = schema.shapes[int(rng.integers(len(schema.shapes)))]
+
+    def find(
+        trace: Trace, first: int, near: Sequence[GenuineStep[Any]], rng: np.random.Generator
+    ) -> Lifted[Any] | None:
+        places = sorted(rng.permutation(len(near))[:_POOL_SIZE].tolist())
+        ahead = _Ahead.reading(near[0].state, [near[place].operation for place in places])
+        for chosen in ahead.choices(shape, rng):
+            relations = ahead.relations(chosen, rng)
+            if relations is not None and relations.shape == shape:
+                return ahead.lifted(chosen)
+        return None
+
+    return _Wanted(
+        text=f"of shape {shape!r}",
+        algorithm=schema.algorithm,
+        inputs=Inputs.of(schema.algorithm),
+        until="\0",
+        find=find,
+    )
+
+
+def _number(num_steps: int, rng: np.random.Generator) -> _Wanted:
+    number = 1 + int(rng.integers(MAX_ANTI_DIAMONDS))
+    able = [runs for runs in LONG_RUNS.values() if runs.most >= number]
+    runs = able[int(rng.integers(len(able)))]
+
+    def find(
+        trace: Trace, first: int, near: Sequence[GenuineStep[Any]], rng: np.random.Generator
+    ) -> Lifted[Any] | None:
+        ahead = _Ahead.of(near)
+        vain = 0
+        for _ in range(_CHOICES):
+            chosen = ahead.choose(num_steps, number, rng)
+            if chosen is None:
+                vain += 1
+                if vain > _VAIN:
+                    return None
+                continue
+            end = ahead.after(chosen)
+            if end is None:
+                continue
+            finished = completion(runs.algorithm, trace, end, first + num_steps)
+            if finished.agreed < finished.checked:
+                continue
+            relations = ahead.relations(chosen, rng)
+            if relations is not None and len(relations.anti_diamonds) == number:
+                return ahead.lifted(chosen)
+        return None
+
+    return _Wanted(
+        text=f"with {number} dependent pairs",
+        algorithm=runs.algorithm,
+        inputs=Inputs(
+            algorithm=runs.algorithm.schema.name,
+            lengths=[num_steps + longer for longer in runs.longer],
+            edge_probabilities=runs.edge_probabilities,
+        ),
+        until=runs.until,
+        find=find,
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Pool:
-    """A state of a run and steps that follow it, in the run's order and in their checked form."""
+class _Ahead:
+    """A state of a run and different steps that follow it, in the run's order and in their checked form."""
 
     state: AlgorithmState
     operations: tuple[Operation, ...]
     steps: tuple[Any, ...]
+    known: dict[int, dict[int, bool | None]] = field(default_factory=dict)
+    refused: dict[int, bool] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, genuine: Sequence[GenuineStep[Any]]) -> _Ahead:
+        """The steps of a run from its first state on; of several equal ones the first."""
+        operations: dict[str, Operation] = {}
+        for each in genuine:
+            operations.setdefault(each.operation.signature, each.operation)
+        return cls.reading(genuine[0].state, list(operations.values()))
+
+    @classmethod
+    def reading(cls, state: AlgorithmState, operations: Sequence[Operation]) -> _Ahead:
+        """These operations, in their checked form."""
+        steps = tuple(state.read(operation.payload) for operation in operations)
+        return cls(state=state, operations=tuple(operations), steps=steps)
+
+    def lifted(self, chosen: Sequence[int]) -> Lifted[Any]:
+        """The state, and some of the steps."""
+        return Lifted(
+            state=self.state, operations=tuple(self.operations[place] for place in chosen)
+        )
 
     def take(self, state: AlgorithmState, place: int) -> AlgorithmState | None:
         """The state after a step, None if it is refused."""
         transition = state.take(self.steps[place])
         return transition.state if isinstance(transition, Accepted) else None
 
-    def end(self, *places: int) -> bytes | None:
-        """The canonical state after some steps, None if one is refused."""
-        state: AlgorithmState | None = self.state
+    def after(
+        self, places: Sequence[int], start: AlgorithmState | None = None
+    ) -> AlgorithmState | None:
+        """The state after some steps, None if one is refused."""
+        state = self.state if start is None else start
         for place in places:
-            state = None if state is None else self.take(state, place)
-        return None if state is None else state.canonical()
+            after = self.take(state, place)
+            if after is None:
+                return None
+            state = after
+        return state
 
+    def relations(self, chosen: Sequence[int], rng: np.random.Generator) -> Relations | None:
+        """The relations of some steps, if they explain what these do."""
 
-def _pool(steps: Sequence[GenuineStep[Any]], rng: np.random.Generator) -> _Pool:
-    first = int(rng.integers(len(steps) - NUM_STEPS + 1))
-    ahead = steps[first : first + _REACH]
-    places = sorted(rng.permutation(len(ahead))[:_POOL_SIZE].tolist())
-    state = steps[first].state
-    operations = tuple(ahead[place].operation for place in places)
-    return _Pool(
-        state=state,
-        operations=operations,
-        steps=tuple(state.read(operation.payload) for operation in operations),
-    )
+        def take(state: AlgorithmState, step: int) -> AlgorithmState | None:
+            return self.take(state, chosen[step])
 
+        return find_relations(
+            len(chosen),
+            self.state,
+            take,
+            lambda state: state.canonical(),
+            below_of(rng),
+        )
 
-def _picks(pool: _Pool, shape: str, rng: np.random.Generator) -> list[tuple[int, ...]]:
-    """Four steps of the pool, each choice once, where as many pairs depend on each other as the shape needs.
+    def depend(self, one: int, other: int) -> bool | None:
+        """Whether the order of two steps, in the run's order, matters; None if that depends on what ran before.
 
-    Looks at the pairs from the pool's state alone, which is quick. A pair of which neither order runs there shows
-    nothing and may be either.
-    """
-    apart, unknown = set(), set()
-    for one, other in combinations(range(len(pool.steps)), 2):
-        forward, reverse = pool.end(one, other), pool.end(other, one)
-        if forward is None and reverse is None:
-            unknown.add((one, other))
-        elif forward != reverse:
-            apart.add((one, other))
-    fewest, most = len(SHAPES[shape]), len(transitive_closure(SHAPES[shape]))
-    picks = []
-    for picked in combinations(range(len(pool.steps)), NUM_STEPS):
-        pairs = set(combinations(picked, 2))
-        num_apart = len(pairs & apart)
-        if num_apart <= most and num_apart + len(pairs & unknown) >= fewest:
-            picks.append(picked)
-    return [picks[place] for place in rng.permutation(len(picks)).tolist()]
+        Looked at are two contexts: the state itself, and after all steps before the second one but for the first.
+        """
+        if one not in self.known:
+            self.known[one] = self._depending_on(one)
+        return self.known[one][other]
 
+    def _depending_on(self, one: int) -> dict[int, bool | None]:
+        found: dict[int, bool | None] = {}
+        state = self.state
+        for other in range(len(self.steps)):
+            if other > one:
+                shown = {self._differ(one, other, each) for each in (self.state, state)} - {None}
+                found[other] = None if len(shown) > 1 else shown == {True}
+            after = None if other == one else self.take(state, other)
+            state = state if after is None else after
+        return found
 
-def _shape(pool: _Pool, picked: Sequence[int]) -> str | None:
-    found = poset_of(
-        pool.state,
-        lambda state, index: pool.take(state, picked[index]),
-        lambda state: state.canonical(),
-    )
-    return None if found is None else found.shape
+    def _differ(self, one: int, other: int, state: AlgorithmState) -> bool | None:
+        """Whether two steps lead to one state in either order; None if neither order can run."""
+        ends = [self.after(order, state) for order in ((one, other), (other, one))]
+        if ends == [None, None]:
+            return None
+        forms = [None if end is None else end.canonical() for end in ends]
+        return forms[0] != forms[1]
+
+    def choices(self, shape: str, rng: np.random.Generator) -> list[tuple[int, ...]]:
+        """Four of the steps, each choice once, where as many pairs depend on each other as a shape needs.
+
+        Looks at the pairs from the first state alone, which is quick. A pair of which neither order runs there shows
+        nothing and may be either.
+        """
+        every = range(len(self.steps))
+        shown = {pair: self._differ(*pair, self.state) for pair in combinations(every, 2)}
+        fewest, most = len(SHAPES[shape]), len(transitive_closure(SHAPES[shape]))
+        choices = []
+        for chosen in combinations(every, NUM_STEPS):
+            found = [shown[pair] for pair in combinations(chosen, 2)]
+            if found.count(True) <= most and len(found) - found.count(False) >= fewest:
+                choices.append(chosen)
+        return shuffled(choices, rng)
+
+    def choose(
+        self, num_steps: int, number: int, rng: np.random.Generator
+    ) -> tuple[int, ...] | None:
+        """That many steps that the run's order accepts, with that many dependent pairs as far as these show.
+
+        Step by step; as long as pairs are missing, the next one is at times to add some, and else to add none.
+        """
+        chosen: list[int] = []
+        #: How many dependent pairs each step would add, of those that might be chosen.
+        added = dict.fromkeys(range(len(self.steps)), 0)
+        missing = number
+        while len(chosen) < num_steps:
+            relate = missing > 0 and bool(chosen) and rng.random() < _RELATE
+            order = sorted(
+                shuffled(list(added), rng), key=lambda place: (added[place] > 0) != relate
+            )
+            place = next(
+                (each for each in order if self._fits(chosen, each, added[each], missing)), None
+            )
+            if place is None:
+                return None
+            chosen = sorted([*chosen, place])
+            missing -= added.pop(place)
+            for other in list(added):
+                depend = self.depend(min(place, other), max(place, other))
+                if depend is None:
+                    del added[other]
+                else:
+                    added[other] += depend
+        return None if missing else tuple(chosen)
+
+    def _fits(self, chosen: Sequence[int], place: int, adds: int, missing: int) -> bool:
+        """Whether a step may be added: it can run in its place, and adds no more dependent pairs than are missing."""
+        if place not in self.refused:
+            self.refused[place] = self.after([place]) is None
+        # What is refused at the start can only run after a step that it depends on.
+        if adds > missing or (self.refused[place] and not adds):
+            return False
+        return self.after(sorted([*chosen, place])) is not None

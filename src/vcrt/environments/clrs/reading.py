@@ -1,4 +1,4 @@
-"""Readers for the JSON of CLRS episodes: each returns checked plain values or names the field that is wrong.
+"""Read the JSON of CLRS episodes: each reader returns checked plain values or names the field that is wrong.
 
 Not covered: whether an episode is one that dm-clrs would produce; the cross-check of its schema tells that.
 """

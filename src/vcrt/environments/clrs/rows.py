@@ -1,4 +1,4 @@
-"""Hint rows as dm-clrs encodes them, for whole traces at once; plain data for comparison only.
+"""Encode hint rows as dm-clrs does, for whole traces at once; plain data for comparison only.
 
 Legend: ``R`` rows of one trace, ``N`` places (nodes or positions), ``C`` classes.
 """

@@ -1,4 +1,4 @@
-"""What one CLRS schema provides: an algorithm's state, its transition, and how to compare both with dm-clrs.
+"""Define what one CLRS schema provides: an algorithm's state, its transition, and its comparison with dm-clrs.
 
 To add a schema, write one module with a state class and a subclass of :class:`AlgorithmSchema`, and list it in
 ``vcrt.environments.clrs.environment.ALGORITHMS``. Sampling, lifting and the cross-check are shared, in
@@ -8,7 +8,7 @@ To add a schema, write one module with a state class and a subclass of :class:`A
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcrt.environments.clrs.trace import Trace
-from vcrt.environments.contract import Operation, Schema, Transition
+from vcrt.environments.contract import Accepted, Operation, Schema, Transition
 from vcrt.hashing import Json
 
 #: Stacked rows of a trace: hint or output name to an array ``[num_rows, ...]``.
@@ -68,6 +68,31 @@ class GenuineStep(Generic[S]):
 
     state: S
     operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Round(Generic[S]):
+    """One synchronous round of a run: the state before and after it, and each step that wrote with the state it met."""
+
+    before: S
+    taken: tuple[tuple[S, Any], ...]
+    after: S
+
+
+def rounds(
+    state: S, steps: Sequence[Any], take: Callable[..., Transition[S]], limit: int
+) -> Iterator[Round[S]]:
+    """At most ``limit`` rounds, in which every step reads the state ``before`` its round, until none writes."""
+    for _ in range(limit):
+        before, taken = state, []
+        for step in steps:
+            transition = take(state, step, before=before)
+            if isinstance(transition, Accepted):
+                taken.append((state, step))
+                state = transition.state
+        if not taken:
+            return
+        yield Round(before, tuple(taken), state)
 
 
 class AlgorithmSchema(ABC, Generic[S]):

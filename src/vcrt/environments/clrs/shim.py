@@ -1,4 +1,4 @@
-"""dm-clrs without its heavy dependencies: the genuine samplers and algorithms on NumPy, attrs and absl alone.
+"""Load dm-clrs without its heavy dependencies: the genuine samplers and algorithms on NumPy, attrs and absl alone.
 
 The metadata of dm-clrs asks for TensorFlow, JAX, Haiku and more, but what is used here (samplers, specifications,
 probes, algorithms) needs from them only one class for an ``isinstance`` test, one tree map and one rank assertion.

@@ -1,4 +1,4 @@
-"""Genuine traces: what dm-clrs's own algorithm does on the input that its own sampler draws.
+"""Run dm-clrs's own algorithm on the input that its own sampler draws, and keep the genuine trace.
 
 An instance names everything that the draw depends on, so a trace can be derived again from an episode's provenance.
 dm-clrs draws from a ``numpy.random.RandomState`` of its own, whose stream NumPy keeps fixed; the global random state

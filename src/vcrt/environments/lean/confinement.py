@@ -1,4 +1,4 @@
-"""What a Lean process is kept from, and by what: limits of the system, Landlock, seccomp, no capabilities.
+"""Confine a Lean process by limits of the system, Landlock, seccomp and no capabilities; report what is in force.
 
 A process confines itself before it has read any text of others, for good, and all that it starts. Every protection that
 the system does not have is named in the :class:`Report`; nothing is assumed. Imports only the standard library and

@@ -1,4 +1,4 @@
-"""Random definitions, inductive types and facts about them, for the generators of Lean episodes.
+"""Draw random definitions, inductive types and facts about them, for the generators of Lean episodes.
 
 Everything is text in the vocabulary of the prelude. Not covered: what an episode is made of (see
 :mod:`vcrt.environments.lean.schemas`).
@@ -80,24 +80,12 @@ def lemma_on(rng: np.random.Generator, kind: str, constructors: Sequence[str]) -
     value = f"{kind}.{pick(rng, constructors)}"
     body = proposition(rng)
     shapes = (
-        Lemma(hypotheses=(), fact=_existence(kind, value, value)),
-        Lemma(hypotheses=(), fact=Fact(type=f"∀ n : {kind}, Eq n n", proof="fun n => Eq.refl n")),
-        Lemma(hypotheses=(), fact=_exhaustion(rng, kind, constructors)),
-        Lemma(
-            hypotheses=(("x", f"{kind} → {grouped(body)}"),),
-            fact=Fact(type=body, proof=f"x {value}"),
-        ),
-        Lemma(
-            hypotheses=(("x", body),),
-            fact=Fact(type=f"Exists (fun n : {kind} => {body})", proof=f"Exists.intro {value} x"),
-        ),
-        Lemma(
-            hypotheses=(("x", body),),
-            fact=Fact(
-                type=f"And {grouped(body)} (Eq {value} {value})",
-                proof=f"And.intro x (Eq.refl {value})",
-            ),
-        ),
+        Lemma(fact=_existence(kind, value)),
+        Lemma(fact=Fact(type=f"∀ n : {kind}, Eq n n", proof="fun n => Eq.refl n")),
+        Lemma(fact=_exhaustion(rng, kind, constructors)),
+        _given(f"{kind} → {grouped(body)}", body, f"x {value}"),
+        _given(body, f"Exists (fun n : {kind} => {body})", f"Exists.intro {value} x"),
+        _given(body, f"And {grouped(body)} (Eq {value} {value})", f"And.intro x (Eq.refl {value})"),
     )
     return pick(rng, shapes)
 
@@ -105,10 +93,10 @@ def lemma_on(rng: np.random.Generator, kind: str, constructors: Sequence[str]) -
 def _constant(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
     """A value of a data type, and that it is this value."""
     carrier, (value, _) = two_values(rng)
-    facts = [*_equations(name, value), _existence(carrier, name, name)]
+    facts = [*_equations(name, value), _existence(carrier, name)]
     if carrier == "N":
         facts += _equations(applied("N.s", name), applied("N.s", value))
-    return Definition(type=carrier, value=value), Lemma(hypotheses=(), fact=pick(rng, facts))
+    return Definition(type=carrier, value=value), Lemma(fact=pick(rng, facts))
 
 
 def _function(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
@@ -129,7 +117,7 @@ def _function(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
     image = applied(name, argument)
     facts = [
         *_equations(image, raised(argument)),
-        _existence("N", image, image),
+        _existence("N", image),
         Fact(
             type=f"∀ n : N, Eq ({name} n) {grouped(raised('n'))}",
             proof=f"fun n => Eq.refl ({name} n)",
@@ -139,7 +127,7 @@ def _function(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
             proof=f"Exists.intro {grouped(argument)} (Eq.refl {grouped(image)})",
         ),
     ]
-    return definition, Lemma(hypotheses=(), fact=pick(rng, facts))
+    return definition, Lemma(fact=pick(rng, facts))
 
 
 def _formula(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
@@ -149,15 +137,14 @@ def _formula(rng: np.random.Generator, name: str) -> tuple[Definition, Lemma]:
     definition = Definition(binders=f"({' '.join(atoms)} : Prop)", type="Prop", value=body)
     short = applied(name, *atoms)
     lemmas = (
-        Lemma(hypotheses=(("x", body),), fact=Fact(type=short, proof="x")),
-        Lemma(hypotheses=(("x", short),), fact=Fact(type=body, proof="x")),
+        _given(body, short, "x"),
+        _given(short, body, "x"),
         Lemma(
-            hypotheses=(),
             fact=Fact(
                 type=applied("Iff", short, body), proof="Iff.intro (fun h => h) (fun h => h)"
             ),
         ),
-        Lemma(hypotheses=(), fact=Fact(type=f"{grouped(body)} → {short}", proof="fun h => h")),
+        Lemma(fact=Fact(type=f"{grouped(body)} → {short}", proof="fun h => h")),
     )
     return definition, pick(rng, lemmas)
 
@@ -212,6 +199,11 @@ def _exhaustion(rng: np.random.Generator, kind: str, constructors: Sequence[str]
     )
 
 
+def _given(hypothesis: str, kind: str, proof: str) -> Lemma:
+    """A lemma under one hypothesis, ``x``."""
+    return Lemma(hypotheses=(("x", hypothesis),), fact=Fact(type=kind, proof=proof))
+
+
 def _equations(left: str, right: str) -> list[Fact]:
     """That two texts for one value are equal, both ways round."""
     return [
@@ -220,9 +212,10 @@ def _equations(left: str, right: str) -> list[Fact]:
     ]
 
 
-def _existence(carrier: str, value: str, witness: str) -> Fact:
+def _existence(carrier: str, value: str) -> Fact:
     """That something equals ``value``."""
+    value = grouped(value)
     return Fact(
-        type=f"Exists (fun n : {carrier} => Eq n {grouped(value)})",
-        proof=f"Exists.intro {grouped(witness)} (Eq.refl {grouped(witness)})",
+        type=f"Exists (fun n : {carrier} => Eq n {value})",
+        proof=f"Exists.intro {value} (Eq.refl {value})",
     )

@@ -1,4 +1,4 @@
-"""Lean's elaborator in this process: commands run in persistent states, so what follows one state never sees another.
+"""Run commands by Lean's elaborator in this process, in persistent states: what follows one never sees another.
 
 Promises for Lean 4.35.0 (commit :data:`COMMIT`) only: which functions there are, which references they consume and how
 their objects are laid out belongs to a commit. A wrong layout ends the process; hence it runs in one of its own.
@@ -131,11 +131,7 @@ class Elaborator:
 
         Raises :class:`ElaboratorError` if Lean does not read the text to its end.
         """
-        source = self._source(text)
-        commands = [self._next(state, source, construct(0, number(0), small=1))]
-        while commands[-1].syntax is not None:
-            commands.append(self._next(state, source, commands[-1].end))
-        return commands
+        return list(self.read_ahead(state, text))
 
     def read_ahead(self, state: State, text: str) -> Iterator[Command]:
         """The commands in ``text`` one by one, so that what follows the last one asked for is not looked at."""
@@ -210,19 +206,6 @@ class Elaborator:
         """The environment of a state."""
         return state.field(_ENVIRONMENT)
 
-    def declaration(self, state: State, name: str) -> Value | None:
-        """What the kernel was given for a theorem or definition, or None if ``name`` is neither."""
-        constant = self.constant(state, name)
-        if constant is None or constant.tag not in (_DEFINITION, _THEOREM):
-            return None
-        return construct(constant.tag, constant.field(0))
-
-    def mentions(self, declaration: Value) -> frozenset[str]:
-        """The constants in a theorem or definition, by the first parts of their names."""
-        body = declaration.field(0)
-        terms = body.field(_COMMON).field(_TYPE), body.field(_BODY)
-        return frozenset(_first_part(name) for term in terms for name in self.constants(term))
-
     def added(self, environment: Value, declaration: Value) -> Value | None:
         """The environment with a declaration that the kernel has checked and accepted, or None if it refuses it."""
         result = Value(
@@ -286,9 +269,3 @@ def action_result(address: int) -> Value:
     if result.tag != 0:
         raise ElaboratorError("an action of Lean failed")
     return result.field(0)
-
-
-def _first_part(name: Value) -> str:
-    while name.field(0).num_fields:
-        name = name.field(0)
-    return name.field(1).text()

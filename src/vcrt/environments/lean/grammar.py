@@ -1,4 +1,4 @@
-"""The allow-list of texts that may reach Lean: every text is code, so what is not listed here is refused.
+"""Allow only listed texts to reach Lean: every text is code, so what is not listed here is refused.
 
 A text is one line of known tokens in one of a few forms, with balanced brackets. Names are a single letter, or letters
 followed by digits, so that no name is a keyword of Lean; the underscore is left to the names that vcrt makes itself.

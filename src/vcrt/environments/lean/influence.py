@@ -1,4 +1,4 @@
-"""Commands of a Lean file that may change how Lean reads the theorems behind them.
+"""Find the commands of a Lean file that may change how Lean reads the theorems behind them.
 
 What is judged is judged without the rest of its file. That is the same only if nothing before it makes its words or
 symbols mean something else: no notation, no macro, no attribute that is not known to leave terms alone, and no name of

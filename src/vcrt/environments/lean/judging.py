@@ -1,34 +1,36 @@
-"""Replays judged by ``lean`` commands: in one batch, and by themselves where a batch gave no verdict.
+"""Judge replays by ``lean`` commands: in one batch, and by themselves where a batch gave no verdict.
 
 Promises a verdict for every replay or an error; never a verdict that Lean did not give.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from vcrt.environments.contract import Replay
-from vcrt.environments.lean.messages import (
-    Answers,
-    Language,
-    Message,
-    Unreadable,
-    read_messages,
-)
+from vcrt.environments.lean.messages import Language, Message, Unreadable, read_messages
 from vcrt.environments.lean.process import run_lean
-from vcrt.environments.lean.program import Program
-from vcrt.environments.lean.reading import Known, read_replay
+from vcrt.environments.lean.program import Declarations, Program
+from vcrt.environments.lean.reading import Reached, read_text
 from vcrt.environments.lean.rendering import (
-    BatchText,
-    ReplayText,
+    PRELUDE,
+    Part,
+    Rendered,
     end_mark,
-    is_complete,
-    render_batch,
+    end_part,
+    part_text,
+    replay_parts,
+    silent,
 )
 from vcrt.environments.lean.toolchain import Toolchain
 from vcrt.errors import MalformedInputError, VerifierFailure
+from vcrt.printable import counted
+
+#: The most replays that one batch can hold: their number has four digits.
+MAX_REPLAYS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,69 +83,82 @@ def _run(
 ) -> list[Replay | Unreadable]:
     if not jobs:
         return []
-    batch = render_batch([(job.program, job.sequence) for job in jobs])
+    if len(jobs) > MAX_REPLAYS:
+        raise ValueError(f"{counted(len(jobs), 'replay')} in one batch; at most {MAX_REPLAYS}")
+    batch = [Rendered(program=job.program, index=index) for index, job in enumerate(jobs)]
+    known: dict[int, dict[tuple[int, ...], Reached]] = {id(job.program): {} for job in jobs}
+    parts = _parts(batch, jobs)
     output = run_lean(
         toolchain.command,
-        batch.source,
+        PRELUDE + "".join(part_text(part) for replay in parts for part in replay),
         seconds=seconds,
         max_heartbeats=limits.max_heartbeats,
         max_memory_mb=limits.max_memory_mb,
         needs=toolchain.needs,
     )
     try:
-        messages = read_messages(output.text, complete=output.failure is None)
-        verdicts = _judge_batch(batch, messages)
+        said = _by_replay(read_messages(output.text, complete=output.failure is None), parts)
     except Unreadable as problem:
         return [problem] * len(jobs)
+    verdicts = [
+        _verdict(rendered, job.sequence, own, messages, known[id(job.program)])
+        for rendered, job, own, messages in zip(batch, jobs, parts, said, strict=True)
+    ]
     if output.failure is None:
         return verdicts
     broken = Unreadable(f"the Lean process broke: {output.failure}")
     return [broken if isinstance(verdict, Unreadable) else verdict for verdict in verdicts]
 
 
-def _judge_batch(batch: BatchText, messages: Sequence[Message]) -> list[Replay | Unreadable]:
-    """The verdict on each replay of a batch, in order."""
-    last_replay = batch.replays[-1]
-    first, end = batch.replays[0].first_line, last_replay.first_line + last_replay.num_lines
-    by_line: dict[int, list[Message]] = {}
+def _parts(batch: Sequence[Rendered], jobs: Sequence[Job]) -> list[list[Part]]:
+    """The parts of each replay and its mark; of declarations, only the first that has a prefix asks for its state.
+
+    What the parser says of a step without an end speaks of the next line. After a declaration that is always the one
+    about its axioms, but after a tactic it is the one that asks for the goals.
+    """
+    asked: set[tuple[int, tuple[int, ...]]] = set()
+    found = []
+    for rendered, job in zip(batch, jobs, strict=True):
+        parts = [*replay_parts(rendered, job.sequence), end_part(rendered.index)]
+        for count in range(len(job.sequence) + 1):
+            prefix = id(job.program), job.sequence[:count]
+            if isinstance(job.program, Declarations) and prefix in asked:
+                parts[count] = silent(parts[count])
+            asked.add(prefix)
+        found.append(parts)
+    return found
+
+
+def _by_replay(messages: Sequence[Message], parts: Sequence[Sequence[Part]]) -> list[list[Message]]:
+    """The messages about each replay of a batch, by its own lines, of which the first is line 1."""
+    sizes = [sum(map(len, replay)) for replay in parts]
+    starts = list(accumulate(sizes, initial=PRELUDE.count("\n") + 1))
+    said: list[list[Message]] = [[] for _ in parts]
     for message in messages:
-        if not first <= message.line < end:
-            where = "in the prelude" if message.line < first else "after the end"
+        place = bisect_right(starts, message.line) - 1
+        if not 0 <= place < len(parts):
+            where = "in the prelude" if place < 0 else "after the end"
             raise Unreadable(f"a message {where}, line {message.line}: {message.text}")
-        by_line.setdefault(message.line, []).append(message)
-    known: defaultdict[int, Known] = defaultdict(dict)
-    return [
-        _judge_replay(replay, by_line, known[id(replay.rendered.program)])
-        for replay in batch.replays
-    ]
+        said[place].append(replace(message, line=message.line - starts[place] + 1))
+    return said
 
 
-def _judge_replay(
-    replay: ReplayText, by_line: Mapping[int, list[Message]], known: Known
+def _verdict(
+    rendered: Rendered,
+    sequence: tuple[int, ...],
+    parts: Sequence[Part],
+    messages: Sequence[Message],
+    known: dict[tuple[int, ...], Reached],
 ) -> Replay | Unreadable:
-    rendered = replay.rendered
-    mark = by_line.get(replay.first_line + replay.num_lines - 1, [])
-    if [m.is_error and end_mark(rendered.index) in m.text for m in mark] != [True]:
+    end = sum(map(len, parts))
+    mark = [m.is_error and end_mark(rendered.index) in m.text for m in messages if m.line == end]
+    if mark != [True]:
         return Unreadable("Lean did not report the mark at the end of the replay")
     try:
-        return read_replay(
-            rendered.program,
-            replay.sequence,
-            _answers(replay, by_line),
-            known,
-            complete=is_complete(rendered.program, replay.sequence),
-        )
+        language = Language(rendered)
+        return read_text(rendered.program, sequence, language, parts[:-1], messages, known)
     except Unreadable as problem:
         return problem
-
-
-def _answers(replay: ReplayText, by_line: Mapping[int, list[Message]]) -> Iterator[Answers]:
-    language = Language(replay.rendered)
-    line = replay.first_line
-    for part, asked in zip(replay.parts, replay.asked, strict=True):
-        messages = [by_line.get(line + k, []) for k in range(len(part))]
-        yield Answers(language, part, messages, asked=asked)
-        line += len(part)
 
 
 def no_verdict(

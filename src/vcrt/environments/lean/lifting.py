@@ -1,4 +1,4 @@
-"""Episodes out of a user's Lean file: theorems proved by ``have`` steps or ``case`` blocks, or a file of declarations.
+"""Lift episodes out of a user's Lean file: theorems proved by ``have`` steps or ``case`` blocks, or declarations.
 
 A theorem is lifted if its proof is a tactic block of 2 to 8 such steps, with an optional first ``refine`` and an
 optional last ``exact``; a file of nothing but 2 to 8 declarations (behind the classes that it may begin with) is lifted
@@ -18,6 +18,7 @@ from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from vcrt.documents import read_limited
 from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.lean import grammar
 from vcrt.environments.lean.influence import begins_command, may_change_others
@@ -35,11 +36,12 @@ from vcrt.environments.lean.source import (
 from vcrt.environments.lean.spelling import Spelling, spelling_of, with_explicit_binders
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, sha256_hex
+from vcrt.limits import MAX_LIFTED
 from vcrt.printable import counted
 from vcrt.randomness import derive_seed
 
 #: How many steps an episode may have.
-MIN_STEPS, MAX_STEPS = 2, 8
+MIN_STEPS = 2
 #: The largest file that is read, in bytes.
 MAX_FILE_BYTES = 1_000_000
 #: The schema of lifted episodes and the generator that their provenance names.
@@ -49,11 +51,11 @@ _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAMED = re.compile(r"(?:noncomputable )?\w+ ([^\s:({\[]+)")
 _DECLARING = ("theorem", "def", "inductive", "instance", "noncomputable", "class")
 _PROOF = (
-    f"{MIN_STEPS} to {MAX_STEPS} steps have NAME : TYPE := TERM, or case NAME => exact TERM, "
+    f"{MIN_STEPS} to {MAX_LIFTED} steps have NAME : TYPE := TERM, or case NAME => exact TERM, "
     "behind at most one refine and before at most one exact"
 )
 _ALLOWED = (
-    f"theorem NAME ... := by and a proof of such steps (have, case), or {MIN_STEPS} to {MAX_STEPS} "
+    f"theorem NAME ... := by and a proof of such steps (have, case), or {MIN_STEPS} to {MAX_LIFTED} "
     "declarations (theorem, def, inductive, instance, behind any classes) that have the file to themselves"
 )
 
@@ -220,20 +222,14 @@ class _File:
 
 def _bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
+        return read_limited(path, MAX_FILE_BYTES, may_be_pipe=True)
+    except (OSError, ValueError) as error:
         raise MalformedInputError(
-            "a Lean file that cannot be read", where=str(path), found=str(error.strerror)
-        ) from error
-    if len(data) > MAX_FILE_BYTES:
-        raise MalformedInputError(
-            "a Lean file that is too large",
+            "a Lean file that cannot be read",
             where=str(path),
-            found=f"more than {MAX_FILE_BYTES} bytes",
-            expected=f"at most {MAX_FILE_BYTES} bytes",
-        )
-    return data
+            found=str(getattr(error, "strerror", None) or error),
+            expected=f"at most {MAX_FILE_BYTES:,} bytes",
+        ) from error
 
 
 def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal]:
@@ -289,7 +285,7 @@ def _theorem(file: _File, command: Command, proof: TacticProof) -> list[Lifted |
     ]
     texts = {piece: file.checked(piece, read, spelling, name) for piece, read in readings}
     refused = [text for text in texts.values() if isinstance(text, Refusal)]
-    if not refused and not MIN_STEPS <= len(steps) <= MAX_STEPS:
+    if not refused and not MIN_STEPS <= len(steps) <= MAX_LIFTED:
         refused = [
             file.refusal(head.line, f"a proof of {counted(len(steps), 'step')}", _PROOF, name)
         ]
@@ -323,7 +319,7 @@ def _declarations(file: _File, commands: Sequence[tuple[Command, Piece]]) -> lis
     pieces = [piece for _, piece in commands]
     classes = list(takewhile(lambda piece: piece.text.startswith("class "), pieces))
     steps = pieces[len(classes) :]
-    if not MIN_STEPS <= len(steps) <= MAX_STEPS:
+    if not MIN_STEPS <= len(steps) <= MAX_LIFTED:
         found = counted(len(steps), "declaration")
         return [file.refusal(piece.line, found, _ALLOWED) for piece in pieces[:1]]
     spelling = spelling_of([piece.text for piece in pieces])

@@ -1,4 +1,4 @@
-"""Lean's messages, from any route, and what they say at the lines of a text.
+"""Read Lean's messages, from any route, and what they say at the lines of a text.
 
 Anything that is not understood (a message where none belongs, a state that was not printed whole, a limit that was
 reached) is :class:`Unreadable`, never a verdict. Not covered: what follows for a replay (see
@@ -133,25 +133,17 @@ class Language:
 
 
 class Answers:
-    """Lean's messages at each line of one part, checked. Raises :class:`Unreadable`.
+    """Lean's messages at each line of one part, of which the first is line 1, checked. Raises :class:`Unreadable`."""
 
-    ``asked`` says whether the part asks for the state.
-    """
-
-    def __init__(
-        self,
-        language: Language,
-        part: Part,
-        messages: Sequence[Sequence[Message]],
-        *,
-        asked: bool = True,
-    ) -> None:
+    def __init__(self, language: Language, part: Part, messages: Iterable[Message]) -> None:
         self.language = language
-        self.asked = asked
-        self._pairs = list(zip(part, messages, strict=True))
-        for line, found in self._pairs:
-            for message in found:
-                language.check(line, message)
+        self._pairs: list[tuple[Line, list[Message]]] = [(line, []) for line in part]
+        for message in messages:
+            if not 1 <= message.line <= len(part):
+                raise Unreadable(f"a message at line {message.line} of {len(part)}: {message.text}")
+            line, found = self._pairs[message.line - 1]
+            language.check(line, message)
+            found.append(message)
 
     def printed(self, role: str) -> dict[str, str]:
         """What Lean printed at the lines of one role, by the name asked about."""

@@ -1,4 +1,4 @@
-"""Lean's own notations on top of the prelude, so that Lean reads a user's text as it stands, not as vcrt spells it.
+"""Add Lean's own notations to the prelude, so that Lean reads a user's text as it stands, not as vcrt spells it.
 
 The prelude has no notations. Here the parsers of ``∧ ∨ ¬ = ≠ ↔ ∃`` and of the ``have`` tactic are declared as in
 Lean's ``Init`` (a test compares them with Lean's own), and each is expanded by the macro that is compiled into Lean.
@@ -9,10 +9,7 @@ That has Lean's hygiene: what a symbol stands for cannot be captured by a binder
 
 from __future__ import annotations
 
-import ctypes
-
 from vcrt.environments.lean.elaborator import Elaborator, ElaboratorError, State
-from vcrt.environments.lean.values import closure
 
 #: What the notations are, in the words of the prelude; ``Ne`` is what ``≠`` stands for.
 NOTATIONS = r"""
@@ -67,19 +64,10 @@ class Notations:
         self._elaborator = elaborator
         self._state: State | None = None
         library = elaborator.library
-        register = library.on_objects("l_Lean_KeyedDeclsAttribute_addBuiltin___redArg", 4)
-        attribute = library.variable("l_Lean_Elab_macroAttribute")
         for kind, macro in MACROS.items():
             # Boxed: as Lean calls a macro that it knows only as a value.
             function = library.on_objects(f"l_{macro}___boxed", _MACRO_ARGUMENTS)
-            address = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
-            assert address is not None
-            register(
-                attribute.address,
-                library.name(*kind).give(),
-                library.name(macro).give(),
-                closure(address, _MACRO_ARGUMENTS).give(),
-            )
+            library.register("l_Lean_Elab_macroAttribute", kind, macro, function, _MACRO_ARGUMENTS)
 
     def on(self, prelude: State) -> State:
         """The state after the prelude and the notations, made once."""

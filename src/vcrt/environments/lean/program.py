@@ -1,4 +1,4 @@
-"""An episode as Lean runs it: read from its JSON, every text checked against the grammar.
+"""Read an episode as Lean runs it from its JSON, every text checked against the grammar.
 
 Two forms. In the ``declarations`` form each step is a top-level command; ``setup`` holds the classes that stand before
 them and ``probes`` the class applications whose instance belongs to the state. In the ``tactics`` form the steps stand

@@ -1,4 +1,4 @@
-"""Steps of one proof from saved states: Lean elaborates a theorem up to a hook, and from there each step is a branch.
+"""Run the steps of one proof from saved states: Lean elaborates a theorem up to a hook, where each step is a branch.
 
 The hook is a tactic of ours in the place where the steps stand. Called by Lean in the middle of the proof, it runs
 tactics of Lean, and saves and restores all of Lean's state around them. A whole sequence is ended by Lean itself: it
@@ -20,7 +20,7 @@ from vcrt.environments.lean.elaborator import (
     Said,
     State,
 )
-from vcrt.environments.lean.values import Value, closure, construct, number
+from vcrt.environments.lean.values import Value, construct, number
 from vcrt.printable import counted
 
 #: The tactic that calls the hook, and what makes Lean know it.
@@ -133,15 +133,8 @@ class Proofs:
         signature = ctypes.CFUNCTYPE(ctypes.c_size_t, *[ctypes.c_size_t] * _NUM_ARGUMENTS)
         # Kept, as Lean has no reference to it that Python knows of.
         self._function = signature(self._called)
-        address = ctypes.cast(self._function, ctypes.c_void_p).value
-        assert address is not None
-        register = library.on_objects("l_Lean_KeyedDeclsAttribute_addBuiltin___redArg", 4)
-        register(
-            library.variable("l_Lean_Elab_Tactic_tacticElabAttribute").address,
-            library.name(*_HOOK_KIND).give(),
-            library.name(HOOK).give(),
-            closure(address, _NUM_ARGUMENTS).give(),
-        )
+        attribute = "l_Lean_Elab_Tactic_tacticElabAttribute"
+        library.register(attribute, _HOOK_KIND, HOOK, self._function, _NUM_ARGUMENTS)
 
     def explore(self, state: State, theorem: Command, visit: Callable[[Stage], None]) -> list[Said]:
         """Elaborate a theorem and call ``visit`` at its hook: what Lean said besides."""

@@ -1,4 +1,4 @@
-"""How Lean processes are started: confined, with an empty environment, and with what they need to be readable.
+"""Start Lean processes confined, with an empty environment, and with what they need to be readable.
 
 Not covered: what the system does about it (see :mod:`vcrt.environments.lean.confinement`).
 """

@@ -1,4 +1,4 @@
-"""From Lean's answers to verdicts and canonical states, part by part; all routes to Lean read with this.
+"""Read verdicts and canonical states from Lean's answers, part by part; all routes to Lean read with this.
 
 A step is refused when Lean reports an error on its lines, or when what it declares depends on an axiom. States are made
 of what Lean printed, with the names of the replay undone. Whatever stands after a refused step is not looked at.
@@ -6,13 +6,16 @@ of what Lean printed, with the names of the replay undone. Whatever stands after
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from vcrt.environments.contract import Rejected, Replay
-from vcrt.environments.lean.messages import Answers, Unreadable
+from vcrt.environments.lean.messages import Answers, Language, Message, Unreadable
 from vcrt.environments.lean.program import Declarations, Program
+from vcrt.environments.lean.rendering import Part, asks_for_state, is_complete
 from vcrt.hashing import Json, json_digest
+
+_Sequence = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,46 +26,51 @@ class Reached:
     digest: str
 
 
-#: The states of the prefixes of a program that are known already.
-Known = dict[tuple[int, ...], Reached]
-
-
-def read_replay(
+def read_text(
     program: Program,
-    sequence: tuple[int, ...],
-    answers: Iterator[Answers],
-    known: Known,
-    *,
-    complete: bool,
+    sequence: _Sequence,
+    language: Language,
+    parts: Sequence[Part],
+    messages: Sequence[Message],
+    known: dict[_Sequence, Reached],
 ) -> Replay:
-    """The verdict on a sequence from the answers to its start, to each step and to the end.
+    """The verdict on a sequence that was run by itself, from all that Lean said to the lines of ``parts``.
 
-    Where the state of a prefix was not asked for, it is taken from ``known``; states that were are added to it. Raises
-    :class:`Unreadable`.
+    The parts are the start, each step and the end. Where one is silent, the state after it is taken from ``known``;
+    states that were asked for are added to it. Raises :class:`Unreadable`.
     """
-    start = next(answers)
-    state = _noted(known, (), read_start(program, start) if start.asked else None)
+
+    def answers() -> Iterator[Answers]:
+        first = 1
+        for part in parts:
+            own = [m for m in messages if first <= m.line < first + len(part)]
+            yield Answers(language, part, [replace(m, line=m.line - first + 1) for m in own])
+            first += len(part)
+
+    def noted(count: int, reached: Reached) -> Reached:
+        prefix, part = sequence[:count], parts[count]
+        # An empty part has nothing to ask for.
+        if asks_for_state(part) or not part:
+            known.setdefault(prefix, reached)
+        elif prefix not in known:
+            raise Unreadable("the state was asked for in another replay, which has no verdict")
+        return known[prefix]
+
+    of_part = answers()
+    start = next(of_part)
+    state = noted(0, read_start(program, start))
     hashes = [state.digest]
     for count in range(1, len(sequence) + 1):
-        answer = next(answers)
-        refusal = read_refusal(program, answer)
-        if refusal is not None:
-            return Replay(sequence, tuple(hashes), refusal)
-        reached = read_state(program, state, answer) if answer.asked else None
-        state = _noted(known, sequence[:count], reached)
+        after = read_step(program, state, next(of_part))
+        if isinstance(after, Rejected):
+            return Replay(sequence, tuple(hashes), after)
+        state = noted(count, after)
         hashes.append(state.digest)
-    ended = read_end(program, state, start, next(answers), complete=complete)
+    complete = is_complete(program, sequence)
+    ended = read_end(program, state, start, next(of_part), complete=complete)
     if isinstance(ended, Rejected):
         return Replay(sequence, tuple(hashes), ended)
     return Replay(sequence, (*hashes[:-1], ended.digest))
-
-
-def _noted(known: Known, prefix: tuple[int, ...], state: Reached | None) -> Reached:
-    if state is None:
-        if prefix not in known:
-            raise Unreadable("the state was asked for in another replay, which has no verdict")
-        return known[prefix]
-    return known.setdefault(prefix, state)
 
 
 def read_start(program: Program, answers: Answers) -> Reached:
@@ -82,21 +90,13 @@ def read_start(program: Program, answers: Answers) -> Reached:
 
 
 def read_step(program: Program, state: Reached, answers: Answers) -> Reached | Rejected:
-    """The state after a step, or Lean's refusal of it."""
-    return read_refusal(program, answers) or read_state(program, state, answers)
-
-
-def read_refusal(program: Program, answers: Answers) -> Rejected | None:
-    """Lean's refusal of a step, if it refused it."""
+    """The state after a step that was run in ``state``, or Lean's refusal of it."""
     if isinstance(program, Declarations):
         error = answers.first_error("step", "axioms") or _axiom(answers)
     else:
         error = answers.first_error("step", "trace")
-    return None if error is None else Rejected(error)
-
-
-def read_state(program: Program, state: Reached, answers: Answers) -> Reached:
-    """The state after a step that was accepted in ``state``."""
+    if error is not None:
+        return Rejected(error)
     if isinstance(program, Declarations):
         shown = state.content["declared"]
         assert isinstance(shown, dict)

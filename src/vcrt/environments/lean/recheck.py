@@ -1,4 +1,4 @@
-"""What Lean accepted, checked a second time by the kernel alone, in an environment that holds nothing but the prelude.
+"""Check what Lean accepted a second time by the kernel alone, in an environment that holds nothing but the prelude.
 
 What an elaborator, a tactic or an option does to an environment is not carried over: of the state in which a sequence
 ended, only the constants that its declarations rest on are taken, each as text of the kernel's own language, and
@@ -13,7 +13,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vcrt.environments.lean.elaborator import Elaborator, Said, State
-from vcrt.environments.lean.values import Parts, Value, construct, elements, listed, name_parts
+from vcrt.environments.lean.values import (
+    Parts,
+    Value,
+    construct,
+    dotted,
+    elements,
+    listed,
+    name_parts,
+)
 
 #: The axioms that an accepted step may rest on. The schemas need none: propositions are proved from their own rules.
 ALLOWED_AXIOMS: frozenset[str] = frozenset()
@@ -92,7 +100,7 @@ class Rechecker:
         parts = name_parts(name)
         if parts in progress.there or self._in_prelude(name, parts):
             return
-        text = ".".join(map(str, parts))
+        text = dotted(name)
         constant = self._found(state, name, text)
         # What rests on itself (a recursive type, a forged theorem) is left to the kernel to judge.
         progress.there[parts] = name, constant
@@ -120,19 +128,13 @@ class Rechecker:
         """What the kernel takes, the terms in it that must be known before, and the names that it declares."""
         body = constant.field(0)
         common = body.field(_COMMON)
-        if constant.tag == _THEOREM:
-            return self._plain_declaration(constant, common, body)
-        if constant.tag == _DEFINITION:
-            if body.num_fields != _DEFINITION_FIELDS or body.byte(0) != _SAFE:
-                raise Unsound(f"{text} is unsafe or partial")
-            return self._plain_declaration(constant, common, body)
         if constant.tag == _INDUCTIVE:
             return self._inductive_declaration(state, body, text)
-        raise Unsound(f"{text} is {_KINDS[constant.tag]}")
-
-    def _plain_declaration(
-        self, constant: Value, common: Value, body: Value
-    ) -> tuple[Value, list[Value], list[Value]]:
+        if constant.tag not in (_THEOREM, _DEFINITION):
+            raise Unsound(f"{text} is {_KINDS[constant.tag]}")
+        is_safe = body.num_fields == _DEFINITION_FIELDS and body.byte(0) == _SAFE
+        if constant.tag == _DEFINITION and not is_safe:
+            raise Unsound(f"{text} is unsafe or partial")
         declaration = construct(constant.tag, body)
         return declaration, [common.field(_TYPE), body.field(_BODY)], [common.field(_NAME)]
 
@@ -163,9 +165,7 @@ class Rechecker:
     def _found(self, state: Value, name: Value, text: str) -> Value:
         constant = self._elaborator.find(state, name)
         if constant is None:
-            raise Unsound(
-                f"{text} rests on {'.'.join(map(str, name_parts(name)))}, which is not there"
-            )
+            raise Unsound(f"{text} rests on {dotted(name)}, which is not there")
         return constant
 
     def _in_prelude(self, name: Value, parts: Parts) -> bool:
@@ -182,12 +182,10 @@ class Rechecker:
             if found in seen:
                 continue
             seen.add(found)
-            text = ".".join(map(str, found))
+            text = dotted(each)
             constant = self._found(self._start, each, text)
             if constant.tag in (_AXIOM, _OPAQUE, _QUOTIENT) and text not in ALLOWED_AXIOMS:
-                raise Unsound(
-                    f"{'.'.join(map(str, parts))} rests on {text}, {_KINDS[constant.tag]}"
-                )
+                raise Unsound(f"{dotted(name)} rests on {text}, {_KINDS[constant.tag]}")
             body = constant.field(0)
             pending += self._elaborator.constants(body.field(_COMMON).field(_TYPE))
             if constant.tag in (_DEFINITION, _THEOREM):

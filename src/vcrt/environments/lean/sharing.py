@@ -1,4 +1,4 @@
-"""Replays judged by a worker: the sequences of an episode as a tree, so that a prefix that they share is judged once.
+"""Judge replays by a worker: the sequences of an episode are a tree, so that a prefix that they share is judged once.
 
 Reads Lean's answers in the same way as the command-line route. Every prefix is a state of Lean's own, from which all
 that begins with it goes on. Only where Lean's parser does not take the steps of a proof one by one is the whole proof
@@ -8,23 +8,20 @@ of each sequence run by itself.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from vcrt.environments.contract import Rejected, Replay
-from vcrt.environments.lean.grammar import rename
 from vcrt.environments.lean.inprocess import Elaborators, WorkerBroken
 from vcrt.environments.lean.judging import Job, Limits, no_verdict
 from vcrt.environments.lean.messages import Answers, Language, Message, Unreadable
 from vcrt.environments.lean.program import Declarations, Program, Tactics
-from vcrt.environments.lean.reading import Reached, read_end, read_start, read_step
-from vcrt.environments.lean.rendering import Part, Rendered, is_complete, part_text
+from vcrt.environments.lean.reading import Reached, read_end, read_start, read_step, read_text
+from vcrt.environments.lean.rendering import Part, Rendered, is_complete, part_text, replay_parts
 from vcrt.environments.lean.toolchain import Toolchain
-from vcrt.hashing import json_digest, sha256_hex
+from vcrt.hashing import sha256_hex
 
-_WORD = re.compile(r"\w+")
 _Sequence = tuple[int, ...]
 _Outcome = Reached | Rejected | Unreadable
 
@@ -35,13 +32,11 @@ def judge_shared(
     jobs: Sequence[Job],
     limits: Limits,
     *,
-    kernel: bool = False,
     recheck: bool = False,
 ) -> list[Replay]:
     """The verdicts on ``jobs``, in order; one request to the worker for all jobs of a program.
 
-    With ``kernel``, declarations are elaborated once and then left to the kernel where that decides the same (see
-    :mod:`vcrt.environments.lean.kernel`). With ``recheck``, the kernel alone must accept again what Lean accepts (see
+    With ``recheck``, the kernel alone must accept again what Lean accepts (see
     :mod:`vcrt.environments.lean.recheck`).
     Raises :class:`vcrt.errors.VerifierFailure` if a job has no verdict, and
     :class:`vcrt.errors.MalformedInputError` if Lean refuses what stands before the steps.
@@ -55,7 +50,7 @@ def judge_shared(
         sequences = [jobs[index].sequence for index in indices]
         prefixes = Prefixes(first.program, sequences, recheck=recheck)
         try:
-            prefixes.judge(elaborators, seconds=limits.lone_seconds, kernel=kernel)
+            prefixes.judge(elaborators, seconds=limits.lone_seconds)
         except WorkerBroken as broken:
             problem = Unreadable(f"the worker broke: {broken}")
             raise no_verdict(first, problem, toolchain) from None
@@ -90,53 +85,41 @@ class Prefixes:
         self._recheck = recheck
         self._rendered = Rendered(program=program, index=0)
         self._language = Language(self._rendered)
-        self._sequences = list(dict.fromkeys(sequences))
+        self._sequences = dict.fromkeys(sequences)
         self._ends: dict[_Sequence, _Outcome] = {}
+        self._by_text: dict[_Sequence, Replay | Unreadable] = {}
         self._root = _Prefix(self._rendered.start())
-        steps = [self._rendered.step(k) for k in range(len(program.steps))]
-        # All that a request holds but its tree: what is kept for the next one must not be of another program.
-        ends = [self._rendered.end(complete=complete) for complete in (True, False)]
-        parts = [part_text(part) for part in (self._root.part, *steps, *ends)]
-        mark = json.dumps([parts, sorted(self._rendered.names.items()), recheck])
-        # In ASCII: untrusted text may hold surrogates, which UTF-8 does not.
-        self._mark = sha256_hex(mark.encode("ascii"))
+        self._steps = [self._rendered.step(k) for k in range(len(program.steps))]
         for sequence in self._sequences:
             prefix = self._root
             for operation in sequence:
-                prefix = prefix.longer.setdefault(operation, _Prefix(steps[operation]))
+                prefix = prefix.longer.setdefault(operation, _Prefix(self._steps[operation]))
 
-    def judge(self, elaborators: Elaborators, *, seconds: float, kernel: bool = False) -> None:
+    def judge(self, elaborators: Elaborators, *, seconds: float) -> None:
         """Run everything in the worker. Raises :class:`WorkerBroken`."""
-        if isinstance(self._program, Declarations):
-            request: dict[str, Any] = {"declarations": _declarations(self._root)}
-            mentions = self._mentions(self._program) if kernel else None
-            with_kernel = {**request, "kernel": mentions}
-            if mentions is None or not self._run(
-                elaborators, with_kernel, self._read_declarations, seconds
-            ):
-                self._run(elaborators, request, self._read_declarations, seconds)
-            return
-        request = {"proof": self._proof(self._program)}
-        if not self._run(elaborators, request, self._read_proof, seconds):
-            texts = [
-                ["".join(map(part_text, self._parts(s))), self._theorem(self._program, s)]
-                for s in self._sequences
-            ]
-            self._run(elaborators, {"texts": texts}, self._read_texts, seconds)
-
-    def _run(
-        self,
-        elaborators: Elaborators,
-        request: dict[str, Any],
-        read: Callable[[Any], bool],
-        seconds: float,
-    ) -> bool:
-        mark = json_digest([self._mark, sorted(request)])
-        request = {**request, "program": mark, "recheck": self._recheck}
-        return elaborators.run(request, read, cost=self._root.count(), seconds=seconds)
+        program, recheck = self._texts(), self._recheck
+        # All that a request holds but its tree: what is kept for the next one must not be of another program. In
+        # ASCII: untrusted text may hold surrogates, which UTF-8 does not.
+        mark = sha256_hex(json.dumps([program, recheck], sort_keys=True).encode("ascii"))
+        request = {**program, "tree": self._branches(self._root, ()), "program": mark}
+        cost = self._root.count()
+        found = elaborators.run(
+            {**request, "recheck": recheck}, self._read_tree, cost=cost, seconds=seconds
+        )
+        if not found:
+            parts = [replay_parts(self._rendered, s) for s in self._sequences]
+            texts = ["".join(map(part_text, each)) for each in parts]
+            names = map(self._theorem, self._sequences)
+            request = {"texts": list(zip(texts, names, strict=True)), "recheck": recheck}
+            elaborators.run(request, self._read_texts, cost=cost, seconds=seconds)
 
     def replay(self, sequence: _Sequence) -> Replay:
         """The verdict on a sequence. Raises :class:`Unreadable` if there is none."""
+        by_text = self._by_text.get(sequence)
+        if isinstance(by_text, Unreadable):
+            raise by_text
+        if by_text is not None:
+            return by_text
         hashes: list[str] = []
         for outcome in [prefix.outcome for prefix in self._path(sequence)]:
             if isinstance(outcome, Rejected):
@@ -155,44 +138,25 @@ class Prefixes:
             prefixes.append(prefixes[-1].longer[operation])
         return prefixes
 
-    def _mentions(self, program: Declarations) -> dict[str, list[str]] | None:
-        """The steps that each step speaks of, if all are theorems and definitions, and nothing else is declared."""
-        names = self._rendered.names
-        mentions = {}
-        for step in program.steps:
-            spoken = _WORD.findall(rename(step.text, names))
-            if step.kind not in ("theorem", "def") or spoken.count(names[step.name]) != 1:
-                return None
-            mentions[names[step.name]] = sorted({*names.values()} & {*spoken} - {names[step.name]})
-        plain = not program.setup and not program.probes and len(mentions) == len(program.steps)
-        return mentions if plain else None
-
-    def _parts(self, sequence: _Sequence) -> list[Part]:
-        complete = is_complete(self._program, sequence)
-        return [
-            *(prefix.part for prefix in self._path(sequence)),
-            self._rendered.end(complete=complete),
-        ]
-
-    def _theorem(self, program: Tactics, sequence: _Sequence) -> str:
+    def _theorem(self, sequence: _Sequence) -> str:
         """The theorem that a sequence proves, by its name for Lean; empty for a part of a proof."""
-        names = self._rendered.names
-        complete = is_complete(program, sequence)
-        return names[program.statement.name] if complete else ""
+        return self._rendered.theorem if self._ends_at(sequence) else ""
 
-    def _proof(self, program: Tactics) -> dict[str, Any]:
-        """The request for a proof."""
+    def _texts(self) -> dict[str, Any]:
+        """What a request says of the program."""
+        if isinstance(self._program, Declarations):
+            steps = [_declaration(part) for part in self._steps]
+            return {"declarations": {"start": _declaration(self._root.part), "steps": steps}}
         end = self._rendered.end(complete=True)
         closing = tuple(line for line in end if line.role == "closing")
-        steps = [self._rendered.step(k) for k in range(len(program.steps))]
-        return {
-            "name": self._rendered.names[program.statement.name],
+        proof = {
+            "name": self._rendered.theorem,
             "start": part_text(self._root.part),
-            "steps": [part_text(step) for step in steps],
+            "steps": [part_text(step) for step in self._steps],
             "closing": part_text(closing),
             "questions": part_text(end[len(closing) :]),
-            "tree": self._branches(self._root, ()),
         }
+        return {"proof": proof}
 
     def _branches(self, prefix: _Prefix, sequence: _Sequence) -> list[Any]:
         return [
@@ -201,19 +165,16 @@ class Prefixes:
         ]
 
     def _ends_at(self, sequence: _Sequence) -> bool:
-        return sequence in self._sequences and is_complete(self._program, sequence)
+        """Whether a proof is ended behind a sequence."""
+        return (
+            isinstance(self._program, Tactics)
+            and sequence in self._sequences
+            and is_complete(self._program, sequence)
+        )
 
     def _answers(self, part: Part, said: Any) -> Answers:
         """What the worker says that Lean said to the lines of a part."""
-        messages: list[list[Message]] = [[] for _ in part]
-        for line, severity, text in said:
-            message = Message(line=line, severity=severity, text=text)
-            if not (isinstance(severity, str) and isinstance(text, str)):
-                raise TypeError(f"not a message: {message}")
-            if not 1 <= line <= len(part):
-                raise Unreadable(f"a message at line {line} of {len(part)}: {text}")
-            messages[line - 1].append(message)
-        return Answers(self._language, part, messages)
+        return Answers(self._language, part, map(_message, said))
 
     def _read(self, prefix: _Prefix, before: Reached | None, said: Any) -> Reached | None:
         """Note what comes of a prefix, from that of the prefix that is one step shorter; its state, if it has one."""
@@ -240,23 +201,8 @@ class Prefixes:
         except Unreadable as problem:
             self._ends[sequence] = problem
 
-    def _read_declarations(self, answer: Any) -> bool:
-        """False if the kernel alone does not decide."""
-
-        def read(prefix: _Prefix, before: Reached | None, answer: Any) -> None:
-            said, answers = answer
-            state = self._read(prefix, before, said)
-            if state is not None:
-                for longer, found in zip(prefix.longer.values(), answers, strict=True):
-                    read(longer, state, found)
-
-        if answer is None:
-            return False
-        read(self._root, None, answer)
-        return True
-
-    def _read_proof(self, answer: Any) -> bool:
-        """False if the worker could not run the proof step by step."""
+    def _read_tree(self, answer: Any) -> bool:
+        """False if the worker could not run the steps one by one."""
 
         def read(prefix: _Prefix, state: Reached, sequence: _Sequence, answers: Any) -> None:
             for (k, longer), answer in zip(prefix.longer.items(), answers, strict=True):
@@ -274,40 +220,38 @@ class Prefixes:
             read(self._root, state, (), answer["tree"])
         return True
 
-    def _read_texts(self, answer: Any) -> bool:
+    def _read_texts(self, answer: Any) -> None:
         """One proof a sequence, each by itself."""
         for sequence, said in zip(self._sequences, answer, strict=True):
-            state: Reached | None = None
-            found = []
-            for part in self._parts(sequence):
-                size = len(part)
-                found.append([each for each in said if each[0] <= size])
-                said = [[line - size, *rest] for line, *rest in said if line > size]
-            if said:
+            parts, messages = replay_parts(self._rendered, sequence), list(map(_message, said))
+            if any(message.line > sum(map(len, parts)) for message in messages):
                 raise ValueError("messages after the end")
-            for prefix, lines in zip(self._path(sequence), found, strict=False):
-                state = self._read(prefix, state, lines)
-                if state is None:
-                    break
-            else:
-                assert state is not None
-                self._read_end(sequence, state, found[0], found[-1])
-        return True
+            try:
+                self._by_text[sequence] = read_text(
+                    self._program, sequence, self._language, parts, messages, {}
+                )
+            except Unreadable as problem:
+                self._by_text[sequence] = problem
 
 
-def _declarations(prefix: _Prefix) -> list[Any]:
-    """The request for declarations; where there is no instance, Lean says so by an error that refuses nothing."""
-    guarded = sum(line.role != "synth" for line in prefix.part)
-    first = prefix.part[0] if prefix.part else None
+def _message(said: Any) -> Message:
+    """A message of the worker; raises ``TypeError`` or ``ValueError`` for what is none."""
+    line, severity, text = said
+    if not (isinstance(line, int) and isinstance(severity, str) and isinstance(text, str)):
+        raise TypeError(f"not a message: {said}")
+    return Message(line=line, severity=severity, text=text)
+
+
+def _declaration(part: Part) -> dict[str, Any]:
+    """A declaration as a request has it; where there is no instance, Lean says so by an error that refuses nothing."""
+    first = part[0] if part else None
     known = first is not None and first.role == "step" and not first.text.startswith("inductive")
-    longer = [_declarations(each) for each in prefix.longer.values()]
-    return [
-        part_text(prefix.part),
-        guarded,
-        prefix.part[1].text.split()[-1] if known else "",
-        [line.text.split()[-1] for line in prefix.part if line.role == "axioms"],
-        longer,
-    ]
+    return {
+        "text": part_text(part),
+        "guarded": sum(line.role != "synth" for line in part),
+        "name": part[1].text.split()[-1] if known else "",
+        "declared": [line.text.split()[-1] for line in part if line.role == "axioms"],
+    }
 
 
 def _known(outcome: _Outcome | None) -> Reached:

@@ -1,4 +1,4 @@
-"""A Lean file taken apart: comments out, commands at the left margin, and the tactics in the proof of a theorem.
+"""Take a Lean file apart: comments out, commands at the left margin, and the tactics in the proof of a theorem.
 
 Promises the number of the line on which everything begins. Only the layout is looked at: whether a text may reach Lean
 is for :mod:`vcrt.environments.lean.grammar` to say.

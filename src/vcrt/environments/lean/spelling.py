@@ -1,4 +1,4 @@
-"""A user's Lean in the spelling of the allow-list: names that it does not know get other names, symbols become words.
+"""Spell a user's Lean as the allow-list does: unknown names get other names, symbols become words.
 
 A name is replaced, everywhere alike, only where the text itself binds it; ``p ∧ q`` becomes ``And p q``, and so on; or
 ``_root_.And p q`` if the texts hold the word ``And`` themselves: a binder of that name must not capture what a symbol
@@ -45,20 +45,9 @@ _BEFORE_NAMES = _NAMING | _BINDERS | _BEFORE_MEMBERS | {"("}
 _RESERVED = frozenset(
     (
         *("at", "by", "calc", "do", "else", "exact", "exists", "forall", "from", "fun", "have"),
-        *(
-            "if",
-            "in",
-            "let",
-            "match",
-            "matches",
-            "nomatch",
-            "open",
-            "refine",
-            "return",
-            "set_option",
-            "show",
-        ),
-        *("sorry", "suffices", "then", "theorem", "unless", "using", "where", "with"),
+        *("if", "in", "let", "match", "matches", "nomatch", "open", "refine", "return"),
+        *("set_option", "show", "sorry", "suffices", "then", "theorem", "unless", "using"),
+        *("where", "with"),
     )
 )
 _NOT_FREE = _RESERVED | _NAMING

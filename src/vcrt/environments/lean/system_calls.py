@@ -1,4 +1,4 @@
-"""The seccomp filter of a Lean process: which system calls the kernel refuses it, as a program of the kernel's own.
+"""Make the seccomp filter of a Lean process: which system calls it is refused, as a program of the kernel's own.
 
 Not refused is what computing needs: memory, threads, time, reading what is open. Covers Linux on x86-64 and aarch64.
 Imports only the standard library, as it is used by a process without any other package.
@@ -20,89 +20,42 @@ REFUSED: dict[Phase, tuple[str, ...]] = {
     "command": ("network", "other processes", "writing"),
     "worker": ("network", "other processes", "writing", "other programs"),
 }
+
+
+def _table(text: str) -> tuple[Numbers, ...]:
+    """The numbers in a table of calls: name, number on x86-64, number on aarch64 or ``-``."""
+    rows = (row.split() for line in text.strip().splitlines() for row in line.split(" | "))
+    return tuple((int(first), None if second == "-" else int(second)) for _, first, second in rows)
+
+
 #: Networks, and what changes the system, other processes or the rights of this one.
-_ALWAYS: dict[str, Numbers] = {
-    "socket": (41, 198),
-    "socketpair": (53, 199),
-    "connect": (42, 203),
-    "bind": (49, 200),
-    "listen": (50, 201),
-    "accept": (43, 202),
-    "accept4": (288, 242),
-    "sendto": (44, 206),
-    "sendmsg": (46, 211),
-    "sendmmsg": (307, 269),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-    "pidfd_send_signal": (424, 424),
-    "pidfd_open": (434, 434),
-    "pidfd_getfd": (438, 438),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsmount": (432, 432),
-    "mount_setattr": (442, 442),
-    "open_by_handle_at": (304, 265),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "kexec_load": (246, 104),
-    "reboot": (169, 142),
-    "swapon": (167, 224),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "sethostname": (170, 161),
-    "memfd_create": (319, 279),
-}
+_ALWAYS = _table(
+    """
+    socket 41 198 | socketpair 53 199 | connect 42 203 | bind 49 200 | listen 50 201 | accept 43 202
+    accept4 288 242 | sendto 44 206 | sendmsg 46 211 | sendmmsg 307 269 | rt_sigqueueinfo 129 138
+    rt_tgsigqueueinfo 297 240 | pidfd_send_signal 424 424 | pidfd_open 434 434 | pidfd_getfd 438 438
+    ptrace 101 117 | process_vm_readv 310 270 | process_vm_writev 311 271 | mount 165 40 | umount2 166 39
+    pivot_root 155 41 | chroot 161 51 | unshare 272 97 | setns 308 268 | open_tree 428 428 | move_mount 429 429
+    fsopen 430 430 | fsmount 432 432 | mount_setattr 442 442 | open_by_handle_at 304 265 | bpf 321 280
+    perf_event_open 298 241 | userfaultfd 323 282 | io_uring_setup 425 425 | add_key 248 217
+    request_key 249 218 | keyctl 250 219 | init_module 175 105 | finit_module 313 273 | kexec_load 246 104
+    reboot 169 142 | swapon 167 224 | settimeofday 164 170 | clock_settime 227 112 | sethostname 170 161
+    memfd_create 319 279
+    """
+)
 #: Refused as unknown, so that the C library goes on with the older call, whose arguments the filter can see.
-_UNKNOWN: dict[str, Numbers] = {"clone3": (435, 435), "openat2": (437, 437)}
+_UNKNOWN = _table("clone3 435 435 | openat2 437 437")
 #: Refused to a program that starts no process and writes no file.
-_ALONE: dict[str, Numbers] = {
-    "fork": (57, None),
-    "vfork": (58, None),
-    "kill": (62, 129),
-    "tkill": (200, 130),
-    "creat": (85, None),
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "chown": (92, None),
-    "lchown": (94, None),
-    "fchown": (93, 55),
-    "fchownat": (260, 54),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-    "utimensat": (280, 88),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-}
+_ALONE = _table(
+    """
+    fork 57 - | vfork 58 - | kill 62 129 | tkill 200 130 | creat 85 - | chmod 90 - | fchmod 91 52
+    fchmodat 268 53 | fchmodat2 452 452 | chown 92 - | lchown 94 - | fchown 93 55 | fchownat 260 54
+    utime 132 - | utimes 235 - | futimesat 261 - | utimensat 280 88 | setxattr 188 5 | lsetxattr 189 6
+    fsetxattr 190 7 | removexattr 197 14 | lremovexattr 198 15 | fremovexattr 199 16
+    """
+)
 #: Refused once the program itself runs: it starts no other, and raises none of its limits.
-_LAST: dict[str, Numbers] = {
-    "execve": (59, 221),
-    "execveat": (322, 281),
-    "setrlimit": (160, 164),
-}
+_LAST = _table("execve 59 221 | execveat 322 281 | setrlimit 160 164")
 _CLONE: Numbers = (56, 220)
 _OPEN: Numbers = (2, None)
 _OPENAT: Numbers = (257, 56)
@@ -158,18 +111,18 @@ def program(machine: str, phase: Phase) -> bytes:
             ]
         )
 
-    for numbers in _ALWAYS.values():
+    for numbers in _ALWAYS:
         refuse(numbers, _NOT_PERMITTED)
     if phase != "script":
-        for numbers in _ALONE.values():
+        for numbers in _ALONE:
             refuse(numbers, _NOT_PERMITTED)
-        for numbers in _UNKNOWN.values():
+        for numbers in _UNKNOWN:
             refuse(numbers, _NOT_KNOWN)
         refuse_if(_CLONE, 0, _CLONE_THREAD, are_set=False)
         refuse_if(_OPEN, 8, _WRITING, are_set=True)
         refuse_if(_OPENAT, 16, _WRITING, are_set=True)
     if phase == "worker":
-        for numbers in _LAST.values():
+        for numbers in _LAST:
             refuse(numbers, _NOT_PERMITTED)
         # Who only reads a limit passes no address of a new one; an address has two halves.
         refuse_if(_PRLIMIT, 16, 0xFFFFFFFF, are_set=True)

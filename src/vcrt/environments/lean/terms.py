@@ -1,4 +1,4 @@
-"""Random propositions, facts and names for the generators of Lean episodes.
+"""Draw random propositions, facts and names for the generators of Lean episodes.
 
 Everything is text in the vocabulary of the prelude. Not covered: what an episode is made of (see
 :mod:`vcrt.environments.lean.schemas`).
@@ -31,8 +31,8 @@ class Fact:
 class Lemma:
     """A proposition with a proof under hypotheses, given as pairs of a name and a proposition."""
 
-    hypotheses: tuple[tuple[str, str], ...]
     fact: Fact
+    hypotheses: tuple[tuple[str, str], ...] = ()
 
     @property
     def atoms(self) -> tuple[str, ...]:

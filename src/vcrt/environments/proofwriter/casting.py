@@ -1,4 +1,4 @@
-"""Theories in which rules need, or change, what others derive: the rules planted and the facts that steer them.
+"""Plant rules that need, or change, what others derive, and the facts that steer them.
 
 Each rule concludes its own *link*, and reads the links of the rules that come before it. For ground steps a missing
 link is a missing condition. A sweep is steered by entities: on some a rule finds its links as facts, on others it has
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from vcrt.environments.proofwriter.draws import Draws
-from vcrt.environments.proofwriter.generator import Plot, all_rules, theme
+from vcrt.environments.proofwriter.generator import Plot, completed, theme
 from vcrt.environments.proofwriter.operations import SWEEP, ActionKey
 from vcrt.environments.proofwriter.theory import Atom, Rule, Theory
-from vcrt.environments.proofwriter.vocabulary import Words, draw_atom, draw_fact
+from vcrt.environments.proofwriter.vocabulary import Words, draw_atom
 
 #: Draws of one word before the theory is given up.
 _TRIES = 100
@@ -142,15 +142,9 @@ def told(
     draws: Draws, plot: Plot, rules: list[Rule], actions: list[tuple[str, str | None]]
 ) -> Planted:
     """The planted rules and facts among others."""
-    words = plot.words
-    every = all_rules(draws, words, rules, len(actions) + draws.between(1, 5))
-    for _ in range(draws.between(4, 14)):
-        plot.add_facts([draw_fact(draws, words)])
-    theory = Theory(
-        assumption=words.assumption, facts=tuple(sorted(plot.facts)), rules=tuple(every)
-    )
+    theory = completed(draws, plot, rules, len(actions))
     keys = [
-        (kind, every.index(rule) + 1, entity)
+        (kind, theory.rules.index(rule) + 1, entity)
         for rule, (kind, entity) in zip(rules, actions, strict=True)
     ]
     return theory, keys

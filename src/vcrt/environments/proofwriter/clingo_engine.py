@@ -1,4 +1,4 @@
-"""The second opinion: the same theories, solved by clingo (Potassco's answer-set solver).
+"""Solve the same theories by clingo (Potassco's answer-set solver), as a second opinion.
 
 Promised: an engine that shares no reasoning code with ``engine``; only atoms and theories are common. Not covered:
 labelling. Unstratified theories have zero, one or many stable models and are refused by ``engine``.

@@ -1,4 +1,4 @@
-"""Many small random choices from one named generator, drawn in blocks because single draws from NumPy are slow."""
+"""Make many small random choices from one named generator, drawn in blocks: single draws from NumPy are slow."""
 
 from __future__ import annotations
 

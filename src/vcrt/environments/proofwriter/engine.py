@@ -1,4 +1,4 @@
-"""Forward chaining: what follows from a theory, by fixpoint (OWA) or perfect model (CWA).
+"""Chain forward: what follows from a theory, by fixpoint (OWA) or perfect model (CWA).
 
 Promised: the closure of an OWA theory; the perfect model of a CWA theory whose *ground* atoms are stratified (local
 stratification, Przymusinski 1988). A theory that is not, or that contradicts itself, is refused, never labelled.

@@ -1,4 +1,4 @@
-"""ProofWriter's English: theories, questions and rows of them, read by a small grammar.
+"""Read ProofWriter's English, theories, questions and rows of them, by a small grammar.
 
     theory    := sentence+                     each ends with a full stop
     sentence  := clause | "If" condition ("and" condition)* "then" clause | ["All"] word ("," word)* KIND tail

@@ -1,4 +1,4 @@
-"""ProofWriter as an environment: deduction steps, judged by forward chaining, with clingo as second opinion.
+"""Judge deduction steps of ProofWriter theories by forward chaining, with clingo as second opinion.
 
 Promised: a state is an immutable set of facts; its canonical form is their sorted ProofWriter text. Not covered:
 episodes from files of theories (``lifting`` finds them).
@@ -23,10 +23,8 @@ from vcrt.environments.contract import (
     Transition,
     Versions,
 )
-from vcrt.environments.posets import require_four
 from vcrt.environments.proofwriter import engine
 from vcrt.environments.proofwriter.clingo_engine import clingo_answers, clingo_version
-from vcrt.environments.proofwriter.long_posets import LONG_SCHEMAS, sample_long
 from vcrt.environments.proofwriter.operations import (
     Step,
     TheoryState,
@@ -42,11 +40,10 @@ from vcrt.environments.proofwriter.posets import POSET_SCHEMAS, sample_poset
 from vcrt.environments.proofwriter.schemas import sample_episode
 from vcrt.environments.proofwriter.search import SCHEMAS
 from vcrt.environments.proofwriter.theory import Theory, theory_from_json
+from vcrt.limits import MAX_LIFTED
 
 #: Episodes whose grounded theory is kept; replay asks for the same few again and again.
 CACHE_SIZE = 256
-#: Beyond this, generated theories seldom hold an episode.
-MAX_OPERATIONS = 8
 
 
 class _Prepared(NamedTuple):
@@ -59,16 +56,16 @@ class _Prepared(NamedTuple):
 class ProofWriterEnvironment(StepEnvironment[TheoryState]):
     """Deduction over ProofWriter theories; ``num_operations`` is that of the episodes that ``sample`` gives.
 
-    The schemas of long episodes have numbers of their own.
+    Schemas with ``num_steps`` have that number.
     """
 
     name: ClassVar[str] = "proofwriter"
-    schemas: ClassVar[tuple[Schema, ...]] = (*SCHEMAS, *POSET_SCHEMAS, *LONG_SCHEMAS)
+    schemas: ClassVar[tuple[Schema, ...]] = (*SCHEMAS, *POSET_SCHEMAS)
 
     def __init__(self, num_operations: int = 4) -> None:
-        if not 2 <= num_operations <= MAX_OPERATIONS:
+        if not 2 <= num_operations <= MAX_LIFTED:
             raise ValueError(
-                f"num_operations must be from 2 to {MAX_OPERATIONS}, found {num_operations}"
+                f"num_operations must be from 2 to {MAX_LIFTED}, found {num_operations}"
             )
         self._num_operations = num_operations
         self._cache: dict[int, tuple[Episode, _Prepared]] = {}
@@ -86,10 +83,7 @@ class ProofWriterEnvironment(StepEnvironment[TheoryState]):
     def sample(self, schema: str, seed: int) -> Episode:
         """An episode on a generated theory; raises :class:`UnknownNameError` for an unknown schema."""
         known = self.schema(schema)
-        if known in LONG_SCHEMAS:
-            return sample_long(known, seed)
-        if known in POSET_SCHEMAS:
-            require_four(self._num_operations, f"{self.name}/{schema}")
+        if known.num_steps is not None:
             return sample_poset(known, seed)
         return sample_episode(known, seed, self._num_operations)
 

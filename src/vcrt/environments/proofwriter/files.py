@@ -1,4 +1,4 @@
-"""Files of ProofWriter theories: JSON lines, structured or English as each row shows.
+"""Read files of ProofWriter theories: JSON lines, structured or English as each row shows.
 
 Promised: every line of a file gives either its theory or the reason why it has none, in the order of the file, one
 line in memory at a time. Not covered: what the theories say.

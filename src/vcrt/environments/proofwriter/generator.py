@@ -1,4 +1,4 @@
-"""Seeded theories in the manner of ProofWriter, each with a pair of operations planted in it.
+"""Generate seeded theories in the manner of ProofWriter, each with a pair of operations planted in it.
 
 Promised: the same draws give the same theory, and it holds the rules and facts that its schema's pair needs beside
 rules and facts that have nothing to do with it. Not covered: whether the pair is left undisturbed by those, and
@@ -97,18 +97,10 @@ def plant(schema: Schema, draws: Draws, num_operations: int = 4) -> Planted:
     else:
         plot, keys = _ground_steps(schema, draws, words)
     _add_companions(draws, plot, num_operations - 2)
-    rules = all_rules(
-        draws,
-        words,
-        (plot.first, plot.second, *plot.rules),
-        num_operations + draws.between(1, 5),
-    )
-    for _ in range(draws.between(4, 14)):
-        plot.add_facts([draw_fact(draws, words)])
-    theory = Theory(assumption=assumption, facts=tuple(sorted(plot.facts)), rules=tuple(rules))
+    theory = completed(draws, plot, (plot.first, plot.second, *plot.rules), num_operations)
     kind, *bindings = keys
     first, second = (
-        (kind, rules.index(rule) + 1, binding if rule.variable else None)
+        (kind, theory.rules.index(rule) + 1, binding if rule.variable else None)
         for rule, binding in zip((plot.first, plot.second), bindings, strict=True)
     )
     return Planted(theory=theory, pair=(first, second))
@@ -245,11 +237,16 @@ def _add_companions(draws: Draws, plot: _PairPlot, number: int) -> None:
                 break
 
 
-def all_rules(draws: Draws, words: Words, own: Iterable[Rule], number: int) -> list[Rule]:
-    """A theory's own rules and, up to the number, rules about anything; all different, in any order."""
+def completed(draws: Draws, plot: Plot, own: Iterable[Rule], num_operations: int) -> Theory:
+    """A theory of the facts of ``plot`` and its own rules among others, all different and in any order."""
     rules = list(dict.fromkeys(own))
+    number = num_operations + draws.between(1, 5)
     while len(rules) < number:
-        rule = draw_rule(draws, words)
+        rule = draw_rule(draws, plot.words)
         if rule not in rules:
             rules.append(rule)
-    return draws.shuffled(rules)
+    rules = draws.shuffled(rules)
+    for _ in range(draws.between(4, 14)):
+        plot.add_facts([draw_fact(draws, plot.words)])
+    facts = tuple(sorted(plot.facts))
+    return Theory(assumption=plot.words.assumption, facts=facts, rules=tuple(rules))

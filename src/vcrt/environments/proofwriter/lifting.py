@@ -1,4 +1,4 @@
-"""Lifting: all episodes that are already in given theories, such as those of ProofWriter's own files.
+"""Lift all episodes that are already in given theories, such as those of ProofWriter's own files.
 
 Promised: of each theory, every choice of operations of which exactly one ordered pair must keep its order (each choice
 once, in one of its legal orders), or at most so many of them; the same files give the same episodes. A line or theory

@@ -1,4 +1,4 @@
-"""The two native operations of ProofWriter, as JSON payloads and as transitions between fact sets.
+"""Run the two native operations of ProofWriter, from JSON payloads, as transitions between fact sets.
 
 A *ground* operation is one rule under one binding: accepted if and only if its conditions hold in the current state
 and its conclusion is new. A *sweep* is one rule applied once to every binding of the current state: accepted if and

@@ -1,4 +1,4 @@
-"""Rows from outside: a JSON object with a theory, its questions and gold answers; each fault names its place."""
+"""Read rows from outside, JSON objects with a theory, its questions and gold answers; each fault names its place."""
 
 from __future__ import annotations
 

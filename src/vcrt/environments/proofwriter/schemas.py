@@ -1,4 +1,4 @@
-"""Episodes from generated theories: a pair that must keep its order, planted among operations that do not care."""
+"""Sample episodes from generated theories: a pair that must keep its order, planted among operations that commute."""
 
 from __future__ import annotations
 

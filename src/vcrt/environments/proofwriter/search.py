@@ -7,14 +7,11 @@ anew, by replay. Not covered: where theories come from (``generator``, ``files``
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from math import factorial
 from typing import TypeAlias
 
-from vcrt.environments.contract import AntiDiamonds, Schema
+from vcrt.environments.contract import Schema
 from vcrt.environments.proofwriter.draws import Draws
 from vcrt.environments.proofwriter.engine import ground, model
 from vcrt.environments.proofwriter.operations import (
@@ -27,6 +24,7 @@ from vcrt.environments.proofwriter.operations import (
     run_step,
 )
 from vcrt.environments.proofwriter.theory import Theory
+from vcrt.environments.relation_search import lattice_relations
 
 ATTRIBUTE_CHAIN = Schema(
     name="attribute_chain",
@@ -57,6 +55,8 @@ SCHEMAS = (ATTRIBUTE_CHAIN, CONJUNCTIVE_JOIN, RELATIONAL_JOIN, BINDING_SWEEP, NA
 _SWEEPS = (BINDING_SWEEP, NAF_SWEEP)
 
 Pair: TypeAlias = tuple[ActionKey, ActionKey]
+#: How many operations, the facts to start from, what a step makes of facts, and the facts as their own key.
+Asked: TypeAlias = tuple[int, int, Callable[[int, int], int | None], Callable[[int], int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,46 +156,29 @@ def _same(one: int, other: int) -> bool:
     return one == other != 0
 
 
-def only_pair_matters(schema: Schema, field: Field, keys: Sequence[ActionKey]) -> bool:
-    """Whether operation 0 before 1 is all that an order must keep, in every context that can be reached.
-
-    Walks the subsets of the operations, with the number of orders that lead to each set of facts.
-    """
-    steps = [field.actions.steps[key] for key in keys]
+def asked_of(field: Field, keys: Sequence[ActionKey]) -> Asked | None:
+    """What a search for relations is asked about these operations; None if they derive what does not hold, or fail."""
     reference = field.after(*keys)
     if not reference or reference & ~field.holds:
-        return False
-    layer = Counter({(0, field.start): 1})
-    for _ in steps:
-        following: Counter[tuple[int, int]] = Counter()
-        for (done, facts), number in layer.items():
-            left = [index for index in range(len(steps)) if not done >> index & 1]
-            after = {index: _accepted(steps[index], facts) for index in left}
-            for one, other in combinations(left, 2):
-                forwards = after[one] and _accepted(steps[other], after[one])
-                backwards = after[other] and _accepted(steps[one], after[other])
-                if not _behaves(schema.relation, one + other == 1, forwards, backwards):
-                    return False
-            for index in left:
-                if after[index]:
-                    following[done | 1 << index, after[index]] += number
-        layer = following
-    every = (1 << len(steps)) - 1
-    return layer[every, reference] == factorial(len(steps)) // 2
+        return None
+    steps = [field.actions.steps[key] for key in keys]
+    return len(steps), field.start, lambda facts, n: _accepted(steps[n], facts) or None, int
+
+
+def only_pair_matters(schema: Schema, field: Field, keys: Sequence[ActionKey]) -> bool:
+    """Whether operation 0 before 1 is all that an order must keep, in every context that can be reached."""
+    asked = asked_of(field, keys)
+    found = None if asked is None else lattice_relations(*asked)
+    return (
+        found is not None
+        and found.anti_diamonds == ((0, 1),)
+        and found.kinds[0, 1] == schema.relation
+    )
 
 
 def _accepted(step: Step, facts: int) -> int:
     after = run_step(step, facts)
     return after if after != facts else 0
-
-
-def _behaves(relation: AntiDiamonds, is_the_pair: bool, forwards: int, backwards: int) -> bool:
-    """Whether two operations do what they should; if neither order runs (0), the context shows nothing."""
-    if not is_the_pair or not (forwards or backwards):
-        return forwards == backwards
-    if relation == "precedes":
-        return forwards != 0 and backwards == 0
-    return forwards != 0 and backwards != 0 and forwards != backwards
 
 
 def some_legal_order(keys: Sequence[ActionKey], draws: Draws) -> list[ActionKey]:

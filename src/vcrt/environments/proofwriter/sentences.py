@@ -1,4 +1,4 @@
-"""Atoms, rules and theories as plain English sentences, in the grammar that ``english`` reads back.
+"""Write atoms, rules and theories as plain English sentences, in the grammar that ``english`` reads back.
 
 Not covered: paraphrases; each atom and rule has one sentence.
 """

@@ -1,4 +1,4 @@
-"""The official ``meta-*.jsonl`` files of ProofWriter: one theory a line, atoms and rules as s-expressions.
+"""Read the official ``meta-*.jsonl`` files of ProofWriter: one theory a line, atoms and rules as s-expressions.
 
 Promised: each row gives one theory with its questions, or one :class:`MalformedInputError` that names its place.
 Proofs (``proofs``, ``allProofs``, ``proofDetails``) are not read. Data: Tafjord, Dalvi, Clark 2021, Allen Institute

@@ -1,4 +1,4 @@
-"""Theories: facts and rules over atoms, and their JSON form.
+"""Hold theories, which are facts and rules over atoms, and read and write their JSON form.
 
 Promised: a :class:`Theory` that exists is well formed (plain terms, ground facts, one variable a rule, the
 polarities that its assumption allows). Not covered: what follows from it (``engine``) and other file formats
@@ -7,11 +7,15 @@ polarities that its assumption allows). Not covered: what follows from it (``eng
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from vcrt.documents import first_error
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
 
@@ -237,68 +241,46 @@ def theory_to_json(theory: Theory) -> dict[str, Json]:
     }
 
 
+_AtomForm: TypeAlias = tuple[str, str, str, Polarity]
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class _RuleForm:
+    __pydantic_config__ = _STRICT
+    conditions: Annotated[list[_AtomForm], Field(alias="if")]
+    conclusion: Annotated[_AtomForm, Field(alias="then")]
+
+
+@dataclass(frozen=True, slots=True)
+class _TheoryForm:
+    __pydantic_config__ = _STRICT
+    assumption: Assumption
+    facts: list[_AtomForm]
+    rules: list[_RuleForm]
+
+
+_FORM = TypeAdapter(_TheoryForm)
+
+
 def theory_from_json(value: Json, where: str = "theory") -> Theory:
     """Read what :func:`theory_to_json` wrote; raises :class:`MalformedInputError` that names the field."""
-    fields = _object(value, ("assumption", "facts", "rules"), where)
-    rules = []
-    for index, item in enumerate(_list(fields["rules"], where, "rules")):
-        at = f"{where}.rules[{index}]"
-        rule = _object(item, ("if", "then"), at)
-        conditions = _atoms(rule["if"], at, "if")
-        rules.append(Rule(conditions=conditions, conclusion=_atom(rule["then"], at, "then")))
-    facts = _atoms(fields["facts"], where, "facts")
-    assumption = fields["assumption"]
-    if assumption not in ASSUMPTIONS:
+    try:
+        form = _FORM.validate_python(value)
+    except ValidationError as error:
+        field, message = first_error(error)
+        path = "" if field == "(root)" else re.sub(r"\.([0-9]+)", r"[\1]", f".{field}")
         raise MalformedInputError(
-            "unknown assumption of a theory",
-            where=f"{where}.assumption",
-            found=repr(assumption)[:80],
-            expected="'CWA' or 'OWA'",
+            "not the JSON form of a theory",
+            where=where + path,
+            found=message,
+            expected='{"assumption", "facts": [atom], "rules": [{"if": [atom], "then": atom}]}',
+        ) from None
+    rules = [
+        Rule(
+            conditions=tuple([Atom(*c) for c in rule.conditions]), conclusion=Atom(*rule.conclusion)
         )
-    return Theory(assumption=assumption, facts=facts, rules=tuple(rules))
-
-
-def _object(value: Json, keys: tuple[str, ...], where: str) -> Mapping[str, Json]:
-    if not isinstance(value, dict) or value.keys() != set(keys):
-        found = sorted(map(str, value)) if isinstance(value, dict) else type(value).__name__
-        raise MalformedInputError(
-            "not the expected JSON object",
-            where=where,
-            found=str(found)[:200],
-            expected=f"an object with exactly the keys {', '.join(keys)}",
-        )
-    return value
-
-
-def _list(value: Json, where: str, field: str) -> Sequence[Json]:
-    if not isinstance(value, (list, tuple)):
-        raise MalformedInputError(
-            "not a JSON list",
-            where=f"{where}.{field}",
-            found=type(value).__name__,
-            expected="a list",
-        )
-    return value
-
-
-def _atoms(value: Json, where: str, field: str) -> tuple[Atom, ...]:
-    items = _list(value, where, field)
-    return tuple([_atom(item, where, field, index) for index, item in enumerate(items)])
-
-
-def _atom(value: Json, where: str, field: str, index: int | None = None) -> Atom:
-    if isinstance(value, (list, tuple)) and len(value) == 4:
-        subject, predicate, obj, polarity = value
-        if (
-            isinstance(subject, str)
-            and isinstance(predicate, str)
-            and isinstance(obj, str)
-            and isinstance(polarity, str)
-        ):
-            return Atom(subject, predicate, obj, cast(Polarity, polarity))
-    raise MalformedInputError(
-        "not an atom",
-        where=f"{where}.{field}" if index is None else f"{where}.{field}[{index}]",
-        found=repr(value)[:200],
-        expected="[subject, predicate, object, polarity], four strings",
-    )
+        for rule in form.rules
+    ]
+    facts = tuple([Atom(*fact) for fact in form.facts])
+    return Theory(assumption=form.assumption, facts=facts, rules=tuple(rules))

@@ -1,4 +1,4 @@
-"""The words of ProofWriter's theories, and single atoms and rules drawn from them.
+"""Hold the words of ProofWriter's theories, and draw single atoms and rules from them.
 
 There are two families, as in the data: people with attributes, and animals with attributes that also do things to
 one another. Words, and how often which form occurs, follow the open-world depth-5 theories of ProofWriter (Tafjord,

@@ -8,18 +8,15 @@ length the number of episodes: whoever may not know these must be given rows, no
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from vcrt.records.audit import read_rows
 from vcrt.records.dataset import POLICY_COLUMNS, Dataset, policy_name, policy_row
 from vcrt.records.policy_view import record_of_json
+from vcrt.records.rows import HEADER, read_rows
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
-#: The file format's own description of the columns.
-_COLUMN_METADATA = {b"ARROW:schema"}
 
 
 def file_findings(dataset: Dataset) -> tuple[str, ...]:
@@ -43,7 +40,10 @@ def _findings(path: Path) -> Iterator[str]:
         if policy_row(record_of_json(row["record"], str(path))) != row:
             yield f"record {row['record_id']} is not written in the canonical form"
             break
-    metadata = pq.ParquetFile(path).metadata.metadata or {}
-    foreign = sorted(key.decode(errors="replace") for key in metadata.keys() - _COLUMN_METADATA)
-    if foreign:
-        yield f"metadata under {', '.join(foreign)}"
+    data = path.read_bytes()
+    if not data.startswith(HEADER):
+        yield "metadata before its rows: a name, a time or a comment"
+    unfolding = zlib.decompressobj(zlib.MAX_WBITS + 16)
+    unfolding.decompress(data)
+    if unfolding.unused_data:
+        yield "something behind its rows"

@@ -1,6 +1,6 @@
 """What the probe reads: each policy record as it stands in its file, beside what only the audit view knows of it.
 
-Not covered: whether the dataset agrees with its own replays (see :mod:`vcrt.records.agreement`).
+Not covered: whether the dataset agrees with its own replays (see :mod:`vcrt.datasets.agreement`).
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vcrt.orders import Order, all_orders
-from vcrt.records.audit import read_rows
 from vcrt.records.dataset import POLICY_COLUMNS, Dataset, load_items, policy_name
 from vcrt.records.policy_view import PointerRelation, PolicyRecord, record_of_json
+from vcrt.records.rows import read_rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,1 +1,1 @@
-"""The seal of a dataset: what it commits to, who signed it, and which part of the dataset is not as it was sealed."""
+"""Seal a dataset, sign the seal, and find which part of the dataset is not as it was sealed."""

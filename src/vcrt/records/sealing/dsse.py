@@ -1,4 +1,4 @@
-"""DSSE envelopes: a payload in base64 with its type and any number of signatures over both.
+"""Write and read DSSE envelopes: a payload in base64 with its type and any number of signatures over both.
 
 An envelope has exactly one spelling here, so a file that says the same in other bytes is refused. A DSSE envelope must
 have a signature by its specification; one without any is how vcrt seals a dataset that nobody has signed yet.

@@ -1,9 +1,9 @@
-"""Whether a dataset is what was sealed, and if not, which certificate, file or field of the manifest was altered.
+"""Find whether a dataset is what was sealed, and if not, which certificate, file or field of the manifest is altered.
 
 Nothing is replayed and no signature is checked here. Files, manifest, leaves and seal say many things twice; what
 disagrees with all the others is what was altered. Somebody who alters all of them alike leaves no trace but another
 root hash: against that there are signatures (:mod:`vcrt.records.sealing.signing`) and the replay
-(:mod:`vcrt.records.agreement`).
+(:mod:`vcrt.datasets.agreement`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcrt.errors import AlteredError, DatasetError
-from vcrt.hashing import file_digest
 from vcrt.records.audit import AUDIT_COLUMNS
 from vcrt.records.dataset import POLICY_COLUMNS, audit_name, not_a_dataset, policy_name
-from vcrt.records.manifest import AGREEMENT, LEAVES, MANIFEST, SEAL, FileEntry, Manifest
-from vcrt.records.sealing.derived_leaves import derived_leaves
+from vcrt.records.folder import Damage, altered_file, foreign_entries, kinds_of_entries
+from vcrt.records.manifest import (
+    AGREEMENT,
+    LEAVES,
+    MANIFEST,
+    SEAL,
+    Manifest,
+    require_known_format,
+)
 from vcrt.records.sealing.dsse import Envelope
-from vcrt.records.sealing.folder import foreign_entries, kinds_of_entries
-from vcrt.records.sealing.leaves import Leaf, by_environment
-from vcrt.records.sealing.row_damage import Damage, damaged_rows
+from vcrt.records.sealing.leaves import Leaf, by_environment, derived_leaves
+from vcrt.records.sealing.row_damage import damaged_rows
 from vcrt.records.sealing.sealed_files import Sealed, read_sealed
 
 #: How many altered places an error names.
@@ -45,6 +50,8 @@ def examine_integrity(path: Path) -> Integrity:
         raise not_a_dataset(path)
     kinds = kinds_of_entries(path)
     sealed = read_sealed(path)
+    if sealed.committed is None and sealed.manifest is not None:
+        require_known_format(sealed.manifest, path / MANIFEST)
     damage = [*_entries(kinds, sealed.committed), *sealed.damage]
     if sealed.committed is not None:
         damage += _files(path, kinds, sealed, sealed.committed)
@@ -104,23 +111,15 @@ def _files(
 ) -> Iterator[Damage]:
     leaves = by_environment(sealed.leaves or ()) if sealed.leaves_hold else None
     for name, (environment, columns) in files_of(committed).items():
-        entry = committed.files[name]
         if kinds.get(name) != "file":
             continue
-        found = FileEntry(size=(path / name).stat().st_size, sha256=file_digest(path / name))
-        if found == entry:
+        altered = altered_file(path, name, committed.files[name])
+        if altered is None:
             continue
         rows: list[Damage] = []
         if leaves is not None:
             rows += damaged_rows(path / name, name, columns, leaves.get(environment, ()))
-        yield from rows
-        if not rows:
-            yield Damage(
-                what="a file of the dataset is not the one that was frozen",
-                place=name,
-                found=f"{found.size} bytes with SHA-256 {found.sha256}",
-                expected=f"{entry.size} bytes with SHA-256 {entry.sha256}",
-            )
+        yield from rows or (altered,)
 
 
 def _rows(path: Path, leaves: Sequence[Leaf], committed: Manifest) -> Iterator[Damage]:

@@ -1,4 +1,4 @@
-"""The leaves of a dataset's Merkle trees: one for each certificate, as a line of JSON that binds all there is of it.
+"""Make and read the leaves of a dataset's Merkle trees: for each certificate a line of JSON that binds all of it.
 
     {"audit": SHA-256 of the audit row, "certificate": that of the certificate's document, "environment": NAME,
      "episode": NAME, "policy": SHA-256 of the policy row}
@@ -10,6 +10,7 @@ certificate's proof can be made without opening the rows.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
@@ -17,9 +18,13 @@ from pathlib import Path
 
 from vcrt.certification.episodes import Preset
 from vcrt.documents import strict_json
+from vcrt.errors import DatasetError
 from vcrt.hashing import canonical_json, json_digest, sha256_hex
+from vcrt.records.audit import AUDIT_COLUMNS
 from vcrt.records.certificate import format_of
+from vcrt.records.dataset import POLICY_COLUMNS, audit_name, policy_name
 from vcrt.records.manifest import LEAVES
+from vcrt.records.rows import read_digested
 from vcrt.records.sealing.merkle import leaf_hash, root_of
 
 #: The columns of an audit row that a certificate's document takes over as they stand.
@@ -129,3 +134,50 @@ def by_environment(leaves: Iterable[Leaf]) -> dict[str, list[Leaf]]:
 def merkle_root(leaves: Sequence[Leaf]) -> str:
     """The root over leaves, in hexadecimal."""
     return root_of([leaf_hash(leaf.data()) for leaf in leaves]).hex()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DerivedLeaves:
+    """The leaves, in the order of the audit rows, and the digest of each file's rows as the manifest has it."""
+
+    leaves: tuple[Leaf, ...]
+    content: Mapping[str, str]
+
+
+def derived_leaves(path: Path, environment: str, preset: Preset) -> DerivedLeaves:
+    """Derive an environment's leaves from its files.
+
+    Raises :class:`DatasetError` naming the row if audit and policy rows do not pair one to one, or an unreadable file.
+    """
+    audit, policy = audit_name(environment), policy_name(environment)
+    rows = list(read_digested(path / audit, AUDIT_COLUMNS))
+    records = list(read_digested(path / policy, POLICY_COLUMNS))
+    _require_pairs(environment, rows, records)
+    of_record = {row["record_id"]: digest for digest, row in records}
+    return DerivedLeaves(
+        leaves=tuple(
+            leaf_of(environment, row, of_record[row["record_id"]], preset, audit=digest)
+            for digest, row in rows
+        ),
+        content={
+            name: json_digest([digest for digest, _ in some])
+            for name, some in ((audit, rows), (policy, records))
+        },
+    )
+
+
+def _require_pairs(
+    environment: str,
+    rows: Iterable[tuple[str, dict[str, str]]],
+    records: Iterable[tuple[str, dict[str, str]]],
+) -> None:
+    ours = Counter(row["record_id"] for _, row in rows)
+    theirs = Counter(row["record_id"] for _, row in records)
+    unpaired = sorted(name for name in ours | theirs if not ours[name] == theirs[name] == 1)
+    if unpaired:
+        raise DatasetError(
+            "audit rows and policy records do not pair one to one",
+            where=f"{audit_name(environment)}, record {unpaired[0]}",
+            found=f"{ours[unpaired[0]]} audit rows and {theirs[unpaired[0]]} policy rows",
+            expected="one of each",
+        )

@@ -1,4 +1,4 @@
-"""Merkle trees over byte strings, as RFC 6962 and RFC 9162 define them: roots, inclusion proofs, and checking one.
+"""Compute roots and inclusion proofs of Merkle trees over byte strings, as RFC 6962 and RFC 9162 define them.
 
 Leaves and inner nodes are hashed under different prefixes, so that no inner node can be passed off as a leaf. A tree of
 n leaves is split at the largest power of two below n. Digests are 32 bytes of SHA-256.

@@ -1,4 +1,4 @@
-"""Inclusion proofs: that one certificate is among those of a sealed dataset, without any other file of the dataset.
+"""Make and check inclusion proofs: that a certificate is among those of a sealed dataset, without its other files.
 
 A proof is one JSON document: the certificate's leaf, its place, the hashes on the way up its Merkle tree, and the
 dataset's seal as it stands. Whether the certificate is true is another question: its replays answer that.
@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import FailFast, Field
 
 from vcrt.documents import MAX_BYTES, in_a_line, read_limited, strict_json
 from vcrt.errors import AlteredError, DatasetError
-from vcrt.records.manifest import Manifest
+from vcrt.records.forms import Count, Digest, Strict
+from vcrt.records.manifest import Manifest, require_known_format
 from vcrt.records.sealing.dsse import Envelope, envelope_bytes
 from vcrt.records.sealing.integrity import require_integrity
 from vcrt.records.sealing.leaves import by_environment, leaf_from_line
@@ -25,16 +26,12 @@ from vcrt.records.sealing.sealed_files import held_manifest, sealed_statement
 
 FORMAT: Final = "vcrt-proof/1"
 
-_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
-
-class _Proof(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
+class _Proof(Strict):
     format: Literal["vcrt-proof/1"]
     leaf: str
-    index: Annotated[int, Field(ge=0)]
-    path: Annotated[list[_Digest], Field(max_length=64), FailFast()]
+    index: Count
+    path: Annotated[list[Digest], Field(max_length=64), FailFast()]
     seal: str
 
 
@@ -88,6 +85,8 @@ def check_proof(proof: Path, certificate_digest: str) -> Included:
     except ValueError as error:
         raise _malformed(proof, str(error)) from error
     held = held_manifest(statement)
+    if held is None:
+        require_known_format(statement["predicate"]["manifest"].encode(), proof)
     tree = statement["predicate"]["merkle"].get(leaf.environment)
     trees = statement["predicate"]["merkle"]
     if held is None or tree is None or _sizes(trees) != _episodes(held):

@@ -1,4 +1,4 @@
-"""Ed25519 signatures of a seal, by the library ``cryptography``: ``pip install 'vcrt[sign]'``.
+"""Make and check Ed25519 signatures of a seal, by the library ``cryptography``: ``pip install 'vcrt[sign]'``.
 
 A key's name in an envelope is ``ed25519:`` and the public key itself in hexadecimal, so that every signature can be
 checked, by whomever it is. Whose key it is, no file can say: that is what ``--public-key`` is for.

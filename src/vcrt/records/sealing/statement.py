@@ -1,4 +1,4 @@
-"""The in-toto Statement about a frozen dataset: its files by digest, its manifest, and the roots of its Merkle trees.
+"""Make the in-toto Statement about a frozen dataset: its files by digest, its manifest, the roots of its Merkle trees.
 
 It follows from the manifest and the rows, and the root hash knows nothing of it, so that sealing a dataset (or sealing
 it differently one day) changes no root hash. The manifest stands in it in full: a field of either that was changed can
@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, Strict
+from pydantic import FailFast, Field
+from pydantic import Strict as StrictOf
 
 from vcrt.hashing import Json, canonical_json, sha256_hex
+from vcrt.records.forms import Count, Digest, Strict
 from vcrt.records.manifest import LEAVES, MANIFEST, Manifest, model_bytes
 from vcrt.records.sealing.leaves import Leaf, by_environment, leaves_bytes, merkle_root
 
@@ -23,35 +25,29 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 #: A name, not a place: nothing is fetched from it.
 PREDICATE_TYPE = "urn:vcrt:dataset-seal:1"
 
-_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Tree(_Strict):
+class Tree(Strict):
     """A Merkle tree over the certificates of one environment: how many, and its root in hexadecimal."""
 
-    certificates: Annotated[int, Field(ge=0)]
-    root: _Digest
+    certificates: Count
+    root: Digest
 
 
-class _Sha256(_Strict):
-    sha256: _Digest
+class _Sha256(Strict):
+    sha256: Digest
 
 
-class Subject(_Strict):
+class Subject(Strict):
     """A file of the dataset by its path within it."""
 
     name: str
     digest: _Sha256
 
 
-class Predicate(_Strict):
+class Predicate(Strict):
     """What is said of the files."""
 
-    root_hash: _Digest
+    root_hash: Digest
     merkle: dict[str, Tree]
     counts: dict[str, Any]
     versions: dict[str, Any]
@@ -59,11 +55,11 @@ class Predicate(_Strict):
     """The text of ``manifest.json``, byte for byte; counts and versions are its own."""
 
 
-class Statement(_Strict):
+class Statement(Strict):
     """The statement; ``type_`` is spelled ``_type`` in JSON."""
 
     type_: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
-    subject: Annotated[tuple[Subject, ...], Strict(strict=False), FailFast()]
+    subject: Annotated[tuple[Subject, ...], StrictOf(strict=False), FailFast()]
     predicateType: Literal["urn:vcrt:dataset-seal:1"]  # noqa: N815 (in-toto's spelling)
     predicate: Predicate
 

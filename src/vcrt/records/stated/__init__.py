@@ -1,4 +1,4 @@
-"""Operations by name and the relations between them, as a user states them or as another command gives them.
+"""Read operations by name and the relations between them, as a user states them or as another command gives them.
 
 Read from three forms of JSON, told apart by what is in them:
 
@@ -11,8 +11,7 @@ A pair without a relation may stand in either order. The input comes from anywhe
 are checked. Not covered: whether a verifier agrees with the relations.
 """
 
-from vcrt.records.stated.form import SOURCES
-from vcrt.records.stated.reading import read_stated
+from vcrt.records.stated.reading import SOURCES, read_stated
 from vcrt.records.stated.record import PointedRecord, StatedRecord, pointed
 
 __all__ = ["SOURCES", "PointedRecord", "StatedRecord", "pointed", "read_stated"]

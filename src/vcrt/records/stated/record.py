@@ -1,4 +1,4 @@
-"""Operations by name with relations between them, and what a policy is shown of them."""
+"""Check operations by name with relations between them, and draw what a policy is shown of them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from dataclasses import dataclass
 
 from vcrt.certification.relations import OperationRelation, directed
 from vcrt.errors import MalformedInputError
+from vcrt.limits import MAX_OPERATIONS
 from vcrt.orders import Order, linear_extensions
 from vcrt.partial_orders import PartialOrder
 from vcrt.printable import counted
 from vcrt.randomness import generator
 from vcrt.records.policy_view import (
-    LARGEST_POOL,
     RELATION_TOKENS,
     PointerRelation,
     PolicyRecord,
     pointer_pool,
 )
 
-#: As many as there are pointers.
-MAX_OPERATIONS = LARGEST_POOL
 #: The longest name of an operation, in characters.
 MAX_NAME = 200
 

@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from itertools import zip_longest
 
 from vcrt.errors import DatasetError
+from vcrt.limits import MAX_DRAWN
 from vcrt.printable import counted
 from vcrt.records.manifest import Manifest
-from vcrt.report.explorer.geometry import MAX_DRAWN
 
 #: Episodes of each schema, if no number is given.
 PER_SCHEMA = 8

@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from math import factorial
 
 from vcrt.certification.shards import EnvironmentFactory
+from vcrt.datasets.examination import Describe, description_of, factory_of
 from vcrt.errors import DatasetError, RunError, UnavailableError, UnknownNameError, VcrtError
 from vcrt.hashing import Json
+from vcrt.limits import MAX_DRAWN
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.experiment import Experiment
 from vcrt.protocol.plan import PlannedRun
 from vcrt.records.anonymise import anonymise
 from vcrt.records.audit import certified_from_row, episode_of_json
 from vcrt.records.dataset import Dataset, read_audit, require_agreement
-from vcrt.records.examination import Describe, description_of, factory_of
 from vcrt.records.manifest import AGREEMENT, Manifest
 from vcrt.report.data_words import evidence_sentences
 from vcrt.report.explorer.choice import PER_SCHEMA, drawn_steps, in_turn, named
 from vcrt.report.explorer.embedding import embedded
 from vcrt.report.explorer.episodes import episode_json, required_pairs, shown_text
-from vcrt.report.explorer.geometry import MAX_DRAWN, Drawing, drawing
+from vcrt.report.explorer.geometry import Drawing, drawing
 from vcrt.report.explorer.masses import (
     RunMasses,
     default_runs,

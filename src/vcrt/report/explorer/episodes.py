@@ -65,7 +65,7 @@ def episode_json(
         "numLegal": certified.num_legal,
         "complete": certified.complete,
         "numOrders": factorial(episode.num_operations),
-        "start": listed.hash(certified.initial_hash),
+        "start": listed.hash(certified.tree.initial_hash),
         "pairs": list(pairs),
         "orders": orders,
         "swaps": _certificate_of_swaps(certified) if is_drawn else [],

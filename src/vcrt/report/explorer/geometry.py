@@ -17,14 +17,13 @@ from itertools import combinations
 from math import atan2, cos, radians, sin, sqrt
 from typing import TypeAlias
 
+from vcrt.limits import MAX_DRAWN
 from vcrt.orders import Order, all_orders, order_columns, swap_adjacent
 
 #: x to the right, y down, z towards the eye.
 Point: TypeAlias = tuple[float, float, float]
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
-#: The most steps whose orders are drawn: 120 orders.
-MAX_DRAWN = 5
 #: Steps whose permutohedron has at most three dimensions.
 _SOLID = 4
 #: How far the halves of one required pair go, each from the middle, in units in which an edge has length sqrt(2).

@@ -17,6 +17,7 @@ import torch
 from vcrt.errors import UnknownNameError
 from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.orders import Order, all_orders, order_columns
+from vcrt.partial_orders import PartialOrder
 from vcrt.policy.scoring import greedy_orders, score_orders
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.decision import Policy, one_thread, policies_over_training
@@ -30,9 +31,8 @@ from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.splits import set_aside
 from vcrt.records.dataset import Item, load_items, read_audit
 from vcrt.report.explorer.choice import drawn_steps
-from vcrt.training.encoding import AnyItem
+from vcrt.training.items import EncodedItem
 from vcrt.training.methods import Method
-from vcrt.training.poset_items import PosetItem
 
 #: What an episode is to a run: ``closed`` is one that is held out while no evaluation is recorded.
 Role: TypeAlias = Literal["held out", "closed", "trained on", "set aside"]
@@ -219,11 +219,11 @@ def _scored(
     return found
 
 
-def _of_many(policy: Policy, item: AnyItem, slot_of: tuple[int, ...], seed: int) -> Mass:
+def _of_many(policy: Policy, item: EncodedItem, slot_of: tuple[int, ...], seed: int) -> Mass:
     """The mass and the greedy order of an episode whose orders are too many for columns."""
-    if not isinstance(item, PosetItem):
+    if not isinstance(item.orbit, PartialOrder):
         raise AssertionError("so many operations are encoded as a partial order")
-    found = read_many(policy.model, item.prompt, item.order, backend=policy.backend, seed=seed)
+    found = read_many(policy.model, item.prompt, item.orbit, backend=policy.backend, seed=seed)
     return Mass(
         probabilities=(),
         legal=found.orbit_mass,

@@ -14,11 +14,12 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from vcrt.hashing import Json
+from vcrt.limits import MAX_DRAWN
 from vcrt.orders import all_orders
 from vcrt.report.certificate_words import order_text
 from vcrt.report.explorer.contents import ExplorerContents
 from vcrt.report.explorer.embedding import embedded
-from vcrt.report.explorer.geometry import MAX_DRAWN, Point, faces, swaps
+from vcrt.report.explorer.geometry import Point, faces, swaps
 from vcrt.report.explorer.masses import Mass, RunMasses
 from vcrt.report.wording import counted, label
 

@@ -1,0 +1,306 @@
+"""Ask the verifier: certify an episode on the spot, or replay a certificate again from its own bytes.
+
+Every replay is made in a fresh process. Not covered: whole datasets (see :mod:`vcrt.datasets.agreement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from vcrt.certification.episodes import CertifiedEpisode, Exclusion, Preset, certify_episode
+from vcrt.certification.evidence import Evidence, num_replayed, replays_to_json
+from vcrt.certification.shards import EnvironmentFactory, evidence_again
+from vcrt.certification.watching import calls_for_all_orders, watching
+from vcrt.environments.contract import Environment, Episode, Operation, Versions
+from vcrt.environments.isolation import Description, ask, describe
+from vcrt.environments.registry import Registered
+from vcrt.errors import (
+    DatasetError,
+    EnvironmentFailure,
+    MalformedInputError,
+    UnavailableError,
+    VerifierFailure,
+)
+from vcrt.hashing import Json
+from vcrt.printable import counted
+from vcrt.processes import in_fresh_processes
+from vcrt.progress import SILENT, Progress
+from vcrt.records.certificate import (
+    SealedCertificate,
+    certificate_document,
+    exclusion_document,
+    in_words,
+    read_certificate,
+)
+from vcrt.records.differences import Difference, first_difference
+
+#: A step as its environment would have a person read it.
+Describe: TypeAlias = Callable[[Operation], str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examined:
+    """An episode, what the verifier said of it, and what that certifies, or why it certifies nothing."""
+
+    evidence: Evidence
+    versions: Versions
+    preset: Preset
+    outcome: CertifiedEpisode | Exclusion
+
+    def document(self) -> dict[str, Json]:
+        """The certificate's document, or that of the exclusion."""
+        if isinstance(self.outcome, CertifiedEpisode):
+            return certificate_document(self.outcome, self.preset)
+        return exclusion_document(self.outcome, self.evidence, self.versions, self.preset)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CertificateCheck:
+    """What was found equal when a certificate was checked alone; ``hashes`` and ``messages`` are of the replays."""
+
+    certificate: SealedCertificate
+    replays: int
+    hashes: int
+    messages: int
+
+
+def factory_of(
+    name: str, factories: Mapping[str, EnvironmentFactory] | None = None
+) -> EnvironmentFactory:
+    """How an environment is made: as ``factories`` says, else from the registry."""
+    return (factories or {}).get(name, Registered(name))
+
+
+def description_of(
+    factory: EnvironmentFactory, episodes: Mapping[str, Sequence[Operation]]
+) -> Callable[[str], Describe]:
+    """How the steps of these episodes, by name, are described, asked of the environment once.
+
+    Raises :class:`DatasetError`, naming the episode, for a step that the environment cannot read: steps may come from
+    a file that anyone wrote.
+    """
+
+    def described(environment: Environment) -> dict[str, dict[str, str]]:
+        return {
+            name: {one.signature: _described(environment, name, one) for one in operations}
+            for name, operations in episodes.items()
+        }
+
+    texts = ask(factory, described)
+    return lambda name: lambda operation: texts[name][operation.signature]
+
+
+def _described(environment: Environment, name: str, operation: Operation) -> str:
+    try:
+        return environment.describe(operation)
+    except EnvironmentFailure as error:
+        raise DatasetError(
+            "the environment cannot read a step",
+            where=f"{name}, step {operation.signature!r}",
+            found=error.found,
+            expected=f"a step of environment {environment.name!r}",
+        ) from error
+
+
+def from_certified(certified: CertifiedEpisode, preset: Preset) -> Examined:
+    """An episode that was certified before."""
+    return Examined(
+        evidence=Evidence(certified.evidence, certified.cross_checks),
+        versions=certified.versions,
+        preset=preset,
+        outcome=certified,
+    )
+
+
+def examine(
+    factory: EnvironmentFactory, episode: Episode, preset: Preset, progress: Progress = SILENT
+) -> Examined:
+    """Replay every order (or what stands for all) twice, each time in a fresh process, and certify or say why not.
+
+    Raises :class:`VerifierFailure` if the verifier breaks twice.
+    """
+    environment = describe(factory)
+    (versions, *others), evidence = _replayed(factory, environment, episode, preset, progress)
+    more, again = _replayed(factory, environment, episode, preset, progress, backwards=True)
+    foreign = next((found for found in (*others, *more) if found != versions), None)
+    outcome = certify_episode(evidence.replays, versions, preset, evidence.cross_checks)
+    if isinstance(outcome, CertifiedEpisode) and foreign is not None:
+        detail = f"{foreign}, not {versions}"
+        outcome = Exclusion(
+            episode.episode_id, "version_disagreement", detail, evidence.cross_checks
+        )
+    difference = first_difference(evidence.to_json(), again.to_json())
+    if isinstance(outcome, CertifiedEpisode) and difference is not None:
+        detail = (
+            f"{difference.name}{_which(difference, evidence)}: "
+            f"{difference.found}, then {difference.expected}"
+        )
+        outcome = Exclusion(episode.episode_id, "nondeterministic", detail, evidence.cross_checks)
+    return Examined(evidence=evidence, versions=versions, preset=preset, outcome=outcome)
+
+
+def verify_certificate(
+    path: Path,
+    *,
+    factories: Mapping[str, EnvironmentFactory] | None = None,
+    progress: Progress = SILENT,
+) -> CertificateCheck:
+    """Check a certificate from its own bytes: digest, derivation, versions, and every replay again.
+
+    Raises :class:`DatasetError` naming the field that is wrong or the versions that are not present,
+    :class:`vcrt.errors.UnknownNameError` for an environment that is not registered, :class:`UnavailableError` if its
+    verifier is missing, and :class:`VerifierFailure` if it breaks.
+    """
+    certificate = read_certificate(path)
+    certified = certificate.certified
+    factory = factory_of(certified.episode.environment, factories)
+    environment = describe(factory)
+    _require_versions(path, certified, _versions_here(environment, certified))
+    _require_schema(path, environment, certified.episode)
+    found, again = _replayed_untrusted(
+        path, factory, environment, certified.episode, certificate.preset, progress
+    )
+    for versions in found:
+        _require_versions(path, certified, versions)
+    _require_equal(path, certified, again)
+    tree, replays = certified.tree, certified.replays
+    return CertificateCheck(
+        certificate=certificate,
+        replays=len(replays) or len(tree),
+        hashes=sum(len(each.state_hashes) for each in replays) or len(tree) - tree.num_refused,
+        messages=sum(not each.accepted for each in replays) if replays else tree.num_refused,
+    )
+
+
+def _replayed(
+    factory: EnvironmentFactory,
+    environment: Description,
+    episode: Episode,
+    preset: Preset,
+    progress: Progress,
+    *,
+    backwards: bool = False,
+) -> tuple[tuple[Versions, Versions], Evidence]:
+    """Replayed in a fresh process; backwards, each sequence from a fresh initial state."""
+    what = f"replay {episode.episode_id}{' again, each sequence afresh' * backwards}"
+    expected = calls_for_all_orders(environment, episode.num_operations, sharing=not backwards)
+    with watching() as watch:
+        watch.of(episode.environment, progress.task(what, 1, "episodes"), 1, expected)
+        (told,) = in_fresh_processes(
+            watch.telling(evidence_again),
+            [(factory, (episode,), preset, backwards)],
+            jobs=1,
+            error=VerifierFailure,
+            on_wait=watch.show,
+        )
+        versions, (evidence,) = watch.done(episode.environment, 1, told)
+    return versions, evidence
+
+
+def _require_schema(path: Path, environment: Description, episode: Episode) -> None:
+    known = [schema.name for schema in environment.schemas]
+    if environment.name != episode.environment or episode.schema not in known:
+        raise DatasetError(
+            "the certificate names a schema that its environment does not have",
+            where=f"{path}, field episode.schema",
+            found=f"{episode.environment}/{episode.schema}",
+            expected=", ".join(f"{environment.name}/{name}" for name in known),
+        )
+
+
+def _replayed_untrusted(
+    path: Path,
+    factory: EnvironmentFactory,
+    environment: Description,
+    episode: Episode,
+    preset: Preset,
+    progress: Progress,
+) -> tuple[tuple[Versions, Versions], Evidence]:
+    try:
+        return _replayed(factory, environment, episode, preset, progress, backwards=True)
+    except MalformedInputError as error:
+        raise DatasetError(
+            f"the environment refuses the certificate's episode: {error.what}",
+            where=": ".join(filter(None, (f"{path}, field episode", error.where))),
+            found=error.found,
+            expected=error.expected,
+        ) from error
+    except EnvironmentFailure as error:
+        # Whatever an environment does with an episode that it did not make, it is the file that is wrong.
+        raise DatasetError(
+            "the environment cannot read the certificate's episode",
+            where=f"{path}, field episode: {error.where}",
+            found=error.found,
+            expected=f"an episode of environment {episode.environment!r}",
+        ) from error
+
+
+def _versions_here(environment: Description, certified: CertifiedEpisode) -> Versions:
+    try:
+        return environment.versions()
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"the certificate cannot be replayed here: {error.what}",
+            where=error.where,
+            found=error.found,
+            expected=error.expected,
+            remedy="; ".join(filter(None, (error.remedy, _checked_so_far(certified)))),
+        ) from error
+
+
+def _require_versions(path: Path, certified: CertifiedEpisode, present: Versions) -> None:
+    difference = first_difference(certified.versions.to_json(), present.to_json())
+    if difference is not None:
+        raise DatasetError(
+            "the certificate cannot be replayed here: it was made under other versions of "
+            f"{certified.episode.environment!r}",
+            where=f"{path}, field versions.{difference.name}",
+            found=f"{difference.found} in the certificate",
+            expected=f"{difference.expected}, which is present",
+            remedy=f"install the versions that it names; {_checked_so_far(certified)}",
+        )
+
+
+def _checked_so_far(certified: CertifiedEpisode) -> str:
+    return (
+        f"its digest holds and its {counted(len(certified.certificates), 'local certificate')} follow from its "
+        f"{num_replayed(replays_to_json(certified.evidence))} replays, but no replay could be repeated"
+    )
+
+
+def _require_equal(path: Path, certified: CertifiedEpisode, again: Evidence) -> None:
+    sealed = Evidence(certified.evidence, certified.cross_checks)
+    difference = first_difference(sealed.to_json(), again.to_json())
+    if difference is not None:
+        raise DatasetError(
+            "a certificate does not replay as it says",
+            where=f"{path}, field {difference.name}{_which(difference, sealed)}",
+            found=difference.found,
+            expected=f"{difference.expected}, as the verifier answers here",
+            remedy="if the verifier is deterministic, the certificate is forged: "
+            "make a new one with `vcrt show EPISODE --json`",
+        )
+
+
+def _which(difference: Difference, evidence: Evidence) -> str:
+    """Which pair in which context a difference between replays is about, in words."""
+    if not evidence.replays.exhaustive:
+        match difference.field:
+            case ("replays", "nodes", int(index), *_) if index + 1 < len(evidence.replays.tree):
+                *context, step = list(evidence.replays.tree.answers)[index + 1]
+                return f" (step {step} after {in_words(context)})"
+        return ""
+    match difference.field:
+        case ("replays", int(index), "state_hashes", int(0)):
+            return " (the initial state)"
+        case ("replays", int(index), *rest):
+            replay = evidence.replays.replays[index]
+            reached = rest[1] if rest[0] == "state_hashes" else len(replay.state_hashes)
+            assert isinstance(reached, int)
+            start = min(reached - 1, len(replay.sequence) - 2)
+            one, other = replay.sequence[start : start + 2]
+            return f" (step {one} then {other} after {in_words(replay.sequence[:start])})"
+    return ""

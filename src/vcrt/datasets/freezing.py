@@ -1,0 +1,346 @@
+"""Make a frozen dataset: certify, write both views one row at a time, publish the directory by one rename.
+
+A dataset is there whole or not at all. What was certified before an interruption lies beside it, in a folder with
+``.shards`` after the dataset's name, until the dataset is published.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from math import factorial
+from pathlib import Path
+
+from vcrt.certification.config import CertificationConfig
+from vcrt.certification.episodes import CertifiedEpisode
+from vcrt.certification.run import CertifiedSchema, certify
+from vcrt.certification.shards import EnvironmentFactory
+from vcrt.certification.store import (
+    LOCK,
+    is_empty_store,
+    read_identity,
+    refuse_foreign,
+    remove_store,
+)
+from vcrt.errors import UncertifiableError, VcrtError
+from vcrt.hashing import file_digest, json_digest
+from vcrt.partial_orders import num_contexts_of_pairs
+from vcrt.processes import Backend
+from vcrt.progress import SILENT, Progress
+from vcrt.records.anonymise import anonymise
+from vcrt.records.audit import audit_row
+from vcrt.records.dataset import (
+    Dataset,
+    audit_name,
+    open_dataset,
+    policy_name,
+    policy_row,
+    rows_digest,
+)
+from vcrt.records.manifest import (
+    FORMAT,
+    MANIFEST,
+    CheckCounts,
+    EvidenceCounts,
+    FileEntry,
+    LengthCounts,
+    Manifest,
+    SchemaCounts,
+    model_bytes,
+)
+from vcrt.records.record_form import PLAIN_FORM, RecordForm, usual_form
+from vcrt.records.rows import write_rows
+from vcrt.records.sealing.leaves import Leaf, leaf_of, row_digest
+from vcrt.records.sealing.seal import write_seal
+from vcrt.storage import (
+    make_directory,
+    publish_directory,
+    remove_partial,
+    require_new,
+    sole_user,
+    write_file,
+)
+
+
+def make_dataset(
+    config: CertificationConfig,
+    path: Path,
+    *,
+    jobs: int,
+    backend: Backend = "loky",
+    progress: Progress = SILENT,
+    factories: Mapping[str, EnvironmentFactory] | None = None,
+    form: RecordForm | None = None,
+) -> Dataset:
+    """Certify a configuration and freeze it as a new dataset, going on where an interrupted call stopped.
+
+    ``form`` says how the records state the relations, without one as is usual for the number of operations; what was
+    certified before an interruption serves any form.
+
+    Raises :class:`VcrtError` if ``path`` exists or if unfinished work of another configuration is in the way,
+    :class:`UncertifiableError` if too little was certified, and what :func:`vcrt.certification.run.certify` raises.
+    """
+    shards = unfinished_path(path)
+    form = form or usual_form(config.preset.num_operations)
+    discard_work_of_finished(config, path, form)
+    require_new(path, VcrtError)
+    refuse_foreign(shards)
+    make_directory(shards)
+    try:
+        with sole_user(shards / LOCK, "this dataset", VcrtError):
+            remove_partial(path.parent, path.name)
+            try:
+                certified, store = certify(
+                    config,
+                    shards,
+                    jobs=jobs,
+                    backend=backend,
+                    progress=progress,
+                    factories=factories,
+                )
+                dataset = freeze(config, certified, path, form)
+            except UncertifiableError:
+                # Only this error: under any other the finished shards are still of use.
+                remove_store(shards)
+                raise
+            store.remove()
+    finally:
+        if shards.is_dir() and is_empty_store(shards):
+            shutil.rmtree(shards)
+    return dataset
+
+
+def discard_work_of_finished(
+    config: CertificationConfig, path: Path, form: RecordForm = PLAIN_FORM
+) -> None:
+    """Remove the unfinished work beside a dataset that a killed call published without coming to remove it."""
+    shards = unfinished_path(path)
+    if _is_finished(path, shards, config, form):
+        remove_store(shards)
+
+
+def _is_finished(path: Path, shards: Path, config: CertificationConfig, form: RecordForm) -> bool:
+    """Whether the dataset of this configuration was published, and only its unfinished work not removed yet."""
+    if not (path / MANIFEST).is_file() or not shards.is_dir():
+        return False
+    if is_empty_store(shards):
+        return True
+    manifest = open_dataset(path).manifest
+    frozen = [manifest.seed, manifest.num_operations, manifest.orbit_size, manifest.series]
+    asked = config.to_json()
+    known = read_identity(shards).get("config") == asked
+    names = ("seed", "num_operations", "orbit_size", "series")
+    known = known and manifest.sampled == config.preset.samples
+    return known and manifest.record_form == form and frozen == [asked[name] for name in names]
+
+
+def unfinished_path(path: Path) -> Path:
+    """Where the unfinished work for a dataset lies."""
+    return path.with_name(f"{path.name}.shards")
+
+
+def freeze(
+    config: CertificationConfig,
+    certified: Sequence[CertifiedSchema],
+    path: Path,
+    form: RecordForm = PLAIN_FORM,
+) -> Dataset:
+    """Write a new dataset directory and publish it by one rename; raises :class:`VcrtError` if it exists."""
+    publish_directory(path, lambda partial: _fill(config, certified, partial, form), VcrtError)
+    return open_dataset(path)
+
+
+@dataclass(slots=True)
+class _Written:
+    """What has been written of one environment: a leaf for each audit row, its policy rows, counts by schema."""
+
+    leaves: list[Leaf] = field(default_factory=list)
+    policy: list[dict[str, str]] = field(default_factory=list)
+    counts: dict[str, SchemaCounts] = field(default_factory=dict)
+
+
+def _fill(
+    config: CertificationConfig,
+    certified: Sequence[CertifiedSchema],
+    directory: Path,
+    form: RecordForm,
+) -> None:
+    if not any(schema.num_episodes for schema in certified):
+        raise UncertifiableError(
+            "no episode was certified, so there is nothing to freeze",
+            found=", ".join(
+                f"{kind}: {count}"
+                for kind, count in Counter(
+                    exclusion.kind for schema in certified for exclusion in schema.exclusions
+                ).items()
+            ),
+            expected="at least one certified episode",
+        )
+    (directory / "audit").mkdir()
+    (directory / "policy").mkdir()
+    content = {}
+    counts = {}
+    leaves: list[Leaf] = []
+    for environment in sorted({schema.environment for schema in certified}):
+        written = _Written()
+        schemas = [schema for schema in certified if schema.environment == environment]
+        audit, policy = audit_name(environment), policy_name(environment)
+        write_rows(_audit_rows(config, schemas, written, form), directory / audit)
+        # By digest, so that the order of the rows says nothing.
+        written.policy.sort(key=lambda row: row["record_id"])
+        write_rows(written.policy, directory / policy)
+        content[audit] = json_digest([leaf.audit for leaf in written.leaves])
+        content[policy] = rows_digest(written.policy)
+        counts[environment] = written.counts
+        leaves += written.leaves
+    manifest = Manifest(
+        format=FORMAT,
+        seed=config.seed,
+        record_form=form,
+        num_operations=config.preset.num_operations,
+        orbit_size=config.preset.orbit_size,
+        sampled=config.preset.samples,
+        series=[series.to_json() for series in config.series],
+        counts=counts,
+        conformance=_conformance_counts(certified),
+        versions={schema.environment: schema.versions.to_json() for schema in certified},
+        content=dict(sorted(content.items())),
+        root_hash="",
+        files={
+            name: FileEntry(
+                size=(directory / name).stat().st_size, sha256=file_digest(directory / name)
+            )
+            for name in sorted(content)
+        },
+    )
+    sealed = manifest.model_copy(update={"root_hash": manifest.computed_root_hash()})
+    write_file(directory / MANIFEST, model_bytes(sealed))
+    write_seal(directory, sealed, leaves)
+
+
+def _audit_rows(
+    config: CertificationConfig,
+    schemas: Sequence[CertifiedSchema],
+    written: _Written,
+    form: RecordForm,
+) -> Iterator[dict[str, str]]:
+    """The audit rows, one at a time; what else the dataset needs of them is left in ``written``."""
+    for schema in schemas:
+        relations: Counter[str] = Counter()
+        legal_orders: list[int | None] = []
+        num_orders = 0
+        is_long = config.preset.is_long and not config.preset.is_any
+        evidence: list[EvidenceCounts] = []
+        lengths: dict[int, list[tuple[int | None, bool]]] = {}
+        for episode in schema.episodes():
+            anonymised = anonymise(episode, config.seed, form)
+            relations.update(relation.kind for relation in episode.relations)
+            legal_orders.append(episode.num_legal)
+            num_operations = episode.episode.num_operations
+            num_orders += factorial(num_operations)
+            all_legal = not episode.order.pairs
+            lengths.setdefault(num_operations, []).append((episode.num_legal, all_legal))
+            is_long |= not episode.exhaustive
+            if config.preset.is_long:
+                evidence.append(_evidence_counts(episode))
+            row, policy = audit_row(episode, anonymised), policy_row(anonymised.record)
+            written.policy.append(policy)
+            written.leaves.append(
+                leaf_of(
+                    schema.environment,
+                    row,
+                    row_digest(policy),
+                    config.preset,
+                    audit=row_digest(row),
+                )
+            )
+            yield row
+        exclusions = Counter(exclusion.kind for exclusion in schema.exclusions)
+        written.counts[schema.schema] = SchemaCounts(
+            candidates=schema.num_candidates,
+            episodes=schema.num_episodes,
+            orders=num_orders,
+            legal_orders=_total(legal_orders),
+            relations=dict(sorted(relations.items())),
+            exclusions=dict(sorted(exclusions.items())),
+            evidence=_all_counts(evidence) if is_long else None,
+            lengths=_by_length(lengths) if config.preset.is_any else None,
+        )
+
+
+def _by_length(
+    found: Mapping[int, Sequence[tuple[int | None, bool]]],
+) -> dict[str, LengthCounts]:
+    """The counts of each number of operations; of each episode, how many orders are legal and whether all are."""
+    return {
+        str(num_operations): LengthCounts(
+            episodes=len(some),
+            legal_orders=_total([number for number, _ in some]),
+            all_legal=sum(all_legal for _, all_legal in some),
+        )
+        for num_operations, some in sorted(found.items())
+    }
+
+
+def _evidence_counts(episode: CertifiedEpisode) -> EvidenceCounts:
+    if episode.exhaustive:
+        # Every order of a short episode, among long ones: nothing is left out.
+        by_pair = num_contexts_of_pairs(episode.order)
+        contexts = sum(int(by_pair[p]) for p in combinations(range(len(by_pair)), 2))
+        return EvidenceCounts(
+            sequences=len(episode.replays),
+            complete=1,
+            replayed=contexts,
+            contexts=contexts,
+            classes=0,
+        )
+    return EvidenceCounts(
+        sequences=len(episode.tree),
+        complete=int(episode.complete),
+        replayed=sum(pair.replayed for pair in episode.pairs),
+        contexts=_total([pair.contexts for pair in episode.pairs]),
+        classes=episode.classes or 0,
+    )
+
+
+def _all_counts(evidence: Sequence[EvidenceCounts]) -> EvidenceCounts:
+    return EvidenceCounts(
+        sequences=sum(one.sequences for one in evidence),
+        complete=sum(one.complete for one in evidence),
+        replayed=sum(one.replayed for one in evidence),
+        contexts=_total([one.contexts for one in evidence]),
+        classes=sum(one.classes for one in evidence),
+    )
+
+
+def _total(numbers: Sequence[int | None]) -> int | None:
+    """The sum; None if one of them is not known."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None
+
+
+def _conformance_counts(
+    certified: Sequence[CertifiedSchema],
+) -> dict[str, dict[str, CheckCounts]]:
+    """What each second opinion compared, by environment and checker."""
+    totals: dict[str, dict[str, Counter[str]]] = {}
+    for schema in certified:
+        checkers = totals.setdefault(schema.environment, {})
+        for checker, opinion in schema.second_opinions.items():
+            checkers.setdefault(checker, Counter()).update(asdict(opinion))
+    return {
+        environment: {
+            checker: CheckCounts.model_validate(
+                {
+                    **counts,
+                    "disagreement_rate": (counts["checked"] - counts["agreed"])
+                    / max(counts["checked"], 1),
+                }
+            )
+            for checker, counts in sorted(checkers.items())
+        }
+        for environment, checkers in totals.items()
+    }

@@ -1,0 +1,101 @@
+"""Judge whether orders are legal, by the native verifier: its own replay of each, now or as the dataset holds it.
+
+Where every reachable context of an episode was replayed, the verdict on any order follows from those replays, which the
+agreement gate repeated. Where they are a sample, the order itself is replayed, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from vcrt.certification.replay import replay_all
+from vcrt.datasets.agreement import require_versions
+from vcrt.datasets.examination import factory_of
+from vcrt.environments.contract import Environment, ReplayRequest
+from vcrt.environments.guarding import make_guarded
+from vcrt.errors import DatasetError, UnavailableError, UnknownNameError
+from vcrt.orders import Order
+from vcrt.records.dataset import Dataset, Item
+
+
+class Judging(Protocol):
+    """An item that knows which of its orders are legal by what was replayed of it."""
+
+    def is_legal(self, order: Order, /) -> bool:
+        """Whether an order of slots is legal."""
+
+
+def passes(
+    items: Sequence[Item], judging: Iterable[Judging], orders: Sequence[Order | None]
+) -> str:
+    """For each item ``1`` if its order (None: no order at all) is legal, else ``0``.
+
+    Raises :class:`UnavailableError` if an order must be replayed and its environment is not here,
+    :class:`DatasetError` if that has other versions than it was certified under, and
+    :class:`vcrt.errors.VerifierFailure` if its verifier breaks.
+    """
+    verdicts = [
+        order is not None and one.is_legal(order)
+        for one, order in zip(judging, orders, strict=True)
+    ]
+    asked: dict[str, list[int]] = {}
+    for number, (item, order) in enumerate(zip(items, orders, strict=True)):
+        if item.unreplayed is not None and order is not None:
+            asked.setdefault(item.environment, []).append(number)
+    for name, numbers in asked.items():
+        for number, verdict in zip(numbers, _replayed(name, items, orders, numbers), strict=True):
+            verdicts[number] = verdict
+    return "".join("1" if verdict else "0" for verdict in verdicts)
+
+
+def require_verifiers(dataset: Dataset, environments: Iterable[str]) -> None:
+    """Raise as :func:`passes` would, before anything is opened, for those whose orders must be replayed."""
+    for name in environments:
+        counts = dataset.manifest.counts[name].values()
+        if any(one.evidence and one.evidence.complete < one.episodes for one in counts):
+            _environment(name)
+            require_versions(dataset, name, factory_of(name))
+
+
+def _environment(name: str) -> Environment:
+    try:
+        return make_guarded(factory_of(name))
+    except UnknownNameError as error:
+        raise UnavailableError(
+            "orders of this dataset must be replayed, and their environment is not here",
+            where=f"environment {name!r}",
+            found=error.what,
+            expected="a registered environment: of so many operations only a sample was replayed",
+            remedy="install the package that registers it",
+        ) from error
+
+
+def _replayed(
+    name: str, items: Sequence[Item], orders: Sequence[Order | None], numbers: Sequence[int]
+) -> list[bool]:
+    requests, ends = [], []
+    for number in numbers:
+        known, order = items[number].unreplayed, orders[number]
+        assert known is not None
+        assert order is not None
+        requests.append(ReplayRequest(known.episode, known.sequence(order)))
+        ends.append(known.terminal_hash)
+    environment = _environment(name)
+    present = environment.versions()
+    for number in numbers:
+        known = items[number].unreplayed
+        assert known is not None
+        if known.versions != present:
+            raise DatasetError(
+                f"an order cannot be replayed under other versions of {name!r}",
+                where=items[number].episode_id,
+                found=str(present),
+                expected=str(known.versions),
+                remedy="install the versions that certified the dataset",
+            )
+    answers = replay_all(environment, requests)
+    return [
+        answer.accepted and answer.terminal_hash == end
+        for answer, end in zip(answers, ends, strict=True)
+    ]
