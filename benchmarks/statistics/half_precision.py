@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +32,7 @@ from vcrt.storage import write_file
 
 RESULT = Path(__file__).parents[1] / "results" / "half_precision.json"
 SHARPNESS = (1, 2, 4, 16)
-PROMPTS, GROUPS = 4, 5
+PROMPTS = 4
 #: A leak as small as the tests of tiny models plant: in bfloat16 it does not show, widened it does.
 LEAK = 0.02
 
@@ -97,6 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("dataset", type=Path)
+    parser.add_argument("--groups", type=int, default=5, help="how many groups of prompts")
     parser.add_argument("--output", type=Path, default=RESULT)
     chosen = parser.parse_args()
     backbone = vcrt.load_backbone(backbone_reference(str(chosen.model), dtype="bfloat16"))
@@ -107,34 +107,40 @@ def main() -> None:
         for item in vcrt.load_items(dataset, name)
     ]
     draw = generator(0, "half precision")
-    picked = [records[i] for i in draw.permutation(len(records))[: PROMPTS * GROUPS]]
+    picked = [records[i] for i in draw.permutation(len(records))[: PROMPTS * chosen.groups]]
     prompts = [backbone.encode(record, "shuffled", draw) for record in picked]
     rows: list[dict[str, Any]] = []
     for factor in SHARPNESS:
         for interface in INTERFACES:
-            shares, checks, seen = [], 0, {"mask": 0, "leak": 0}
-            for group in range(GROUPS):
+            shares: list[float] = []
+            refusals: list[str] = []
+            checks, seen = 0, {"mask": 0, "leak": 0}
+            for group in range(chosen.groups):
+                checks += 1
                 some = prompts[group * PROMPTS : (group + 1) * PROMPTS]
 
                 def check(some: Any = some, interface: Any = interface) -> Any:
                     return self_check(backbone.model, some, interface=interface, gradients=False)
 
                 with sharpened(backbone.model, factor):
-                    found = check()
+                    try:
+                        found = check()
+                    except BackboneError as error:
+                        refusals.append(f"{error.found}, expected {error.expected}")
+                        continue
                     shares.append(found.own_format_difference / found.own_format_error)
                     with wrong_mask():
                         seen["mask"] += refused(check)
                     with leaking(backbone.model):
                         seen["leak"] += refused(check)
-                checks += 1
             rows.append(
                 {
                     "sharpness": factor,
                     "interface": interface,
                     "checks": checks,
-                    "largest_share_of_the_formats_error": round(max(shares), 2),
-                    "smallest_share": round(min(shares), 2),
-                    "last_difference": found.own_format_difference,
+                    "sound_ones_refused": refusals,
+                    "largest_share_of_the_formats_error": round(max(shares), 2) if shares else None,
+                    "smallest_share": round(min(shares), 2) if shares else None,
                     "wrong_masks_refused": seen["mask"],
                     "leaks_refused": seen["leak"],
                 }
@@ -149,7 +155,6 @@ def main() -> None:
         "allowed_in_any_case": LEAST_HALF_TOLERANCE,
         "rows": rows,
     }
-    assert all(math.isfinite(row["largest_share_of_the_formats_error"]) for row in rows)
     write_file(chosen.output, (json.dumps(result, indent=1) + "\n").encode())
 
 
