@@ -11,6 +11,8 @@ import pytest
 import toy_environment as toy
 from configs import config
 from vcrt.certification.config import sampled
+from vcrt.config import RunConfig
+from vcrt.config_files import load_config
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import RunError, UnknownNameError
@@ -20,6 +22,7 @@ from vcrt.protocol.experiment import create_experiment, open_experiment
 from vcrt.protocol.ledger import LEDGER_FILE, Ledger
 from vcrt.protocol.plan import PLAN_FILE, make_plan, read_plan
 from vcrt.protocol.planned_training import train
+from vcrt.protocol.planning import how_chosen
 from vcrt.protocol.splits import source_split
 from vcrt.records.dataset import load_items
 from vcrt.training import methods
@@ -192,3 +195,35 @@ def test_the_episode_order_visits_every_item_once_an_epoch():
     assert len(order) == 18
     assert order != episode_order(7, 18, seed=4)
     assert order[:10] == episode_order(7, 10, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "source_search.json). Other settings are the library's defaults."),
+        ({"objective.margin": 3.0}, "defaults, but for objective.margin 3.0."),
+        (
+            {"optimiser.learning_rate": 0.5, "schedule.updates": 9},
+            "given, not searched for. Other settings are the library's defaults, but for schedule.updates 9.",
+        ),
+        (
+            {"model.backbone": "A/MODEL"},
+            "is the paper's. Other settings are the library's defaults.",
+        ),
+        ({"model.backbone": "A/MODEL", "adapter.rank": 4}, "adapter.rank 4, adapter.alpha 8.0."),
+        ({"memory.prompts_at_a_time": 1}, "Other settings are the library's defaults."),
+    ],
+)
+def test_no_setting_that_was_given_is_called_a_default(settings, said):
+    assert how_chosen(RunConfig().override(settings)).endswith(said)
+
+
+def test_a_preset_is_the_papers_only_while_it_is_whole():
+    preset = load_config(preset="qwen3.5-2b")
+    whole = preset.override({"model.backbone": "a folder", "model.lock": "a lock"})
+    assert how_chosen(whole) == (
+        "The settings are the paper's (preset granite-4.1-3b or qwen3.5-2b)."
+    )
+    assert "sampling.samples_per_prompt 4" in how_chosen(
+        preset.override({"sampling.samples_per_prompt": 4})
+    )

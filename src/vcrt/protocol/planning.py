@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcrt.config import EMBEDDED_NAME, EMBEDDED_NAMES, RunConfig, default_learning_rate
+from vcrt.config import (
+    DEFAULTS,
+    EMBEDDED_NAME,
+    EMBEDDED_NAMES,
+    RunConfig,
+    default_learning_rate,
+    setting_names,
+)
 from vcrt.config_files import checked, load_config, preset_names
 from vcrt.policy.reference import reference_of
 from vcrt.progress import SILENT, Progress
@@ -20,23 +27,46 @@ from vcrt.training.run import require_trainable
 DEFAULTS_CHOSEN = (
     "The learning rate was chosen on source items of another dataset (seed 1), three runs a fold: of 1e-4, 3e-4, "
     "1e-3 and 3e-3, the third was best by mean source pass rate for Canonical-GRPO and for VCRT "
-    "(benchmarks/results/source_search.json). Other settings are the library's defaults."
+    "(benchmarks/results/source_search.json)."
 )
 
 
 def how_chosen(config: RunConfig) -> str:
-    """How the learning rate was chosen, for a plan without a search."""
-    rest = {"model.backbone": EMBEDDED_NAME, "model.lock": None, "model.prompt_style": "plain"}
-    for name in preset_names():
-        if load_config(preset=name).resolved().override(rest) == config.resolved().override(rest):
-            return f"The settings are the paper's (preset {name})."
+    """How the settings of a plan without a search were chosen; every one that is not the library's is named."""
+    config = config.resolved()
+    same = [name for name in preset_names() if not _others(config, load_config(preset=name))]
+    if same:
+        return f"The settings are the paper's (preset {' or '.join(same)})."
+    named = ", ".join(f"{name} {config.value(name)}" for name in _others(config, DEFAULTS))
+    rest = f"the library's defaults, but for {named}" if named else "the library's defaults"
+    return f"{_rate_chosen(config)} Other settings are {rest}."
+
+
+def _rate_chosen(config: RunConfig) -> str:
     if config.learning_rate != default_learning_rate(config.model):
         return "The learning rate was given, not searched for."
     if config.model.backbone == EMBEDDED_NAME:
         return DEFAULTS_CHOSEN
     if config.model.backbone in EMBEDDED_NAMES:
-        return f"The settings are those that were chosen for the backbone {EMBEDDED_NAME}."
-    return "The learning rate is the paper's. Other settings are the library's defaults."
+        return f"The learning rate is the one that was chosen for the backbone {EMBEDDED_NAME}."
+    return "The learning rate is the paper's."
+
+
+def _others(config: RunConfig, base: RunConfig) -> list[str]:
+    """The settings of a resolved ``config`` that differ from those of ``base``.
+
+    Left out is what a plan says elsewhere or no result depends on: the model, when a run is kept, how it saves memory;
+    and the learning rate, which has a sentence of its own, unless a preset gives one.
+    """
+    base = base.resolved()
+    out = ("model.", "memory.", "schedule.checkpoints")
+    if base.optimiser.learning_rate == DEFAULTS.learning_rate:
+        out = (*out, "optimiser.learning_rate")
+    return [
+        name
+        for name in setting_names()
+        if not name.startswith(out) and config.value(name) != base.value(name)
+    ]
 
 
 def frozen_plan(
