@@ -72,13 +72,14 @@ def folder(tmp_path_factory):
     return path
 
 
-def planned(folder, name):
+def planned(folder, name, *options):
     experiment = folder / name
     main(
         [
             *("plan", str(folder / "data"), "--output", str(experiment), "--runs", "1"),
             *("--held-out", "toy-b", "--methods", "vcrt", "--updates", "3"),
             *("--checkpoints", "1", "2", "3"),
+            *options,
         ]
     )
     return open_experiment(experiment)
@@ -114,6 +115,7 @@ def test_a_run_out_of_memory_goes_on_from_its_last_checkpoint(folder):
 @pytest.mark.slow
 def test_the_command_trains_with_less_memory_and_says_so(folder, capsys):
     plain, frugal = planned(folder, "plain"), planned(folder, "frugal")
+    mixed = planned(folder, "mixed", "--memory.prompts-at-a-time", "1")
     main(["train", str(plain.path), "--jobs", "1"])
     options = ("--prompts-at-a-time", "1", "--gradient-checkpointing")
     main(["train", str(frugal.path), "--jobs", "1", *options])
@@ -126,6 +128,12 @@ def test_the_command_trains_with_less_memory_and_says_so(folder, capsys):
     assert entry.body["gradient_checkpointing"] is True
     (entry,) = plain.ledger.entries("run")
     assert not {"prompts_at_a_time", "gradient_checkpointing"} & set(entry.body)
+    main(["train", str(mixed.path), "--jobs", "1", "--gradient-checkpointing"])
+    (entry,) = mixed.ledger.entries("run")
+    assert entry.body["prompts_at_a_time"] == 1, (
+        "what the plan says stays where nothing else is given"
+    )
+    assert entry.body["gradient_checkpointing"] is True
     wrong = planned(folder, "wrong")
     assert "1 or more" in refused(capsys, "train", wrong.path, "--prompts-at-a-time", "0")
 

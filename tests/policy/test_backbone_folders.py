@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from language_models import MODELS, byte_level_tokenizer, locked_model, save_model
+from vcrt.config import RunConfig
 from vcrt.errors import BackboneError, UnknownNameError
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.locking import FORMAT, make_lock, model_files, read_lock, verified
@@ -236,6 +237,11 @@ def test_places_are_no_part_of_what_a_backbone_is(tmp_path):
     other = backbone_reference(str(tmp_path / "models" / "m"), lock=tmp_path / "elsewhere.json")
     assert one.identity == other.identity
     assert one.without_places == other.without_places
+    settings = [
+        RunConfig().override({"model.backbone": x.folder, "model.lock": x.lock})
+        for x in (one, other)
+    ]
+    assert one.named_in(settings[0]) == other.named_in(settings[1])
     home = tmp_path / "new"
     for folder in (home / "m", home / "experiment"):
         folder.mkdir(parents=True)

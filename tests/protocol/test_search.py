@@ -14,12 +14,13 @@ from configs import config, setting
 from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
-from vcrt.errors import RunError, UnknownNameError, VcrtError
+from vcrt.errors import ConfigError, RunError, UnknownNameError, VcrtError
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
 from vcrt.protocol.experiment import create_experiment, open_experiment
 from vcrt.protocol.plan import make_plan
 from vcrt.protocol.search import (
+    LEARNING_RATE,
     RANGES,
     SEARCH_FILE,
     chosen_for,
@@ -391,7 +392,7 @@ def test_the_commands_print_methods_and_what_was_chosen(searched, dataset, capsy
     main(["methods"])
     printed = capsys.readouterr().out
     assert all(name in printed for name in METHODS)
-    search, path = searched
+    search, _ = searched
     console = Console(width=120, record=True)
     print_search(console, search)
     rows = [line.split("│")[1:-1] for line in console.export_text().splitlines() if "│" in line]
@@ -401,17 +402,21 @@ def test_the_commands_print_methods_and_what_was_chosen(searched, dataset, capsy
     assert cells["vcrt"][6] == f"{100 * best.pass_rate:.2f}%"
     # What a method has no use for is not shown as chosen.
     assert cells["canonical-grpo"][3:6] == ["-", "-", "-"]
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_what_a_search_chooses_is_not_given_as_well(searched, dataset, capsys, tmp_path, name):
+    from vcrt.cli import main
+
+    plan = ["plan", str(dataset.path), "--output", str(tmp_path / "e"), "--search"]
     with pytest.raises(SystemExit):
-        main(
-            [
-                "plan",
-                str(dataset.path),
-                "--output",
-                str(tmp_path / "e"),
-                "--search",
-                str(path),
-                "--learning-rate",
-                "0.1",
-            ]
-        )
-    assert "chosen twice" in capsys.readouterr().err
+        main([*plan, str(searched[1]), f"--{name}", "0.5"])
+    error = capsys.readouterr().err
+    assert "chosen twice" in error
+    assert name in error
+    given = RUN.override({name: 0.5})
+    if name == LEARNING_RATE:
+        return  # Around the one that is given, the others are drawn.
+    with pytest.raises(ConfigError, match="chosen twice"):
+        run_search(dataset, tmp_path / SEARCH_FILE, **{**OPTIONS, "config": given})
+    assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vcrt.config import DEFAULTS, MemoryConfig, RunConfig
-from vcrt.errors import ConfigError, MalformedInputError, RunError, VcrtError
+from vcrt.errors import MalformedInputError, RunError, VcrtError
 from vcrt.hashing import Json
 from vcrt.jobs import num_jobs
 from vcrt.policy.reference import reference_of
@@ -18,7 +18,7 @@ from vcrt.protocol.evaluation import PROMPTS_AT_A_TIME
 from vcrt.protocol.experiment import Experiment, create_experiment, device_of, open_experiment
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.scores import Scores
-from vcrt.protocol.search import Search, read_search
+from vcrt.protocol.search import Search, read_search, require_not_given
 from vcrt.protocol.trials import run_search
 from vcrt.records.dataset import Dataset, open_dataset
 from vcrt.records.relation_records import RelationRecord, read_relation_record
@@ -90,12 +90,8 @@ def plan(
     verified, or a trial comes out otherwise.
     """
     found = None if search is None else read_search(Path(search))
-    if found is not None and config.optimiser.learning_rate is not None:
-        raise ConfigError(
-            "the learning rate would be chosen twice",
-            found="a search and a learning rate",
-            expected="one of them",
-        )
+    if found is not None:
+        require_not_given(config)
     if check_search < 0 or (check_search and found is None):
         raise VcrtError(
             "there is no search to check" if found is None else "too few trials to check",
@@ -136,15 +132,20 @@ def train(
 
     A run that was interrupted goes on from its last checkpoint; ``resume`` says so too and changes nothing.
     ``jobs`` runs at a time, each in a process of its own: by default as many as there are cores, or one on a GPU.
-    ``prompts_at_a_time`` and ``gradient_checkpointing`` take the place of the plan's settings of memory; the result is
-    the same but for rounding. In processes of `torchrun` or `accelerate launch`, all share each update. ``other_code``
-    is the reason to train with other source code of vcrt than was planned, which every report shows.
+    ``prompts_at_a_time`` and ``gradient_checkpointing``, each where it is given, take the place of the plan's settings
+    of memory; the result is the same but for rounding. In processes of `torchrun` or `accelerate launch`, all share
+    each update. ``other_code`` is the reason to train with other source code of vcrt than was planned, which every
+    report shows.
     Raises :class:`vcrt.errors.RunError` if dataset, backbone or code is not the planned one, and
     :class:`vcrt.errors.OutOfMemory`, with what would need less.
     """
     opened = as_experiment(experiment)
+    planned = opened.plan.config.memory
     memory = MemoryConfig(
-        prompts_at_a_time=prompts_at_a_time, gradient_checkpointing=gradient_checkpointing
+        prompts_at_a_time=planned.prompts_at_a_time
+        if prompts_at_a_time is None
+        else prompts_at_a_time,
+        gradient_checkpointing=gradient_checkpointing or planned.gradient_checkpointing,
     )
     return planned_training.train(
         opened,
@@ -152,7 +153,7 @@ def train(
         progress=progress,
         group=launched_group(),
         trackers=tuple(trackers),
-        memory=memory if memory.record else None,
+        memory=memory,
         other_code=other_code,
     )
 

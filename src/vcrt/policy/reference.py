@@ -12,7 +12,14 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vcrt.config import EMBEDDED_NAME, EMBEDDED_NAMES, Dtype, ModelConfig, PromptStyle
+from vcrt.config import (
+    EMBEDDED_NAME,
+    EMBEDDED_NAMES,
+    Dtype,
+    ModelConfig,
+    PromptStyle,
+    RunConfig,
+)
 from vcrt.errors import BackboneError, UnknownNameError
 from vcrt.hashing import Json
 
@@ -57,6 +64,17 @@ class BackboneReference:
     def without_places(self) -> BackboneReference:
         """The same without the folder and the lock: to be named, not to be loaded."""
         return replace(self, folder=None, lock=None)
+
+    def named_in(self, config: RunConfig) -> RunConfig:
+        """The settings with this backbone by its identity: the same wherever its files lie."""
+        return config.override(
+            {
+                "model.backbone": self.name,
+                "model.lock": None,
+                "model.dtype": self.dtype,
+                "model.prompt_style": self.prompt_style,
+            }
+        )
 
     def moved_with(self, experiment: Path) -> BackboneReference:
         """As found by an ``experiment`` that may have been moved together with what lay beside it."""

@@ -198,7 +198,7 @@ def make_plan(
     Raises :class:`UnknownNameError` for an unknown method or environment, :class:`RunError` for an empty plan, and what
     :func:`vcrt.protocol.test_sets.possible_test_sets` raises.
     """
-    config = checked(config).resolved()
+    config = backbone.named_in(checked(config)).resolved()
     environments = dataset.environments
     require_names(dataset, methods, held_out)
     if len(set(seeds)) < len(seeds):
@@ -241,14 +241,7 @@ def make_plan(
         aliases=find_aliases(dataset, folds, also_test),
         seeds=seeds,
         seed=seed,
-        config=config.override(
-            {
-                "model.backbone": backbone.name,
-                "model.lock": None,
-                "model.dtype": backbone.dtype,
-                "model.prompt_style": backbone.prompt_style,
-            }
-        ),
+        config=config,
         chosen=chosen,
         how_chosen=how_chosen if search is None else search.in_words(search_check),
         search=None if search is None else search.digest,

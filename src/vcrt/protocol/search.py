@@ -9,16 +9,16 @@ another fold's source environments include the one that this fold holds out. Not
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from scipy.stats import qmc
 
-from vcrt.config import EMBEDDED_LEARNING_RATE, ObjectiveConfig, RunConfig
+from vcrt.config import DEFAULTS, EMBEDDED_LEARNING_RATE, ObjectiveConfig, RunConfig
 from vcrt.documents import in_a_line, read_limited, strict_json
-from vcrt.errors import RunError, UnknownNameError
+from vcrt.errors import ConfigError, RunError, UnknownNameError
 from vcrt.hashing import Json, json_digest
 from vcrt.policy.reference import BackboneReference
 from vcrt.printable import counted
@@ -30,9 +30,10 @@ FORMAT = "vcrt-search/5"
 SEARCH_FILE = "search.json"
 #: The most settings that a search tries.
 MAX_TRIALS = 1000
+LEARNING_RATE = "optimiser.learning_rate"
 #: Lowest and highest value of each setting; all are spread uniformly in their logarithm.
 RANGES: Mapping[str, tuple[float, float]] = {
-    "optimiser.learning_rate": (1e-4, 4e-3),
+    LEARNING_RATE: (1e-4, 4e-3),
     "objective.alpha": (0.02, 1.0),
     "objective.margin": (1.0, 4.0),
     "objective.mu": (1.0, 30.0),
@@ -167,6 +168,19 @@ class Search(BaseModel):
                 )
 
 
+def require_not_given(config: RunConfig, names: Iterable[str] = RANGES) -> None:
+    """Raise :class:`ConfigError` for the first setting that is given though a search chooses it."""
+    for name in names:
+        if config.value(name) != DEFAULTS.value(name):
+            raise ConfigError(
+                f"the {in_words(name)} would be chosen twice",
+                where=name,
+                found=f"{config.value(name)}, and a search",
+                expected="one of them",
+                remedy="leave the setting out, or plan without the search",
+            )
+
+
 def shared_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
     """The settings of a run but those that a search chooses, and but when it is kept and how it saves memory."""
     values = config.to_json()
@@ -186,8 +200,8 @@ def in_words(setting: str) -> str:
 def ranges_around(learning_rate: float) -> dict[str, tuple[float, float]]:
     """The ranges for another learning rate than the embedded backbone's: that one's is moved by as much."""
     factor = learning_rate / EMBEDDED_LEARNING_RATE
-    low, high = RANGES["optimiser.learning_rate"]
-    return {**RANGES, "optimiser.learning_rate": (low * factor, high * factor)}
+    low, high = RANGES[LEARNING_RATE]
+    return {**RANGES, LEARNING_RATE: (low * factor, high * factor)}
 
 
 def settings_of_trial(

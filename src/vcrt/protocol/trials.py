@@ -35,11 +35,14 @@ from vcrt.protocol.same_code import require_unchanged_code
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.search import (
     FORMAT,
+    LEARNING_RATE,
     MAX_TRIALS,
+    RANGES,
     Search,
     SearchCheck,
     Trial,
     read_search,
+    require_not_given,
     settings_of_trial,
     shared_settings,
     write_search,
@@ -110,7 +113,8 @@ def run_search(
             expected=f"at least one of each, and at most {MAX_TRIALS} trials",
         )
     require_names(dataset, methods, held_out)
-    config = checked(config).resolved()
+    require_not_given(config, [name for name in RANGES if name != LEARNING_RATE])
+    config = backbone.named_in(checked(config)).resolved()
     digest = require_trainable(backbone, config).digest
     # What is kept on the way is of no use here: a trial is scored at its end.
     config = config.override({"schedule.checkpoints": (config.schedule.updates,)})
@@ -170,7 +174,7 @@ def check_search(
     Which ones is drawn so that nobody who writes the file can foresee it. ``config`` is the plan's. Raises
     :class:`RunError` for the first that comes out otherwise; trials repeat bit for bit on one kind of processor.
     """
-    config = checked(config).resolved()
+    config = backbone.named_in(checked(config)).resolved()
     search.require_same_training(config, search.methods)
     chosen = [search.best(name, fold) for name in search.methods for fold in search.held_out]
     draw = np.random.default_rng(randbits(128))
