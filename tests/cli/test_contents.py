@@ -51,10 +51,6 @@ def test_every_command_shows_an_example_of_itself(capsys, name):
 PRINTING = "says how to print what the function returns"
 PROCESS = "holds for the whole process: VCRT_VERIFIER_TIMEOUT sets it"
 BY_NAME = "names the function, or is an argument of one of the command's functions alone"
-FILES = {
-    "preset": "load_config takes it",
-    "print_config": PRINTING,
-}
 NOT_SETTINGS = {
     "backbone": {"action": BY_NAME},
     "decide": {"json": PRINTING},
@@ -66,9 +62,7 @@ NOT_SETTINGS = {
     },
     "lift": {"source": BY_NAME, "json": PRINTING, "inputs": "files, or algorithms"},
     "methods": {"json": PRINTING},
-    "plan": {"json": PRINTING, **FILES},
-    "search": FILES,
-    "reproduce": FILES,
+    "plan": {"json": PRINTING},
     "report": {"table": PRINTING, "form": PRINTING},
     "show": dict.fromkeys(("json", "pair", "brief", "full"), PRINTING),
     "train": dict.fromkeys(
@@ -97,7 +91,7 @@ def options_of(name):
 def parameters_of(command):
     """A command's parameters, by the names that functions have for them.
 
-    ``settings`` are a function's ``config``; the command's own ``config`` is a file of them, which load_config reads.
+    ``settings`` are a function's ``config``.
     """
     found = dict(inspect.signature(command).parameters)
     if "settings" in found:

@@ -9,13 +9,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_type_hints
 
 import tyro
 from rich.console import Console
 
 from vcrt.config import RunConfig
-from vcrt.config_files import load_config
+from vcrt.config_files import load_config, to_toml
 from vcrt.errors import VcrtError
 from vcrt.printable import printable
 from vcrt.workers import TIMEOUT
@@ -58,6 +58,12 @@ PrintConfig = Annotated[
     bool,
     tyro.conf.arg(help="Print all settings as a file for --config, and do nothing."),
 ]
+#: What every command that takes settings takes as well: the type of each option, and its default.
+CONFIG_OPTIONS = {
+    "config": (ConfigFile, None),
+    "preset": (PresetName, None),
+    "print_config": (PrintConfig, False),
+}
 #: All settings of a run, as options such as --objective.margin.
 Settings = Annotated[RunConfig, tyro.conf.arg(name="")]
 Run = Annotated[
@@ -107,7 +113,7 @@ def set_verifier_timeout(seconds: float | None) -> None:
 
 
 def with_config(command: Callable[..., None], arguments: Sequence[str]) -> Callable[..., None]:
-    """The command with what --preset and --config say as the defaults of its settings."""
+    """The command, if it takes settings, with --config and --preset, which are below them, and --print-config."""
     parameters = inspect.signature(command).parameters
     if "settings" not in parameters:
         return command
@@ -115,11 +121,27 @@ def with_config(command: Callable[..., None], arguments: Sequence[str]) -> Calla
     base = load_config(path, preset=preset)
 
     @functools.wraps(command)
-    def run(*args: object, **options: object) -> None:
-        command(*args, **options)
+    def run(*args: object, settings: RunConfig, print_config: bool, **options: object) -> None:
+        if print_config:
+            print(to_toml(settings.resolved()), end="")
+            return
+        for name in ("config", "preset"):
+            del options[name]
+        command(*args, settings=settings, **options)
 
     own = parameters["settings"].replace(default=base)
-    run.__signature__ = inspect.Signature([*{**parameters, "settings": own}.values()])  # type: ignore[attr-defined]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in CONFIG_OPTIONS.items()
+    ]
+    every = [*{**parameters, "settings": own}.values(), *added]
+    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    run.__annotations__ = {
+        **get_type_hints(command, include_extras=True),
+        **{name: kind for name, (kind, _) in CONFIG_OPTIONS.items()},
+    }
+    # Types are asked of what is wrapped, if something is.
+    del run.__wrapped__
     return run
 
 

@@ -11,11 +11,8 @@ from rich.table import Table
 
 import vcrt
 from vcrt.cli.options import (
-    ConfigFile,
     DatasetPath,
     Jobs,
-    PresetName,
-    PrintConfig,
     Settings,
     plain_console,
     print_document,
@@ -23,7 +20,6 @@ from vcrt.cli.options import (
 )
 from vcrt.cli.progress import showing_progress
 from vcrt.config import DEFAULTS
-from vcrt.config_files import to_toml
 from vcrt.hashing import Json
 from vcrt.printable import counted
 
@@ -56,9 +52,6 @@ def search(
     trials: int = 8,
     seed: int = 0,
     jobs: Jobs = None,
-    config: ConfigFile = None,
-    preset: PresetName = None,
-    print_config: PrintConfig = False,
     settings: Settings = DEFAULTS,
 ) -> None:
     """Search for hyper-parameters on source items only, with equal effort for every method and fold.
@@ -77,9 +70,6 @@ def search(
         seed: Seed of everything; the plan must have the same.
         settings: All settings of a run; the plan must have the same.
     """
-    if print_config:
-        print(to_toml(settings.resolved()), end="")
-        return
     console = plain_console()
     with showing_progress(console) as progress:
         found = vcrt.search(
@@ -109,9 +99,6 @@ def plan(
     check_search: int = 0,
     jobs: Jobs = None,
     json: bool = False,
-    config: ConfigFile = None,
-    preset: PresetName = None,
-    print_config: PrintConfig = False,
     settings: Settings = DEFAULTS,
 ) -> None:
     """Freeze what will be run on a dataset, before anything is trained.
@@ -132,9 +119,6 @@ def plan(
         json: Print the plan's hash, the names of its runs and its warnings for machines.
         settings: All settings of a run.
     """
-    if print_config:
-        print(to_toml(settings.resolved()), end="")
-        return
     console = plain_console(aside=json)
     with showing_progress(console) as progress:
         experiment = vcrt.plan(

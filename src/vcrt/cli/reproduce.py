@@ -8,11 +8,10 @@ from pathlib import Path
 
 import vcrt
 from vcrt.cli.certify import print_counts
-from vcrt.cli.options import ConfigFile, Jobs, PresetName, PrintConfig, Settings, plain_console, say
+from vcrt.cli.options import Jobs, Settings, plain_console, say
 from vcrt.cli.progress import showing_progress
 from vcrt.cli.report import print_report
 from vcrt.config import DEFAULTS
-from vcrt.config_files import to_toml
 
 
 def demo(
@@ -75,9 +74,6 @@ def reproduce(
     trials: int = 8,
     seed: int = 0,
     jobs: Jobs = None,
-    config: ConfigFile = None,
-    preset: PresetName = None,
-    print_config: PrintConfig = False,
     settings: Settings = DEFAULTS,
 ) -> None:
     """Do the paper's experiment, or whatever of it is missing: certify, verify, search, plan, train, evaluate, report.
@@ -98,9 +94,6 @@ def reproduce(
         seed: Seed of everything.
         settings: All settings of a run.
     """
-    if print_config:
-        print(to_toml(settings.resolved()), end="")
-        return
     console = plain_console()
     with showing_progress(console) as progress:
         report = vcrt.reproduce(

@@ -59,7 +59,7 @@ def _others(config: RunConfig, base: RunConfig) -> list[str]:
     and the learning rate, which has a sentence of its own, unless a preset gives one.
     """
     base = base.resolved()
-    out = ("model.", "memory.", "schedule.checkpoints")
+    out: tuple[str, ...] = ("model.", "memory.", "schedule.checkpoints")
     if base.optimiser.learning_rate == DEFAULTS.learning_rate:
         out = (*out, "optimiser.learning_rate")
     return [
