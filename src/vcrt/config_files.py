@@ -173,9 +173,7 @@ def _validated(
         cause = found.get("ctx", {}).get("error")
         name = ".".join(map(str, found["loc"]))
         if isinstance(cause, ConfigError | UnknownNameError):
-            cause.where = _place(path, lines, cause.where or name)
-            cause.args = (cause.message(),)
-            raise cause from None
+            raise cause.at(_place(path, lines, cause.where or name)) from None
         where = _place(path, lines, name)
         if found["type"] == "unexpected_keyword_argument":
             raise unknown_setting(name, where) from error

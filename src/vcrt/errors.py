@@ -49,9 +49,13 @@ class VcrtError(ValueError):
 
     def within(self, where: str, separator: str = ", ") -> Self:
         """The same error, with a wider place before its own."""
+        return self.at(separator.join(filter(None, (where, self.where))))
+
+    def at(self, where: str | None) -> Self:
+        """The same error, at another place."""
         return type(self)(
             self.what,
-            where=separator.join(filter(None, (where, self.where))),
+            where=where,
             found=self.found,
             expected=self.expected,
             remedy=self.remedy,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from listed_training import _train
+from listed_training import train
 from report_support import synthetic_contents
 from vcrt.config import ObjectiveConfig
 from vcrt.objective.terms import TERMS, Term, settings_of
@@ -28,8 +28,8 @@ def flat(monkeypatch):
 
 
 def test_a_term_of_ten_lines_trains_and_is_logged(flat):
-    _, before = _train("canonical-grpo", 20)
-    _, metrics = _train("flat", 20)
+    _, before = train("canonical-grpo", 20)
+    _, metrics = train("flat", 20)
     assert all(m.evenness > 0 for m in metrics)
     total = metrics[0].policy_loss + ObjectiveConfig().alpha * metrics[0].evenness
     assert metrics[0].loss == pytest.approx(total, abs=1e-6)
@@ -58,6 +58,6 @@ def test_a_term_with_a_cap_is_a_constraint_with_a_multiplier(monkeypatch):
     monkeypatch.setitem(TERMS, term.name, term)
     terms = ("policy_loss", "spread")
     chosen = replace(method("canonical-grpo"), name="narrow", terms=terms)
-    state, metrics = _train(None, 5, chosen=chosen)
+    state, metrics = train(None, 5, chosen=chosen)
     assert state.duals["spread"] == metrics[-1].dual_spread > 0
     assert metrics[0].penalty_spread > 0 == metrics[0].penalty_retention

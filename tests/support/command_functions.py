@@ -1,4 +1,4 @@
-"""Support of tests of several rooms, first made for one of them."""
+"""Which functions of ``vcrt`` do what each command does."""
 
 from __future__ import annotations
 

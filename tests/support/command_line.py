@@ -1,4 +1,4 @@
-"""Support of tests of several rooms, first made for one of them."""
+"""Run commands in this process: what they print, and how they refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Support of tests of several rooms, first made for one of them."""
+"""The benchmark of the coverage of intervals, loaded as a module."""
 
 from __future__ import annotations
 

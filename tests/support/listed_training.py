@@ -1,4 +1,4 @@
-"""Support of tests of several rooms, first made for one of them."""
+"""Train a tiny model on records of four operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vcrt.training.update import (
 )
 
 
-def _train(name, updates, *, seed=0, rate=1e-3, records=None, model=None, chosen=None, **settings):
+def train(name, updates, *, seed=0, rate=1e-3, records=None, model=None, chosen=None, **settings):
     """``updates`` updates on pairs of records; returns the state and the metrics."""
     chosen = chosen or method(name)
     model = model or tiny_model()

@@ -1,4 +1,4 @@
-"""Support of tests of several rooms, first made for one of them."""
+"""Freeze datasets of two long episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Support of tests of several rooms, first made for one of them."""
+"""Certify an episode of the graphs, of which every order is replayed."""
 
 from __future__ import annotations
 

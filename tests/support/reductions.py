@@ -1,4 +1,4 @@
-"""Support of tests of several rooms, first made for one of them."""
+"""Reduce orders to their classes, by the definition: the oracle of the faster ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Support of tests of several rooms, first made for one of them."""
+"""Train a tiny model on records whose legal orders are drawn, not listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Support of tests of several rooms, first made for one of them."""
+"""Small models of public architectures with random weights, and records for them."""
 
 from __future__ import annotations
 

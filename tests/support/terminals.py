@@ -1,4 +1,4 @@
-"""Support of tests of several rooms, first made for one of them."""
+"""Run commands in a terminal."""
 
 from __future__ import annotations
 

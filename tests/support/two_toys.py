@@ -1,4 +1,4 @@
-"""Support of tests of several rooms, first made for one of them."""
+"""Two toy environments, and what a run trained on them has left."""
 
 from __future__ import annotations
 

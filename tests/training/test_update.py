@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from configs import config
-from listed_training import _train
+from listed_training import train
 from training_fixtures import (
     ENCODE,
     answering_model,
@@ -96,15 +96,15 @@ def test_unknown_method_is_named_with_a_suggestion():
     ],
 )
 def test_methods_differ_from_vcrt_by_what_the_table_says(name, changes):
-    by_name, _ = _train(name, 4)
-    by_fields, _ = _train(None, 4, chosen=replace(method("vcrt"), **changes))
-    vcrt, _ = _train("vcrt", 4)
+    by_name, _ = train(name, 4)
+    by_fields, _ = train(None, 4, chosen=replace(method("vcrt"), **changes))
+    vcrt, _ = train("vcrt", 4)
     assert same_tensors(weights(by_name.model), weights(by_fields.model))
     assert not same_tensors(weights(by_name.model), weights(vcrt.model))
 
 
 def test_methods_with_one_interface_start_from_the_same_samples():
-    first = {name: _train(name, 1)[1][0] for name in METHODS if name != "outcome-grpo"}
+    first = {name: train(name, 1)[1][0] for name in METHODS if name != "outcome-grpo"}
     assert len({m.mean_reward for m in first.values()}) == 1
     assert len({m.zero_advantage_share for m in first.values()}) == 1
 
@@ -115,8 +115,8 @@ def test_singleton_orbits_make_the_orbit_ratio_the_trajectory_ratio():
         for record in supervised_records(6)
     ]
     settings = {"records": records, "samples_per_prompt": 64}
-    orbit, metrics = _train("vcrt", 3, **settings)
-    trajectory, _ = _train("no-orbit", 3, **settings)
+    orbit, metrics = train("vcrt", 3, **settings)
+    trajectory, _ = train("no-orbit", 3, **settings)
     assert any(m.mean_reward > 0 for m in metrics)
     for name, tensor in weights(orbit.model).items():
         torch.testing.assert_close(tensor, weights(trajectory.model)[name], rtol=0, atol=1e-5)
@@ -483,18 +483,18 @@ def test_an_update_needs_one_forward_for_each_epoch(name, num_epochs):
 
 
 def test_metrics_are_consistent_and_json():
-    _, metrics = _train("outcome-grpo", 3, model=answering_model())
+    _, metrics = train("outcome-grpo", 3, model=answering_model())
     for index, m in enumerate(metrics):
         assert m.update == index + 1
         assert m.orbit_mass + m.illegal_mass + m.malformed_mass == pytest.approx(1, abs=1e-5)
         assert m.malformed_mass > 0.1
         assert all(isinstance(value, int | float) for value in m.to_json().values())
-    _, metrics = _train("vcrt", 3)
+    _, metrics = train("vcrt", 3)
     assert all(m.malformed_mass == 0 for m in metrics)
 
 
 def test_equal_seeds_give_equal_bits_and_other_seeds_do_not():
-    first, again, other = (_train("vcrt", 5, seed=seed)[0] for seed in (1, 1, 2))
+    first, again, other = (train("vcrt", 5, seed=seed)[0] for seed in (1, 1, 2))
     assert same_tensors(weights(first.model), weights(again.model))
     assert first.duals == again.duals
     assert not same_tensors(weights(first.model), weights(other.model))
@@ -504,13 +504,13 @@ def test_training_draws_nothing_from_global_generators():
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002
     torch_before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    _train("vcrt", 1)
+    train("vcrt", 1)
     assert torch.equal(torch.get_rng_state(), torch_before)
     assert (np.random.get_state()[1] == numpy_before).all()  # noqa: NPY002
 
 
 def test_sixty_updates_of_vcrt_raise_the_orbit_mass():
-    _, metrics = _train("vcrt", 60, records=supervised_records(2), rate=1e-3)
+    _, metrics = train("vcrt", 60, records=supervised_records(2), rate=1e-3)
     assert metrics[0].orbit_mass < 0.6
     assert metrics[-1].orbit_mass > 0.9
     assert metrics[-1].anti_diamond_loss < metrics[0].anti_diamond_loss / 4

@@ -18,8 +18,7 @@ from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 from vcrt.policy.prefix_tree import prefix_tree
 from vcrt.policy.scoring import CausalModel, Prompt, greedy_orders, score_prefixes
-from vcrt.policy.self_check import prefix_check
-from vcrt.randomness import derive_seed, generator
+from vcrt.randomness import derive_seed
 from vcrt.training.legal_trees import fits
 from vcrt.training.orbit_masses import read_masses
 
@@ -28,8 +27,6 @@ NUM_PATHS = 256
 _NUM_LONG_PATHS = 64
 #: Choices of the paths that are drawn and scored together: a bound on memory, whatever the record.
 _AT_ONCE = 1_024
-#: Random orders whose choices are compared with naive scores.
-_CHECKED = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,25 +43,13 @@ class ManyScores:
 
 
 @torch.no_grad()
-def score_many(
-    model: CausalModel, prompt: Prompt, order: PartialOrder, *, backend: Backend, seed: int
-) -> ManyScores:
-    """Ask ``model`` about a record whose legal orders extend ``order``; ``seed`` draws the paths of an estimate.
-
-    Raises :class:`vcrt.errors.BackboneError` if ``backend`` does not agree with naive scores.
-    """
-    num_operations = prompt.num_operations
-    draw = generator(seed, "decide", "spot check")
-    some = [tuple(draw.permutation(num_operations).tolist()) for _ in range(_CHECKED)]
-    prefix_check(model, prompt, [path[:-2] for path in some], backend=backend)
-    return read_many(model, prompt, order, backend=backend, seed=seed)
-
-
-@torch.no_grad()
 def read_many(
     model: CausalModel, prompt: Prompt, order: PartialOrder, *, backend: Backend, seed: int
 ) -> ManyScores:
-    """:func:`score_many` for a model whose scores have been compared with naive ones."""
+    """Ask ``model``, whose scores were compared with naive ones, about a record whose legal orders extend ``order``.
+
+    ``seed`` draws the paths of an estimate.
+    """
     num_operations = prompt.num_operations
     (greedy,) = greedy_orders(model, [prompt], interface="pointers", backend=backend)
     if greedy is None:

@@ -18,7 +18,7 @@ from vcrt.policy.reference import BackboneReference
 from vcrt.protocol.decision import load_policy
 from vcrt.protocol.evaluation import encoded, evaluate
 from vcrt.protocol.experiment import create_experiment
-from vcrt.protocol.many_operations import score_many
+from vcrt.protocol.many_operations import read_many
 from vcrt.protocol.plan import make_plan
 from vcrt.protocol.planned_training import train
 from vcrt.protocol.scores import read_scores
@@ -105,7 +105,7 @@ def test_what_a_run_says_is_what_its_weights_say(experiment, shown):
         assert said["role"] == "held out"
         assert len(said["masses"]) == 3
         last = said["masses"][-1]
-        found = score_many(
+        found = read_many(
             policy.model, ready.prompt, ready.orbit, backend=policy.backend, seed=seed
         )
         assert last["z"] == round(1e6 * found.orbit_mass)
