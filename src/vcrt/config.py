@@ -232,6 +232,9 @@ class ScheduleConfig:
     checkpoints: Annotated[tuple[int, ...], arg(aliases=["--checkpoints"])] = ()
     """The updates after which runs are kept and later scored, the last one included; by default 50, 100, 150, every
     400th and the last."""
+    validate_every: int = 50
+    """After every so many updates, and after the last, the log has the greedy pass rate on at most 64 source items
+    that are set aside; 0 is never. No result depends on it."""
 
     def __post_init__(self) -> None:
         expected = f"from 1 to {MAX_UPDATES}"
@@ -243,6 +246,8 @@ class ScheduleConfig:
         _require(
             0 <= self.warmup_updates <= self.updates, "schedule.warmup_updates", self, expected
         )
+        every, expected = self.validate_every, f"from 0 to {MAX_UPDATES}"
+        _require(0 <= every <= MAX_UPDATES, "schedule.validate_every", self, expected)
         kept = self.checkpoints
         _require(
             not kept
@@ -371,6 +376,7 @@ ALSO_CALLED = {
     "num_updates": "schedule.updates",
     "max_grad_norm": "optimiser.max_gradient_norm",
     "warmup_steps": "schedule.warmup_updates",
+    "eval_steps": "schedule.validate_every",
 }
 _POSITIVE = "a finite number above 0"
 

@@ -47,6 +47,7 @@ def train(
     """
     from vcrt.cli.launching import launch, require_processes
     from vcrt.protocol.planned_training import require_trainable
+    from vcrt.protocol.source_validation import RULE, flagged_runs
     from vcrt.training.distributed import is_launched
     from vcrt.training.tracking import require_trackers
 
@@ -88,6 +89,10 @@ def train(
         )
     already = f" ({done} already were)" if done else ""
     say(console, f"{counted(len(digests), 'run')} at the last update{already}")
+    flagged = flagged_runs({n: entry.body for n, entry in opened.finished_runs().items()})
+    if flagged:
+        named = ", ".join(f"{name} (at update {update})" for name, update in flagged.items())
+        say(console, f"warning: {counted(len(flagged), 'run')} flagged: {named}. {RULE}")
     say(console, f"next: vcrt evaluate {experiment}")
 
 

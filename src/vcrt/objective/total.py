@@ -54,24 +54,31 @@ class Objective:
         return self.log_ratio.abs().max()
 
     def metrics(self) -> dict[str, float]:
-        """What a log says of this batch, by name: the loss, every term, the penalties, masses and shares."""
+        """What a log says of this batch, by name: the loss, every term, the penalties, shares and :meth:`masses`."""
         batch = self.reading.batch
-        masses = self.reported.masses(batch.orbit)
-        listed = batch.orders.rows.shape[-2]
         found = {
             "loss": self.loss.detach(),
             **self.values,
             **{f"penalty_{name}": value for name, value in self.penalties.items()},
-            # Mean probabilities of the certified orbit, of the other orders, and of answers that are no orders.
-            "orbit_mass": masses.log_inside.exp().mean(),
-            "illegal_mass": masses.log_outside.exp().mean(),
-            "malformed_mass": self.reported.events[:, listed:].exp().sum(-1).mean(),
             "clip_fraction": clip_fraction(
                 self.log_ratio, batch.advantages, self.reading.config.clip
             ),
             # Prompts whose samples all got the same reward: the policy loss is silent there.
             "zero_advantage_share": (batch.advantages == 0).all(-1).to(self.loss.dtype).mean(),
             "mean_reward": batch.rewards.mean(),
+        }
+        return {**{name: float(value) for name, value in found.items()}, **self.masses()}
+
+    def masses(self) -> dict[str, float]:
+        """Where the policy's probability is, by name: means over the prompts; exact, or estimates with their error."""
+        batch = self.reading.batch
+        masses = self.reported.masses(batch.orbit)
+        listed = batch.orders.rows.shape[-2]
+        found = {
+            # Of the certified orbit, of the other orders, and of answers that are no orders.
+            "orbit_mass": masses.log_inside.exp().mean(),
+            "illegal_mass": masses.log_outside.exp().mean(),
+            "malformed_mass": self.reported.events[:, listed:].exp().sum(-1).mean(),
         }
         if not batch.lists_all_orders:
             paths = batch.orbit.paths.rows.shape[1] if isinstance(batch.orbit, MaskedPaths) else 1

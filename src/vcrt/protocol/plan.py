@@ -106,10 +106,14 @@ class Plan(BaseModel):
     also_test: tuple[TestSet, ...] = ()
 
     @model_serializer(mode="wrap")
-    def _without_no_test_sets(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_what_is_not_asked_for(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
         value: dict[str, Any] = handler(self)
         if not self.also_test:
             value.pop("also_test", None)
+        if not self.config.schedule.validate_every:
+            value["config"]["schedule"].pop("validate_every")
         return value
 
     @property
@@ -330,11 +334,13 @@ def read_plan(path: Path) -> Plan:
     try:
         value = strict_json(read_limited(path))
         _require_format(value["plan"]["format"], path)
+        # Plans of earlier versions say nothing of validations: they have none, and their hash stays theirs.
+        value["plan"]["config"]["schedule"].setdefault("validate_every", 0)
         plan, sealed = Plan.model_validate(value["plan"]), value["plan_hash"]
         plan_hash = plan.plan_hash
     except RunError:
         raise
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _unreadable(path, error, remedy) from error
     if plan_hash != sealed:
         raise RunError(

@@ -35,7 +35,8 @@ from vcrt.protocol.plan import Plan, PlannedRun
 from vcrt.protocol.same_code import record_other_code, require_same_code, require_unchanged_code
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.source_code import code_hash
-from vcrt.protocol.standing import Course, chance_of, tell_pass_rate
+from vcrt.protocol.source_validation import SourceValidation
+from vcrt.protocol.standing import Course, chance_of
 from vcrt.training.methods import method
 from vcrt.training.process_group import ALONE, ProcessGroup
 from vcrt.training.run import episode_order, num_draws, train_run
@@ -199,8 +200,8 @@ def _train_job(
     """Train one run; what the ledger records of it.
 
     That is its checkpoints' digests by update, the hash of the source code, the CPU seconds of the process that
-    finished it (the first of several), how many processes shared it, if more than one, and how it saved memory, if it
-    did.
+    finished it (the first of several), its source validation, how many processes shared it, if more than one, and how
+    it saved memory, if it did.
     """
     began = time.process_time()
     require_unchanged_code(job.code)
@@ -241,6 +242,9 @@ def _train_job(
                 seed=plan.seed,
             )
 
+    validation = SourceValidation.of(
+        source.retention, chosen, backbone, config, seed=plan.seed, group=group
+    )
     settings = {"plan": plan.plan_hash, "method": run.method, "held_out": run.held_out}
     place = experiment.path / "tracking"
     with (
@@ -255,6 +259,7 @@ def _train_job(
             num_items=len(identities),
             prompts=config.sampling.prompts_per_update,
             chance=chance_of(dataset.manifest, plan.sources(run.held_out)),
+            num_validated=len(validation.items),
         )
 
         def on_update(metrics: UpdateMetrics, num_tokens: int) -> None:
@@ -275,17 +280,17 @@ def _train_job(
             group=group,
             check=check,
             on_update=on_update,
+            validation=validation if config.schedule.validate_every else None,
         )
     cpu_seconds = round(time.process_time() - began, 1)
-    if group.size == 1 and source.retention:
-        tell_pass_rate(
-            run.name, config, chosen, backbone, source.retention, plan.seed, course.chance
-        )
+    if group.size == 1 and not config.schedule.validate_every:
+        course.tell_pass_rate(config.schedule.updates, validation.pass_rate(backbone.model))
     shared: dict[str, Json] = {"processes": group.size} if group.size > 1 else {}
     return {
         "checkpoints": {str(update): digest for update, digest in finished.digests.items()},
         "code": job.code,
         "cpu_seconds": cpu_seconds,
+        **validation.record(finished.metrics),
         **shared,
         **config.memory.record,
     }

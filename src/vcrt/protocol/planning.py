@@ -55,11 +55,11 @@ def _rate_chosen(config: RunConfig) -> str:
 def _others(config: RunConfig, base: RunConfig) -> list[str]:
     """The settings of a resolved ``config`` that differ from those of ``base``.
 
-    Left out is what a plan says elsewhere or no result depends on: the model, when a run is kept, how it saves memory;
-    and the learning rate, which has a sentence of its own, unless a preset gives one.
+    Left out is what a plan says elsewhere or no result depends on: the model, when a run is kept and validated, how it
+    saves memory; and the learning rate, which has a sentence of its own, unless a preset gives one.
     """
     base = base.resolved()
-    out: tuple[str, ...] = ("model.", "memory.", "schedule.checkpoints")
+    out: tuple[str, ...] = ("model.", "memory.", "schedule.checkpoints", "schedule.validate_every")
     if base.optimiser.learning_rate == DEFAULTS.learning_rate:
         out = (*out, "optimiser.learning_rate")
     return [

@@ -182,10 +182,11 @@ def require_not_given(config: RunConfig, names: Iterable[str] = RANGES) -> None:
 
 
 def shared_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
-    """The settings of a run but those that a search chooses, and but when it is kept and how it saves memory."""
+    """The settings of a run but those that a search chooses, and but those that no result depends on."""
     values = config.to_json()
     # Which backbone it is stands beside them; where it lies is no part of that.
-    for name in ("schedule.checkpoints", "model.backbone", "model.lock", *RANGES):
+    places = ("model.backbone", "model.lock")
+    for name in ("schedule.checkpoints", "schedule.validate_every", *places, *RANGES):
         section, _, key = name.partition(".")
         del values[section][key]
     del values["memory"]

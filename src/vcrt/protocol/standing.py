@@ -7,27 +7,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from vcrt.config import RunConfig
-from vcrt.policy.backbone import Backbone
-from vcrt.policy.scoring import greedy_orders
 from vcrt.printable import counted
 from vcrt.progress import tell
+from vcrt.protocol.source_validation import FLAGGED_REMEDY, validations
 from vcrt.protocol.statistics import proportion_interval
-from vcrt.records.dataset import Item
 from vcrt.records.manifest import Manifest, legal_share
-from vcrt.training.items import encode_items
-from vcrt.training.methods import Method
 from vcrt.training.update import UpdateMetrics
 
 #: Updates at the end of a run's log that its reward is the mean of.
 RECENT = 50
 #: Seconds between two words on a run's course.
 TOLD_EVERY_S = 30.0
-#: The most source items that are set aside and scored at a run's end.
-MOST_ASIDE = 200
 #: What to do about a run that is at chance.
 AT_CHANCE = (
     "An evaluation opens what was held out once, and would show no more. More certified episodes help, then more "
@@ -62,19 +55,26 @@ def standing(what: str, rate: float, num_items: int, chance: float | None) -> st
 
 @dataclass(kw_only=True, slots=True)
 class Course:
-    """Tells every now and then, and at a run's end, what share of the orders that training draws passes."""
+    """Tells every now and then, and at a run's end, what share of the orders that training draws passes.
+
+    Every validation is told, and when it flags the run.
+    """
 
     run: str
     num_updates: int
     num_items: int
     prompts: int
     chance: float | None
+    #: Items of a validation.
+    num_validated: int
+    was_flagged: bool = False
     told: float = field(default_factory=time.monotonic)
     recent: deque[UpdateMetrics] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def note(self, metrics: UpdateMetrics) -> None:
         """Take note of an update, and tell how the run stands if it is time to."""
         self.recent.append(metrics)
+        self._tell_validation(metrics)
         is_last = metrics.update == self.num_updates
         if not is_last and time.monotonic() - self.told < TOLD_EVERY_S:
             return
@@ -93,34 +93,19 @@ class Course:
             items,
             self.chance,
         )
-        tell(f"{told}; orbit mass {mass:.2f}")
+        tell(f"{told}; orbit mass {mass:.2f}, both before the steps on those prompts")
 
+    def tell_pass_rate(self, update: int, rate: float, frozen: float | None = None) -> None:
+        """Tell what share of the source items set aside passes after ``update``; warn if it is at chance at the end."""
+        what = f"{self.run} after update {update} of {self.num_updates}: source items set aside that pass"
+        told = standing(what, rate, self.num_validated, self.chance)
+        tell(told if frozen is None else f"{told}; the frozen backbone {100 * frozen:.0f}%")
+        if update == self.num_updates and is_at_chance(rate, self.num_validated, self.chance):
+            tell(f"warning: {self.run} is not to be told from chance. {AT_CHANCE}")
 
-def tell_pass_rate(
-    run: str,
-    config: RunConfig,
-    chosen: Method,
-    backbone: Backbone,
-    items: Sequence[Item],
-    seed: int,
-    chance: float | None,
-) -> None:
-    """Tell, before anything is opened, what share of the source items that were set aside the trained model passes."""
-    records = [item.supervised for item in items[:MOST_ASIDE]]
-    ready = encode_items(records, chosen, seed=seed, encode=backbone.encode)
-    # As many at a time as training has scored, so that memory suffices.
-    size = config.memory.prompts_at_a_time or config.sampling.prompts_per_update
-    answers = greedy_orders(
-        backbone.model,
-        [one.prompt for one in ready],
-        interface=chosen.interface,
-        backend=config.model.scoring,
-        batch_size=size,
-    )
-    passed = sum(
-        order is not None and one.is_legal(order) for one, order in zip(ready, answers, strict=True)
-    )
-    rate = passed / len(ready)
-    tell(standing(f"{run}: source items set aside that pass", rate, len(ready), chance))
-    if is_at_chance(rate, len(ready), chance):
-        tell(f"warning: {run} is not to be told from chance. {AT_CHANCE}")
+    def _tell_validation(self, metrics: UpdateMetrics) -> None:
+        for found in validations([metrics.to_json()]):
+            self.tell_pass_rate(found.update, found.rate, found.frozen)
+            if found.flagged and not self.was_flagged:
+                self.was_flagged = True
+                tell(f"warning: {self.run} is flagged: {found.in_words()}. {FLAGGED_REMEDY}")

@@ -66,6 +66,11 @@ class RunReport(FoldScore):
     cpu_seconds: float | None = None
 
     @property
+    def name(self) -> str:
+        """``method/held-out/seed``, as in the plan."""
+        return f"{self.method}/{self.held_out}/{self.seed}"
+
+    @property
     def last_update(self) -> int:
         """The last update that was logged or, where none was, scored; 0 if there is neither."""
         return int(max([0, *self.checkpoints, *(row["update"] for row in self.curve)]))
@@ -145,7 +150,7 @@ class ReportContents:
 
 
 def _check_items(run: RunReport, frozen: Mapping[str, FoldScore]) -> None:
-    where = f"run {run.method}/{run.held_out}/{run.seed}"
+    where = f"run {run.name}"
     if run.held_out not in frozen:
         raise VcrtError("the frozen backbone was not scored on a fold", where=where)
     for score in (run, *run.checkpoints.values()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from vcrt.protocol.source_validation import RATE, validations
 from vcrt.report import quantities as table
 from vcrt.report.analysis import Analysis
 from vcrt.report.axes import padded
@@ -30,6 +31,8 @@ from vcrt.report.wording import counted, label, listed, percent
 MAX_POINTS = 60
 #: The smallest normal number in float32, in which masses are logged.
 SMALLEST = 2.0**-126
+#: The line that is drawn with source pass rates.
+FROZEN_LINE = "frozen backbone on the same items"
 _DOTTED = (1.5, 3.0)
 
 
@@ -106,7 +109,11 @@ def how_to_read(contents: ReportContents) -> str:
     each = "each update" if width == 1 else f"means over {counted(width, 'update')}"
     several = len({run.seed for run in contents.runs}) > 1
     band = "Lines are means over runs, bands the range over runs" if several else "One run a line"
-    return f"{band}; points are {each}. Markers only tell methods apart."
+    return (
+        f"{band}; points are {each}. Markers only tell methods apart. Rewards and probabilities are of the behaviour "
+        "policy, before an update's first step; source pass rates are of the policy after the update; terms of "
+        "the objective are of the update's last epoch, before its step."
+    )
 
 
 def stem(quantity: str) -> str:
@@ -116,13 +123,15 @@ def stem(quantity: str) -> str:
 
 def _figure(contents: ReportContents, name: str, logged: Sequence[str]) -> Figure:
     quantity = table.quantities()[name]
-    reference = _reference(contents, name)
-    panels = [*_panels(contents, name, reference)]
+    references = {fold: _references(contents, name, fold) for fold in contents.folds}
+    panels = [*_panels(contents, name, references)]
     parts = [quantity.note]
-    if reference is not None:
-        parts.append(f"Dotted: the {reference.label}.")
+    for drawn in dict.fromkeys(
+        one.label or FROZEN_LINE for some in references.values() for one in some
+    ):
+        parts.append(f"Dotted: the {drawn}.")
     if quantity.dual in logged and quantity.dual is not None:
-        panels += _panels(contents, quantity.dual, None)
+        panels += _panels(contents, quantity.dual, {})
         parts.append("Below: the constraint's multiplier, 0 for methods without constraints.")
     return Figure(
         name=stem(name),
@@ -134,20 +143,26 @@ def _figure(contents: ReportContents, name: str, logged: Sequence[str]) -> Figur
     )
 
 
-def _reference(contents: ReportContents, name: str) -> Reference | None:
-    """The setting that a quantity is held against, if all runs share it."""
+def _references(contents: ReportContents, name: str, fold: str) -> tuple[Reference, ...]:
+    """What a quantity is held against: a setting that all runs share, or the frozen backbone, in each view once."""
+    if name == RATE:
+        curves = [run.curve for run in contents.runs if run.held_out == fold]
+        rates = sorted({one.frozen for curve in curves for one in validations(curve)})
+        return tuple(Reference(value=rate, dash=_DOTTED) for rate in rates)
     limit = table.quantities()[name].limit
     if limit is None or (contents.search is not None and limit[0] == "margin"):
-        return None
+        return ()
     value = contents.plan.get("config", {}).get("objective", {}).get(limit[0])
     if not isinstance(value, int | float):
-        return None
-    return Reference(value=float(value), dash=_DOTTED, label=f"{limit[1]} {value:g}")
+        return ()
+    return (Reference(value=float(value), dash=_DOTTED, label=f"{limit[1]} {value:g}"),)
 
 
-def _panels(contents: ReportContents, name: str, reference: Reference | None) -> tuple[Panel, ...]:
+def _panels(
+    contents: ReportContents, name: str, references: Mapping[str, tuple[Reference, ...]]
+) -> tuple[Panel, ...]:
     points = curve_points(contents, name)
-    limits = [] if reference is None else [reference.value]
+    limits = [one.value for some in references.values() for one in some]
     values = [v for line in points.values() for p in line for v in (p.low, p.high)] + limits
     y_domain = (
         (0.0, 1.0)
@@ -174,7 +189,7 @@ def _panels(contents: ReportContents, name: str, reference: Reference | None) ->
                     lines=_lines(contents, shown),
                     x_domain=(0.0, last_update(contents)),
                     y_domain=y_domain,
-                    references=() if reference is None else (reference,),
+                    references=references.get(fold, ()),
                     remark=zero if shown else "not logged",
                 ),
             )

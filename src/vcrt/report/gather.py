@@ -23,6 +23,7 @@ from vcrt.protocol.splits import set_aside
 from vcrt.records.dataset import Dataset, read_audit, require_agreement
 from vcrt.report.anonymity import read_anonymity
 from vcrt.report.contents import FoldScore, ReportContents, RunReport, TestSetScores
+from vcrt.report.source_validation import flag_sentences
 from vcrt.training.methods import method
 
 TITLE = "Verifier-Certified Rule Transport"
@@ -56,6 +57,22 @@ def gather(experiment: Experiment) -> ReportContents:
     unshared = [unshared_openings(experiment, one) for one in (dataset, *test_sets.values())]
     finished = experiment.finished_runs()
     sources = _sources(dataset, dataset.environments)
+    runs = tuple(
+        RunReport(
+            method=run.method,
+            held_out=run.held_out,
+            seed=run.seed,
+            held_out_passes=passes_array(scores.runs[run.name].held_out),
+            retention_passes=passes_array(scores.runs[run.name].retention),
+            frozen=_fold_score(scores.frozen[view_of(method(run.method))][run.held_out]),
+            curve=tuple(read_metrics(experiment, run)),
+            checkpoints={
+                update: _fold_score(of) for update, of in scores.checkpoints[run.name].items()
+            },
+            cpu_seconds=finished[run.name].body["cpu_seconds"],
+        )
+        for run in plan.runs
+    )
     return ReportContents(
         title=TITLE,
         backbone=_backbone(plan),
@@ -72,25 +89,10 @@ def gather(experiment: Experiment) -> ReportContents:
             "unknown_to_dataset": max(one.here_alone for one in unshared),
         },
         frozen={fold: _fold_score(of) for fold, of in scores.frozen[_FROZEN_VIEW].items()},
-        runs=tuple(
-            RunReport(
-                method=run.method,
-                held_out=run.held_out,
-                seed=run.seed,
-                held_out_passes=passes_array(scores.runs[run.name].held_out),
-                retention_passes=passes_array(scores.runs[run.name].retention),
-                frozen=_fold_score(scores.frozen[view_of(method(run.method))][run.held_out]),
-                curve=tuple(read_metrics(experiment, run)),
-                checkpoints={
-                    update: _fold_score(of) for update, of in scores.checkpoints[run.name].items()
-                },
-                cpu_seconds=finished[run.name].body["cpu_seconds"],
-            )
-            for run in plan.runs
-        ),
+        runs=runs,
         not_measured=not_measured(plan.backbone),
         tried=(plan.how_chosen,),
-        warnings=(*plan.warnings, *other_code_sentences(experiment)),
+        warnings=(*plan.warnings, *other_code_sentences(experiment), *flag_sentences(runs)),
         remarks=(*plan.remarks, *report_sentences(plan)),
         search=planned_search(experiment),
         anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vcrt.objective.terms import TERMS, Term, constrained
+from vcrt.protocol.source_validation import RATE
 
 #: Follows from the two masses; every other quantity is logged.
 LOG_MARGIN = "log_margin"
@@ -34,17 +35,25 @@ def core() -> dict[str, Quantity]:
     return {
         "mean_reward": Quantity(
             title="Mean reward of sampled orders",
-            note="The share of sampled orders that end in the certified state.",
+            note="The share of sampled orders that end in the certified state. Of the behaviour policy, which drew "
+            "them, before the update's first step.",
+            share=True,
+        ),
+        RATE: Quantity(
+            title="Source pass rate on untrained items",
+            note="The share of source items set aside that pass, one greedy order each. Of the policy after the "
+            "update.",
             share=True,
         ),
         "orbit_mass": Quantity(
             title="Probability of the certified orbit",
-            note="All certified orders of a prompt together; the mean over an update's prompts.",
+            note="All certified orders of a prompt together; the mean over an update's prompts. Of the behaviour "
+            "policy, before the update's first step.",
             share=True,
         ),
         "illegal_mass": Quantity(
             title="Probability of other orders",
-            note="All orders outside the certified orbit together.",
+            note="All orders outside the certified orbit together. Of the behaviour policy.",
             share=True,
         ),
         LOG_MARGIN: Quantity(
@@ -79,9 +88,15 @@ def more() -> dict[str, Quantity]:
             )
             for name in constrained()
         },
+        "orbit_mass_last_epoch": Quantity(
+            title="Probability of the certified orbit in the last epoch",
+            note="After all steps of the update but the last, on the prompts of those very steps: it rises there even "
+            "where the policy is being destroyed.",
+            share=True,
+        ),
         "malformed_mass": Quantity(
             title="Probability of malformed answers",
-            note="Answers that are no orders; 0 where the policy can only point.",
+            note="Answers that are no orders; 0 where the policy can only point. Of the behaviour policy.",
             share=True,
         ),
         "orbit_log_mass_error": Quantity(

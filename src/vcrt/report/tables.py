@@ -28,6 +28,7 @@ from vcrt.report.coverage import coverage_table
 from vcrt.report.estimates import Comparison
 from vcrt.report.provenance import provenance_tables
 from vcrt.report.published import backbone_table, sign_table, text_table
+from vcrt.report.source_validation import validation_table
 from vcrt.report.table import Cell, Table, without_aside
 from vcrt.report.task import methods_note, task_note
 from vcrt.report.test_sets import tables_of_test_sets
@@ -64,7 +65,9 @@ def report_tables(analysis: Analysis) -> tuple[Table, ...]:
     if analysis.by_update:
         tables.append(update_table(analysis))
     tables += tables_of_test_sets(analysis)
-    tables += [run_table(analysis), retention_table(analysis), coverage_table()]
+    tables += [run_table(analysis), retention_table(analysis)]
+    validated = validation_table(analysis.contents)
+    tables += [coverage_table()] if validated is None else [validated, coverage_table()]
     tables += provenance_tables(analysis.contents)
     if paper.has_any(analysis.folds):
         return tuple(tables)

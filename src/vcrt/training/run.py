@@ -13,13 +13,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 
-from vcrt.config import MemoryConfig, RunConfig
+from vcrt.config import MemoryConfig, RunConfig, ScheduleConfig
 from vcrt.errors import BackboneError, RunError
 from vcrt.hashing import Json, file_digest
 from vcrt.policy.adapters import with_adapters
@@ -51,6 +51,19 @@ from vcrt.training.update import (
 
 #: Told of an update's metrics and of how many tokens it scored.
 OnUpdate: TypeAlias = Callable[[UpdateMetrics, int], None]
+
+
+class Validation(Protocol):
+    """What is measured of a run while it trains; all processes of the run's group call it together."""
+
+    def begin(self, model: CausalModel) -> None:
+        """Measure the frozen backbone, which ``model`` still is."""
+
+    def measure(
+        self, model: CausalModel, log: Sequence[Mapping[str, Json]], update: int
+    ) -> Mapping[str, float]:
+        """What the log is to say, by name, of the model after ``update``; ``log`` has the updates before."""
+
 
 #: Prompts that the frozen backbone scores at a time, unless fewer are asked for.
 FROZEN_BATCH = 64
@@ -108,14 +121,17 @@ def train_run(
     group: ProcessGroup = ALONE,
     check: Callable[[CausalModel], None] = lambda model: None,
     on_update: OnUpdate = lambda metrics, num_tokens: None,
+    validation: Validation | None = None,
 ) -> FinishedRun:
     """Train one run in ``directory``, from its latest checkpoint on; a finished run is only read.
 
     ``encode_seed`` draws what the serialisation of a record leaves to chance; ``identity`` names the run in its
     checkpoints. All processes of ``group`` call this together, and may be others than those that wrote the checkpoint;
     the last bits of the result depend on how many they are. ``on_update`` is told of each update and how many tokens of
-    prompts and prefixes it scored; ``check`` gets the model, adapters attached, before anything is trained, and raises
-    if it cannot be trusted. Raises :class:`RunError` if the latest checkpoint is damaged or another run's.
+    prompts and prefixes it scored; ``validation`` is asked every ``schedule.validate_every`` updates and after the
+    last, and its values are a part of those updates' metrics; ``check`` gets the model, adapters attached, before
+    anything is trained, and raises if it cannot be trusted. Raises :class:`RunError` if the latest checkpoint is
+    damaged or another run's.
     """
     config = config.resolved()
     order = episode_order(len(records), num_draws(config), seed)
@@ -151,8 +167,11 @@ def train_run(
     metrics: list[dict[str, Json]] = []
     with _alone(directory, group):
         latest = latest_checkpoint(directory)
+        made = 0 if latest is None else updates_kept(latest)
+        if validation is not None and made < config.schedule.updates:
+            validation.begin(state.model)
         if latest is not None:
-            _require_earlier(config, directory, updates_kept(latest))
+            _require_earlier(config, directory, made)
             metrics = load_checkpoint(state, latest, identity=identity)
         if state.update_index < config.schedule.updates:
             _train(
@@ -167,6 +186,7 @@ def train_run(
                 identity,
                 group,
                 on_update,
+                validation,
             )
         if group.rank == 0:
             remove_kept(directory)
@@ -261,6 +281,7 @@ def _train(
     identity: str,
     group: ProcessGroup,
     on_update: OnUpdate,
+    validation: Validation | None,
 ) -> None:
     # The log is for people: the first process writes it for all.
     writes = group.rank == 0
@@ -280,6 +301,9 @@ def _train(
                 config=config,
                 group=group,
             )
+            if validation is not None and _is_validated(config.schedule, done.update):
+                measured = validation.measure(state.model, metrics, done.update)
+                done = replace(done, values={**done.values, **measured})
             metrics.append(done.to_json())
             log.write(_log_line(metrics[-1]))
             log.flush()
@@ -297,6 +321,11 @@ def _train(
                 if group.rank == 0:
                     remove_kept(directory, but=path)
                 kept_at = time.monotonic()
+
+
+def _is_validated(schedule: ScheduleConfig, update: int) -> bool:
+    every = schedule.validate_every
+    return every > 0 and (update % every == 0 or update == schedule.updates)
 
 
 def _log_line(metrics: Mapping[str, Json]) -> str:

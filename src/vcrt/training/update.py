@@ -55,12 +55,15 @@ class TrainerState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateMetrics:
-    """What one update did, by name; terms of the objective are those of its last epoch, before that epoch's step.
+    """What one update did, by name; each value is an attribute too.
 
-    Each value is an attribute too: ``loss``, every term of :data:`vcrt.objective.terms.TERMS`, ``penalty_`` and
-    ``dual_`` (after the dual step) of each constraint, what :meth:`vcrt.objective.total.Objective.metrics` lists,
-    ``gradient_norm`` (before it was scaled down) and ``start_log_ratio``: the largest absolute log-ratio in the first
-    epoch, of scores of the same policy: 0 unless scoring is noisy.
+    Of the behaviour policy, which drew the samples, before the first step: ``mean_reward``, ``zero_advantage_share``
+    and what :meth:`vcrt.objective.total.Objective.masses` lists, ``orbit_mass`` among them. Of the last epoch, before
+    its step but after the others on the very same prompts: ``loss``, every term of
+    :data:`vcrt.objective.terms.TERMS`, ``penalty_`` and ``dual_`` (after the dual step) of each constraint, the rest of
+    :meth:`vcrt.objective.total.Objective.metrics`, ``orbit_mass_last_epoch`` and ``gradient_norm`` (before it was
+    scaled down). ``start_log_ratio`` is the largest absolute log-ratio in the first epoch, of scores of the same
+    policy: 0 unless scoring is noisy.
     """
 
     #: 1 for the first update.
@@ -169,7 +172,7 @@ def update(
             num_samples=num_samples,
             generator=state.generator,
         )
-        start_log_ratio = 0.0
+        start_log_ratio, behaviour = 0.0, dict[str, float]()
         for epoch in range(num_epochs):
             if epoch > 0:
                 scores = score_batch(len(items), score, group, part_size=part_size)
@@ -188,14 +191,17 @@ def update(
             group.add_gradients(parameters)
             gradient_norm = _step(state, found.loss, parameters, config)
             if epoch == 0:
-                start_log_ratio = max(float(found.max_log_ratio), gap)
+                start_log_ratio, behaviour = max(float(found.max_log_ratio), gap), found.masses()
             if config.schedule.dual_steps == "epoch" or epoch == num_epochs - 1:
                 state.duals = next_duals(found.values, state.duals, config.objective, method.terms)
     state.update_index += 1
+    last = found.metrics()
     return UpdateMetrics(
         update=state.update_index,
         values={
-            **found.metrics(),
+            **last,
+            **behaviour,
+            "orbit_mass_last_epoch": last["orbit_mass"],
             **{f"dual_{name}": dual for name, dual in state.duals.items()},
             "gradient_norm": gradient_norm,
             "start_log_ratio": start_log_ratio,
