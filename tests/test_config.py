@@ -64,6 +64,7 @@ OTHER = {
     "schedule.warmup_updates": 5,
     "schedule.decay": "cosine",
     "schedule.checkpoints": (10, 20),
+    "schedule.validate_every": 7,
     "memory.prompts_at_a_time": 1,
     "memory.gradient_checkpointing": True,
 }
@@ -293,6 +294,7 @@ def test_overrides_of_a_wrong_type_are_named(value):
         ("sampling.num_generations", "sampling.samples_per_prompt"),
         ("optimiser.lr", "optimiser.learning_rate"),
         ("schedule.max_steps", "schedule.updates"),
+        ("schedule.eval_steps", "schedule.validate_every"),
     ],
 )
 def test_names_of_other_libraries_lead_to_ours(name, ours):

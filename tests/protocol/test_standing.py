@@ -58,8 +58,9 @@ def test_training_and_evaluation_say_how_runs_stand_and_warn_at_chance(data, tmp
     assert any(line.startswith("self-check of the model's scores (pointers)") for line in lines)
     (reward,) = (line for line in lines if "vcrt/clrs/0 after update 1 of 1: reward" in line)
     assert "over 2 items, not to be told from chance (50%); orbit mass 0." in reward
-    (aside,) = (line for line in lines if "vcrt/clrs/0: source items set aside that pass" in line)
-    assert "chance (50%)" in aside
+    (aside,) = (line for line in lines if "source items set aside that pass" in line)
+    assert aside.startswith("vcrt/clrs/0 after update 1 of 1: ")
+    assert "chance (50%); the frozen backbone " in aside
     assert f"warning: vcrt/clrs/0 is not to be told from chance. {AT_CHANCE}" in lines
     assert "1 run at the last update" in lines
     code, out, _ = run(capsys, "evaluate", experiment, "--jobs", 1)

@@ -12,6 +12,7 @@ from report_support import (
     synthetic_contents,
 )
 from sampled_training import train
+from vcrt.protocol.source_validation import RATE
 from vcrt.report.analysis import analyse
 from vcrt.report.axes import padded, tens, ticks
 from vcrt.report.charts import DARK, LIGHT, LineChart, RowChart, method_styles
@@ -127,7 +128,7 @@ def test_values_that_are_not_finite_are_left_out() -> None:
 
 def test_every_logged_metric_has_a_title() -> None:
     _, (metrics,) = train("vcrt", 1)
-    assert {*metrics.to_json(), LOG_MARGIN} == {"update", *known_quantities()}
+    assert {*metrics.to_json(), LOG_MARGIN, RATE} == {"update", *known_quantities()}
     assert all(quantity.title for quantity in known_quantities().values())
 
 

@@ -9,7 +9,9 @@ import vcrt.training.run
 from configs import config
 from training_fixtures import ENCODE, TOKENIZER, supervised_records, tiny_model
 from vcrt.policy.backbone import Backbone
+from vcrt.protocol.source_validation import SourceValidation
 from vcrt.training.distributed import LaunchedGroup, launched_group
+from vcrt.training.items import encode_items
 from vcrt.training.methods import method
 from vcrt.training.run import train_run
 
@@ -38,10 +40,14 @@ def main():
         prompts_per_update=3,
         checkpoints=(2, 4, 6),
         prompts_at_a_time=1,
+        validate_every=2,
     )
     backbone = Backbone(
         model=tiny_model(), tokenizer=TOKENIZER, name="tiny", digest="0" * 64, encode=ENCODE
     )
+    group, chosen = group_of(mode), method(name)
+    # Of five items, two processes do not have as many each.
+    aside = encode_items(supervised_records(14)[9:], chosen, seed=0, encode=ENCODE)
     original = vcrt.training.run.update
 
     def until_stop(state, *args, **options):
@@ -52,13 +58,14 @@ def main():
     with patch.object(vcrt.training.run, "update", until_stop), suppress(Stop):
         train_run(
             settings,
-            method(name),
+            chosen,
             backbone,
             supervised_records(9),
             folder / "run",
             seed=1,
             encode_seed=0,
-            group=group_of(mode),
+            group=group,
+            validation=SourceValidation(items=aside, chosen=chosen, config=settings, group=group),
         )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from configs import config
 from training_fixtures import ENCODE, answering_model, supervised_records, tiny_model
+from vcrt.protocol.source_validation import RATE
 from vcrt.training.batch_scores import shares
 from vcrt.training.items import encode_items
 from vcrt.training.methods import METHODS, method
@@ -136,7 +137,9 @@ def alone(tmp_path_factory):
 @pytest.mark.parametrize("name", ["vcrt", "contrastive"])
 @pytest.mark.parametrize("mode", ["replicas", "shards"])
 def test_two_processes_train_as_one(alone, tmp_path, mode, name):
-    assert_close(launched(tmp_path / "two", 2, mode, 6, name), alone(name))
+    found = launched(tmp_path / "two", 2, mode, 6, name)
+    assert_close(found, alone(name))
+    assert [line["update"] for line in found[1] if RATE in line] == [2, 4, 6]
 
 
 @pytest.mark.slow

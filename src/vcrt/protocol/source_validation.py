@@ -162,15 +162,10 @@ class SourceValidation:
         """What the log says of the model after ``update``; ``log`` has the updates before."""
         rate = self.pass_rate(model)
         low, high = proportion_interval(round(rate * len(self.items)), len(self.items))
-        earlier = validations(log)
-        now = Validated(
-            update=update, rate=rate, low=low, high=high, frozen=self.frozen, flagged=False
-        )
-        last = [*earlier, now][-IN_A_ROW:]
-        flagged = any(one.flagged for one in earlier) or (
-            len(last) == IN_A_ROW and all(one.is_below for one in last)
-        )
-        return {RATE: rate, LOW: low, HIGH: high, FROZEN: self.frozen, FLAGGED: float(flagged)}
+        found = {RATE: rate, LOW: low, HIGH: high, FROZEN: self.frozen, FLAGGED: 0.0}
+        last = validations([*log, {"update": update, **found}])[-IN_A_ROW:]
+        is_long_below = len(last) == IN_A_ROW and all(one.is_below for one in last)
+        return {**found, FLAGGED: float(is_long_below or flagged_at(log) is not None)}
 
     def pass_rate(self, model: CausalModel) -> float:
         """The share of the items whose greedy order is in the certified orbit; all processes call this together."""
