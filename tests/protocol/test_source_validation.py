@@ -27,6 +27,7 @@ from vcrt.protocol.source_validation import (
     RULE,
     SourceValidation,
     flagged_at,
+    flagged_runs,
     stratified,
     validations,
 )
@@ -88,6 +89,16 @@ def test_three_in_a_row_below_the_interval_flag_a_run(frozen, rates, at):
     ]
     low, high = proportion_interval(round(rates[0] * 50), 50)
     assert (log[0][LOW], log[0][HIGH], log[0][FROZEN]) == (low, high, frozen)
+
+
+@pytest.mark.parametrize("value", ["0.5", None, [], {}, float("nan"), float("inf")])
+def test_what_is_no_validation_is_passed_over(value):
+    whole = logged(0.6, [0.1])[0]
+    for name in (*LOGGED, "update"):
+        assert validations([{**whole, name: value}]) == []
+    assert len(validations([{"update": 1, "loss": 0.5}, whole])) == 1
+    bodies = {"a": {"source_validation": value}, "b": {"source_validation": {"flagged_at": value}}}
+    assert flagged_runs({**bodies, "c": {}}) == {}
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 
 import torch
 
@@ -75,19 +76,24 @@ class Validated:
 
 
 def validations(log: Iterable[Mapping[str, Json]]) -> list[Validated]:
-    """The validations among the updates of a log, in their order."""
-    return [
-        Validated(
-            update=int(line["update"]),  # type: ignore[arg-type]
-            rate=float(line[RATE]),  # type: ignore[arg-type]
-            low=float(line[LOW]),  # type: ignore[arg-type]
-            high=float(line[HIGH]),  # type: ignore[arg-type]
-            frozen=float(line[FROZEN]),  # type: ignore[arg-type]
-            flagged=bool(line[FLAGGED]),
-        )
-        for line in log
-        if RATE in line
-    ]
+    """The validations among the updates of a log, in their order; what is none, whoever wrote it, is passed over."""
+    found = []
+    for line in log:
+        values = [line.get(name) for name in ("update", RATE, LOW, HIGH, FROZEN, FLAGGED)]
+        numbers = [one for one in values if isinstance(one, int | float) and isfinite(one)]
+        if len(numbers) == len(values):
+            update, rate, low, high, frozen, flagged = numbers
+            found.append(
+                Validated(
+                    update=int(update),
+                    rate=rate,
+                    low=low,
+                    high=high,
+                    frozen=frozen,
+                    flagged=bool(flagged),
+                )
+            )
+    return found
 
 
 def flagged_at(log: Iterable[Mapping[str, Json]]) -> Validated | None:
