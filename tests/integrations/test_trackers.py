@@ -158,6 +158,7 @@ def test_a_tracker_is_told_of_every_update_and_changes_nothing(folder, elsewhere
         untracked, same_lines = trained(folder / "untracked", run)
         assert all(weights[key].equal(untracked[key]) for key in untracked)
         assert lines == same_lines
+        assert {"source_pass_rate", "flagged"} <= lines[-1].keys()
         updates = READERS[name](experiment / "tracking", run)
         assert sorted(updates) == [1, 2, 3]
         for line in lines:
