@@ -235,7 +235,7 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
             run_search(
                 dataset,
                 path,
-                backbone=reference_of(asked.config.model),
+                backbone=reference_of(asked.config),
                 methods=asked.methods,
                 held_out=dataset.environments,
                 num_trials=asked.trials,
@@ -246,7 +246,7 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
             )
     search = read_search(path)
     search.require_same_training(asked.config, asked.methods)
-    backbone = reference_of(asked.config.model)
+    backbone = reference_of(asked.config)
     search.require(
         root_hash=dataset.manifest.root_hash,
         backbone_identity=backbone.identity,

@@ -14,8 +14,9 @@ from vcrt.config import (
     setting_names,
 )
 from vcrt.config_files import checked, load_config, preset_names
-from vcrt.policy.reference import reference_of
-from vcrt.progress import SILENT, Progress
+from vcrt.policy.number_format import number_format
+from vcrt.policy.reference import BackboneReference, reference_of
+from vcrt.progress import SILENT, Progress, tell
 from vcrt.protocol.plan import Plan, make_plan
 from vcrt.protocol.search import Search
 from vcrt.protocol.test_sets import require_readable
@@ -69,6 +70,15 @@ def _others(config: RunConfig, base: RunConfig) -> list[str]:
     ]
 
 
+def chosen_reference(config: RunConfig) -> BackboneReference:
+    """The backbone that the settings mean; where its number format was chosen here, people are told which and why."""
+    backbone = reference_of(config)
+    if config.model.dtype == "auto" and not backbone.is_embedded:
+        chosen = number_format(config)
+        tell(f"{backbone.name} is in {chosen.dtype}, {chosen.reason}")
+    return backbone
+
+
 def frozen_plan(
     dataset_path: Path,
     *,
@@ -89,7 +99,7 @@ def frozen_plan(
     ``check_search`` are run again first, by so many ``jobs``.
     """
     config = checked(config)
-    backbone = reference_of(config.model)
+    backbone = chosen_reference(config)
     dataset, *others = (open_dataset(path) for path in (dataset_path, *also_test))
     for one in (dataset, *others):
         require_agreement(one)
