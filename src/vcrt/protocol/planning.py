@@ -13,7 +13,7 @@ from vcrt.config import (
     default_learning_rate,
     setting_names,
 )
-from vcrt.config_files import checked, load_config, preset_names
+from vcrt.config_files import checked, how_preset_was_chosen, load_config, preset_names
 from vcrt.policy.number_format import number_format
 from vcrt.policy.reference import BackboneReference, reference_of
 from vcrt.progress import SILENT, Progress, tell
@@ -37,7 +37,7 @@ def how_chosen(config: RunConfig) -> str:
     config = config.resolved()
     same = [name for name in preset_names() if not _others(config, load_config(preset=name))]
     if same:
-        return f"The settings are the paper's (preset {' or '.join(same)})."
+        return f"{how_preset_was_chosen(same[0])} (Preset {' or '.join(same)}.)"
     named = ", ".join(f"{name} {config.value(name)}" for name in _others(config, DEFAULTS))
     rest = f"the library's defaults, but for {named}" if named else "the library's defaults"
     return f"{_rate_chosen(config)} Other settings are {rest}."
