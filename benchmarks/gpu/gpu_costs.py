@@ -14,7 +14,8 @@ and writes weights, gradients and moments. What a perfect fusion would keep on t
 taken apart, not what is inside them.
 
 The memory floor is bytes over the device's bandwidth. The compute floor is FLOPs over its peak, each kind of number
-format by its own peak: adapters and the delta rule run in float32 here. Reached together they would take the larger.
+format by its own peak: adapters are kept in float32 and multiplied in the model's format, the delta rule runs in
+float32. Reached together they would take the larger.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ def work_of(model: CausalModel, one: Pass, columns: int) -> Iterator[Work]:
                 first_layer = layer
             entry = projection in ENTRIES and layer == first_layer
             slope = adapter == "lora_B" or (first_layer is not None and not entry)
-            yield _linear(module, tokens, adapter=adapter is not None, slope=slope)
+            activations = inner.dtype if adapter else module.weight.dtype
+            yield _linear(module, tokens, activations, adapter=adapter is not None, slope=slope)
         elif projection == "self_attn":
             width = getattr(config, "head_dim", None)
             width = width or config.hidden_size // config.num_attention_heads
@@ -131,7 +133,7 @@ def work_of(model: CausalModel, one: Pass, columns: int) -> Iterator[Work]:
             moved = 2.0 * one.rows * config.num_key_value_heads * seen * width * size
             yield Work(
                 part="attention",
-                precision=_precision(weight),
+                precision=_precision(weight.dtype),
                 forward=forward,
                 backward=2 * forward,
                 forward_bytes=moved,
@@ -152,19 +154,21 @@ def _place(name: str) -> tuple[list[str], str, str | None]:
     return path[:-1], path[-1], adapter
 
 
-def _precision(parameter: torch.Tensor) -> str:
-    return "half" if parameter.dtype in HALF else "single"
+def _precision(dtype: torch.dtype) -> str:
+    return "half" if dtype in HALF else "single"
 
 
-def _linear(module: Any, tokens: int, *, adapter: bool, slope: bool) -> Work:
+def _linear(
+    module: Any, tokens: int, activations: torch.dtype, *, adapter: bool, slope: bool
+) -> Work:
     weight = module.weight
     forward = 2.0 * weight.numel() * tokens
-    moved = float(module.in_features + module.out_features) * tokens * weight.element_size()
+    moved = float(module.in_features + module.out_features) * tokens * activations.itemsize
     read = float(weight.numel() * weight.element_size())
     times = slope + adapter
     return Work(
         part="adapters" if adapter else "linear",
-        precision=_precision(weight),
+        precision=_precision(activations),
         forward=forward,
         backward=forward * times,
         forward_bytes=moved + read,
@@ -180,7 +184,7 @@ def _head(head: Any, logits: int, columns: int) -> Work:
     read = float(head.in_features * out * head.weight.element_size())
     return Work(
         part="head",
-        precision="single" if narrow else _precision(head.weight),
+        precision="single" if narrow else _precision(head.weight.dtype),
         forward=forward,
         backward=forward,
         forward_bytes=read,

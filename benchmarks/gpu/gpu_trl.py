@@ -20,7 +20,10 @@ from vcrt.training.items import EncodedItem
 class _Steps(TrainerCallback):
     """Seconds of each optimiser step, generation included where a step begins with it."""
 
-    def __init__(self, synchronise: Callable[[], None]) -> None:
+    def __init__(
+        self, synchronise: Callable[[], None], epochs: int, after_update: Callable[[], None]
+    ) -> None:
+        self.epochs, self.after_update = epochs, after_update
         self.seconds: list[float] = []
         self._began = 0.0
         self._synchronise = synchronise
@@ -32,6 +35,8 @@ class _Steps(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._synchronise()
         self.seconds.append(time.perf_counter() - self._began)
+        if len(self.seconds) % self.epochs == 0:
+            self.after_update()
 
 
 def trl_seconds(
@@ -43,10 +48,14 @@ def trl_seconds(
     sizes: tuple[int, int, int, int],
     synchronise: Callable[[], None],
     on_cpu: bool,
+    after_update: Callable[[], None] = lambda: None,
 ) -> list[float]:
-    """Seconds of each update after the warm-up; ``sizes`` are prompts, samples, epochs and tokens of an answer."""
+    """Seconds of each update after the warm-up; ``sizes`` are prompts, samples, epochs and tokens of an answer.
+
+    ``after_update`` is called after each, on nobody's time: what is measured beside TRL takes its turn there.
+    """
     prompts, samples, epochs, tokens = sizes
-    steps = _Steps(synchronise)
+    steps = _Steps(synchronise, epochs, after_update)
     legal = [
         {
             tuple(item.prompt.pointer_ids[slot] for slot in order)

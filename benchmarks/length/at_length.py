@@ -291,7 +291,7 @@ def table(contents: ReportContents, analysis: Analysis, part: Part) -> dict[str,
         pairs[part.planned] = compare(contents, *part.planned)
     return {
         "steps": int(contents.dataset["num_operations"]),
-        "items": dict(analysis.num_items),
+        "items": {fold: analysis.num_items(fold) for fold in analysis.folds},
         "random_order": None if (random := chance(contents)) is None else round(random, 5),
         "frozen": {
             "macro": as_json(analysis.frozen_macro),

@@ -21,6 +21,7 @@ from vcrt.errors import ConfigError, UnknownNameError
 from vcrt.hashing import Json
 
 Dtype: TypeAlias = Literal["float32", "bfloat16"]
+AskedDtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
 #: ``plain``: the record as one text. ``chat``: as a user's message in the tokenizer's own chat template.
 PromptStyle: TypeAlias = Literal["plain", "chat"]
 #: How orders are scored, exactly in any case, see :mod:`vcrt.policy.backends`.
@@ -71,8 +72,9 @@ class ModelConfig:
     see `vcrt backbone --help`."""
     lock: Annotated[str | None, arg(aliases=["--lock"])] = None
     """The backbone's lock file; by default vcrt-lock.json in its folder. A hub name needs one."""
-    dtype: Annotated[Dtype, arg(aliases=["--dtype"])] = "float32"
-    """Number format of the backbone's weights. Adapters are in float32."""
+    dtype: Annotated[AskedDtype, arg(aliases=["--dtype"])] = "auto"
+    """Number format of the backbone's weights; adapters are in float32. `auto` is bfloat16 for a language model with
+    adapters where the machine computes in it, and float32 elsewhere; the plan keeps which."""
     prompt_style: Annotated[PromptStyle, arg(aliases=["--prompt-style"])] = "plain"
     """How a language model gets a record: as plain text, or as a message in its chat template."""
     scoring: Annotated[Backend, arg(aliases=["--scoring"])] = "auto"
@@ -81,7 +83,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         _require(bool(self.backbone), "model.backbone", self, "a name or a folder")
-        kinds = {"dtype": Dtype, "prompt_style": PromptStyle, "scoring": Backend}
+        kinds = {"dtype": AskedDtype, "prompt_style": PromptStyle, "scoring": Backend}
         for name, kind in kinds.items():
             _require_choice(self, f"model.{name}", kind)
 

@@ -23,6 +23,8 @@ _FOLDER = Path(__file__).parent / "presets"
 _CONFIG = TypeAdapter(RunConfig)
 _KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
 _TABLE = re.compile(r"\s*\[\s*([\w.\"'-]+)\s*\]")
+#: The key of a preset's file that says where its settings are from.
+CHOSEN = "chosen"
 #: The most bytes of a file of settings.
 MAX_BYTES = 2**20
 
@@ -30,6 +32,11 @@ MAX_BYTES = 2**20
 def preset_names() -> tuple[str, ...]:
     """The presets that come with the package."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def how_preset_was_chosen(name: str) -> str:
+    """Where a preset's settings are from, in a sentence."""
+    return str(_preset_file(name)[CHOSEN])
 
 
 def load_config(
@@ -95,6 +102,10 @@ def _preset(name: object, path: str | Path | None, lines: Mapping[str, int]) -> 
     if name not in preset_names():
         where = _place(path, lines, "preset") if "preset" in lines else None
         raise UnknownNameError.of("preset", str(name)[:80], preset_names(), where=where)
+    return {key: value for key, value in _preset_file(str(name)).items() if key != CHOSEN}
+
+
+def _preset_file(name: str) -> dict[str, Any]:
     return tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 

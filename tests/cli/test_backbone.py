@@ -201,7 +201,7 @@ def test_a_preset_gives_a_plan_the_papers_settings(folder, tmp_path):
     assert (plan.config.schedule.updates, plan.config.learning_rate) == (400, 5e-6)
     assert (adapter.rank, adapter.scale, adapter.dropout) == (64, 2.0, 0.05)
     assert plan.backbone.dtype == "bfloat16"
-    assert "preset granite-4.1-3b" in plan.how_chosen
+    assert "Preset granite-4.1-3b" in plan.how_chosen
 
 
 def test_the_embedded_backbone_needs_no_lock(capsys):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from peft.tuners.lora import Linear
 
 from configs import config
 from language_models import locked_model
 from training_fixtures import supervised_records
+from vcrt.policy.adapted_linear import AdaptedLinear
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.scoring import score_orders
@@ -111,6 +113,7 @@ def test_parts_and_checkpointing_change_nothing(references, kind):
 
 def test_scores_that_are_not_repeated_are_told(references, monkeypatch):
     monkeypatch.setattr(SharedDropout, "forward", lambda self, x: torch.dropout(x, RATE, True))
+    monkeypatch.setattr(AdaptedLinear, "forward", Linear.forward)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         assert updated(prepared(references["llama"]), updates=1)[1][0].start_log_ratio == 0.0

@@ -55,7 +55,7 @@ def test_a_plan_lists_every_run_and_is_hashed(dataset, tmp_path):
     plan = plan_on(dataset)
     assert len(plan.runs) == 2 * 3 * 2
     assert plan.sources("toy-b") == ("toy-a", "toy-c")
-    assert plan.config == config(updates=5).resolved()
+    assert plan.config == EMBEDDED.named_in(config(updates=5)).resolved()
     experiment = create_experiment(plan, tmp_path / "e")
     assert open_experiment(experiment.path).plan == plan
     assert plan_on(dataset).plan_hash == plan.plan_hash
@@ -222,7 +222,8 @@ def test_a_preset_is_the_papers_only_while_it_is_whole():
     preset = load_config(preset="qwen3.5-2b")
     whole = preset.override({"model.backbone": "a folder", "model.lock": "a lock"})
     assert how_chosen(whole) == (
-        "The settings are the paper's (preset granite-4.1-3b or qwen3.5-2b)."
+        "The settings are the paper's for one of its two language models. "
+        "(Preset granite-4.1-3b or qwen3.5-2b.)"
     )
     assert "sampling.samples_per_prompt 4" in how_chosen(
         preset.override({"sampling.samples_per_prompt": 4})

@@ -221,7 +221,7 @@ def test_a_plan_takes_up_what_was_chosen(dataset, searched, tmp_path):
     plan = plan_with(dataset, search)
     for run in plan.runs:
         best = search.best(run.method, run.held_out).settings
-        assert plan.config_of(run) == RUN.resolved().override(best)
+        assert plan.config_of(run) == EMBEDDED.named_in(RUN).resolved().override(best)
     assert (
         plan.config_of(plan.runs[0]).objective.mu
         == search.best(plan.runs[0].method, "toy-b").settings["objective.mu"]

@@ -10,13 +10,12 @@ from vcrt.config import DEFAULTS, MemoryConfig, RunConfig
 from vcrt.errors import MalformedInputError, RunError, VcrtError
 from vcrt.hashing import Json
 from vcrt.jobs import num_jobs
-from vcrt.policy.reference import reference_of
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol import decision, evaluation, planned_training
 from vcrt.protocol.decision import Decision, Policy, chosen_run, frozen_policy, load_policy
 from vcrt.protocol.evaluation import PROMPTS_AT_A_TIME
 from vcrt.protocol.experiment import Experiment, create_experiment, device_of, open_experiment
-from vcrt.protocol.planning import frozen_plan
+from vcrt.protocol.planning import chosen_reference, frozen_plan
 from vcrt.protocol.scores import Scores
 from vcrt.protocol.search import Search, read_search, require_not_given
 from vcrt.protocol.trials import run_search
@@ -52,7 +51,7 @@ def search(
     return run_search(
         dataset,
         Path(output),
-        backbone=reference_of(config.model),
+        backbone=chosen_reference(config),
         methods=names_of(methods),
         held_out=held_out or dataset.environments,
         num_trials=trials,

@@ -15,7 +15,7 @@ from pathlib import Path
 from vcrt.api.reporting import Report, report_in
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
-from vcrt.config import DEFAULTS, RunConfig, ScheduleConfig
+from vcrt.config import DEFAULTS, RunConfig
 from vcrt.config_files import checked
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import discard_work_of_finished, make_dataset
@@ -80,33 +80,35 @@ def demo(
     output: str | Path = "runs",
     *,
     episodes: int = 100,
-    updates: int = 400,
     runs: int = 1,
+    config: RunConfig = DEFAULTS,
     seed: int = 0,
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Demo:
     """Certify, freeze, verify, train, evaluate once and report, small, in a new folder below ``output``: ``vcrt demo``.
 
-    ``episodes`` are those of each environment, spread evenly over its schemas; ``updates`` those of each of the
-    ``runs`` of each method and fold. Raises :class:`vcrt.errors.VcrtError` for a number below one.
+    ``episodes`` are those of each environment, spread evenly over its schemas; ``runs`` those of each method and fold,
+    and ``config`` their settings. Raises :class:`vcrt.errors.VcrtError` for a number below one, and, before anything is
+    made, if there is no such backbone.
     """
-    for name, value in (("episodes", episodes), ("updates", updates), ("runs", runs)):
+    for name, value in (("episodes", episodes), ("runs", runs)):
         if value < 1:
             raise VcrtError("too small a number", found=f"{name} {value}", expected="at least 1")
     began, jobs = time.monotonic(), num_jobs(jobs)
+    reference_of(checked(config))
     folder = _new_folder(Path(output))
     schemas = select_schemas(DEMO_ENVIRONMENTS)
     per_schema = {name: -(-episodes // len(some)) for name, some in schemas.items()}
-    config = sampled(schemas, per_schema, seed=seed)
-    dataset = make_dataset(config, folder / "dataset", jobs=jobs, progress=progress)
+    asked = sampled(schemas, per_schema, seed=seed)
+    dataset = make_dataset(asked, folder / "dataset", jobs=jobs, progress=progress)
     agreement = verify_agreement(dataset, jobs=jobs, progress=progress)
     plan = frozen_plan(
         dataset.path,
         methods=DEMO_METHODS,
         held_out=(),
         runs=runs,
-        config=RunConfig(schedule=ScheduleConfig(updates=updates)),
+        config=config,
         seed=seed,
     )
     experiment = create_experiment(plan, folder / "experiment")
@@ -235,7 +237,7 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
             run_search(
                 dataset,
                 path,
-                backbone=reference_of(asked.config.model),
+                backbone=reference_of(asked.config),
                 methods=asked.methods,
                 held_out=dataset.environments,
                 num_trials=asked.trials,
@@ -246,7 +248,7 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
             )
     search = read_search(path)
     search.require_same_training(asked.config, asked.methods)
-    backbone = reference_of(asked.config.model)
+    backbone = reference_of(asked.config)
     search.require(
         root_hash=dataset.manifest.root_hash,
         backbone_identity=backbone.identity,

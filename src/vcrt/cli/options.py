@@ -15,7 +15,7 @@ import tyro
 from rich.console import Console
 
 from vcrt.config import RunConfig
-from vcrt.config_files import load_config, to_toml
+from vcrt.config_files import load_config, preset_names, to_toml
 from vcrt.errors import VcrtError
 from vcrt.printable import printable
 from vcrt.workers import TIMEOUT
@@ -51,7 +51,7 @@ ConfigFile = Annotated[
 PresetName = Annotated[
     str | None,
     tyro.conf.arg(
-        help="The paper's settings for one of its models, below those of the file: qwen3.5-2b or granite-4.1-3b."
+        help=f"Settings that come with vcrt, below those of the file: {', '.join(preset_names())}."
     ),
 ]
 PrintConfig = Annotated[

@@ -17,29 +17,29 @@ from vcrt.config import DEFAULTS
 def demo(
     output: Path = Path("runs"),
     episodes: int = 100,
-    updates: int = 400,
     runs: int = 1,
     seed: int = 0,
     jobs: Jobs = None,
+    settings: Settings = DEFAULTS,
 ) -> None:
-    """Certify, freeze, verify, train, evaluate once and report, with the embedded defaults.
+    """Certify, freeze, verify, train, evaluate once and report, by default with the embedded backbone.
 
     Example: vcrt demo --output runs/demo
 
     Args:
         output: Folder in which a new numbered folder is made for everything that the demo writes.
         episodes: Certified episodes for each environment, spread evenly over its schemas.
-        updates: Updates of each training run.
         runs: Independent training runs of each method and fold.
         seed: Seed of everything.
+        settings: All settings of a run.
     """
     console = plain_console()
     with showing_progress(console) as progress:
         made = vcrt.demo(
             output,
             episodes=episodes,
-            updates=updates,
             runs=runs,
+            config=settings,
             seed=seed,
             jobs=jobs,
             progress=progress,

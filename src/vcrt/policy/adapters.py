@@ -89,7 +89,8 @@ def with_adapters(
 ) -> CausalModel:
     """The model with its own weights frozen and adapters of ``rank``, whose product is multiplied by ``scale``.
 
-    On a model in bfloat16 the adapters are in float32: steps of a small learning rate would be lost otherwise. Draws
+    On a model in bfloat16 the adapters are in float32: steps of a small learning rate would be lost otherwise. Products
+    with them are in the model's format (:mod:`vcrt.policy.adapted_linear`). Draws
     come from ``seed`` alone. ``dropout`` is the share of an adapter's input features that an update drops
     (:mod:`vcrt.policy.shared_dropout`). Raises as :func:`find_targets`.
     """
@@ -97,10 +98,14 @@ def with_adapters(
     from peft import LoraConfig, get_peft_model
     from peft.tuners.lora import LoraLayer
 
+    from vcrt.policy.adapted_linear import AdaptedLinear
+
     targets = find_targets(model, recurrent=recurrent)
     # The library asks for an integer here, and computes lora_alpha / r with whatever it gets.
     alpha: Any = scale * rank
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), bias="none")
+    # What the library builds in place of each linear layer that is named.
+    config._register_custom_module({torch.nn.Linear: AdaptedLinear})
     # The library initialises from the global generator: leave that as it was, and draw again from our own.
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # It asks transformers by a name that is about to change.

@@ -16,12 +16,12 @@ from vcrt.config import (
     EMBEDDED_NAME,
     EMBEDDED_NAMES,
     Dtype,
-    ModelConfig,
     PromptStyle,
     RunConfig,
 )
 from vcrt.errors import BackboneError, UnknownNameError
 from vcrt.hashing import Json
+from vcrt.policy.number_format import number_format
 
 #: The lock beside a folder's files.
 FOLDER_LOCK = "vcrt-lock.json"
@@ -154,11 +154,12 @@ def backbone_reference(
     )
 
 
-def reference_of(model: ModelConfig) -> BackboneReference:
-    """The reference that a run's settings mean; raises as :func:`backbone_reference`."""
+def reference_of(config: RunConfig) -> BackboneReference:
+    """The reference that a run's settings mean on this machine; raises as :func:`backbone_reference`."""
+    model = config.model
     return backbone_reference(
         model.backbone,
         lock=None if model.lock is None else Path(model.lock),
-        dtype=model.dtype,
+        dtype=number_format(config).dtype,
         prompt_style=model.prompt_style,
     )

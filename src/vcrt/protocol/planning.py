@@ -13,9 +13,10 @@ from vcrt.config import (
     default_learning_rate,
     setting_names,
 )
-from vcrt.config_files import checked, load_config, preset_names
-from vcrt.policy.reference import reference_of
-from vcrt.progress import SILENT, Progress
+from vcrt.config_files import checked, how_preset_was_chosen, load_config, preset_names
+from vcrt.policy.number_format import number_format
+from vcrt.policy.reference import BackboneReference, reference_of
+from vcrt.progress import SILENT, Progress, tell
 from vcrt.protocol.plan import Plan, make_plan
 from vcrt.protocol.search import Search
 from vcrt.protocol.test_sets import require_readable
@@ -36,7 +37,7 @@ def how_chosen(config: RunConfig) -> str:
     config = config.resolved()
     same = [name for name in preset_names() if not _others(config, load_config(preset=name))]
     if same:
-        return f"The settings are the paper's (preset {' or '.join(same)})."
+        return f"{how_preset_was_chosen(same[0])} (Preset {' or '.join(same)}.)"
     named = ", ".join(f"{name} {config.value(name)}" for name in _others(config, DEFAULTS))
     rest = f"the library's defaults, but for {named}" if named else "the library's defaults"
     return f"{_rate_chosen(config)} Other settings are {rest}."
@@ -69,6 +70,15 @@ def _others(config: RunConfig, base: RunConfig) -> list[str]:
     ]
 
 
+def chosen_reference(config: RunConfig) -> BackboneReference:
+    """The backbone that the settings mean; where its number format was chosen here, people are told which and why."""
+    backbone = reference_of(config)
+    if config.model.dtype == "auto" and not backbone.is_embedded:
+        chosen = number_format(config)
+        tell(f"{backbone.name} is in {chosen.dtype}, {chosen.reason}")
+    return backbone
+
+
 def frozen_plan(
     dataset_path: Path,
     *,
@@ -89,7 +99,7 @@ def frozen_plan(
     ``check_search`` are run again first, by so many ``jobs``.
     """
     config = checked(config)
-    backbone = reference_of(config.model)
+    backbone = chosen_reference(config)
     dataset, *others = (open_dataset(path) for path in (dataset_path, *also_test))
     for one in (dataset, *others):
         require_agreement(one)
