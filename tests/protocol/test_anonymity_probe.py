@@ -25,8 +25,8 @@ from vcrt.protocol.anonymity.views import WORD_VIEWS, word_features
 from vcrt.randomness import generator
 from vcrt.records.policy_view import render
 
-#: The level of one of sixteen simultaneous intervals.
-LEVEL = 1 - 0.05 / 16
+#: The level of one of 22 simultaneous intervals.
+LEVEL = 1 - 0.05 / 22
 LAST, MEAN = HIDDEN_VIEWS
 
 
@@ -214,7 +214,7 @@ def test_simultaneous_intervals_rarely_cry_wolf(backbone):
         results, _, _ = probe_records(
             made_records(60, seed=seed), backbone, seed=seed, num_permutations=60
         )
-        assert len(results) == 16
+        assert len(results) == 22
         alarms += any(not result.at_chance for result in results)
         misses += sum(not result.at_chance for result in results)
     # At one in twenty, three alarms of six come once in five hundred times.
