@@ -21,6 +21,8 @@ from vcrt.protocol.anonymity.result import (
     report_bytes,
     require_anonymous,
 )
+from vcrt.protocol.anonymity.tasks import TARGETS
+from vcrt.protocol.anonymity.views import WORD_VIEWS
 from vcrt.records.dataset import open_dataset
 from vcrt.report.anonymity import anonymity_sentences, anonymity_table, read_anonymity
 from vcrt.report.table import to_csv, to_html, to_text
@@ -113,8 +115,10 @@ def test_the_command_prints_and_writes(dataset, tmp_path, capsys):
     assert "What can be guessed from policy records" in text
     assert "22 probes of the policy records' anonymity, none above chance" in text
     assert "both with opaque names of relations and in words" in " ".join(text.split())
-    assert "prompt in words" in text
-    assert read_report(output).root_hash == open_dataset(dataset).manifest.root_hash
+    kept = read_report(output)
+    assert kept.root_hash == open_dataset(dataset).manifest.root_hash
+    for target in TARGETS:
+        assert {one.view for one in kept.results if one.target == target} >= {*WORD_VIEWS}
     with pytest.raises(VcrtError, match="not overwritten"):
         probe(dataset, output)
     with pytest.raises(DatasetError, match="nothing but the dataset"):
