@@ -35,6 +35,7 @@ OTHER = {
     "model.lock": "a lock",
     "model.dtype": "bfloat16",
     "model.prompt_style": "chat",
+    "model.relation_names": "words",
     "model.scoring": "naive",
     "adapter.rank": 4,
     "adapter.alpha": 4.0,

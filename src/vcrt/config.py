@@ -24,6 +24,8 @@ Dtype: TypeAlias = Literal["float32", "bfloat16"]
 AskedDtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
 #: ``plain``: the record as one text. ``chat``: as a user's message in the tokenizer's own chat template.
 PromptStyle: TypeAlias = Literal["plain", "chat"]
+#: ``opaque``: relation types as the tokens r0 to r4. ``words``: each relation as a plain sentence.
+RelationNames: TypeAlias = Literal["opaque", "words"]
 #: How orders are scored, exactly in any case, see :mod:`vcrt.policy.backends`.
 Backend: TypeAlias = Literal["auto", "tree", "fork", "naive"]
 #: How paths of an estimate are drawn, see :mod:`vcrt.policy.order_sampling`.
@@ -77,13 +79,20 @@ class ModelConfig:
     adapters where the machine computes in it, and float32 elsewhere; the plan keeps which."""
     prompt_style: Annotated[PromptStyle, arg(aliases=["--prompt-style"])] = "plain"
     """How a language model gets a record: as plain text, or as a message in its chat template."""
+    relation_names: Annotated[RelationNames, arg(aliases=["--relation-names"])] = "opaque"
+    """How a language model gets relations: by opaque names (`A r1 C;`), or in words (`A must come before C.`)."""
     scoring: Annotated[Backend, arg(aliases=["--scoring"])] = "auto"
     """How orders are scored, exactly in any case: `naive` runs each order by itself, which every causal model can,
     where the faster ways are refused."""
 
     def __post_init__(self) -> None:
         _require(bool(self.backbone), "model.backbone", self, "a name or a folder")
-        kinds = {"dtype": AskedDtype, "prompt_style": PromptStyle, "scoring": Backend}
+        kinds = {
+            "dtype": AskedDtype,
+            "prompt_style": PromptStyle,
+            "relation_names": RelationNames,
+            "scoring": Backend,
+        }
         for name, kind in kinds.items():
             _require_choice(self, f"model.{name}", kind)
 

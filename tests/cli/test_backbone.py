@@ -10,6 +10,7 @@ import pytest
 import toy_environment as toy
 from command_line import refused, run
 from language_models import byte_level_tokenizer, save_model
+from vcrt.api.experimenting import trained_policy
 from vcrt.certification.config import sampled
 from vcrt.cli import main
 from vcrt.datasets.agreement import verify_agreement
@@ -17,6 +18,8 @@ from vcrt.datasets.freezing import make_dataset
 from vcrt.protocol.experiment import open_experiment
 from vcrt.protocol.scores import read_scores
 from vcrt.protocol.search import read_search
+from vcrt.randomness import generator
+from vcrt.records.policy_view import PointerRelation, PolicyRecord
 
 TWO_TOYS = {name: toy.THREE_TOYS[name] for name in ("toy-a", "toy-b")}
 SMALL = ("--held-out", "toy-b", "--methods", "vcrt", "--updates", "2")
@@ -48,7 +51,8 @@ def planned(folder, name, *options):
 
 @pytest.fixture(scope="module")
 def evaluated(folder):
-    experiment = planned(folder, "experiment", *ADAPTERS, "--prompt-style", "chat")
+    shown = ("--prompt-style", "chat", "--relation-names", "words")
+    experiment = planned(folder, "experiment", *ADAPTERS, *shown)
     for command in ("train", "evaluate"):
         main([command, str(experiment), "--jobs", "1"])
     main(["report", str(experiment)])
@@ -56,10 +60,11 @@ def evaluated(folder):
 
 
 @pytest.mark.slow
-def test_the_whole_way_with_adapters_in_a_chat(folder, evaluated):
+def test_the_whole_way_with_adapters_in_a_chat_and_relations_in_words(folder, evaluated):
     plan = open_experiment(evaluated).plan
     assert plan.backbone.name == "granite"
     assert plan.backbone.prompt_style == "chat"
+    assert plan.backbone.relation_names == "words"
     assert plan.backbone_revision == "made by a test"
     lock = json.loads((folder / "granite" / "vcrt-lock.json").read_text())
     assert plan.backbone_digest == lock["digest"]
@@ -75,7 +80,63 @@ def test_the_whole_way_with_adapters_in_a_chat(folder, evaluated):
     assert all(tensor.abs().max() > 0 for tensor in tensors.values())
     page = (evaluated / "report" / "report.html").read_text()
     assert f"granite ({lock['digest'][:12]})" in page
+    assert "of unknown training, relations in words" in page
     assert str(folder) not in page
+
+
+@pytest.mark.slow
+def test_a_decision_and_an_exported_model_name_the_form_of_relations(evaluated, capsys, tmp_path):
+    record = tmp_path / "record.json"
+    record.write_text('{"operations": ["a", "b", "c"], "relations": [["b", "a", "precedes"]]}')
+    _, out, _ = run(capsys, "decide", evaluated, record)
+    (line,) = [line for line in out.splitlines() if line.startswith("backbone")]
+    assert line.endswith(", revision made by a test, relations in words")
+    _, out, _ = run(capsys, "decide", evaluated, record, "--json")
+    assert json.loads(out)["policy"]["relation_names"] == "words"
+    backbone = trained_policy(evaluated).backbone
+    relations = (PointerRelation(0, 1, "precedes"),)
+    asked = PolicyRecord(record_id="any", pointers=(0, 1), relations=relations)
+    prompt = backbone.encode(asked, "sorted", generator(0, "any"))
+    text = backbone.tokenizer.decode(list(prompt.token_ids))
+    assert "\nRelations: A must come before B.<" in text
+    main(["export-model", str(evaluated), "--output", str(tmp_path / "model")])
+    assert "relations in words" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_all_methods_of_a_plan_share_how_relations_are_shown(folder, capsys):
+    hashes = {}
+    for names in ("opaque", "words"):
+        options = ("--methods", "vcrt", "canonical-grpo", "--relation-names", names)
+        experiment = folder / f"shared {names}"
+        code, out, _ = run(
+            capsys,
+            *("plan", folder / "data", "--output", experiment, "--runs", "1"),
+            *("--backbone", folder / "granite", *SMALL[:2], *options, "--updates", "2"),
+        )
+        assert code == 0
+        said = {"opaque": "relations by opaque names", "words": "relations in words"}[names]
+        assert f"backbone  granite, of unknown training, {said}\n" in out
+        plan = open_experiment(experiment).plan
+        assert {plan.config_of(one).model.relation_names for one in plan.runs} == {names}
+        assert len({one.method for one in plan.runs}) == 2
+        assert plan.backbone.relation_names == names
+        hashes[names] = plan.plan_hash
+        written = json.loads((experiment / "plan.json").read_text())["plan"]
+        assert written["config"]["model"]["relation_names"] == names
+        assert written["backbone"]["relation_names"] == names
+    assert hashes["opaque"] != hashes["words"]
+    message = refused(
+        capsys,
+        *("plan", folder / "data", "--output", folder / "refused", "--relation-names", "words"),
+    )
+    assert "one form of prompt" in message
+    assert "float32, plain, words" in message
+    assert not (folder / "refused").exists()
+    message = refused(
+        capsys,
+        *("search", folder / "data", "--output", folder / "refused", "--relation-names", "words"),
+    )
+    assert "one form of prompt" in message
 
 
 @pytest.mark.slow
@@ -153,6 +214,9 @@ def test_a_search_and_its_plan_have_the_same_backbone(folder, capsys):
     message = refused(capsys, *plan, *common, *adapters, "--prompt-style", "chat")
     assert "the search is not of this experiment" in message
     assert "backbone" in message
+    message = refused(capsys, *plan, *common, *adapters, "--relation-names", "words")
+    assert "the search is not of this experiment" in message
+    assert "'relation_names': 'words'" in message
     code, _, err = run(capsys, *plan, *common, *adapters)
     assert code == 0, err
 

@@ -37,7 +37,7 @@ def chat_model(tmp_path_factory):
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
     raw.train_from_iterator(
-        ["p0 p1 p2 p3 p4 p5 p6 p7 precedes commutes with"] * 9,
+        ["p0 p1 p2 p3 p4 p5 p6 p7 must come before in any order."] * 9,
         trainers.BpeTrainer(
             vocab_size=300,
             special_tokens=["<pad>", "<|start|>", "<|end|>"],

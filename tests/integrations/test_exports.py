@@ -69,9 +69,9 @@ def test_both_forms_state_the_same_record(items):
         assert len(lines) == 4 + len(record.relations) + len(record.distractors)
         stated = tokens.count(" ;")
         assert stated == len(lines) - 4
-        assert words.count(" commutes with ") == tokens.count(" r0 ")
-        assert words.count(" precedes ") == tokens.count(" r1 ")
-        assert words.count(" goes after ") == tokens.count(" r4 ")
+        assert words.count(" in any order.") == tokens.count(" r0 ")
+        assert words.count(" must come before ") == tokens.count(" r1 ")
+        assert words.count(" should come after ") == tokens.count(" r4 ")
 
 
 def test_prompts_name_no_environment(frozen, items):

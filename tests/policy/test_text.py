@@ -33,8 +33,8 @@ RECORD = PolicyRecord(
 )
 
 
-def encoder(tokenizer, style="plain"):
-    form = TextForm(tokenizer=tokenizer, style=style)
+def encoder(tokenizer, style="plain", relation_names="opaque"):
+    form = TextForm(tokenizer=tokenizer, style=style, relation_names=relation_names)
     return TextEncoder(
         form=form, pointers=choose_pointers(form), num_embeddings=len(tokenizer), max_length=512
     )
@@ -98,15 +98,18 @@ def test_a_tokenizer_that_cannot_tell_relations_apart_is_refused():
     with pytest.raises(BackboneError, match="different relations the same tokens") as error:
         encoder(PreTrainedTokenizerFast(tokenizer_object=raw))
     assert error.value.found == "r0 and r1 cannot be told apart"
+    assert "the other --relation-names" in error.value.remedy
+    assert encoder(PreTrainedTokenizerFast(tokenizer_object=raw), relation_names="words")
 
 
+@pytest.mark.parametrize("names", ["opaque", "words"])
 @pytest.mark.parametrize("style", ["plain", "chat"])
 @pytest.mark.parametrize("serialisation", ["sorted", "shuffled"])
 @pytest.mark.parametrize("make", [byte_level_tokenizer, character_tokenizer])
-def test_every_pointer_of_a_text_and_of_an_answer_is_its_token(style, serialisation, make):
+def test_every_pointer_of_a_text_and_of_an_answer_is_its_token(style, serialisation, make, names):
     tokenizer = make()
     tokenizer.chat_template = CHAT_TEMPLATE
-    encode = encoder(tokenizer, style)
+    encode = encoder(tokenizer, style, names)
     for index, record in enumerate([RECORD, *(r.record for r in supervised_records(6))]):
         prompt = encode(record, serialisation, generator(0, "draw", index))
         words = render(record, serialisation, generator(0, "draw", index))

@@ -142,8 +142,8 @@ def test_a_backbone_of_eight_pointers_says_which_one_has_more():
 # --- text -------------------------------------------------------------------------------------------
 
 
-def encoder(tokenizer):
-    form = TextForm(tokenizer=tokenizer, style="plain")
+def encoder(tokenizer, relation_names="opaque"):
+    form = TextForm(tokenizer=tokenizer, style="plain", relation_names=relation_names)
     return TextEncoder(
         form=form,
         pointers=choose_pointers(form),
@@ -165,6 +165,15 @@ def test_a_language_model_gets_as_many_pointers_as_the_record_asks_for():
     names = [LETTERS[pointer] for pointer in SIXTEEN.pointers]
     assert f"Steps: {' '.join(names)}\nRelations: A r1 f; M r3 F; R r1 Z;" in text
     assert [tokenizer.decode([i]) for i in prompt.pointer_ids] == [f" {name}" for name in names]
+
+
+def test_a_long_record_in_words():
+    tokenizer = byte_level_tokenizer(letters=LETTERS, size=500)
+    encode = encoder(tokenizer, "words")
+    text = tokenizer.decode(list(encode(SIXTEEN, "sorted", generator(0, "any")).token_ids))
+    names = [pointer.text.strip() for pointer in encode.pointers_for(32)]
+    assert "Relations: A must come before " in text
+    assert f" M should come before {names[5]}. R must come before {names[25]}.\nOrder:" in text
 
 
 def test_a_tokenizer_with_fewer_pointers_serves_shorter_records_only():

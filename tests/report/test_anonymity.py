@@ -21,6 +21,8 @@ from vcrt.protocol.anonymity.result import (
     report_bytes,
     require_anonymous,
 )
+from vcrt.protocol.anonymity.tasks import TARGETS
+from vcrt.protocol.anonymity.views import WORD_VIEWS
 from vcrt.records.dataset import open_dataset
 from vcrt.report.anonymity import anonymity_sentences, anonymity_table, read_anonymity
 from vcrt.report.table import to_csv, to_html, to_text
@@ -111,8 +113,12 @@ def test_the_command_prints_and_writes(dataset, tmp_path, capsys):
     assert "asks for more records" in str(caught.value)
     text = capsys.readouterr().out
     assert "What can be guessed from policy records" in text
-    assert "16 probes of the policy records' anonymity, none above chance" in text
-    assert read_report(output).root_hash == open_dataset(dataset).manifest.root_hash
+    assert "22 probes of the policy records' anonymity, none above chance" in text
+    assert "both with opaque names of relations and in words" in " ".join(text.split())
+    kept = read_report(output)
+    assert kept.root_hash == open_dataset(dataset).manifest.root_hash
+    for target in TARGETS:
+        assert {one.view for one in kept.results if one.target == target} >= {*WORD_VIEWS}
     with pytest.raises(VcrtError, match="not overwritten"):
         probe(dataset, output)
     with pytest.raises(DatasetError, match="nothing but the dataset"):
@@ -147,6 +153,12 @@ def test_sentences_say_what_leaks_and_what_was_not_measured():
     assert unmeasured == "Not measured: schema, because there is one schema."
     bad = " ".join(anonymity_sentences(report(results=(LEAK,), controls=(BLIND,), findings=("x",))))
     assert "not anonymous" in bad
+    assert "Prompts were" not in bad
+    prompts = [result(view="prompt, sorted"), result(view="prompt in words, shuffled")]
+    (_, opaque, _) = anonymity_sentences(report(results=tuple(prompts[:1])))
+    assert opaque == "Prompts were probed with opaque names of relations, not in words."
+    (_, both, _) = anonymity_sentences(report(results=tuple(prompts)))
+    assert both == "Prompts were probed both with opaque names of relations and in words."
     assert "environment from hidden state, mean (AUC 0.810)" in bad
     assert "Controls that should guess and do not: relation types from prompt, sorted." in bad
 

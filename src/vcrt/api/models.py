@@ -213,7 +213,7 @@ is of no use for text of another form.
 
 ## Base model
 
-`{base}`{of}. SHA-256 of its locked files: `{policy.backbone.digest}`.
+`{base}`{of}{plan.backbone.shown}. SHA-256 of its locked files: `{policy.backbone.digest}`.
 
 ## Training
 

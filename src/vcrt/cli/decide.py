@@ -14,6 +14,7 @@ from vcrt.cli.progress import telling
 from vcrt.documents import MAX_BYTES
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
+from vcrt.policy.reference import RELATIONS_SHOWN
 from vcrt.printable import counted
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def decision_document(
             "backbone": policy.backbone.name,
             "backbone_digest": policy.backbone.digest,
             "backbone_revision": policy.backbone.revision,
+            "relation_names": policy.backbone.relation_names,
             "interface": policy.method.interface,
             "serialisation": policy.method.serialisation,
         },
@@ -139,8 +141,12 @@ def decision_lines(policy: Policy, asked: RelationRecord, decision: Decision) ->
             f"policy      {policy.run} after {counted(policy.update or 0, 'update')}, "
             f"checkpoint {policy.checkpoint}"
         )
+    names = policy.backbone.relation_names
+    shown = "" if names is None else f", {RELATIONS_SHOWN[names]}"
     revision = "" if policy.backbone.revision is None else f", revision {policy.backbone.revision}"
-    lines.append(f"backbone    {policy.backbone.name}, digest {policy.backbone.digest}{revision}")
+    lines.append(
+        f"backbone    {policy.backbone.name}, digest {policy.backbone.digest}{revision}{shown}"
+    )
     return lines
 
 

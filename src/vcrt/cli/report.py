@@ -94,6 +94,8 @@ def explore(
 def probe(dataset: DatasetPath, output: Path | None = None, seed: int = 0) -> None:
     """Measure how anonymous the policy records of a dataset are: what classifiers can guess from them.
 
+    Prompts are probed with relations by opaque names and in words, whichever a plan shows to its model.
+
     Example: vcrt probe runs/data --output runs/experiment/anonymity.json
 
     Args:

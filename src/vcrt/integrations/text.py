@@ -1,13 +1,13 @@
 """Write policy records as plain text for models with a tokenizer of their own, and read answers back from text.
 
 Both forms come from the one renderer of :mod:`vcrt.records.policy_view`. ``tokens`` joins its tokens by spaces, which
-is what the embedded backbone reads. ``words`` puts the relations into words. An answer is the pointers of an order,
-separated by spaces.
+is what the embedded backbone reads. ``words`` has a sentence for each relation, one a line: those that a language model
+is shown with ``model.relation_names = "words"``. An answer is the pointers of an order, separated by spaces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -18,22 +18,14 @@ from vcrt.records.policy_view import (
     ANSWER,
     POINTER_TOKENS,
     RELATIONS,
-    SEPARATOR,
     PolicyRecord,
     Serialisation,
+    in_words,
     render,
 )
 from vcrt.records.supervision import SupervisedRecord
 
 Form: TypeAlias = Literal["words", "tokens"]
-
-_WORDS: Mapping[str, str] = {
-    "r0": "commutes with",
-    "r1": "precedes",
-    "r2": "follows",
-    "r3": "conflicts with and goes before",
-    "r4": "conflicts with and goes after",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,8 +56,8 @@ def prompt_text(record: PolicyRecord, rendering: Rendering) -> str:
 
 
 def _statements(tokens: Sequence[str]) -> list[str]:
-    sentences = " ".join(_WORDS.get(token, token) for token in tokens).split(f" {SEPARATOR}")
-    return [sentence.strip() for sentence in sentences if sentence.strip()]
+    sentences = " ".join(in_words(tokens)).split(".")
+    return [f"{sentence.strip()}." for sentence in sentences if sentence.strip()]
 
 
 def answer_text(record: PolicyRecord, order: Order) -> str:

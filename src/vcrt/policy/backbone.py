@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_model, save
 from transformers import PreTrainedTokenizerFast
 
-from vcrt.config import EMBEDDED_LONG_NAME, EMBEDDED_NAME
+from vcrt.config import EMBEDDED_LONG_NAME, EMBEDDED_NAME, RelationNames
 from vcrt.documents import read_limited, strict_json
 from vcrt.errors import BackboneError
 from vcrt.hashing import file_digest, json_digest
@@ -74,6 +74,8 @@ class Backbone:
     num_pointers: int | None = None
     #: What it was trained on, as far as its files say.
     provenance: ModelProvenance = UNKNOWN
+    #: How a language model is shown relations; None for a backbone that comes with the package.
+    relation_names: RelationNames | None = None
 
 
 def load_backbone(backbone: str | BackboneReference = EMBEDDED) -> Backbone:
@@ -101,13 +103,18 @@ def load_backbone(backbone: str | BackboneReference = EMBEDDED) -> Backbone:
         encode=_text_encoder(model, tokenizer, reference),
         revision=lock.revision,
         provenance=provenance,
+        relation_names=reference.relation_names,
     )
 
 
 def _text_encoder(
     model: CausalModel, tokenizer: PreTrainedTokenizerFast, reference: BackboneReference
 ) -> TextEncoder:
-    form = TextForm(tokenizer=tokenizer, style=reference.prompt_style)
+    form = TextForm(
+        tokenizer=tokenizer,
+        style=reference.prompt_style,
+        relation_names=reference.relation_names,
+    )
     return TextEncoder(
         form=form,
         pointers=choose_pointers(form),

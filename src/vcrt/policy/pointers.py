@@ -12,7 +12,7 @@ from itertools import islice, permutations
 from string import ascii_lowercase, ascii_uppercase, digits
 
 from vcrt.errors import BackboneError
-from vcrt.policy.text import Pointer, TextForm, record_text, require_pointers
+from vcrt.policy.text import Pointer, TextForm, require_pointers
 from vcrt.records.policy_view import (
     ANSWER,
     BEGIN,
@@ -69,21 +69,21 @@ def _require_relations(form: TextForm, pointers: Sequence[Pointer]) -> None:
     seen: dict[tuple[int, ...], str] = {}
     for token in sorted({token for pair in RELATION_TOKENS.values() for token in pair}):
         words = [BEGIN, POINTERS, first, second, RELATIONS, first, token, second, SEPARATOR, ANSWER]
-        ids = tuple(form.token_ids(form.prompt_text(record_text(words, texts))))
+        ids = tuple(form.token_ids(form.prompt_text(words, texts)))
         if ids in seen:
             raise BackboneError(
                 "the tokenizer makes different relations the same tokens",
                 where=type(form.tokenizer).__name__,
                 found=f"{seen[ids]} and {token} cannot be told apart",
-                expected="tokens for a letter and a digit",
-                remedy="use a model whose tokenizer knows digits",
+                expected="different tokens for each",
+                remedy="use the other --relation-names, or a model whose tokenizer knows letters and digits",
             )
         seen[ids] = token
 
 
 def _as_pointer(form: TextForm, text: str) -> Pointer | None:
     """The pointer that this text is at the beginning of an answer; None if it is not one token there."""
-    prompt = form.prompt_text(record_text(_probe_words(1), [text]))
+    prompt = form.prompt_text(_probe_words(1), [text])
     before, after = form.token_ids(prompt), form.token_ids(prompt + text)
     if len(after) != len(before) + 1 or after[:-1] != before:
         return None
@@ -100,14 +100,14 @@ def _stand(pointers: Sequence[Pointer], form: TextForm) -> bool:
     if len({pointer.token_id for pointer in pointers}) != len(pointers):
         return False
     words = _probe_words(len(pointers))
-    ids = form.token_ids(form.prompt_text(record_text(words, texts)))
+    ids = form.token_ids(form.prompt_text(words, texts))
     token_of = {n: p.token_id for n, p in zip(POINTER_TOKENS, pointers, strict=False)}
     try:
         require_pointers(ids, [token_of[word] for word in words if word in token_of], pointers)
     except BackboneError:
         return False
     # What is before `Order:` cannot matter to what is behind it, so a short prompt will do.
-    short = form.prompt_text(record_text(_probe_words(1), texts))
+    short = form.prompt_text(_probe_words(1), texts)
     before = form.token_ids(short)
     return all(
         form.token_ids(short + "".join(texts[i] for i in answer))

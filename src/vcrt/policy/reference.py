@@ -9,7 +9,9 @@ backbone *is*: :attr:`BackboneReference.identity` leaves it out, so that a plan 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from vcrt.config import (
@@ -17,6 +19,7 @@ from vcrt.config import (
     EMBEDDED_NAMES,
     Dtype,
     PromptStyle,
+    RelationNames,
     RunConfig,
 )
 from vcrt.errors import BackboneError, UnknownNameError
@@ -25,6 +28,11 @@ from vcrt.policy.number_format import number_format
 
 #: The lock beside a folder's files.
 FOLDER_LOCK = "vcrt-lock.json"
+#: How plans, reports and decisions say which names relations have.
+RELATIONS_SHOWN: Mapping[RelationNames, str] = {
+    "opaque": "relations by opaque names",
+    "words": "relations in words",
+}
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -40,13 +48,15 @@ class BackboneReference:
     lock: str | None = None
     dtype: Dtype = "float32"
     prompt_style: PromptStyle = "plain"
+    relation_names: RelationNames = "opaque"
 
     def __post_init__(self) -> None:
-        if self.is_embedded and (self.dtype, self.prompt_style) != ("float32", "plain"):
+        found = (self.dtype, self.prompt_style, self.relation_names)
+        if self.is_embedded and found != ("float32", "plain", "opaque"):
             raise BackboneError(
                 "an embedded backbone has one number format and one form of prompt",
-                found=f"{self.dtype}, {self.prompt_style}",
-                expected="float32, plain",
+                found=", ".join(found),
+                expected="float32, plain, opaque",
                 remedy="leave these options out, or choose a language model",
             )
 
@@ -58,7 +68,17 @@ class BackboneReference:
     @property
     def identity(self) -> dict[str, Json]:
         """What plans and searches must share: everything but where the files lie."""
-        return {"name": self.name, "dtype": self.dtype, "prompt_style": self.prompt_style}
+        return {
+            "name": self.name,
+            "dtype": self.dtype,
+            "prompt_style": self.prompt_style,
+            "relation_names": self.relation_names,
+        }
+
+    @property
+    def shown(self) -> str:
+        """What a language model is shown, as it goes on after its name; nothing for an embedded backbone."""
+        return "" if self.is_embedded else f", {RELATIONS_SHOWN[self.relation_names]}"
 
     @property
     def without_places(self) -> BackboneReference:
@@ -73,6 +93,7 @@ class BackboneReference:
                 "model.lock": None,
                 "model.dtype": self.dtype,
                 "model.prompt_style": self.prompt_style,
+                "model.relation_names": self.relation_names,
             }
         )
 
@@ -102,12 +123,16 @@ def backbone_reference(
     lock: Path | None = None,
     dtype: Dtype = "float32",
     prompt_style: PromptStyle = "plain",
+    relation_names: RelationNames = "opaque",
 ) -> BackboneReference:
     """The reference that a user means by a name or path: an embedded backbone, a folder, or a hub name.
 
     A folder's lock lies in it (``vcrt-lock.json``) unless ``lock`` is given; a hub name needs one, because the cache
     belongs to the hub's own library. Raises :class:`UnknownNameError` or :class:`BackboneError` for anything else.
     """
+    made = partial(
+        BackboneReference, dtype=dtype, prompt_style=prompt_style, relation_names=relation_names
+    )
     if name_or_path in EMBEDDED_NAMES:
         if lock is not None:
             raise BackboneError(
@@ -115,17 +140,15 @@ def backbone_reference(
                 found=str(lock),
                 remedy="leave --lock out",
             )
-        return BackboneReference(name=name_or_path, dtype=dtype, prompt_style=prompt_style)
+        return made(name=name_or_path)
     folder = Path(name_or_path).expanduser()
     if folder.is_dir():
         whole = folder.resolve()
-        return BackboneReference(
+        return made(
             # No folder is taken for a backbone that comes with the package.
             name=f"./{whole.name}" if whole.name in EMBEDDED_NAMES else whole.name,
             folder=str(whole),
             lock=str((lock or whole / FOLDER_LOCK).resolve()),
-            dtype=dtype,
-            prompt_style=prompt_style,
         )
     if _HUB_NAME.fullmatch(name_or_path) is None:
         if "/" in name_or_path:
@@ -149,9 +172,7 @@ def backbone_reference(
             remedy=f"make one with `vcrt backbone lock {name_or_path} --revision REVISION --lock FILE`; "
             "a folder with this name does not exist here",
         )
-    return BackboneReference(
-        name=name_or_path, lock=str(lock.resolve()), dtype=dtype, prompt_style=prompt_style
-    )
+    return made(name=name_or_path, lock=str(lock.resolve()))
 
 
 def reference_of(config: RunConfig) -> BackboneReference:
@@ -162,4 +183,5 @@ def reference_of(config: RunConfig) -> BackboneReference:
         lock=None if model.lock is None else Path(model.lock),
         dtype=number_format(config).dtype,
         prompt_style=model.prompt_style,
+        relation_names=model.relation_names,
     )

@@ -1,20 +1,22 @@
 """Write a policy record as text for a language model, and that text as tokens in which every pointer is one.
 
 The words are those of :func:`vcrt.records.policy_view.render`, with all that it leaves to chance, so a record says the
-same to every backbone; relation types stay opaque (``r0`` to ``r4``). The answer follows ``Order:`` at once: the
-pointers' tokens one after another, with nothing between them (a spaced pointer such as `` A`` brings its own space).
+same to every backbone. Relation types stay opaque (``r0`` to ``r4``), or each relation becomes a plain sentence
+(:func:`vcrt.records.policy_view.in_words`); both forms state the same, drawn alike. The answer follows ``Order:`` at
+once: the pointers' tokens one after another, with nothing between them (a spaced pointer such as `` A`` brings its own
+space).
 Not covered: which pointers (:mod:`vcrt.policy.pointers`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
-from vcrt.config import PromptStyle
+from vcrt.config import PromptStyle, RelationNames
 from vcrt.documents import in_a_line
 from vcrt.errors import BackboneError
 from vcrt.policy.scoring import Prompt
@@ -28,13 +30,20 @@ from vcrt.records.policy_view import (
     SEPARATOR,
     PolicyRecord,
     Serialisation,
+    in_words,
     render,
 )
 
 INSTRUCTION = "Write every step once, in an order that the relations allow."
 ASK = "Order:"
-#: Fixed words of the text. Pointers come between them; a relation token gets a space before it.
-_WORDS = {BEGIN: f"{INSTRUCTION}\n", POINTERS: "Steps:", RELATIONS: "\nRelations:", SEPARATOR: ";"}
+#: Fixed words of the text. Pointers come between them; anything else gets a space before it.
+_WORDS = {
+    BEGIN: f"{INSTRUCTION}\n",
+    POINTERS: "Steps:",
+    RELATIONS: "\nRelations:",
+    SEPARATOR: ";",
+    ".": ".",
+}
 #: Set before a chat template: what it takes for today's date. A prompt must not depend on when it is written.
 _FIXED_DAY = "{%- macro strftime_now(format) -%}01 January 2026{%- endmacro -%}"
 
@@ -47,13 +56,17 @@ class Pointer:
     token_id: int
 
 
-def record_text(words: Sequence[str], pointers: Sequence[str]) -> str:
+def record_text(
+    words: Iterable[str], pointers: Sequence[str], relation_names: RelationNames = "opaque"
+) -> str:
     """The rendered ``words`` of a record as text up to ``Order:``; ``pointers[p]`` stands for the pointer ``p``.
 
     A pointer without a space of its own stands in brackets here, and bare in the answer.
     """
     shown = [text if text.startswith(" ") else f" [{text}]" for text in pointers]
     names = dict(zip(POINTER_TOKENS, shown, strict=False))
+    if relation_names == "words":
+        words = in_words(words)
     pieces = [names.get(word, _WORDS.get(word, f" {word}")) for word in words if word != ANSWER]
     return "".join(pieces) + "\n"
 
@@ -64,13 +77,15 @@ class TextForm:
 
     tokenizer: PreTrainedTokenizerFast
     style: PromptStyle
+    relation_names: RelationNames = "opaque"
 
-    def prompt_text(self, text: str) -> str:
-        """The whole prompt for a record's ``text``, ending with ``Order:``.
+    def prompt_text(self, words: Iterable[str], pointers: Sequence[str]) -> str:
+        """The whole prompt for a record's :func:`record_text`, ending with ``Order:``.
 
         In a chat the text is the user's message, and ``Order:`` begins the answer; a template that can is told not to
         think first. Raises :class:`BackboneError` if the template is absent or cannot be applied.
         """
+        text = record_text(words, pointers, self.relation_names)
         if self.style == "plain":
             return text + ASK
         if not self.tokenizer.chat_template:
@@ -155,7 +170,7 @@ class TextEncoder:
         """
         words = render(record, serialisation, generator)
         pointers = self.pointers_for(record.pool)
-        text = self.form.prompt_text(record_text(words, [p.text for p in pointers]))
+        text = self.form.prompt_text(words, [p.text for p in pointers])
         ids = self.form.token_ids(text)
         token_of = {
             name: pointer.token_id for name, pointer in zip(POINTER_TOKENS, pointers, strict=False)

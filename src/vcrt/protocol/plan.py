@@ -41,7 +41,7 @@ from vcrt.storage import write_file
 from vcrt.training.methods import method
 from vcrt.training.run import episode_order, num_draws
 
-FORMAT = "vcrt-plan/6"
+FORMAT = "vcrt-plan/7"
 PLAN_FILE = "plan.json"
 #: The most runs that a plan is read with.
 MAX_RUNS = 10_000
@@ -70,7 +70,7 @@ class Plan(BaseModel):
     format: str
     dataset: str
     root_hash: str
-    #: The backbone by name, its number format and its form of prompt; where its files lie is not hashed.
+    #: The backbone by name, its number format and what it is shown; where its files lie is not hashed.
     backbone: BackboneReference
     #: SHA-256 of the digests of all its files, and the revision that its lock names, if it names one.
     backbone_digest: str

@@ -26,7 +26,7 @@ from vcrt.randomness import generator
 from vcrt.storage import write_file
 from vcrt.training.methods import method
 
-FORMAT = "vcrt-search/5"
+FORMAT = "vcrt-search/6"
 SEARCH_FILE = "search.json"
 #: The most settings that a search tries.
 MAX_TRIALS = 1000
@@ -80,7 +80,7 @@ class Search(BaseModel):
 
     format: str
     root_hash: str
-    #: The backbone by name, its number format and its form of prompt, without the place of its files.
+    #: The backbone by name, its number format and what it is shown, without the place of its files.
     backbone: BackboneReference
     backbone_digest: str
     methods: tuple[str, ...]

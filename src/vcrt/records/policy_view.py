@@ -10,7 +10,7 @@ Not covered: text for language models with a tokenizer of their own (see :mod:`v
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias, cast
 
@@ -45,6 +45,14 @@ RELATION_TOKENS: Mapping[RelationType, tuple[str, str]] = {
     "commutes": ("r0", "r0"),
     "precedes": ("r1", "r2"),
     "conflicts": ("r3", "r4"),
+}
+#: Each of these tokens in words, as (between its two pointers, behind the second).
+RELATION_WORDS: Mapping[str, tuple[str, str]] = {
+    "r0": ("and", "in any order."),
+    "r1": ("must come before", "."),
+    "r2": ("must come after", "."),
+    "r3": ("should come before", "."),
+    "r4": ("should come after", "."),
 }
 POINTER_TOKENS: tuple[str, ...] = tuple(f"p{i}" for i in range(LARGEST_POOL))
 BEGIN, POINTERS, RELATIONS, SEPARATOR, ANSWER = "<s>", "<pointers>", "<relations>", ";", "<order>"
@@ -286,6 +294,24 @@ def render(
     for left, token, right in statements:
         tokens += [POINTER_TOKENS[left], token, POINTER_TOKENS[right], SEPARATOR]
     return [*tokens, ANSWER]
+
+
+def in_words(tokens: Iterable[str]) -> Iterator[str]:
+    """The ``tokens`` of :func:`render` with relations in words: a phrase between two pointers, and one behind them.
+
+    The second takes the separator's place, so that as many are given as there were. Nothing is lost: phrases of
+    different relations differ.
+
+    >>> " ".join(in_words(["p3", "r0", "p1", ";", "p1", "r2", "p5", ";"]))
+    'p3 and p1 in any order. p1 must come after p5 .'
+    """
+    end = SEPARATOR
+    for token in tokens:
+        if token in RELATION_WORDS:
+            between, end = RELATION_WORDS[token]
+            yield between
+        else:
+            yield end if token == SEPARATOR else token
 
 
 def vocabulary(num_pointers: int = POINTER_POOL) -> tuple[str, ...]:

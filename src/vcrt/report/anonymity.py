@@ -10,6 +10,7 @@ from pathlib import Path
 
 from vcrt.errors import DatasetError
 from vcrt.protocol.anonymity.result import AnonymityReport, ProbeResult, read_report
+from vcrt.protocol.anonymity.views import IN_WORDS
 from vcrt.report.table import Table
 from vcrt.report.wording import counted, listed
 
@@ -84,6 +85,11 @@ def anonymity_sentences(report: AnonymityReport) -> list[str]:
         found = listed([f"{r.target} from {r.view} (AUC {r.auc:.3f})" for r in report.leaks])
         summary = f"The policy records are not anonymous: of {probes}, these guess: {found}."
     sentences = [summary]
+    if views := {result.view for result in report.results if result.view.startswith("prompt")}:
+        names = "both with opaque names of relations and in words"
+        if not views & set(IN_WORDS):
+            names = "with opaque names of relations, not in words"
+        sentences.append(f"Prompts were probed {names}.")
     if report.blind:
         found = listed([f"{c.target} from {c.view}" for c in report.blind])
         sentences.append(f"Controls that should guess and do not: {found}.")

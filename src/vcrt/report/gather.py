@@ -43,9 +43,11 @@ def not_measured(backbone: BackboneReference) -> tuple[str, ...]:
 
 
 def _backbone(plan: Plan) -> str:
-    """The backbone by name and digest and, unless it came with the package, what it was trained on."""
+    """The backbone by name and digest and, unless it came with the package, what it was trained on and is shown."""
     name = f"{plan.backbone.name} ({plan.backbone_digest[:12]})"
-    return name if plan.backbone.is_embedded else f"{name}, {plan.provenance.in_words()}"
+    if plan.backbone.is_embedded:
+        return name
+    return f"{name}, {plan.provenance.in_words()}{plan.backbone.shown}"
 
 
 def gather(experiment: Experiment) -> ReportContents:

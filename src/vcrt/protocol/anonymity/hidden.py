@@ -2,7 +2,8 @@
 
 The states of all layers after the prompt in its sorted serialisation, at the last token or averaged over tokens. A
 question about an order is put by renaming, as for words, the first place being the first pointer of the pool. Not
-covered: states of a trained policy.
+covered: states of a trained policy, and of language models, which may read relations in words; the embedded backbones
+read opaque names.
 """
 
 from __future__ import annotations

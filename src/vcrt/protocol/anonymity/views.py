@@ -1,4 +1,6 @@
-"""Show a record as words: the prompt that the model reads, and the row that whoever holds the policy file reads.
+"""Show a record as words: the prompts that models read, and the row that whoever holds the policy file reads.
+
+A prompt is probed in both forms that ``model.relation_names`` has: with opaque names of relations, and in words.
 
 A question about an order is put by renaming: each pointer and slot becomes its place in that order, so that an order is
 legal if the right one of two places comes first, whatever the pointers are. For a question without relations these are
@@ -16,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import comb
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -31,11 +33,20 @@ from vcrt.records.policy_view import (
     RELATION_TOKENS,
     RELATIONS,
     Serialisation,
+    in_words,
     render,
 )
 
-WordView: TypeAlias = Literal["prompt, sorted", "prompt, shuffled", "file row"]
-WORD_VIEWS: tuple[WordView, ...] = ("prompt, sorted", "prompt, shuffled", "file row")
+WordView: TypeAlias = Literal[
+    "prompt, sorted",
+    "prompt, shuffled",
+    "prompt in words, sorted",
+    "prompt in words, shuffled",
+    "file row",
+]
+WORD_VIEWS: tuple[WordView, ...] = get_args(WordView)
+#: Those of prompts in which relations are plain sentences.
+IN_WORDS: tuple[WordView, ...] = ("prompt in words, sorted", "prompt in words, shuffled")
 
 #: Random renderings of one record whose features are added up.
 NUM_RENDERINGS = 4
@@ -89,11 +100,13 @@ def features_of_words(
         found = [*_grams(words), *_at_positions(pieces), *pieces]
         found += [f"id {i} {c}" for i, c in enumerate(record.record_id)]
     else:
-        serialisation: Serialisation = "sorted" if view == "prompt, sorted" else "shuffled"
+        serialisation: Serialisation = "sorted" if view.endswith("sorted") else "shuffled"
         found = []
         for copy in range(NUM_RENDERINGS):
             draw = generator(seed, "probe", view, record.record_id, copy)
             words = prompt_words(record, serialisation, question, shows_relations, draw)
+            if view in IN_WORDS:
+                words = [word for phrase in in_words(words) for word in phrase.split()]
             found += [*_grams(words), *_at_positions(words)]
     if question is not None:
         asked = [record.record.pointers[slot] for slot in question]
@@ -111,7 +124,7 @@ def prompt_words(
     shows_relations: bool,
     draw: np.random.Generator,
 ) -> list[str]:
-    """The rendered prompt.
+    """The rendered prompt, with relations by their opaque names.
 
     Without relations, the sorted prompt loses them altogether, since it sorts and directs them by what they say. The
     shuffled prompt keeps their pointers, whose sequence and direction it promises to be random, and loses their types;
