@@ -104,9 +104,14 @@ def test_the_header_says_what_is_in_the_file(written):
         ({"architecture": "bert"}, "architecture bert"),
         ({"architecture": "t5encoder"}, "architecture t5encoder"),
         ({"architecture": "nobody-knows"}, "architecture nobody-knows"),
-        ({"left_out": ("blk.1.ffn_up.weight",)}, "missing: model.layers.1.mlp.up_proj.weight"),
-        ({"left_out": ("blk.1.attn_norm.weight",)}, "missing: model.layers.1.input_layernorm"),
-        ({"extra": ("rope_freqs.weight",)}, "weights in the file"),
+        ({"left_out": ("blk.1.ffn_up.weight",)}, "weights in the file"),
+        (
+            {"left_out": ("output_norm.weight",), "extra": {"rope_freqs.weight": 32}},
+            "missing: model.norm.weight",
+        ),
+        ({"extra": {"rope_freqs.weight": 8}}, "weights in the file"),
+        ({"numbers": {"llama.block_count": 2**31}}, "more layers than tensors"),
+        ({"numbers": {"llama.feed_forward_length": 2**31}}, "weights in the file"),
         ({"settings": {"llama.rope.scaling.type": "yarn"}}, "positions scaled by yarn"),
     ],
 )

