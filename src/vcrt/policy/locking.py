@@ -237,7 +237,10 @@ def verified(reference: BackboneReference) -> tuple[Lock, Path]:
         folder = hub_folder(reference.name, lock.revision, download=False)
     else:
         folder = Path(reference.folder)
-    require_locked_files(folder, lock.files, _CHANGED)
+    changed = _CHANGED
+    if reference.name in CATALOGUE:
+        changed = f"remove that folder and fetch the backbone again: {fetch_remedy(reference.name)}"
+    require_locked_files(folder, lock.files, changed)
     return lock, folder
 
 
