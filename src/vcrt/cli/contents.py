@@ -66,8 +66,8 @@ CHAPTERS: dict[str, dict[str, Command]] = {
         "methods": Command(methods, "what each method trains on"),
         "backbone": Command(
             backbone,
-            "lock a language model, or check it",
-            "lock_backbone check_backbone pretrain_backbone",
+            "fetch, import, lock or check a language model",
+            "fetch_backbone import_backbone lock_backbone check_backbone pretrain_backbone",
         ),
         "search": Command(search, "choose settings on source items alone"),
         "plan": Command(plan, "freeze what will be trained and measured"),

@@ -172,10 +172,8 @@ def _print_plan(console: Console, dataset: Path, experiment: Experiment) -> None
             f"note      every order of {free} of {counted(episodes, 'episode')} is legal: they are trained on and "
             "scored, but only the caps can move on them",
         )
-    say(
-        console,
-        f"backbone  {made.backbone.name}, {made.provenance.in_words()}{made.backbone.shown}",
-    )
+    named = [made.backbone.name, made.backbone_revision, made.provenance.in_words()]
+    say(console, f"backbone  {', '.join(filter(None, named))}{made.backbone.shown}")
     say(console, *(f"WARNING: {line}" for line in made.warnings))
     say(console, *(f"note: {line}" for line in made.remarks))
 

@@ -8,7 +8,7 @@ random numbers. Multimodal checkpoints (Qwen3.5) give their text model. Not cove
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,7 +39,7 @@ def load_language_model(
     from transformers import AutoTokenizer
 
     _require_plain_weights(folder)
-    with TemporaryDirectory(prefix="vcrt-backbone-") as place, _quiet():
+    with TemporaryDirectory(prefix="vcrt-backbone-") as place, quiet():
         staged = Path(place)
         for name in files:
             (staged / name).symlink_to((folder / name).resolve())
@@ -82,10 +82,16 @@ def _load_model(staged: Path, dtype: Dtype) -> CausalModel:
     # The library initialises from the global generator: leave that as it was.
     with torch.random.fork_rng(devices=[]):
         model, report = _with_known_attention(staged, config, dtype)
+    require_every_weight(model, report)
+    return model
+
+
+def require_every_weight(model: object, report: Mapping[str, Iterable[object]]) -> None:
+    """Raise :class:`BackboneError` if the library's report on loading names a weight that does not fit."""
     problems = {
-        "missing": sorted(report["missing_keys"]),
-        "left over": sorted(report["unexpected_keys"]),
-        "of another shape": sorted(str(key) for key in report["mismatched_keys"]),
+        "missing": sorted(map(str, report["missing_keys"])),
+        "left over": sorted(map(str, report["unexpected_keys"])),
+        "of another shape": sorted(map(str, report["mismatched_keys"])),
         "unreadable": sorted(map(str, report["error_msgs"])),
     }
     found = [f"{what}: {', '.join(keys[:3])}" for what, keys in problems.items() if keys]
@@ -97,7 +103,6 @@ def _load_model(staged: Path, dtype: Dtype) -> CausalModel:
             expected="every weight once",
             remedy="use the configuration and the weights of one revision",
         )
-    return model
 
 
 def _with_known_attention(
@@ -150,8 +155,8 @@ def _require_plain_weights(folder: Path) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the library's progress bars and reports: what matters in them becomes an error here."""
+def quiet() -> Iterator[None]:
+    """Run without the library's progress bars and reports: what matters in them becomes an error here."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]

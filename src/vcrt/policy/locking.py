@@ -15,6 +15,7 @@ from pathlib import Path
 from vcrt.documents import is_plain_name, read_limited, strict_json
 from vcrt.errors import BackboneError
 from vcrt.hashing import Json, file_digest, json_digest
+from vcrt.policy.catalogue import CATALOGUE, fetch_remedy
 from vcrt.policy.model_provenance import PROVENANCE_FILE, read_provenance
 from vcrt.policy.reference import BackboneReference
 from vcrt.storage import make_directory, write_file
@@ -77,7 +78,7 @@ def make_lock(reference: BackboneReference, *, revision: str | None = None) -> L
     if reference.lock is None:
         raise AssertionError("the embedded backbone has a lock of its own")
     if reference.folder is None:
-        folder = _hub_folder(reference.name, revision, download=True)
+        folder = hub_folder(reference.name, revision, download=True)
         revision = folder.name
     else:
         folder = Path(reference.folder)
@@ -219,7 +220,9 @@ def verified(reference: BackboneReference) -> tuple[Lock, Path]:
             "the folder of the backbone is gone",
             where=reference.folder,
             found="no such folder",
-            remedy="put it back where it was, or beside the experiment if both were moved together",
+            remedy=fetch_remedy(reference.name)
+            if reference.name in CATALOGUE
+            else "put it back where it was, or beside the experiment if both were moved together",
         )
     lock = read_lock(Path(reference.lock))
     if reference.folder is None:
@@ -231,10 +234,13 @@ def verified(reference: BackboneReference) -> tuple[Lock, Path]:
                 expected=reference.name,
                 remedy="give the lock of this backbone with --lock",
             )
-        folder = _hub_folder(reference.name, lock.revision, download=False)
+        folder = hub_folder(reference.name, lock.revision, download=False)
     else:
         folder = Path(reference.folder)
-    require_locked_files(folder, lock.files, _CHANGED)
+    changed = _CHANGED
+    if reference.name in CATALOGUE:
+        changed = f"remove that folder and fetch the backbone again: {fetch_remedy(reference.name)}"
+    require_locked_files(folder, lock.files, changed)
     return lock, folder
 
 
@@ -253,7 +259,7 @@ def require_locked_files(folder: Path, files: Mapping[str, str], remedy: str) ->
             )
 
 
-def _hub_folder(name: str, revision: str | None, *, download: bool) -> Path:
+def hub_folder(name: str, revision: str | None, *, download: bool) -> Path:
     """The folder of a hub model's revision in the local cache; its own name is the commit.
 
     With ``download``, files that are missing are fetched first. Raises :class:`BackboneError` if that cannot be done.

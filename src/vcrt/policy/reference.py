@@ -1,9 +1,9 @@
 """Name a backbone: what is loaded, from where, in which number format, and how records are shown to it.
 
-A name is that of an embedded backbone (``embedded``, ``embedded-long``), a folder of a causal language model, or a hub
-name (``OWNER/MODEL``) that is read from the local hub cache. Where the files and their lock lie is no part of what a
-backbone *is*: :attr:`BackboneReference.identity` leaves it out, so that a plan can be moved. Not covered: loading
-(:mod:`vcrt.policy.backbone`).
+A name is that of an embedded backbone (``embedded``, ``embedded-long``), of one that ``vcrt backbone fetch`` put into
+the cache, a folder of a causal language model, or a hub name (``OWNER/MODEL``) that is read from the local hub cache.
+Where the files and their lock lie is no part of what a backbone *is*: :attr:`BackboneReference.identity` leaves it
+out, so that a plan can be moved. Not covered: loading (:mod:`vcrt.policy.backbone`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from vcrt.config import (
 )
 from vcrt.errors import BackboneError, UnknownNameError
 from vcrt.hashing import Json
+from vcrt.policy.catalogue import CATALOGUE, fetch_remedy, fetched_folder
 from vcrt.policy.number_format import number_format
 
 #: The lock beside a folder's files.
@@ -100,6 +101,9 @@ class BackboneReference:
     def moved_with(self, experiment: Path) -> BackboneReference:
         """As found by an ``experiment`` that may have been moved together with what lay beside it."""
         folder = None if self.folder is None else where_it_is(self.folder, experiment)
+        if folder is not None and self.name in CATALOGUE and not Path(folder).exists():
+            # On another machine, it is fetched again.
+            folder = str(fetched_folder(self.name))
         lock = self.lock
         if lock is not None and self.folder is not None and Path(lock).parent == Path(self.folder):
             lock = str(Path(str(folder)) / Path(lock).name)
@@ -125,7 +129,7 @@ def backbone_reference(
     prompt_style: PromptStyle = "plain",
     relation_names: RelationNames = "opaque",
 ) -> BackboneReference:
-    """The reference that a user means by a name or path: an embedded backbone, a folder, or a hub name.
+    """The reference that a user means by a name or path: an embedded or fetched backbone, a folder, or a hub name.
 
     A folder's lock lies in it (``vcrt-lock.json``) unless ``lock`` is given; a hub name needs one, because the cache
     belongs to the hub's own library. Raises :class:`UnknownNameError` or :class:`BackboneError` for anything else.
@@ -141,12 +145,22 @@ def backbone_reference(
                 remedy="leave --lock out",
             )
         return made(name=name_or_path)
-    folder = Path(name_or_path).expanduser()
+    is_catalogued = name_or_path in CATALOGUE
+    folder = fetched_folder(name_or_path) if is_catalogued else Path(name_or_path).expanduser()
+    if is_catalogued and not folder.is_dir():
+        raise BackboneError(
+            f"the backbone {name_or_path} has not been fetched",
+            where=str(folder),
+            found="no such folder",
+            remedy=f"{fetch_remedy(name_or_path)}; a folder here is ./{name_or_path}",
+        )
     if folder.is_dir():
         whole = folder.resolve()
+        # No folder is taken for a backbone that comes with the package or was fetched.
+        is_taken = whole.name in EMBEDDED_NAMES or whole.name in CATALOGUE
+        own_name = f"./{whole.name}" if is_taken else whole.name
         return made(
-            # No folder is taken for a backbone that comes with the package.
-            name=f"./{whole.name}" if whole.name in EMBEDDED_NAMES else whole.name,
+            name=name_or_path if is_catalogued else own_name,
             folder=str(whole),
             lock=str((lock or whole / FOLDER_LOCK).resolve()),
         )
@@ -157,10 +171,11 @@ def backbone_reference(
                 where=name_or_path,
                 expected="a folder with config.json, or a hub name OWNER/MODEL",
             )
-        unknown = UnknownNameError.of("backbone", name_or_path, EMBEDDED_NAMES)
+        known = (*EMBEDDED_NAMES, *CATALOGUE)
+        unknown = UnknownNameError.of("backbone", name_or_path, known)
         raise UnknownNameError(
             unknown.what,
-            expected=f"{', '.join(EMBEDDED_NAMES)}, a folder with config.json, or a hub name OWNER/MODEL",
+            expected=f"{', '.join(known)}, a folder with config.json, or a hub name OWNER/MODEL",
             remedy=unknown.remedy,
         )
     if lock is None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from vcrt.config import EMBEDDED_NAME
 from vcrt.policy.reference import BackboneReference
+from vcrt.printable import printable
 from vcrt.protocol.experiment import Experiment, planned_dataset, planned_search, planned_test_sets
 from vcrt.protocol.openings import openings, other_openings, unshared_openings
 from vcrt.protocol.plan import Plan
@@ -43,11 +44,12 @@ def not_measured(backbone: BackboneReference) -> tuple[str, ...]:
 
 
 def _backbone(plan: Plan) -> str:
-    """The backbone by name and digest and, unless it came with the package, what it was trained on and is shown."""
+    """The backbone by name and digest; unless it came with the package, its revision, training and what it is shown."""
     name = f"{plan.backbone.name} ({plan.backbone_digest[:12]})"
     if plan.backbone.is_embedded:
         return name
-    return f"{name}, {plan.provenance.in_words()}{plan.backbone.shown}"
+    revision = "" if plan.backbone_revision is None else f", {printable(plan.backbone_revision)}"
+    return f"{name}{revision}, {plan.provenance.in_words()}{plan.backbone.shown}"
 
 
 def gather(experiment: Experiment) -> ReportContents:

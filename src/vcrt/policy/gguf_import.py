@@ -1,0 +1,233 @@
+"""Turn a GGUF file into a folder of safetensors, with configuration, tokenizer and lock.
+
+The header is read first, with bounds, so that a broken file or one too large for memory is refused before any tensor is
+read. transformers then dequantizes. Nothing of the file is run or unpickled, and nothing beside it is read. What the
+library would pass over in silence is refused: a weight that is missing or left out, a scaling of positions. Not
+covered: where the file is from (:mod:`vcrt.policy.fetching`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr
+from copy import deepcopy
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+import torch
+from safetensors import SafetensorError
+
+from vcrt.config import Dtype
+from vcrt.documents import in_a_line
+from vcrt.errors import BackboneError, OutOfMemory
+from vcrt.memory import is_out_of_memory, out_of_memory
+from vcrt.policy.language_model import (
+    DTYPES,
+    load_language_model,
+    quiet,
+    require_every_weight,
+)
+from vcrt.policy.locking import make_lock, model_files
+from vcrt.policy.reference import FOLDER_LOCK, BackboneReference
+from vcrt.printable import counted, printable
+from vcrt.progress import stage
+from vcrt.storage import publish_directory
+
+_MEMORY_REMEDY = "free some memory, or take a smaller model or --dtype bfloat16"
+#: The output matrix, which GGUF files of some classes have beside an embedding that is the same.
+_OUTPUT = "output.weight"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GgufHeader:
+    """What the header of a GGUF file says; ``values`` are the numbers of each tensor's values."""
+
+    architecture: str
+    licence: str | None
+    #: How numbers are stored, the form of most of them first: Q4_1, Q8_0, F32.
+    forms: tuple[str, ...]
+    #: How positions are scaled, if they are.
+    scaling: str | None
+    values: Mapping[str, int]
+
+    def num_bytes(self, dtype: Dtype) -> int:
+        """The most memory that dequantizing takes: the model twice, and the largest tensor in float32 twice."""
+        return 2 * DTYPES[dtype].itemsize * sum(self.values.values()) + 8 * max(
+            self.values.values(), default=0
+        )
+
+
+def read_header(path: Path) -> GgufHeader:
+    """The header of a GGUF file; raises :class:`BackboneError` if it is none, truncated or malformed."""
+    from gguf import GGUFReader
+    from transformers.integrations.gguf.reader import read_gguf_metadata
+
+    if not path.is_file():
+        raise BackboneError("there is no such GGUF file", where=str(path))
+    try:
+        # This reader stops where the file ends; the other one would go on counting what a broken header promises.
+        metadata, _ = read_gguf_metadata(str(path))
+        architecture = str(metadata["general.architecture"])
+        values: dict[str, int] = {}
+        forms: dict[str, int] = {}
+        for tensor in GGUFReader(path).tensors:
+            values[tensor.name] = tensor.n_elements
+            form = tensor.tensor_type.name
+            forms[form] = forms.get(form, 0) + tensor.n_elements
+        # The library would set about making them all.
+        if not 0 <= int(metadata.get(f"{architecture}.block_count", 0)) <= len(values):
+            raise ValueError("more layers than tensors")
+    except MemoryError:
+        raise
+    # Those readers raise whatever they stumble over.
+    except Exception as error:
+        raise BackboneError(
+            "the GGUF file cannot be read",
+            where=str(path),
+            found=f"{type(error).__name__}: {printable(in_a_line(error))[:300]}",
+            expected="a whole GGUF file of version 2 or 3",
+            remedy="compare its size and SHA-256 with those that its makers state, and download it again",
+        ) from error
+    scaling = metadata.get(f"{architecture}.rope.scaling.type", "none")
+    licence = metadata.get("general.license")
+    return GgufHeader(
+        architecture=printable(architecture)[:80],
+        licence=printable(licence)[:80] if isinstance(licence, str) else None,
+        forms=tuple(sorted(forms, key=lambda form: (-forms[form], form))),
+        scaling=None if scaling == "none" else printable(str(scaling))[:80],
+        values=values,
+    )
+
+
+def write_model(gguf: Path, folder: Path, header: GgufHeader, *, dtype: Dtype) -> None:
+    """Dequantize a file into ``folder``: safetensors in ``dtype``, configuration and tokenizer.
+
+    Raises :class:`OutOfMemory` before anything is loaded if there is too little memory, :class:`BackboneError` if the
+    file is not of a causal language model that transformers reads as it is meant, and ``OSError`` or
+    ``SafetensorError`` if the folder cannot be written to.
+    """
+    needed, available = header.num_bytes(dtype), psutil.virtual_memory().available
+    if needed > available:
+        raise OutOfMemory(
+            "there is too little memory to dequantize the model",
+            where=str(gguf),
+            found=f"{available / 1e9:.1f} GB available",
+            expected=f"{needed / 1e9:.1f} GB for {counted(sum(header.values.values()), 'parameter')} in {dtype}",
+            remedy=_MEMORY_REMEDY,
+        )
+    with quiet():
+        try:
+            model, weights, tokenizer = _loaded(gguf, folder, header, dtype)
+        except BackboneError:
+            raise
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise out_of_memory(error, where=str(gguf), remedy=_MEMORY_REMEDY) from error
+            raise BackboneError(
+                "the library cannot read the GGUF file as a causal language model",
+                where=str(gguf),
+                found=f"architecture {header.architecture}; "
+                f"{type(error).__name__}: {printable(in_a_line(error))[:300]}",
+                expected="a causal language model, with its tokenizer, of an architecture that this version of "
+                "transformers reads from GGUF",
+                remedy="take the model's safetensors and `vcrt backbone lock` their folder",
+            ) from error
+        model.save_pretrained(folder, state_dict=weights)
+        tokenizer.save_pretrained(folder)
+
+
+def _loaded(
+    gguf: Path, folder: Path, header: GgufHeader, dtype: Dtype
+) -> tuple[Any, dict[str, Any], Any]:
+    """The model without weights, because the library saves none that it has read from GGUF, weights and tokenizer."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    with (
+        TemporaryDirectory(dir=folder) as place,
+        redirect_stderr(StringIO()),
+        # The library initialises from the global generator: leave that as it was.
+        torch.random.fork_rng(devices=[]),
+    ):
+        name = "model.gguf"
+        (Path(place) / name).symlink_to(gguf.resolve())
+        config = AutoConfig.from_pretrained(
+            place, gguf_file=name, local_files_only=True, trust_remote_code=False
+        )
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+                config, dtype=DTYPES[dtype], trust_remote_code=False
+            )
+        # Before weights that are missing are made, of whatever size.
+        _require_all_of_it(gguf, header, model)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            place,
+            gguf_file=name,
+            config=deepcopy(config),
+            local_files_only=True,
+            trust_remote_code=False,
+            dtype=DTYPES[dtype],
+            output_loading_info=True,
+        )
+        read, report = loaded
+        require_every_weight(read, report)
+        tokenizer = AutoTokenizer.from_pretrained(
+            place, gguf_file=name, local_files_only=True, trust_remote_code=False
+        )
+    return model, read.state_dict(), tokenizer
+
+
+def _require_all_of_it(gguf: Path, header: GgufHeader, model: Any) -> None:
+    """Raise :class:`BackboneError` if the library has left out a part of the file that changes what the model says."""
+    tied = bool(getattr(model.config, "tie_word_embeddings", False))
+    in_file = sum(number for name, number in header.values.items() if not tied or name != _OUTPUT)
+    in_model = sum(parameter.numel() for parameter in model.parameters())
+    found = []
+    if in_file != in_model:
+        found.append(f"{in_file:,} weights in the file, {in_model:,} in the model")
+    rope = getattr(model.config, "rope_parameters", None) or {}
+    if header.scaling is not None and rope.get("rope_type", "default") == "default":
+        found.append(f"positions scaled by {header.scaling}, which the library does not read")
+    if found:
+        raise BackboneError(
+            "the library leaves out a part of the GGUF file",
+            where=str(gguf),
+            found="; ".join(found),
+            expected="a model that is the whole of its file",
+            remedy="take the model's safetensors and `vcrt backbone lock` their folder",
+        )
+
+
+def publish_backbone(
+    folder: Path, write: Callable[[Path], str], *, dtype: Dtype, remedy: str
+) -> None:
+    """Let ``write`` fill a new folder with a model and say where it is from; load it once, lock it and publish it.
+
+    It is there whole or not at all. Raises :class:`BackboneError`, with ``remedy`` if the place cannot be written to.
+    """
+
+    def fill(partial: Path) -> None:
+        note = write(partial)
+        with stage("loading what was written"):
+            load_language_model(partial, model_files(partial), dtype=dtype)
+        made = BackboneReference(
+            name=folder.name, folder=str(partial), lock=str(partial / FOLDER_LOCK)
+        )
+        make_lock(made, revision=note)
+        for file in partial.iterdir():
+            file.chmod(0o644)
+
+    try:
+        publish_directory(folder, fill, BackboneError)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or in_a_line(error)
+        raise BackboneError(
+            "the backbone cannot be written",
+            where=str(folder),
+            found=f"{reason}; nothing is left of it",
+            expected="a place that can be written to, with space left",
+            remedy=remedy,
+        ) from error

@@ -1,0 +1,211 @@
+"""A GGUF file becomes a locked folder that computes the same, or is refused with one message and nothing is left."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import BertConfig
+
+import gguf_files
+import vcrt
+from command_line import refused, run
+from gguf_files import write_gguf, write_huge
+from vcrt.errors import BackboneError, OutOfMemory
+from vcrt.policy.backbone import load_backbone
+from vcrt.policy.gguf_import import read_header
+from vcrt.policy.reference import backbone_reference
+from vcrt.policy.text import INSTRUCTION
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A GGUF file with a chat template, the model with its weights, and its tokenizer."""
+    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
+    return path, *write_gguf(path, chat=True)
+
+
+def left_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_is_imported_computes_what_the_file_says(tmp_path, tied):
+    model, tokenizer = write_gguf(tmp_path / "tiny.gguf", chat=True, tied=tied)
+    torch.manual_seed(5)
+    expected_draw = torch.rand(3)
+    torch.manual_seed(5)
+    found = vcrt.import_backbone(tmp_path / "tiny.gguf", tmp_path / "tiny")
+    assert torch.equal(torch.rand(3), expected_draw)
+    backbone = load_backbone(str(tmp_path / "tiny"))
+    tokens = torch.tensor([tokenizer(INSTRUCTION)["input_ids"]])
+    assert backbone.tokenizer(INSTRUCTION)["input_ids"] == tokens[0].tolist()
+    assert backbone.tokenizer.chat_template == tokenizer.chat_template
+    with torch.no_grad():
+        expected, logits = model(tokens).logits, backbone.model(tokens).logits
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+    # Interleaved wrongly, they would be far apart.
+    assert expected.std() > 0.1
+    weights = dict(model.named_parameters())
+    ours = dict(backbone.model.named_parameters())
+    assert ours.keys() == weights.keys()
+    assert all(torch.equal(ours[name], weights[name]) for name in weights)
+    assert (backbone.name, backbone.digest) == ("tiny", found.digest)
+    assert not found.provenance.is_known
+
+
+def test_the_lock_says_source_quantization_and_licence(written, tmp_path, capsys):
+    path, *_ = written
+    code, out, err = run(capsys, "backbone", "import", path, "--output", tmp_path / "tiny")
+    assert code == 0, err
+    revision = backbone_revision(tmp_path / "tiny")
+    assert revision.startswith("tiny.gguf (SHA-256 ")
+    assert revision.endswith("), Q8_0, F32 dequantized to float32, licence mit")
+    assert revision in out
+    assert f"--backbone {tmp_path / 'tiny'}" in out
+    assert left_in(tmp_path) == ["tiny"]
+    # The same file gives the same bytes.
+    again = vcrt.import_backbone(path, tmp_path / "again")
+    assert again.digest == vcrt.check_backbone(str(tmp_path / "tiny")).digest
+
+
+def backbone_revision(folder):
+    return vcrt.check_backbone(str(folder)).revision
+
+
+def test_bfloat16_is_half_as_large_and_rounds_once(written, tmp_path):
+    path, model, _ = written
+    vcrt.import_backbone(path, tmp_path / "half", dtype="bfloat16")
+    vcrt.import_backbone(path, tmp_path / "whole")
+    assert "dequantized to bfloat16" in backbone_revision(tmp_path / "half")
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("half", "whole")]
+    assert 0.45 < sizes[0] / sizes[1] < 0.6
+    half = dict(load_backbone(str(tmp_path / "half")).model.named_parameters())
+    rounded = load_backbone(backbone_reference(str(tmp_path / "whole"), dtype="bfloat16"))
+    for name, weight in model.named_parameters():
+        assert torch.equal(half[name], weight.to(torch.bfloat16).float())
+    for name, weight in rounded.model.named_parameters():
+        assert torch.equal(half[name], weight.float())
+
+
+def test_the_header_says_what_is_in_the_file(written):
+    header = read_header(written[0])
+    assert (header.architecture, header.licence, header.forms) == ("llama", "mit", ("Q8_0", "F32"))
+    assert sum(header.values.values()) == sum(p.numel() for p in written[1].parameters())
+    assert header.num_bytes("float32") > 2 * 4 * sum(header.values.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"architecture": "bert"}, "architecture bert"),
+        ({"architecture": "t5encoder"}, "architecture t5encoder"),
+        ({"architecture": "nobody-knows"}, "architecture nobody-knows"),
+        ({"left_out": ("blk.1.ffn_up.weight",)}, "weights in the file"),
+        (
+            {"left_out": ("output_norm.weight",), "extra": {"rope_freqs.weight": 32}},
+            "missing: model.norm.weight",
+        ),
+        ({"extra": {"rope_freqs.weight": 8}}, "weights in the file"),
+        ({"numbers": {"llama.block_count": 2**31}}, "more layers than tensors"),
+        ({"numbers": {"llama.feed_forward_length": 2**31}}, "weights in the file"),
+        ({"settings": {"llama.rope.scaling.type": "yarn"}}, "positions scaled by yarn"),
+    ],
+)
+def test_what_the_library_would_misread_is_refused(tmp_path, capsys, change, found):
+    write_gguf(tmp_path / "x.gguf", **change)
+    message = refused(capsys, "backbone", "import", tmp_path / "x.gguf", "--output", tmp_path / "x")
+    assert found in message
+    assert "to mend: " in message
+    assert left_in(tmp_path) == ["x.gguf"]
+
+
+def test_a_licence_that_is_not_stated_is_said_to_be_so(tmp_path):
+    write_gguf(tmp_path / "x.gguf", licence=None)
+    vcrt.import_backbone(tmp_path / "x.gguf", tmp_path / "x")
+    assert backbone_revision(tmp_path / "x").endswith("licence not stated")
+
+
+def test_nothing_beside_the_file_is_read(tmp_path):
+    write_gguf(tmp_path / "x.gguf")
+    BertConfig(auto_map={"AutoModelForCausalLM": "code.Model"}).save_pretrained(tmp_path)
+    (tmp_path / "code.py").write_text("raise SystemExit('remote code was run')")
+    (tmp_path / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": "code.T"}}')
+    vcrt.import_backbone(tmp_path / "x.gguf", tmp_path / "x")
+    assert type(load_backbone(str(tmp_path / "x")).model).__name__ == "LlamaForCausalLM"
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(written, tmp_path):
+    data = written[0].read_bytes()
+    path = tmp_path / "x.gguf"
+    ends = {0, 3, 4, 20, 24, 25, len(data) // 2, len(data) - 1}
+    ends |= {random.Random(0).randrange(len(data)) for _ in range(30)}
+    for end in sorted(ends):
+        path.write_bytes(data[:end])
+        with pytest.raises(BackboneError, match="GGUF file cannot be read"):
+            read_header(path)
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(BackboneError, match="GGUF file cannot be read"):
+        vcrt.import_backbone(path, tmp_path / "x")
+    assert left_in(tmp_path) == ["x.gguf"]
+
+
+def test_a_damaged_header_is_refused_or_read_and_nothing_else(written, tmp_path):
+    data = written[0].read_bytes()
+    draws, path, refusals = random.Random(1), tmp_path / "x.gguf", 0
+    for _ in range(150):
+        damaged = bytearray(data)
+        for _ in range(draws.choice((1, 8))):
+            # Counts and lengths, which a reader might believe, are mostly at the beginning.
+            damaged[int(draws.random() ** 3 * len(data))] = draws.choice((0, 0xFF, 0x7F))
+        path.write_bytes(damaged)
+        try:
+            read_header(path)
+        except BackboneError:
+            refusals += 1
+    assert refusals > 50
+
+
+def test_what_is_no_file_is_refused(tmp_path, capsys):
+    for name in (tmp_path, tmp_path / "nowhere.gguf"):
+        message = refused(capsys, "backbone", "import", name, "--output", tmp_path / "x")
+        assert "no such GGUF file" in message
+    assert "FILE.gguf --output" in refused(capsys, "backbone", "import", tmp_path)
+
+
+def test_an_output_that_exists_is_not_overwritten(written, tmp_path, capsys):
+    (tmp_path / "x").mkdir()
+    message = refused(capsys, "backbone", "import", written[0], "--output", tmp_path / "x")
+    assert "exists already" in message
+
+
+def test_a_model_that_does_not_fit_into_memory_is_refused_at_once(tmp_path, capsys):
+    write_huge(tmp_path / "huge.gguf")
+    with pytest.raises(OutOfMemory, match="too little memory") as error:
+        vcrt.import_backbone(tmp_path / "huge.gguf", tmp_path / "x")
+    assert "100,000,000,000 parameters in float32" in error.value.expected
+    arguments = ("backbone", "import", tmp_path / "huge.gguf", "--output", tmp_path / "x")
+    assert "--dtype bfloat16" in refused(capsys, *arguments, code=5)
+    assert left_in(tmp_path) == ["huge.gguf"]
+
+
+def test_a_file_that_may_not_grow_leaves_nothing(written, tmp_path):
+    """As on a full disk, but for one file: the weights take more than 100 kB."""
+    command = (
+        f"ulimit -f 100; exec {sys.executable} -m vcrt backbone import {written[0]} --output x"
+    )
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "the backbone cannot be written" in done.stderr
+    assert "File too large" in done.stderr
+    assert "another --output" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert left_in(tmp_path) == []
+
+
+def test_the_tests_own_files_are_quantized(written):
+    forms = {tensor.tensor_type.name for tensor in gguf_files.gguf.GGUFReader(written[0]).tensors}
+    assert forms == {"Q8_0", "F32"}
