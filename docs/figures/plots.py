@@ -217,8 +217,8 @@ def cost() -> str:
 
 
 def _ends(one: dict[str, list[float]]) -> list[float]:
-    """The bootstrap interval of a result whose single items were not kept."""
-    return one["bootstrap_over_runs_and_items"]
+    """The interval over runs and items."""
+    return one["runs_and_items"]
 
 
 def at_length() -> str:
@@ -256,7 +256,7 @@ def at_length() -> str:
     return plot(
         "at-length",
         lines,
-        title="Held-out pass rate by steps, bootstrap over runs and items",
+        title="Held-out pass rate by steps, intervals over runs and items",
         across="steps of the test items",
         up="pass rate (%)",
         ticks=(lengths, (0, 25, 50, 75, 100)),
