@@ -26,6 +26,8 @@ from vcrt.policy.scoring import CausalModel
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 #: In this order: the first that the model's class has. Both read an additive mask (see :mod:`vcrt.policy.scoring`).
 ATTENTION = ("sdpa", "eager")
+#: In half precision on a processor, whose fused kernel takes longer backward than plain products.
+HALF_ATTENTION = ("eager", "sdpa")
 
 
 def load_language_model(
@@ -110,7 +112,9 @@ def _with_known_attention(
 ) -> tuple[CausalModel, dict[str, set[str]]]:
     from transformers import AutoModelForCausalLM
 
-    for last, attention in enumerate(ATTENTION, start=1):
+    on_processor = DTYPES[dtype] != torch.float32 and not torch.cuda.is_available()
+    kinds = HALF_ATTENTION if on_processor else ATTENTION
+    for last, attention in enumerate(kinds, start=1):
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 staged,
@@ -127,7 +131,7 @@ def _with_known_attention(
             model, report = loaded
             return model, report
         except ValueError as error:
-            if last == len(ATTENTION) or "attn_implementation" not in str(error):
+            if last == len(kinds) or "attn_implementation" not in str(error):
                 raise
     raise AssertionError("unreachable")
 
