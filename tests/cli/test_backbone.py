@@ -115,7 +115,7 @@ def test_all_methods_of_a_plan_share_how_relations_are_shown(folder, capsys):
         )
         assert code == 0
         said = {"opaque": "relations by opaque names", "words": "relations in words"}[names]
-        assert f"backbone  granite, of unknown training, {said}\n" in out
+        assert f"backbone  granite, made by a test, of unknown training, {said}\n" in out
         plan = open_experiment(experiment).plan
         assert {plan.config_of(one).model.relation_names for one in plan.runs} == {names}
         assert len({one.method for one in plan.runs}) == 2
