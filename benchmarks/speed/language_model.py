@@ -4,7 +4,7 @@
 
 FOLDER is a locked folder of a language model. Each trains a copy of the same model with LoRA of rank 64, on the same
 certified records: 2 prompts, 8 answers each, 4 tokens an answer, 2 optimiser steps. TRL generates its answers, scores
-them, and takes two losses; of its time only what lies between the callbacks ``on_step_begin`` and ``on_step_end``
+them, and takes two losses, through PEFT's own adapters; of its time only what lies between the callbacks ``on_step_begin`` and ``on_step_end``
 counts. ``naive`` is our update with each of the 24 orders as a sequence of its own. A turn is one update of each; times
 are medians over turns, ratios medians of turns' ratios.
 
@@ -27,6 +27,7 @@ from pathlib import Path
 from statistics import quantiles
 
 import torch
+from peft.tuners.lora import Linear
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 
@@ -38,6 +39,7 @@ from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
 from vcrt.config import LANGUAGE_MODEL_LEARNING_RATE, RunConfig
 from vcrt.datasets.freezing import make_dataset
+from vcrt.policy.adapted_linear import AdaptedLinear
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.interface import tree_depth
@@ -134,6 +136,14 @@ class Products:
                 above.t() @ through
 
 
+def as_its_users_have_it(model):
+    """Give the adapters PEFT's own forward pass, and the model the library's usual attention."""
+    for module in model.modules():
+        if isinstance(module, AdaptedLinear):
+            module.__class__ = Linear
+    model.get_base_model().set_attn_implementation("sdpa")
+
+
 def timed(function):
     """Seconds of one call."""
     began = time.perf_counter()
@@ -214,6 +224,7 @@ def main():
     items = encode_items(records(16), method("vcrt"), seed=0, encode=backbone.encode)
     models = {"vcrt": with_adapters(backbone.model, rank=RANK, scale=SCALE, seed=0)}
     models |= {name: copy.deepcopy(models["vcrt"]) for name in ("naive", "trl")}
+    as_its_users_have_it(models["trl"])
     prompts = [item.prompt for item in items[:PROMPTS]]
     tree = order_tree(4, tree_depth(4, "pointers"))
     tokens = PROMPTS * (max(len(prompt.token_ids) for prompt in prompts) + tree.num_rows - 1)
