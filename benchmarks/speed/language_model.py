@@ -4,9 +4,9 @@
 
 FOLDER is a locked folder of a language model. Each trains a copy of the same model with LoRA of rank 64, on the same
 certified records: 2 prompts, 8 answers each, 4 tokens an answer, 2 optimiser steps. TRL generates its answers, scores
-them, and takes two losses, through PEFT's own adapters; of its time only what lies between the callbacks ``on_step_begin`` and ``on_step_end``
-counts. ``naive`` is our update with each of the 24 orders as a sequence of its own. A turn is one update of each; times
-are medians over turns, ratios medians of turns' ratios.
+them, and takes two losses, through PEFT's own adapters; of its time only what lies between the callbacks
+``on_step_begin`` and ``on_step_end`` counts. ``naive`` is our update with each of the 24 orders as a sequence of its
+own. A turn is one update of each; times are medians over turns, ratios medians of turns' ratios.
 
 The floor: the FLOPs of an update as ``benchmarks/gpu/gpu_costs.py`` counts them, at the rate of this machine's matrix
 products, which is measured between the turns: every product of an update's two epochs with the model's own weights, one
