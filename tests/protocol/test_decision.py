@@ -68,7 +68,16 @@ def folder(tmp_path_factory):
     small = ("--runs", "1", "--updates", "2", "--checkpoints", "1", "2")
     fold, high = ("--held-out", "toy-b"), ("--learning-rate", "1e-2")
     both = ("--methods", "vcrt", "outcome-grpo")
-    tuned = ("--methods", "vcrt", "--lora-rank", "2", "--backbone", str(path / "granite"))
+    tuned = (
+        "--methods",
+        "vcrt",
+        "--lora-rank",
+        "2",
+        "--dtype",
+        "float32",
+        "--backbone",
+        str(path / "granite"),
+    )
     plan = ("plan", str(path / "data"), *small, *high, "--output")
     main([*plan, str(path / "embedded"), *fold, *both])
     main([*plan, str(path / "tuned"), *tuned])

@@ -249,6 +249,7 @@ def reported(capsys, experiment):
     return page, (experiment / "report" / "source-validation.csv").read_text(), out
 
 
+@pytest.mark.slow
 def test_a_destroyed_policy_is_flagged_wherever_people_look(data, tmp_path, capsys):
     experiment = tmp_path / "destroyed"
     lines = planned(capsys, data, experiment, "outcome-grpo", rate=DESTROYING)
@@ -276,6 +277,7 @@ def test_a_destroyed_policy_is_flagged_wherever_people_look(data, tmp_path, caps
     assert row.endswith("at update 6")
 
 
+@pytest.mark.slow
 def test_a_good_run_is_not_flagged(data, tmp_path, capsys):
     experiment = tmp_path / "good"
     lines = planned(capsys, data, experiment, "vcrt", rate=1e-3)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
-
 from vcrt.config import EMBEDDED_NAMES, Dtype, RunConfig
 
 #: Instructions for products in bfloat16, by their names in :func:`torch.cpu.get_capabilities`.
@@ -33,6 +31,9 @@ def number_format(config: RunConfig) -> NumberFormat:
     if not config.adapter.rank:
         reason = "because all parameters are trained, and steps would be lost in rounding them"
         return NumberFormat("float32", f"{reason} (adapters, --lora-rank 64, allow bfloat16)")
+    # Slow to import, and needed here alone.
+    import torch
+
     if torch.cuda.is_available():
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return NumberFormat("bfloat16", "because the GPU computes in it")
@@ -46,5 +47,7 @@ def number_format(config: RunConfig) -> NumberFormat:
 
 def instructions() -> tuple[str, ...]:
     """The processor's instructions for products in bfloat16, of those that are known to pay."""
+    import torch
+
     capabilities = torch.cpu.get_capabilities()
     return tuple(name for name in BFLOAT16_INSTRUCTIONS if capabilities.get(name))
