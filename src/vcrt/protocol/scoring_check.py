@@ -1,7 +1,7 @@
 """Run the self-check on records that a model will really score: some of the first, and the longest.
 
-The longest are checked by themselves, because a model may see all of a short record and not all of a long one, and
-because another backend may be chosen for them.
+The longest is checked by itself unless one of the first is as long, because a model may see all of a short record and
+not all of a long one, and because another backend may be chosen for it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from vcrt.config import Backend
 from vcrt.policy.backbone import PromptEncoder
-from vcrt.policy.scoring import CausalModel
+from vcrt.policy.scoring import CausalModel, Prompt
 from vcrt.policy.self_check import self_check
 from vcrt.progress import stage
 from vcrt.randomness import generator
@@ -50,9 +50,17 @@ def check_scoring(
                 backend=backend,
                 gradients=gradients and number == 0,
             )
-        self_check(
-            model, prompts[-1:], interface=chosen.interface, backend=backend, gradients=False
-        )
+        if not any(_covers(prompt, prompts[-1]) for prompt in prompts[:-1]):
+            self_check(
+                model, prompts[-1:], interface=chosen.interface, backend=backend, gradients=False
+            )
+
+
+def _covers(checked: Prompt, longest: Prompt) -> bool:
+    """Whether a prompt that was checked is as long as the longest."""
+    return checked.num_operations == longest.num_operations and len(checked.token_ids) >= len(
+        longest.token_ids
+    )
 
 
 def _size(record: PolicyRecord) -> tuple[int, int]:
