@@ -89,14 +89,14 @@ def demo(
     """Certify, freeze, verify, train, evaluate once and report, small, in a new folder below ``output``: ``vcrt demo``.
 
     ``episodes`` are those of each environment, spread evenly over its schemas; ``runs`` those of each method and fold,
-    and ``config`` their settings. Raises :class:`vcrt.errors.VcrtError` for a number below one, and, before anything is
-    made, if there is no such backbone.
+    and ``config`` their settings. The explorer shows what policies say if the backbone is an embedded one. Raises
+    :class:`vcrt.errors.VcrtError` for a number below one and, before anything is made, if there is no such backbone.
     """
     for name, value in (("episodes", episodes), ("runs", runs)):
         if value < 1:
             raise VcrtError("too small a number", found=f"{name} {value}", expected="at least 1")
     began, jobs = time.monotonic(), num_jobs(jobs)
-    reference_of(checked(config))
+    backbone = reference_of(checked(config))
     folder = _new_folder(Path(output))
     schemas = select_schemas(DEMO_ENVIRONMENTS)
     per_schema = {name: -(-episodes // len(some)) for name, some in schemas.items()}
@@ -115,7 +115,9 @@ def demo(
     train(experiment, jobs=jobs, progress=progress)
     evaluate(experiment, jobs=jobs, progress=progress)
     explorer = folder / "report" / EXPLORER_FILE
-    write_explorer(dataset, explorer, experiment=experiment, report=REPORT_FILE, progress=progress)
+    # What a language model says of every episode at every checkpoint takes as long as its training.
+    shown = experiment if backbone.is_embedded else None
+    write_explorer(dataset, explorer, experiment=shown, report=REPORT_FILE, progress=progress)
     return Demo(
         folder=folder,
         dataset=dataset,
