@@ -78,7 +78,7 @@ def dataset(tmp_path_factory):
 @pytest.mark.slow
 def test_a_certified_dataset_is_at_chance(dataset, tmp_path):
     probed = probe_dataset(open_dataset(dataset), num_permutations=100)
-    assert len(probed.results) == 16
+    assert len(probed.results) == 22
     assert probed.leaks == ()
     assert probed.findings == ()
     # Every file holds one environment.
