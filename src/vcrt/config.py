@@ -389,6 +389,8 @@ ALSO_CALLED = {
     "warmup_steps": "schedule.warmup_updates",
     "eval_steps": "schedule.validate_every",
 }
+#: What begins the names of settings that no result depends on: when a run is looked at, and how it saves memory.
+WITHOUT_EFFECT = ("memory.", "schedule.checkpoints", "schedule.validate_every")
 _POSITIVE = "a finite number above 0"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -16,8 +15,6 @@ from training_fixtures import supervised_records
 from vcrt.cli import main
 from vcrt.policy.backbone import load_backbone
 from vcrt.protocol.experiment import open_experiment
-from vcrt.protocol.plan import PLAN_FILE
-from vcrt.protocol.scores import _of_the_behaviour_policy
 from vcrt.protocol.source_validation import (
     FLAGGED,
     FROZEN,
@@ -288,16 +285,3 @@ def test_a_good_run_is_not_flagged(data, tmp_path, capsys):
     found = entry.body["source_validation"]
     assert found["flagged_at"] is None
     assert f"the frozen backbone {100 * found['frozen']:.0f}%" in told[0]
-
-
-def test_plans_and_logs_of_earlier_versions_are_read_as_what_they_are(data, tmp_path, capsys):
-    experiment = tmp_path / "earlier"
-    options = ("--runs", 1, "--updates", 1, "--schedule.validate-every", 0)
-    assert run(capsys, "plan", data, "--output", experiment, *options)[0] == 0
-    plan = json.loads((experiment / PLAN_FILE).read_text())
-    assert "validate_every" not in plan["plan"]["config"]["schedule"]
-    assert open_experiment(experiment).plan.config.schedule.validate_every == 0
-    line = {"update": 1.0, "orbit_mass": 0.7, "illegal_mass": 0.3, "malformed_mass": 0.0}
-    assert _of_the_behaviour_policy(line) == {"update": 1.0, "orbit_mass_last_epoch": 0.7}
-    now = {**line, "orbit_mass_last_epoch": 0.9}
-    assert _of_the_behaviour_policy(now) == now

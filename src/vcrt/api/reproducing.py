@@ -249,8 +249,8 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
                 progress=asked.progress,
             )
     search = read_search(path)
+    search.require_same_training(asked.config, asked.methods)
     backbone = reference_of(asked.config)
-    search.require_same_training(backbone.named_in(asked.config), asked.methods)
     search.require(
         root_hash=dataset.manifest.root_hash,
         backbone_identity=backbone.identity,

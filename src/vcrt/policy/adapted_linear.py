@@ -22,8 +22,8 @@ class AdaptedLinear(Linear):
     """PEFT's layer with a single adapter, whose forward pass is :class:`AdaptedProduct`."""
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """``[..., out]``; PEFT's own forward pass where adapters are off or merged."""
-        if self.disable_adapters or self.merged or len(self.active_adapters) != 1:
+        """``[..., out]``; PEFT's own forward pass where adapters are off or merged, or more is given."""
+        if args or kwargs or self.disable_adapters or self.merged or len(self.active_adapters) != 1:
             found: Tensor = super().forward(x, *args, **kwargs)
             return found
         (name,) = self.active_adapters

@@ -112,8 +112,6 @@ class Plan(BaseModel):
         value: dict[str, Any] = handler(self)
         if not self.also_test:
             value.pop("also_test", None)
-        if not self.config.schedule.validate_every:
-            value["config"]["schedule"].pop("validate_every")
         return value
 
     @property
@@ -334,13 +332,11 @@ def read_plan(path: Path) -> Plan:
     try:
         value = strict_json(read_limited(path))
         _require_format(value["plan"]["format"], path)
-        # Plans of earlier versions say nothing of validations: they have none, and their hash stays theirs.
-        value["plan"]["config"]["schedule"].setdefault("validate_every", 0)
         plan, sealed = Plan.model_validate(value["plan"]), value["plan_hash"]
         plan_hash = plan.plan_hash
     except RunError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(path, error, remedy) from error
     if plan_hash != sealed:
         raise RunError(

@@ -9,6 +9,7 @@ from vcrt.config import (
     DEFAULTS,
     EMBEDDED_NAME,
     EMBEDDED_NAMES,
+    WITHOUT_EFFECT,
     RunConfig,
     default_learning_rate,
     setting_names,
@@ -60,7 +61,7 @@ def _others(config: RunConfig, base: RunConfig) -> list[str]:
     saves memory; and the learning rate, which has a sentence of its own, unless a preset gives one.
     """
     base = base.resolved()
-    out: tuple[str, ...] = ("model.", "memory.", "schedule.checkpoints", "schedule.validate_every")
+    out: tuple[str, ...] = ("model.", *WITHOUT_EFFECT)
     if base.optimiser.learning_rate == DEFAULTS.learning_rate:
         out = (*out, "optimiser.learning_rate")
     return [

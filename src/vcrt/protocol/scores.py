@@ -22,9 +22,6 @@ MAX_SCORES = 128 * 2**20
 #: The frozen backbone's own row in a report is scored as this method sees the records.
 FROZEN_AS = "canonical-grpo"
 
-#: The masses in a log whose policy depends on the version that wrote it.
-_MASSES = ("orbit_mass", "illegal_mass", "malformed_mass")
-
 # Greedy passes, one character an item: ``1`` passed, ``0`` failed.
 _Passes: TypeAlias = Annotated[str, Field(pattern="^[01]*$")]
 
@@ -120,14 +117,6 @@ def keep_earlier_scores(experiment: Experiment) -> None:
 def read_metrics(experiment: Experiment, run: PlannedRun) -> list[dict[str, float]]:
     """The metrics of every update of a finished run."""
     return [
-        _of_the_behaviour_policy({name: float(value) for name, value in line.items()})  # type: ignore[arg-type]
+        {name: float(value) for name, value in line.items()}  # type: ignore[arg-type]
         for line in read_finished_run(experiment, run).metrics
     ]
-
-
-def _of_the_behaviour_policy(line: dict[str, float]) -> dict[str, float]:
-    """A line of a log; earlier versions wrote the last epoch's masses under the names of the behaviour policy's."""
-    if "orbit_mass" not in line or "orbit_mass_last_epoch" in line:
-        return line
-    others = {name: value for name, value in line.items() if name not in _MASSES}
-    return {**others, "orbit_mass_last_epoch": line["orbit_mass"]}

@@ -16,7 +16,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from scipy.stats import qmc
 
-from vcrt.config import DEFAULTS, EMBEDDED_LEARNING_RATE, ObjectiveConfig, RunConfig
+from vcrt.config import (
+    DEFAULTS,
+    EMBEDDED_LEARNING_RATE,
+    WITHOUT_EFFECT,
+    ObjectiveConfig,
+    RunConfig,
+)
 from vcrt.documents import in_a_line, read_limited, strict_json
 from vcrt.errors import ConfigError, RunError, UnknownNameError
 from vcrt.hashing import Json, json_digest
@@ -183,14 +189,15 @@ def require_not_given(config: RunConfig, names: Iterable[str] = RANGES) -> None:
 
 def shared_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
     """The settings of a run but those that a search chooses, and but those that no result depends on."""
-    values = config.to_json()
-    # Which backbone it is stands beside them; where it lies is no part of that.
-    places = ("model.backbone", "model.lock")
-    for name in ("schedule.checkpoints", "schedule.validate_every", *places, *RANGES):
-        section, _, key = name.partition(".")
-        del values[section][key]
-    del values["memory"]
-    return values
+    # Which backbone it is, in which format and what it is shown stands beside them.
+    shown = ("dtype", "prompt_style", "relation_names")
+    beside = (f"model.{name}" for name in ("backbone", "lock", *shown))
+    out = (*WITHOUT_EFFECT, *RANGES, *beside)
+    found = {
+        section: {k: v for k, v in values.items() if not f"{section}.{k}".startswith(out)}
+        for section, values in config.to_json().items()
+    }
+    return {section: values for section, values in found.items() if values}
 
 
 def in_words(setting: str) -> str:
