@@ -20,7 +20,6 @@ import copy
 import json
 import os
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -34,11 +33,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 from gpu_costs import update_costs
 from gpu_results import commit, machine, versions
 from gpu_trl import trl_seconds
+from update import certified_records
 
-from vcrt.certification.config import sampled
-from vcrt.certification.schema_names import select_schemas
 from vcrt.config import LANGUAGE_MODEL_LEARNING_RATE, RunConfig
-from vcrt.datasets.freezing import make_dataset
 from vcrt.policy.adapted_linear import AdaptedLinear
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import load_backbone
@@ -46,7 +43,6 @@ from vcrt.policy.interface import tree_depth
 from vcrt.policy.number_format import instructions
 from vcrt.policy.prefix_tree import order_tree
 from vcrt.policy.reference import backbone_reference
-from vcrt.records.dataset import load_items
 from vcrt.training.items import encode_items
 from vcrt.training.methods import method
 from vcrt.training.orbit_masses import orbit_log_masses
@@ -62,16 +58,6 @@ KINDS = {
     "copy_": "copies and casts",
     "norm": "gradient norm",
 }
-
-
-def records(count):
-    """Supervised records of CLRS and ProofWriter, alternating."""
-    schemas = select_schemas(("clrs", "proofwriter"))
-    counts = {name: -(-count // len(some)) for name, some in schemas.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        dataset = make_dataset(sampled(schemas, counts, seed=0), Path(folder) / "dataset", jobs=1)
-        by_environment = [load_items(dataset, name) for name in schemas]
-    return [item.supervised for pair in zip(*by_environment, strict=False) for item in pair]
 
 
 class Ours:
@@ -221,7 +207,7 @@ def main():
     torch.set_num_threads(options.threads)
     load_before = os.getloadavg()[0]
     backbone = load_backbone(backbone_reference(options.backbone, dtype=options.dtype))
-    items = encode_items(records(16), method("vcrt"), seed=0, encode=backbone.encode)
+    items = encode_items(certified_records(8), method("vcrt"), seed=0, encode=backbone.encode)
     models = {"vcrt": with_adapters(backbone.model, rank=RANK, scale=SCALE, seed=0)}
     models |= {name: copy.deepcopy(models["vcrt"]) for name in ("naive", "trl")}
     as_its_users_have_it(models["trl"])

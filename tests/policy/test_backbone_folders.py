@@ -72,6 +72,9 @@ def test_a_multimodal_model_whose_head_is_its_embedding_keeps_it(tmp_path):
 def test_bfloat16_is_the_models_format_if_asked_for(saved):
     model = load_backbone(replace(saved, dtype="bfloat16")).model
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    attention = "sdpa" if torch.cuda.is_available() else "eager"
+    assert model.config._attn_implementation == attention
+    assert load_backbone(saved).model.config._attn_implementation == "sdpa"
     with pytest.raises(BackboneError, match="embedded backbone has one number format"):
         replace(EMBEDDED, dtype="bfloat16")
 

@@ -90,9 +90,9 @@ def with_adapters(
     """The model with its own weights frozen and adapters of ``rank``, whose product is multiplied by ``scale``.
 
     On a model in bfloat16 the adapters are in float32: steps of a small learning rate would be lost otherwise. Products
-    with them are in the model's format (:mod:`vcrt.policy.adapted_linear`). Draws
-    come from ``seed`` alone. ``dropout`` is the share of an adapter's input features that an update drops
-    (:mod:`vcrt.policy.shared_dropout`). Raises as :func:`find_targets`.
+    with them are in the model's format (:mod:`vcrt.policy.adapted_linear`). Draws come from ``seed`` alone. ``dropout``
+    is the share of an adapter's input features that an update drops (:mod:`vcrt.policy.shared_dropout`). Raises as
+    :func:`find_targets`.
     """
     # Slow to import, and needed for adapters alone.
     from peft import LoraConfig, get_peft_model
