@@ -28,7 +28,7 @@ from vcrt.protocol.search import (
     settings_of_trial,
     write_search,
 )
-from vcrt.protocol.trials import _split, _TrialJob, run_search
+from vcrt.protocol.trials import _split, _TrialJob, check_search, run_search
 from vcrt.records.dataset import open_dataset
 from vcrt.training import methods as methods_module
 from vcrt.training.methods import METHODS
@@ -255,7 +255,6 @@ def test_a_search_of_something_else_is_refused(dataset, searched):
 @pytest.mark.parametrize(
     ("other", "where"),
     [
-        ({"updates": 3}, "schedule.updates"),
         ({"rank": 4}, "adapter.rank"),
         ({"clip": 0.1}, "objective.clip"),
         ({"validation_share": 0.3}, "data.validation_share"),
@@ -274,6 +273,17 @@ def test_a_search_of_other_training_is_refused(dataset, searched, other, where):
         search,
         config=config(updates=2, checkpoints=(1, 2), prompts_at_a_time=1, learning_rate=0.5),
     )
+
+
+def test_runs_may_be_longer_than_trials_and_the_plan_says_so(dataset, searched):
+    search, _ = searched
+    longer = config(updates=3)
+    plan = plan_with(dataset, search, config=longer)
+    assert plan.config.schedule.updates == 3
+    assert "after one run of 2 updates each" in plan.how_chosen
+    # A trial that is run again is as long as it was.
+    options = {"backbone": EMBEDDED, "config": longer, "number": 1, "jobs": 1}
+    assert check_search(search, dataset, **options).trials == 1
 
 
 def test_a_search_of_another_method_of_the_name_is_refused(dataset, searched, monkeypatch):

@@ -31,7 +31,7 @@ from vcrt.protocol.planned_training import train
 from vcrt.protocol.planning import frozen_plan
 from vcrt.protocol.same_code import require_same_code
 from vcrt.protocol.scores import SCORES_FILE, read_scores
-from vcrt.protocol.search import SEARCH_FILE, Search, read_search
+from vcrt.protocol.search import SEARCH_FILE, Search, of_length, read_search
 from vcrt.protocol.trials import discard_trials_of_finished, run_search
 from vcrt.records.dataset import Dataset, open_dataset, require_agreement
 from vcrt.records.manifest import AGREEMENT, Agreement
@@ -71,6 +71,7 @@ class _Asked:
     runs: int
     config: RunConfig
     trials: int
+    trial_updates: int
     seed: int
     jobs: int
     progress: Progress
@@ -152,6 +153,7 @@ def reproduce(
     runs: int = 3,
     config: RunConfig = DEFAULTS,
     trials: int = 8,
+    trial_updates: int | None = None,
     seed: int = 0,
     jobs: int | None = None,
     progress: Progress = SILENT,
@@ -160,9 +162,10 @@ def reproduce(
 
     The arguments are those of :func:`vcrt.certify`, :func:`vcrt.search` and :func:`vcrt.plan`; a ``dataset`` that lies
     elsewhere takes the place of a new one, ``methods`` are the paper's six if none is given, and without ``trials``
-    the library's defaults are taken. Raises :class:`vcrt.errors.VcrtError` if what is there was made with other
-    options.
+    the library's defaults are taken. Trials make as many updates as runs unless ``trial_updates`` says otherwise.
+    Raises :class:`vcrt.errors.VcrtError` if what is there was made with other options.
     """
+    config = checked(config).resolved()
     asked = _Asked(
         output=Path(output),
         dataset=None if dataset is None else Path(dataset),
@@ -170,8 +173,9 @@ def reproduce(
         episodes=episodes,
         methods=tuple(methods) or PAPER_METHODS,
         runs=runs,
-        config=checked(config).resolved(),
+        config=config,
         trials=trials,
+        trial_updates=config.schedule.updates if trial_updates is None else trial_updates,
         seed=seed,
         jobs=num_jobs(jobs),
         progress=progress,
@@ -243,7 +247,7 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
                 methods=asked.methods,
                 held_out=dataset.environments,
                 num_trials=asked.trials,
-                config=asked.config,
+                config=asked.config.override(of_length(asked.trial_updates)),
                 jobs=asked.jobs,
                 seed=asked.seed,
                 progress=asked.progress,
@@ -258,6 +262,7 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
         learning_rate=asked.config.learning_rate,
         methods=asked.methods,
         num_trials=asked.trials,
+        num_updates=asked.trial_updates,
         seed=asked.seed,
     )
     return search

@@ -72,6 +72,7 @@ def reproduce(
     methods: tuple[str, ...] = (),
     runs: int = 3,
     trials: int = 8,
+    trial_updates: int | None = None,
     seed: int = 0,
     jobs: Jobs = None,
     settings: Settings = DEFAULTS,
@@ -91,6 +92,7 @@ def reproduce(
         methods: The methods, of those that `vcrt methods` lists; the paper's six if none is given.
         runs: Independent runs of each method and fold.
         trials: Settings tried for each method and fold, on source items alone; 0 takes the library's defaults.
+        trial_updates: Updates of each of these trials; by default as many as a run makes.
         seed: Seed of everything.
         settings: All settings of a run.
     """
@@ -105,6 +107,7 @@ def reproduce(
             runs=runs,
             config=settings,
             trials=trials,
+            trial_updates=trial_updates,
             seed=seed,
             jobs=jobs,
             progress=progress,

@@ -18,7 +18,7 @@ from vcrt.records.policy_view import PolicyRecord
 from vcrt.training.methods import Method
 
 #: How many of the first records are checked.
-_FIRST = 4
+_FIRST = 2
 
 
 def check_scoring(

@@ -37,6 +37,7 @@ SEARCH_FILE = "search.json"
 #: The most settings that a search tries.
 MAX_TRIALS = 1000
 LEARNING_RATE = "optimiser.learning_rate"
+UPDATES = "schedule.updates"
 #: Lowest and highest value of each setting; all are spread uniformly in their logarithm.
 RANGES: Mapping[str, tuple[float, float]] = {
     LEARNING_RATE: (1e-4, 4e-3),
@@ -109,6 +110,12 @@ class Search(BaseModel):
         return json_digest(self.model_dump(mode="json"))
 
     @property
+    def num_updates(self) -> int:
+        """How many updates each trial made."""
+        updates: int = self.config["schedule"]["updates"]
+        return updates
+
+    @property
     def backbone_identity(self) -> dict[str, Json]:
         """The backbone as a plan names it."""
         return self.backbone.identity
@@ -121,10 +128,7 @@ class Search(BaseModel):
     def in_words(self, check: SearchCheck | None = None) -> str:
         """How the settings were chosen, and what of that was checked, for a plan and its report."""
         checked = "None of the trials was run again: the search is unverified."
-        share, updates = (
-            self.config[section][key]
-            for section, key in (("data", "validation_share"), ("schedule", "updates"))
-        )
+        share = self.config["data"]["validation_share"]
         ranges = ", ".join(
             f"{in_words(name)} {low:g} to {high:g}"
             for name, (low, high) in ranges_around(self.learning_rate).items()
@@ -132,14 +136,17 @@ class Search(BaseModel):
         return (
             f"For each method and fold, the best of {counted(self.num_trials, 'setting')} by the pass rate on source "
             f"items that the search did not train on ({100 * share:g}% of them; equal ones by orbit "
-            f"mass), after one run of {counted(updates, 'update')} each. Every method tried the same "
+            f"mass), after one run of {counted(self.num_updates, 'update')} each. Every method tried the same "
             f"settings: the library's defaults, and {counted(self.num_trials - 1, 'point')} of a Halton sequence "
             f"({ranges}, uniform in the logarithm). {SEARCH_FILE} lists all. "
             f"{checked if check is None else check.in_words()}"
         )
 
     def require_same_training(self, config: RunConfig, methods: Sequence[str]) -> None:
-        """Raise :class:`RunError` unless the trials trained these methods as ``config``, but for what is searched."""
+        """Raise :class:`RunError` unless the trials trained these methods as ``config``.
+
+        Left out is what is searched, and the number of updates: runs may be longer than trials, as the plan then says.
+        """
         expected, found = (
             {
                 f"{section}.{key}": value
@@ -148,6 +155,7 @@ class Search(BaseModel):
             }
             for one in (shared_settings(config), self.config)
         )
+        expected.pop(UPDATES)
         for name in methods:
             expected[f"method {name}"] = method(name).definition()
             found[f"method {name}"] = self.definitions.get(name)
@@ -239,6 +247,11 @@ def settings_of_trial(
             ranges_around(learning_rate).items(), point, strict=True
         )
     }
+
+
+def of_length(updates: int) -> dict[str, Any]:
+    """The settings of trials of so many updates: what is kept on the way is of no use, a trial is scored at its end."""
+    return {UPDATES: updates, "schedule.checkpoints": (updates,)}
 
 
 def chosen_for(

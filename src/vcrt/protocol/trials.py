@@ -41,6 +41,7 @@ from vcrt.protocol.search import (
     Search,
     SearchCheck,
     Trial,
+    of_length,
     read_search,
     require_not_given,
     settings_of_trial,
@@ -116,8 +117,7 @@ def run_search(
     require_not_given(config, [name for name in RANGES if name != LEARNING_RATE])
     config = backbone.named_in(checked(config)).resolved()
     digest = require_trainable(backbone, config).digest
-    # What is kept on the way is of no use here: a trial is scored at its end.
-    config = config.override({"schedule.checkpoints": (config.schedule.updates,)})
+    config = config.override(of_length(config.schedule.updates))
     work = [
         _TrialJob(
             dataset=dataset.path.resolve(),
@@ -187,7 +187,7 @@ def check_search(
     )
     half = max(-(-number // 2), number - len(others))
     sample = [*best[:half], *others[: max(number - half, 0)]]
-    config = config.override({"schedule.checkpoints": (config.schedule.updates,)})
+    config = config.override(of_length(search.num_updates))
     work = [
         _TrialJob(
             dataset=dataset.path.resolve(),
