@@ -9,7 +9,12 @@ import torch
 from peft.tuners.lora import Linear
 
 from small_models import make_model
-from vcrt.policy.adapted_linear import AdaptedLinear, AdaptedProduct
+from vcrt.policy.adapted_linear import (
+    AdaptedLinear,
+    AdaptedProduct,
+    OrderedWeight,
+    has_ordered_products,
+)
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.shared_dropout import shared_dropouts, thinned
 
@@ -95,3 +100,36 @@ def test_an_adapter_that_is_switched_off_or_merged_is_the_library_s():
     copied.merge()
     torch.testing.assert_close(copied(x), adapted, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(layer(x), adapted, rtol=0, atol=0)
+
+
+@pytest.mark.skipif(not has_ordered_products(), reason="the processor has no such products")
+@pytest.mark.parametrize("bias", [False, True])
+def test_an_ordered_weight_gives_the_same_products_until_it_changes(bias):
+    _, layers = layers_of(torch.bfloat16, bias=bias)
+    for layer in layers:
+        draw = torch.Generator().manual_seed(5)
+        x = torch.randn(2, 3, layer.in_features, generator=draw).bfloat16()
+
+        def both(layer=layer, x=x):
+            layer.ordered = layer.ordered or OrderedWeight()
+            found = outcome(layer, AdaptedLinear.forward, x)
+            kept, layer.ordered = layer.ordered, None
+            expected = outcome(layer, AdaptedLinear.forward, x)
+            layer.ordered = kept
+            for one, other in zip(found, expected, strict=True):
+                torch.testing.assert_close(one, other, rtol=2**-7, atol=2**-7)
+            return found[0]
+
+        before = both()
+        with torch.no_grad():
+            layer.get_base_layer().weight.mul_(2)
+        assert not torch.equal(both(), before)
+        layer.merge()
+        layer.unmerge()
+        both()
+        assert copy.deepcopy(layer).ordered.forward is None
+
+
+def test_weights_in_other_formats_are_read_as_they_are():
+    _, (layer, *_) = layers_of(torch.float32)
+    assert layer.ordered is None or layer.ordered.of(layer.get_base_layer().weight) is None

@@ -4,7 +4,8 @@ PEFT computes ``Wx + s B(Ax)`` as five operations, each of which writes an activ
 layer in half precision reads its input once more in float32. Here the adapter's product is added to the layer's own as
 it is made, forward and backward, and products with an adapter are in the layer's number format, as in automatic mixed
 precision; adapters, their gradients and their optimiser stay in float32. In float32 the results differ by rounding
-alone.
+alone. On a processor, whose products of half precision first bring a weight into an order of their own, a frozen weight
+is brought into it once (:class:`OrderedWeight`).
 
 Shapes: ``x [..., in]``, ``W [out, in]``, ``A [rank, in]``, ``B [out, rank]``. Source: Hu et al., 2021 (LoRA).
 """
@@ -17,9 +18,41 @@ import torch
 from peft.tuners.lora import Linear
 from torch import Tensor
 
+#: The most bytes of a model's adapted weights that are kept in two further orders, each of the same size.
+MOST_ORDERED_BYTES = 2**30
+#: How many rows a product is expected to have: the order of a weight suits such products best, and serves all.
+_ROWS = 128
+
+
+class OrderedWeight:
+    """A frozen weight in the orders in which products read it, ``x W^T`` and ``g W``; copies of it are made anew."""
+
+    def __init__(self) -> None:
+        self._of: tuple[int, int] | None = None
+        self.forward: Tensor | None = None
+        self.backward: Tensor | None = None
+
+    def __deepcopy__(self, memo: object) -> OrderedWeight:
+        return OrderedWeight()
+
+    def of(self, weight: Tensor) -> OrderedWeight | None:
+        """Itself, made again if ``weight`` is no longer what it was; None where there is no such order for it."""
+        if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
+            return None
+        now = (weight.data_ptr(), weight._version)
+        if now != self._of:
+            own = weight.detach()
+            self.forward = torch.ops.mkldnn._reorder_linear_weight(own, _ROWS)
+            self.backward = torch.ops.mkldnn._reorder_linear_weight(own.t().contiguous(), _ROWS)
+            self._of = now
+        return self
+
 
 class AdaptedLinear(Linear):
     """PEFT's layer with a single adapter, whose forward pass is :class:`AdaptedProduct`."""
+
+    #: None for a weight that is read as it is.
+    ordered: OrderedWeight | None = None
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """``[..., out]``; PEFT's own forward pass where adapters are off or merged, or more is given."""
@@ -32,11 +65,44 @@ class AdaptedLinear(Linear):
         if mask is not None:
             # Dropped features of the input are dropped columns.
             down = down * mask.to(down.dtype)
-        base, up = self.get_base_layer(), self.lora_B[name].weight
+        base: Any = self.get_base_layer()
+        up = self.lora_B[name].weight
+        ordered = None if self.ordered is None else self.ordered.of(base.weight)
         result: Tensor = AdaptedProduct.apply(  # type: ignore[no-untyped-call]
-            x, base.weight, base.bias, down, up, self.scaling[name]
+            x, base.weight, base.bias, down, up, self.scaling[name], ordered
         )
         return result
+
+    def merge(self, *args: Any, **kwargs: Any) -> None:
+        """As PEFT's, which changes the weight."""
+        super().merge(*args, **kwargs)
+        self._forget_order()
+
+    def unmerge(self) -> None:
+        """As PEFT's, which changes the weight."""
+        super().unmerge()
+        self._forget_order()
+
+    def _forget_order(self) -> None:
+        if self.ordered is not None:
+            self.ordered = OrderedWeight()
+
+
+def has_ordered_products() -> bool:
+    """Whether this processor multiplies weights of half precision that are in an order of their own."""
+    found: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return found
+
+
+def order_weights(model: torch.nn.Module) -> None:
+    """Keep the adapted weights of a model in the orders of products, unless they are more than is worth the memory."""
+    if not has_ordered_products():
+        return
+    layers = [module for module in model.modules() if isinstance(module, AdaptedLinear)]
+    bases: list[Any] = [layer.get_base_layer() for layer in layers]
+    if sum(base.weight.nbytes for base in bases) <= MOST_ORDERED_BYTES:
+        for layer in layers:
+            layer.ordered = OrderedWeight()
 
 
 class AdaptedProduct(torch.autograd.Function):
@@ -44,16 +110,26 @@ class AdaptedProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        a: Tensor,
+        b: Tensor,
+        scale: float,
+        ordered: OrderedWeight | None = None,
     ) -> Tensor:
         """``[..., out]`` in the number format of ``x``."""
         rows = x.reshape(-1, x.shape[-1])
         down, up = a.to(x.dtype), b.to(x.dtype)
         inner = (rows @ down.t()).mul_(scale)
-        result = torch.nn.functional.linear(rows, weight, bias).addmm_(inner, up.t())
+        if ordered is None:
+            own = torch.nn.functional.linear(rows, weight, bias)
+        else:
+            own = _product(rows, ordered.forward, bias)
         ctx.save_for_backward(rows, weight, down, up, inner)
-        ctx.scale, ctx.formats = scale, (a.dtype, b.dtype)
-        return result.view(*x.shape[:-1], -1)
+        ctx.scale, ctx.formats, ctx.ordered = scale, (a.dtype, b.dtype), ordered
+        return own.addmm_(inner, up.t()).view(*x.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -63,6 +139,13 @@ class AdaptedProduct(torch.autograd.Function):
         through = (above @ up).mul_(ctx.scale)
         below = None
         if ctx.needs_input_grad[0]:
-            below = (above @ weight).addmm_(through, down).view(*gradient.shape[:-1], -1)
+            ordered = ctx.ordered
+            own = above @ weight if ordered is None else _product(above, ordered.backward, None)
+            below = own.addmm_(through, down).view(*gradient.shape[:-1], -1)
         of_a, of_b = through.t() @ rows, above.t() @ inner
-        return below, None, None, of_a.to(ctx.formats[0]), of_b.to(ctx.formats[1]), None
+        return below, None, None, of_a.to(ctx.formats[0]), of_b.to(ctx.formats[1]), None, None
+
+
+def _product(rows: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
+    return found

@@ -98,7 +98,7 @@ def with_adapters(
     from peft import LoraConfig, get_peft_model
     from peft.tuners.lora import LoraLayer
 
-    from vcrt.policy.adapted_linear import AdaptedLinear
+    from vcrt.policy.adapted_linear import AdaptedLinear, order_weights
 
     targets = find_targets(model, recurrent=recurrent)
     # The library asks for an integer here, and computes lora_alpha / r with whatever it gets.
@@ -125,4 +125,5 @@ def with_adapters(
         for layer in layers:
             for name in layer.lora_A:
                 layer.lora_dropout[name] = SharedDropout(dropout, layer.in_features)
+    order_weights(adapted)
     return adapted.eval()

@@ -20,7 +20,9 @@ from transformers.utils import logging
 
 from vcrt.config import Dtype
 from vcrt.errors import BackboneError
+from vcrt.policy.fused_norm import fuse_norms
 from vcrt.policy.locking import CONFIG
+from vcrt.policy.prompts import unwrapped
 from vcrt.policy.scoring import CausalModel
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -85,6 +87,7 @@ def _load_model(staged: Path, dtype: Dtype) -> CausalModel:
     with torch.random.fork_rng(devices=[]):
         model, report = _with_known_attention(staged, config, dtype)
     require_every_weight(model, report)
+    fuse_norms(unwrapped(model))
     return model
 
 
