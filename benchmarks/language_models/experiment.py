@@ -37,18 +37,19 @@ from vcrt.policy.number_format import instructions
 RESULTS = Path(__file__).parents[1] / "results" / "language_models"
 HARD = "--preset several --relations reduced --commutations omitted --distractors 2 --episodes 100"
 DATASETS = {"data": "--episodes 500", "hard-data": HARD}
-SMOLLM2 = "--preset smollm2-135m --data.validation-share 0.1 --checkpoints 100 400 --schedule.validate-every 100"
-SEARCHED = "--trials 4 --trial-updates 100"
+SMOLLM2 = "--preset smollm2-135m --data.validation-share 0.1 --schedule.validate-every 100"
+SEARCHED = "--trials 3 --trial-updates 100"
 #: By part: its dataset, and the options of ``vcrt reproduce`` beside ``--output`` and ``--dataset``.
 PARTS = {
-    "words": ("data", f"{SMOLLM2} {SEARCHED}"),
+    "words": ("data", f"{SMOLLM2} {SEARCHED} --checkpoints 400"),
     "opaque": (
         "data",
-        f"{SMOLLM2} {SEARCHED} --relation-names opaque --methods canonical-grpo vcrt",
+        f"{SMOLLM2} {SEARCHED} --checkpoints 100 400 --relation-names opaque --methods canonical-grpo vcrt",
     ),
     "hard": (
         "hard-data",
-        f"{SMOLLM2} --trials 0 --runs 2 --methods canonical-grpo vcrt no-orbit shuffled-orbit no-anti",
+        f"{SMOLLM2} --trials 0 --runs 2 --checkpoints 100 400 "
+        "--methods canonical-grpo vcrt no-orbit shuffled-orbit no-anti",
     ),
 }
 #: What is kept of a part, by its path below the part's folder.
@@ -125,6 +126,9 @@ def main() -> None:
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--minutes", type=float, default=1e6, help="interrupt after so many")
     options = parser.parse_args()
+    # Whoever began this in the background may have had them ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     options.output.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + 60 * options.minutes
     for part in options.parts:
