@@ -4,7 +4,8 @@
 
 Each part is one command, ``vcrt reproduce`` (``COMMANDS``): a search on source items
 alone, a plan, training, one evaluation of everything held out, a report. What is finished is read and what was
-interrupted goes on, so the same call is given again until it says that all is done; ``--minutes`` interrupts it. After
+interrupted goes on, so the same call is given again until it says that all is done; ``--minutes`` interrupts it. The
+part ``qwen`` needs ``fetch_models.py qwen2.5-coder-0.5b`` first. After
 each call, what there is of a part lies in ``benchmarks/results/language_models``: ``run.json`` (command, minutes,
 machine, versions, commits, how far it is) and, as soon as they exist, the search, the plan, each run's log, the scores
 of every item and the tables.
@@ -50,6 +51,12 @@ PARTS = {
         "hard-data",
         f"{SMOLLM2} --trials 0 --runs 2 --checkpoints 100 400 "
         "--methods canonical-grpo vcrt no-orbit shuffled-orbit no-anti",
+    ),
+    "qwen": (
+        "data",
+        "--backbone build/models/qwen2.5-coder-0.5b --relation-names words --lora-rank 64 --lora-alpha 128 "
+        "--learning-rate 5e-5 --trials 0 --runs 1 --updates 200 --checkpoints 200 "
+        "--schedule.validate-every 100 --methods canonical-grpo vcrt",
     ),
 }
 #: What is kept of a part, by its path below the part's folder.
