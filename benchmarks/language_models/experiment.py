@@ -93,7 +93,12 @@ def certified(output: Path, name: str, seconds: float) -> int | None:
     return 0 if (path / "agreement.json").exists() else called(f"verify {path}", seconds)
 
 
-def gathered(part: str, folder: Path, minutes: float, finished: bool) -> None:
+def is_finished(folder: Path) -> bool:
+    """Whether a part has its report, which is written last."""
+    return (folder / "report" / "tables.txt").is_file()
+
+
+def gathered(part: str, folder: Path, minutes: float, *, finished: bool) -> None:
     """Copy what there is of a part, and add the call to what is known of it."""
     place = RESULTS / part
     place.mkdir(parents=True, exist_ok=True)
@@ -110,12 +115,13 @@ def gathered(part: str, folder: Path, minutes: float, finished: bool) -> None:
             file.write(json.dumps(logs).encode())
     about = place / "run.json"
     known: dict[str, Any] = json.loads(about.read_text()) if about.exists() else {"calls": []}
-    calls = [*known["calls"], {"minutes": round(minutes, 1), "commit": commit()}]
-    trials = folder / "search.json.trials"
+    calls = known["calls"] + [{"minutes": round(minutes, 1), "commit": commit()}] * (minutes > 0)
+    trials = sorted((folder / "search.json.trials").glob("*-*.json"))
     value = {
         "command": f"vcrt reproduce {PARTS[part][1]} --dataset {PARTS[part][0]} --output {part}",
         "finished": finished,
-        "trials_so_far": len(list(trials.glob("*-*.json"))) if trials.is_dir() else None,
+        # Of a search that is not whole yet.
+        "trials_so_far": [json.loads(trial.read_text()) for trial in trials],
         "minutes": round(sum(call["minutes"] for call in calls), 1),
         "calls": calls,
         "machine": machine(torch.device("cpu")) | {"instructions": instructions()},
@@ -132,22 +138,33 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("build/language-models"))
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--minutes", type=float, default=1e6, help="interrupt after so many")
+    parser.add_argument(
+        "--gather", action="store_true", help="only copy what there is to the results"
+    )
     options = parser.parse_args()
     # Whoever began this in the background may have had them ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     options.output.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + 60 * options.minutes
+    if options.gather:
+        for part in options.parts:
+            folder = options.output / part
+            gathered(part, folder, 0.0, finished=is_finished(folder))
+        return
     for part in options.parts:
         dataset, settings = PARTS[part]
         status = certified(options.output, dataset, ends - time.monotonic())
         folder, began = options.output / part, time.monotonic()
+        if is_finished(folder):
+            gathered(part, folder, 0.0, finished=True)
+            continue
         if status == 0:
             status = called(
                 f"reproduce {settings} --dataset {options.output / dataset} --output {folder}",
                 ends - time.monotonic(),
             )
-            gathered(part, folder, (time.monotonic() - began) / 60, status == 0)
+            gathered(part, folder, (time.monotonic() - began) / 60, finished=status == 0)
         if status != 0:
             print("interrupted: give the same command again" if status is None else "it failed")
             raise SystemExit(130 if status is None else status)

@@ -39,6 +39,7 @@ from vcrt.config import LANGUAGE_MODEL_LEARNING_RATE, RunConfig
 from vcrt.policy.adapted_linear import AdaptedLinear
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import load_backbone
+from vcrt.policy.fused_norm import own_class
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.number_format import instructions
 from vcrt.policy.prefix_tree import order_tree
@@ -123,8 +124,9 @@ class Products:
 
 
 def as_its_users_have_it(model):
-    """Give the adapters PEFT's own forward pass, and the model the library's usual attention."""
+    """Give the adapters PEFT's own forward pass, and the model its own norms and the library's usual attention."""
     for module in model.modules():
+        module.__class__ = own_class(module)
         if isinstance(module, AdaptedLinear):
             module.__class__ = Linear
     model.get_base_model().set_attn_implementation("sdpa")

@@ -231,7 +231,7 @@ class ScheduleConfig:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     updates: Annotated[int, arg(aliases=["--updates"])] = 400
-    """Updates of each run, and of each trial of a search (the paper: 400)."""
+    """Updates of each run, or of each trial of a search, which may be shorter (the paper: 400)."""
     epochs_per_update: int = 2
     """Optimiser steps on the same samples (the paper: 2)."""
     dual_steps: DualSteps = "update"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
 from vcrt.policy.fused_norm import RootMeanSquareNorm, fuse_norms
+from vcrt.policy.lean_kernels import plain_kernels
 
 
 def norm(kind, dtype=torch.bfloat16):
@@ -38,8 +41,12 @@ def test_it_is_what_the_class_computes():
         assert ours.dtype == theirs.dtype == torch.bfloat16
         errors = [float((one.float() - wanted).norm()) for one in (ours, theirs)]
         assert errors[0] <= 1.2 * errors[1] <= 0.02 * float(wanted.norm())
-    again = copy.deepcopy(fused)
-    assert torch.equal(again(x), fused(x))
+    assert fuse_norms(fused) == 0
+    for again in (copy.deepcopy(fused), pickle.loads(pickle.dumps(fused))):
+        assert type(again) is type(fused)
+        assert torch.equal(again(x), fused(x))
+    with plain_kernels():
+        assert torch.equal(fused(x), own(x))
 
 
 def test_its_gradient_is_that_of_finite_differences():
@@ -54,8 +61,13 @@ def test_its_gradient_is_that_of_finite_differences():
 
 @pytest.mark.parametrize(
     "layer",
-    [norm(GemmaRMSNorm), norm(LlamaRMSNorm, torch.float32), torch.nn.LayerNorm(24)],
-    ids=["another formula", "another format", "another norm"],
+    [
+        norm(GemmaRMSNorm),
+        norm(Olmo2RMSNorm),
+        norm(LlamaRMSNorm, torch.float32),
+        torch.nn.LayerNorm(24),
+    ],
+    ids=["another formula", "rounded once", "another format", "another norm"],
 )
 def test_other_layers_are_left_as_they_are(layer):
     kind = type(layer)

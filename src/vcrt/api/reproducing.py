@@ -166,6 +166,7 @@ def reproduce(
     Raises :class:`vcrt.errors.VcrtError` if what is there was made with other options.
     """
     config = checked(config).resolved()
+    trial_updates = _trial_updates(config, trials, trial_updates)
     asked = _Asked(
         output=Path(output),
         dataset=None if dataset is None else Path(dataset),
@@ -175,7 +176,7 @@ def reproduce(
         runs=runs,
         config=config,
         trials=trials,
-        trial_updates=config.schedule.updates if trial_updates is None else trial_updates,
+        trial_updates=trial_updates,
         seed=seed,
         jobs=num_jobs(jobs),
         progress=progress,
@@ -186,6 +187,22 @@ def reproduce(
     with sole_user(asked.output / LOCK_FILE, "this reproduction", RunError):
         remove_leftovers(asked.output)
         return _reproduced(asked)
+
+
+def _trial_updates(config: RunConfig, trials: int, asked: int | None) -> int:
+    """How many updates a trial makes, before anything is made."""
+    least, most = max(config.schedule.warmup_updates, 1), config.schedule.updates
+    if asked is None:
+        return most
+    if not trials or not least <= asked <= most:
+        raise RunError(
+            "trials cannot be so long",
+            where="--trial-updates",
+            found=f"{asked}" if trials else f"{asked}, and no trials",
+            expected=f"{least} to {most}, which is what a run makes" if trials else "some --trials",
+            remedy="give another number, or leave it out: trials are as long as runs then",
+        )
+    return asked
 
 
 def _reproduced(asked: _Asked) -> Report:
@@ -253,6 +270,14 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
                 progress=asked.progress,
             )
     search = read_search(path)
+    if search.num_updates != asked.trial_updates:
+        raise RunError(
+            "the search was made with trials of another length",
+            where=str(path),
+            found=f"{search.num_updates} updates a trial",
+            expected=f"{asked.trial_updates}",
+            remedy=f"give `--trial-updates {search.num_updates}`, or another --output",
+        )
     search.require_same_training(asked.config, asked.methods)
     backbone = reference_of(asked.config)
     search.require(
@@ -262,7 +287,6 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
         learning_rate=asked.config.learning_rate,
         methods=asked.methods,
         num_trials=asked.trials,
-        num_updates=asked.trial_updates,
         seed=asked.seed,
     )
     return search

@@ -68,7 +68,7 @@ def search(
         held_out: Environments to hold out in turn; all of the dataset's if none is given.
         trials: Settings tried for each method and fold; the first are the library's defaults.
         seed: Seed of everything; the plan must have the same.
-        settings: All settings of a run; the plan must have the same.
+        settings: All settings of a run; the plan must have the same, but may have more updates.
     """
     console = plain_console()
     with showing_progress(console) as progress:

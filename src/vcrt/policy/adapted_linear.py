@@ -17,6 +17,9 @@ from typing import Any
 import torch
 from peft.tuners.lora import Linear
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from vcrt.policy.lean_kernels import is_lean
 
 #: The most bytes of a model's adapted weights that are kept in two further orders, each of the same size.
 MOST_ORDERED_BYTES = 2**30
@@ -25,27 +28,47 @@ _ROWS = 128
 
 
 class OrderedWeight:
-    """A frozen weight in the orders in which products read it, ``x W^T`` and ``g W``; copies of it are made anew."""
+    """A frozen weight in the orders in which products read it, ``x W^T`` and ``g W``; copies of it are made anew.
+
+    Writing to ``weight.data`` goes unnoticed, as autograd does not notice it: :func:`forget_orders` then.
+    """
 
     def __init__(self) -> None:
-        self._of: tuple[int, int] | None = None
-        self.forward: Tensor | None = None
-        self.backward: Tensor | None = None
+        self._weight: Tensor | None = None
+        self._version = -1
+        self._forward: Tensor | None = None
+        self._backward: Tensor | None = None
 
-    def __deepcopy__(self, memo: object) -> OrderedWeight:
-        return OrderedWeight()
+    def __reduce__(self) -> tuple[type[OrderedWeight], tuple[()]]:
+        return OrderedWeight, ()
 
     def of(self, weight: Tensor) -> OrderedWeight | None:
         """Itself, made again if ``weight`` is no longer what it was; None where there is no such order for it."""
-        if weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
+        if not is_lean() or weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
             return None
-        now = (weight.data_ptr(), weight._version)
-        if now != self._of:
-            own = weight.detach()
-            self.forward = torch.ops.mkldnn._reorder_linear_weight(own, _ROWS)
-            self.backward = torch.ops.mkldnn._reorder_linear_weight(own.t().contiguous(), _ROWS)
-            self._of = now
+        own = weight.detach()
+        version = -1 if weight.is_inference() else weight._version
+        if (
+            self._weight is None
+            or self._weight.data_ptr() != own.data_ptr()
+            or version != self._version
+        ):
+            self._weight, self._version = own, version
+            self._forward = self._backward = None
         return self
+
+    def forward(self, rows: Tensor, bias: Tensor | None) -> Tensor:
+        """``x W^T + bias``."""
+        if self._forward is None and self._weight is not None:
+            self._forward = torch.ops.mkldnn._reorder_linear_weight(self._weight, _ROWS)
+        return _product(rows, self._forward, bias)
+
+    def backward(self, above: Tensor) -> Tensor:
+        """``g W``."""
+        if self._backward is None and self._weight is not None:
+            turned = self._weight.t().contiguous()
+            self._backward = torch.ops.mkldnn._reorder_linear_weight(turned, _ROWS)
+        return _product(above, self._backward, None)
 
 
 class AdaptedLinear(Linear):
@@ -76,22 +99,28 @@ class AdaptedLinear(Linear):
     def merge(self, *args: Any, **kwargs: Any) -> None:
         """As PEFT's, which changes the weight."""
         super().merge(*args, **kwargs)
-        self._forget_order()
+        forget_orders(self)
 
     def unmerge(self) -> None:
         """As PEFT's, which changes the weight."""
         super().unmerge()
-        self._forget_order()
+        forget_orders(self)
 
-    def _forget_order(self) -> None:
-        if self.ordered is not None:
-            self.ordered = OrderedWeight()
+
+def forget_orders(model: torch.nn.Module) -> None:
+    """Make the ordered weights of a model anew when they are next read."""
+    for module in model.modules():
+        if isinstance(module, AdaptedLinear) and module.ordered is not None:
+            module.ordered = OrderedWeight()
 
 
 def has_ordered_products() -> bool:
-    """Whether this processor multiplies weights of half precision that are in an order of their own."""
-    found: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return found
+    """Whether this PyTorch and this processor multiply weights of half precision in an order of their own."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    names = ("_is_mkldnn_bf16_supported", "_reorder_linear_weight", "_linear_pointwise")
+    found: bool = all(hasattr(torch.ops.mkldnn, name) for name in names)
+    return found and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def order_weights(model: torch.nn.Module) -> None:
@@ -123,15 +152,14 @@ class AdaptedProduct(torch.autograd.Function):
         rows = x.reshape(-1, x.shape[-1])
         down, up = a.to(x.dtype), b.to(x.dtype)
         inner = (rows @ down.t()).mul_(scale)
-        if ordered is None:
-            own = torch.nn.functional.linear(rows, weight, bias)
-        else:
-            own = _product(rows, ordered.forward, bias)
+        linear = torch.nn.functional.linear
+        own = linear(rows, weight, bias) if ordered is None else ordered.forward(rows, bias)
         ctx.save_for_backward(rows, weight, down, up, inner)
         ctx.scale, ctx.formats, ctx.ordered = scale, (a.dtype, b.dtype), ordered
         return own.addmm_(inner, up.t()).view(*x.shape[:-1], -1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of ``x``, ``A`` and ``B``, the latter in the formats of these."""
         rows, weight, down, up, inner = ctx.saved_tensors
@@ -140,7 +168,7 @@ class AdaptedProduct(torch.autograd.Function):
         below = None
         if ctx.needs_input_grad[0]:
             ordered = ctx.ordered
-            own = above @ weight if ordered is None else _product(above, ordered.backward, None)
+            own = above @ weight if ordered is None else ordered.backward(above)
             below = own.addmm_(through, down).view(*gradient.shape[:-1], -1)
         of_a, of_b = through.t() @ rows, above.t() @ inner
         return below, None, None, of_a.to(ctx.formats[0]), of_b.to(ctx.formats[1]), None, None

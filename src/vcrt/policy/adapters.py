@@ -127,3 +127,11 @@ def with_adapters(
                 layer.lora_dropout[name] = SharedDropout(dropout, layer.in_features)
     order_weights(adapted)
     return adapted.eval()
+
+
+def drop_ordered_weights(model: CausalModel) -> None:
+    """Keep no weight in a further order from now on (:mod:`vcrt.policy.adapted_linear`)."""
+    root: Any = model
+    for module in root.modules():
+        if getattr(module, "ordered", None) is not None:
+            module.ordered = None

@@ -33,6 +33,7 @@ from vcrt.memory import is_out_of_memory
 from vcrt.orders import Order
 from vcrt.policy.backends import ExactBackend, choose_backend
 from vcrt.policy.interface import Interface, tree_depth
+from vcrt.policy.lean_kernels import plain_kernels
 from vcrt.policy.pointer_head import HALF
 from vcrt.policy.prefix_tree import PrefixTree, prefix_tree
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
@@ -42,6 +43,9 @@ from vcrt.policy.scoring import OrderScores, score_orders, score_prefixes
 FORMAT_MULTIPLE = 5.0
 #: What they may differ by in any case, of 1 + |log-probability|: some steps of bfloat16.
 LEAST_HALF_TOLERANCE = 0.01
+#: What all gradients together may differ by from those of PyTorch's own kernels, in a half-precision format, of their
+#: norm: rounding alone gives some 1%, a wrong kernel most of it.
+KERNEL_TOLERANCE = 0.2
 #: Gradients of parameters whose norm is below this share of all of them are compared with this share instead.
 SMALLEST_SHARE = 1e-3
 
@@ -102,6 +106,8 @@ def self_check(
     own, error = (None, None)
     if in_own_format is not None:
         own, error = check.own_format(*in_own_format, exact)
+        if gradients:
+            check.gradient_of_kernels(min(prompts, key=_length))
     return SelfCheck(
         backend=check.backend,
         difference=difference,
@@ -169,8 +175,10 @@ class _Check:
 
     @torch.no_grad()
     def both(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
-        """``[B, E]`` twice: what the backend scores, and what the naive one does."""
-        return self.events(prompts, self.backend), self.events(prompts, "naive")
+        """``[B, E]`` twice: what the backend scores, and what the naive one does with PyTorch's kernels alone."""
+        found = self.events(prompts, self.backend)
+        with plain_kernels():
+            return found, self.events(prompts, "naive")
 
     def difference(self, found: Tensor, expected: Tensor) -> float:
         """The largest difference of log-probabilities ``[B, E]``, in nats or, beyond 10 nats, tenths of their size."""
@@ -193,27 +201,39 @@ class _Check:
         self.require(apart, bound, words)
         return apart, error
 
-    def gradient_difference(self, prompt: Prompt) -> float | None:
-        """The largest relative distance of a parameter's gradients of a mixture of log-probabilities."""
+    @torch.enable_grad()
+    def gradient(self, prompt: Prompt, backend: Backend) -> list[Tensor]:
+        """The trainable parameters' gradients of a mixture of log-probabilities; none where there is nothing to mix."""
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         if not parameters or prompt.num_operations < 2:
+            return []
+        events = self.events([prompt], backend)
+        # Weights that no symmetry of the orders cancels.
+        weights = torch.linspace(-1, 1, events.shape[-1], device=events.device) ** 3
+        return self.run(
+            backend,
+            lambda: list(
+                torch.autograd.grad((events * weights).sum(), parameters, materialize_grads=True)
+            ),
+        )
+
+    def gradient_of_kernels(self, prompt: Prompt) -> None:
+        """Compare, in the model's own format, the gradient by the library's own kernels with that by PyTorch's."""
+        found = self.gradient(prompt, self.backend)
+        with plain_kernels():
+            expected = self.gradient(prompt, self.backend)
+        gap, size = (
+            float(torch.stack([one.double().norm() for one in some]).norm()) if some else 0.0
+            for some in ([a - b for a, b in zip(found, expected, strict=True)], expected)
+        )
+        words = f"gradients in the model's format differ by {gap:.3g} of {size:.3g} from those of PyTorch's own kernels"
+        self.require(gap, KERNEL_TOLERANCE * size + self.tolerance**2, words)
+
+    def gradient_difference(self, prompt: Prompt) -> float | None:
+        """The largest relative distance of a parameter's gradients of a mixture of log-probabilities."""
+        found, expected = self.gradient(prompt, self.backend), self.gradient(prompt, "naive")
+        if not expected:
             return None
-
-        def gradient(backend: Backend) -> list[Tensor]:
-            events = self.events([prompt], backend)
-            # Weights that no symmetry of the orders cancels.
-            weights = torch.linspace(-1, 1, events.shape[-1], device=events.device) ** 3
-            return self.run(
-                backend,
-                lambda: list(
-                    torch.autograd.grad(
-                        (events * weights).sum(), parameters, materialize_grads=True
-                    )
-                ),
-            )
-
-        with torch.enable_grad():
-            found, expected = gradient(self.backend), gradient("naive")
         gaps = torch.stack([(a - b).norm() for a, b in zip(found, expected, strict=True)])
         sizes = torch.stack([b.norm() for b in expected])
         # A model whose gradient is 0 throughout has nothing to compare with.

@@ -155,7 +155,15 @@ class Search(BaseModel):
             }
             for one in (shared_settings(config), self.config)
         )
-        expected.pop(UPDATES)
+        longest, updates = expected.pop(UPDATES), found.pop(UPDATES, None)
+        if type(updates) is not int or not 1 <= updates <= longest:
+            raise RunError(
+                "the trials of the search are no shorter runs of what is planned",
+                where=UPDATES,
+                found=f"{updates!s:.80} updates a trial",
+                expected=f"a number of at most {longest}, the updates of a run",
+                remedy="search again with `vcrt search --updates`, or plan at least as many",
+            )
         for name in methods:
             expected[f"method {name}"] = method(name).definition()
             found[f"method {name}"] = self.definitions.get(name)

@@ -204,7 +204,7 @@ def check_search(
         for trial in sample
     ]
     task = progress.task("run trials of the search again", len(work), "trials")
-    results = in_fresh_processes(_run_trial, work, jobs=jobs, error=RunError)
+    results = in_fresh_processes(_run_trial, _checked_once(work), jobs=jobs, error=RunError)
     for trial, again in zip(sample, results, strict=True):
         task.advance()
         if again != trial:
@@ -254,12 +254,22 @@ def _run_all(
     done = {job: _read_trial(unfinished / _file_name(job), job) for job in work}
     missing = [job for job, trial in done.items() if trial is None]
     task.advance(len(work) - len(missing))
-    results = in_fresh_processes(_run_trial, missing, jobs=jobs, error=RunError)
+    results = in_fresh_processes(_run_trial, _checked_once(missing), jobs=jobs, error=RunError)
     for job, trial in zip(missing, results, strict=True):
         done[job] = trial
         write_file(unfinished / _file_name(job), trial.model_dump_json().encode())
         task.advance()
     return tuple(trial for trial in done.values() if trial is not None)
+
+
+def _checked_once(work: Sequence[_TrialJob]) -> list[tuple[_TrialJob, bool]]:
+    """Which trials check scoring: the first of each method and fold, as all of one begin with one model and records."""
+    seen = set[tuple[str, str]]()
+    pairs = []
+    for job in work:
+        pairs.append((job, (job.method, job.held_out) not in seen))
+        seen.add((job.method, job.held_out))
+    return pairs
 
 
 def _file_name(job: _TrialJob) -> str:
@@ -284,7 +294,9 @@ def _read_trial(path: Path, job: _TrialJob) -> Trial | None:
     return trial if same else None
 
 
-def _run_trial(job: _TrialJob) -> Trial:
+def _run_trial(asked: tuple[_TrialJob, bool]) -> Trial:
+    """One trial, and whether the scores of its model are checked before it."""
+    job, checks = asked
     require_unchanged_code(job.code)
     torch.set_num_threads(1)
     dataset = open_dataset(job.dataset, without=(job.held_out,))
@@ -306,8 +318,7 @@ def _run_trial(job: _TrialJob) -> Trial:
     backend = job.config.model.scoring
 
     def check(model: CausalModel) -> None:
-        # The first update of a method's other trials on a fold is of the very same model and records.
-        if job.number > 0:
+        if not checks:
             return
         records = [item.supervised.record for item in training]
         check_scoring(model, backbone.encode, records, chosen, backend=backend, seed=job.seed)

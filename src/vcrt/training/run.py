@@ -22,7 +22,7 @@ import torch
 from vcrt.config import MemoryConfig, RunConfig, ScheduleConfig
 from vcrt.errors import BackboneError, RunError
 from vcrt.hashing import Json, file_digest
-from vcrt.policy.adapters import with_adapters
+from vcrt.policy.adapters import drop_ordered_weights, with_adapters
 from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.policy.reference import BackboneReference
 from vcrt.policy.scoring import CausalModel
@@ -150,6 +150,8 @@ def train_run(
     if group.is_sharded:
         # Its weights are whole only here.
         check(model)
+        # Sharded to hold a weight in parts, not whole in three orders.
+        drop_ordered_weights(model)
     model = group.place(model)
     if not group.is_sharded:
         check(model)
