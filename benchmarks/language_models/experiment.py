@@ -34,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 from gpu_results import commit, machine, versions
 
 from vcrt.policy.number_format import instructions
+from vcrt.protocol.plan import read_plan
 
 RESULTS = Path(__file__).parents[1] / "results" / "language_models"
 HARD = "--preset several --relations reduced --commutations omitted --distractors 2 --episodes 100"
@@ -62,7 +63,6 @@ PARTS = {
 #: What is kept of a part, by its path below the part's folder.
 KEPT = (
     "search.json",
-    "experiment/plan.json",
     "experiment/scores.json",
     "report/tables.txt",
     "report/results.json",
@@ -105,6 +105,11 @@ def gathered(part: str, folder: Path, minutes: float, *, finished: bool) -> None
     for name in KEPT:
         if (folder / name).is_file():
             shutil.copyfile(folder / name, place / Path(name).name)
+    if (folder / "experiment" / "plan.json").is_file():
+        # Where files lay is no part of its hash.
+        plan = read_plan(folder / "experiment" / "plan.json")
+        value = {"plan": plan.without_places, "plan_hash": plan.plan_hash}
+        (place / "plan.json").write_text(json.dumps(value, indent=1) + "\n")
     runs = folder / "experiment" / "runs"
     logs = {
         str(path.parent.relative_to(runs)): json.loads(path.read_text())
