@@ -274,8 +274,8 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
         raise RunError(
             "the search was made with trials of another length",
             where=str(path),
-            found=f"{search.num_updates} updates a trial",
-            expected=f"{asked.trial_updates}",
+            found=counted(search.num_updates, "update"),
+            expected=counted(asked.trial_updates, "update"),
             remedy=f"give `--trial-updates {search.num_updates}`, or another --output",
         )
     search.require_same_training(asked.config, asked.methods)

@@ -158,10 +158,10 @@ class Search(BaseModel):
         longest, updates = expected.pop(UPDATES), found.pop(UPDATES, None)
         if type(updates) is not int or not 1 <= updates <= longest:
             raise RunError(
-                "the trials of the search are no shorter runs of what is planned",
+                "the trials of the search did not make as many updates as planned runs at most",
                 where=UPDATES,
-                found=f"{updates!s:.80} updates a trial",
-                expected=f"a number of at most {longest}, the updates of a run",
+                found=f"{updates!s:.80}",
+                expected=f"a number from 1 to {longest}",
                 remedy="search again with `vcrt search --updates`, or plan at least as many",
             )
         for name in methods:
