@@ -144,6 +144,10 @@ def test_one_output_has_one_user_at_a_time(whole, capsys):
         (("--trials", "3"), "search is not of this experiment"),
         (("--runs", "2"), "experiment was planned with other options"),
         (("--updates", "7", "--trials", "0"), "experiment was planned with other options"),
+        (("--trial-updates", "3"), "trials of another length"),
+        (("--updates", "7"), "trials of another length"),
+        (("--trial-updates", "7"), "trials cannot be so long"),
+        (("--trials", "0", "--trial-updates", "3"), "trials cannot be so long"),
         (("--seed", "1"), "dataset was made with other options"),
     ],
 )
