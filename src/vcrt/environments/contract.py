@@ -18,8 +18,8 @@ from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import Json, json_digest, sha256_hex
 
 State = TypeVar("State")
-RelationKind: TypeAlias = Literal["precedes", "conflicts"]
-#: The kind of a schema's anti-diamonds; ``either`` stands for both kinds, in different episodes or in one.
+RelationKind: TypeAlias = Literal["precedes", "conflicts", "observes"]
+#: The kind of a schema's anti-diamonds; ``either`` stands for any kinds, in different episodes or in one.
 AntiDiamonds: TypeAlias = RelationKind | Literal["either"]
 #: The preset of schemas whose episodes promise nothing but that they can be certified.
 ANY = "any"
@@ -85,16 +85,34 @@ def operation_to_json(operation: Operation) -> dict[str, Json]:
     return {"signature": operation.signature, "payload": operation.payload}
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted(Generic[State]):
-    """The verifier accepts the operation; ``state`` is the next state."""
-
-    state: State
-
-
-#: The most characters of a refusal that evidence holds whole, and how much of a longer one.
+#: The most characters of a refusal or an output that evidence holds whole, and how much of a longer one.
 MAX_REASON = 16_384
 _KEPT_OF_REASON = 4_096
+
+
+def _shortened(text: str) -> str:
+    """The text, or of a longer one than ``MAX_REASON`` the beginning, with the length and SHA-256 of all of it."""
+    if len(text) <= MAX_REASON:
+        return text
+    digest = sha256_hex(text.encode(errors="surrogatepass"))
+    return f"{text[:_KEPT_OF_REASON]} [... {len(text):,} characters in all, SHA-256 {digest}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted(Generic[State]):
+    """The verifier accepts the operation; ``state`` is the next state.
+
+    ``output`` is what whoever ran the operation was given, as a canonical text; None where nobody is given anything.
+    It is part of what happens: two orders are equal only if every operation gave the same output in both. One of more
+    than ``MAX_REASON`` characters is kept as a refusal's message is.
+    """
+
+    state: State
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.output, str):
+            object.__setattr__(self, "output", _shortened(self.output))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +125,8 @@ class Rejected:
     reason: str
 
     def __post_init__(self) -> None:
-        if isinstance(self.reason, str) and len(self.reason) > MAX_REASON:
-            digest = sha256_hex(self.reason.encode(errors="surrogatepass"))
-            kept = self.reason[:_KEPT_OF_REASON]
-            whole = f"[... {len(self.reason):,} characters in all, SHA-256 {digest}]"
-            object.__setattr__(self, "reason", f"{kept} {whole}")
+        if isinstance(self.reason, str):
+            object.__setattr__(self, "reason", _shortened(self.reason))
 
 
 Transition: TypeAlias = Accepted[State] | Rejected
@@ -132,11 +147,13 @@ class Replay:
     ``state_hashes[k]`` is the SHA-256 of the canonical state after ``k`` accepted steps (``state_hashes[0]``: the
     initial state). If ``rejection`` is set, the step after the last hash was refused; when all steps have a hash and
     ``rejection`` is set all the same, the sequence was refused as a whole (an error that no single step shows).
+    ``outputs`` has the output of each accepted step, None for one without; it is empty if all are without.
     """
 
     sequence: tuple[int, ...]
     state_hashes: tuple[str, ...]
     rejection: Rejected | None = None
+    outputs: tuple[str | None, ...] = ()
 
     @property
     def accepted(self) -> bool:
@@ -147,6 +164,21 @@ class Replay:
     def terminal_hash(self) -> str | None:
         """The canonical hash after the last step, or None if the sequence was refused."""
         return self.state_hashes[-1] if self.accepted else None
+
+    def output(self, place: int) -> str | None:
+        """The output of the accepted step in this place, from 0 on; None if it has none."""
+        return self.outputs[place] if self.outputs else None
+
+    @property
+    def output_of(self) -> Mapping[int, str]:
+        """The outputs by operation, of those that have one."""
+        pairs = zip(self.sequence, self.outputs, strict=False)
+        return {operation: output for operation, output in pairs if output is not None}
+
+
+def some_outputs(outputs: Sequence[str | None]) -> tuple[str | None, ...]:
+    """The outputs as :class:`Replay` holds them: none where no step has any."""
+    return tuple(outputs) if any(output is not None for output in outputs) else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -335,19 +367,23 @@ class StepEnvironment(Environment, Generic[State]):
 
     def _replay_one(self, request: ReplayRequest) -> Replay:
         state = self.initial_state(request.episode)
-        hashes = [self._hash(state)]
+        hashes, outputs, rejection = [self._hash(state)], list[str | None](), None
         for index in request.sequence:
             transition = self._answer(state, request.episode.operations[index])
             if isinstance(transition, Rejected):
-                return Replay(request.sequence, tuple(hashes), transition)
+                rejection = transition
+                break
             state = transition.state
             hashes.append(self._hash(state))
-        return Replay(request.sequence, tuple(hashes))
+            outputs.append(transition.output)
+        return Replay(request.sequence, tuple(hashes), rejection, some_outputs(outputs))
 
     def _answer(self, state: State, operation: Operation) -> Transition[State]:
         transition = self.step(state, operation)
         if not isinstance(transition, (Accepted, Rejected)):
             raise self._wrong("step", transition, "Accepted(state) or Rejected(reason)")
+        if isinstance(transition, Accepted) and not isinstance(transition.output, str | None):
+            raise self._wrong("step", transition.output, "an output that is text, or None")
         return transition
 
     def _hash(self, state: State) -> str:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from vcrt.call_record import current_record
 from vcrt.environments.calls import counted_calls
 from vcrt.environments.contract import (
+    Accepted,
     BatchEnvironment,
     Environment,
     Episode,
@@ -301,6 +302,8 @@ class _Guard:
         call = f"step {operation.signature!r:.80}"
         answer = self.call(self._episode, call, self._own["step"], state, operation, number=1)
         self._require_reason(answer, call)
+        if isinstance(answer, Accepted):
+            _require_json(answer.output, self._place(self._episode, f"{call}, output"))
         return answer
 
     def canonical(self, state: Any) -> Any:

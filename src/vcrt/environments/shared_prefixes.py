@@ -22,11 +22,12 @@ from vcrt.environments.contract import (
     StepEnvironment,
     Transition,
     Versions,
+    some_outputs,
 )
 from vcrt.errors import MalformedInputError
 
-#: The answer after a sequence: the hash of the state, or the refusal of its last operation.
-_Answer: TypeAlias = str | Rejected
+#: The answer after a sequence: the hash of the state and the last operation's output, or the refusal of that.
+_Answer: TypeAlias = tuple[str, str | None] | Rejected
 _Order: TypeAlias = tuple[int, ...]
 
 
@@ -81,7 +82,7 @@ def run_sharing(
             node = node.after.setdefault(index, _Node())
     answers: dict[_Order, _Answer] = {}
     state = environment.initial_state(episode)
-    answers[()] = environment._hash(state)
+    answers[()] = environment._hash(state), None
     _walk(environment, episode, (), state, root, answers)
     return answers
 
@@ -112,18 +113,20 @@ def _walk(
         if isinstance(answer, Rejected):
             answers[sequence] = answer
         else:
-            answers[sequence] = environment._hash(answer.state)
+            answers[sequence] = environment._hash(answer.state), answer.output
             _walk(environment, episode, sequence, answer.state, following, answers)
 
 
 def _replay(sequence: _Order, answers: dict[_Order, _Answer]) -> Replay:
-    hashes: list[str] = []
+    hashes, outputs, rejection = list[str](), list[str | None](), None
     for length in range(len(sequence) + 1):
         answer = answers[sequence[:length]]
         if isinstance(answer, Rejected):
-            return Replay(sequence, tuple(hashes), answer)
-        hashes.append(answer)
-    return Replay(sequence, tuple(hashes))
+            rejection = answer
+            break
+        hashes.append(answer[0])
+        outputs.append(answer[1])
+    return Replay(sequence, tuple(hashes), rejection, some_outputs(outputs[1:]))
 
 
 def as_values(environment: StepEnvironment[object]) -> StepEnvironment[object]:
@@ -159,7 +162,9 @@ class _Restoring(StepEnvironment[object]):
     def step(self, state: object, operation: Operation) -> Transition[object]:
         assert isinstance(state, _Kept)
         answer = self._of._answer(self._of.restore(state.snapshot), operation)
-        return answer if isinstance(answer, Rejected) else Accepted(self._kept(answer.state))
+        if isinstance(answer, Rejected):
+            return answer
+        return Accepted(self._kept(answer.state), answer.output)
 
     def canonical(self, state: object) -> bytes:
         """The form that the state had when it was kept."""

@@ -1,0 +1,244 @@
+"""Define environments of tool calls: a state that can be made, and tools that are called in it by name.
+
+``reset`` and ``call`` are all that an author writes. What a call gives back is observed: two orders are equal only if
+they end in one state and each call gave the same output in both. Not covered: reading logs of calls (see
+:mod:`vcrt.environments.call_logs`), and running a server's tools (see :mod:`vcrt.environments.mcp`).
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic
+
+from vcrt.environments.contract import (
+    Accepted,
+    Episode,
+    Operation,
+    Provenance,
+    Rejected,
+    Schema,
+    State,
+    StepEnvironment,
+    Transition,
+    Versions,
+)
+from vcrt.environments.object_states import canonical_objects
+from vcrt.errors import MalformedInputError, UnavailableError
+from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
+
+#: The most characters of an operation's name that are made of its call.
+_MAX_SIGNATURE = 120
+
+
+class CallRefused(Exception):
+    """A tool's answer that it will not do this, raised by ``call``: its message is the reason."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tool:
+    """A tool and what its maker declares of it, as the annotations of the Model Context Protocol do; None: not said."""
+
+    name: str
+    read_only: bool | None = None
+    idempotent: bool | None = None
+    destructive: bool | None = None
+    open_world: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call: a tool's name and its arguments, and the output that a log has of it, None if it has none."""
+
+    name: str
+    arguments: Mapping[str, Json]
+    logged: str | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """The payload of its operation."""
+        return {"name": self.name, "arguments": dict(self.arguments)}
+
+
+class CallEnvironment(StepEnvironment[State], Generic[State]):
+    """An environment of tool calls. Subclasses give ``name``, :meth:`reset` and :meth:`call`.
+
+    The default canonical state is that of the Python objects which ``reset`` made
+    (:func:`vcrt.environments.object_states.canonical_objects`), and snapshots are deep copies of them; whose state lies
+    elsewhere overrides ``canonical``, ``snapshot`` and ``restore``.
+    """
+
+    schemas: ClassVar[tuple[Schema, ...]] = (
+        Schema(name="log", summary="calls as a log has them", relation="either", preset="any"),
+    )
+    #: Attributes of the state's objects that no call can see, such as caches and counters of time.
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    #: Other exceptions than :class:`CallRefused` with which ``call`` says that a tool refused.
+    refusals: ClassVar[tuple[type[Exception], ...]] = ()
+
+    @abstractmethod
+    def reset(self, initial: Json) -> State:
+        """The state before the first call; ``initial`` is the log's own, None if it has none."""
+
+    @abstractmethod
+    def call(self, state: State, name: str, arguments: Mapping[str, Json]) -> object:
+        """Call a tool; it may change ``state`` in place. Returns its output; raises :class:`CallRefused`.
+
+        The output is JSON, or an object as :meth:`canonical` takes it.
+        """
+
+    def tools(self) -> Sequence[Tool]:
+        """The tools that there are, with what is declared of them. Default: none are said, and any name is tried."""
+        return ()
+
+    def redact(self, output: str) -> str:
+        """An output as evidence may keep it; equal for equal outputs. Default: all of it.
+
+        :func:`hidden` keeps the SHA-256 alone.
+        """
+        return output
+
+    def versions(self) -> Versions:
+        """The environment's name, and the SHA-256 of the file that defines its class."""
+        kind = type(self)
+        return Versions(
+            environment=self.name,
+            adapter="1",
+            canonicalizer="objects/1",
+            verifier=f"{kind.__module__}.{kind.__qualname__} {_source_digest(kind)}",
+        )
+
+    def sample(self, schema: str, seed: int) -> Episode:
+        """Nothing to sample: raises :class:`vcrt.errors.UnavailableError`, as its episodes come from logs."""
+        raise UnavailableError(
+            "an environment without a sampler",
+            where=f"environment {self.name!r}",
+            expected="a log of calls",
+            remedy=f"vcrt lift log TRACE.jsonl --environment {self.name}",
+        )
+
+    def initial_state(self, episode: Episode) -> State:
+        """What :meth:`reset` makes."""
+        return self.reset(initial_of(episode)["state"])
+
+    def step(self, state: State, operation: Operation) -> Transition[State]:
+        """Call the tool. A refusal is an output where the log has one, and so belongs to the reference order."""
+        payload: Any = operation.payload
+        hide = hidden if payload.get("redact") else self.redact
+        refusals: tuple[type[Exception], ...] = (CallRefused, *self.refusals)
+        try:
+            output = output_text(self.call(state, payload["name"], payload["arguments"]))
+        except refusals as error:
+            reason = str(error) or type(error).__name__
+            if not payload.get("fails"):
+                return Rejected(reason)
+            output = output_text({"error": reason})
+        return Accepted(state, hide(output))
+
+    def canonical(self, state: State) -> bytes:
+        """The canonical bytes of the state's objects."""
+        return canonical_objects(state, ignored=self.ignored)
+
+    def snapshot(self, state: State) -> object:
+        """A deep copy."""
+        return copy.deepcopy(state)
+
+    def restore(self, snapshot: Any) -> State:
+        """A deep copy of the snapshot."""
+        restored: State = copy.deepcopy(snapshot)
+        return restored
+
+    def describe(self, operation: Operation) -> str:
+        """The call with all of its arguments."""
+        payload: Any = operation.payload
+        return call_text(payload["name"], payload["arguments"])
+
+
+def initial_of(episode: Episode) -> Mapping[str, Json]:
+    """What an episode of calls starts from: its ``state``; raises :class:`MalformedInputError` for another form."""
+    if not isinstance(episode.initial, Mapping) or "state" not in episode.initial:
+        raise MalformedInputError(
+            "an episode of another kind of environment",
+            where=episode.episode_id,
+            found=repr(episode.initial)[:80],
+            expected='{"state": what reset takes}',
+        )
+    return episode.initial
+
+
+def output_text(output: object) -> str:
+    """An output as text, the same for equal outputs: canonical JSON, or that of an object's attributes."""
+    try:
+        return canonical_json(output).decode()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return canonical_objects(output).decode()
+
+
+def hidden(output: str) -> str:
+    """The SHA-256 of an output in its place."""
+    return f"sha256:{sha256_hex(output.encode(errors='surrogatepass'))}"
+
+
+def call_text(name: str, arguments: Mapping[str, Json]) -> str:
+    """A call as a person writes it.
+
+    >>> call_text("move", {"file": "a.txt", "to": "b"})
+    'move(file="a.txt", to="b")'
+    """
+    given = ", ".join(
+        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in arguments.items()
+    )
+    return f"{name}({given})"
+
+
+def operations_of(
+    calls: Sequence[Call], *, fails: Sequence[int] = (), redact: bool = False
+) -> tuple[Operation, ...]:
+    """Operations of calls, in their order: a call that occurs again is numbered, so that each has a name of its own.
+
+    ``fails`` are the places of those that the tool refuses where they stand: there, that is their output.
+    """
+    seen: dict[str, int] = {}
+    operations = []
+    for place, call in enumerate(calls):
+        text = call_text(call.name, call.arguments)
+        if len(text) > _MAX_SIGNATURE:
+            text = f"{text[: _MAX_SIGNATURE - 10]}... {json_digest(call.to_json())[:6]}"
+        seen[text] = seen.get(text, 0) + 1
+        payload = call.to_json()
+        if place in fails:
+            payload["fails"] = True
+        if redact:
+            payload["redact"] = True
+        signature = text if seen[text] == 1 else f"{text} #{seen[text]}"
+        operations.append(Operation(signature=signature, payload=payload))
+    return tuple(operations)
+
+
+def episode_of_calls(
+    environment: str,
+    schema: str,
+    initial: Json,
+    operations: Sequence[Operation],
+    provenance: Provenance,
+) -> Episode:
+    """An episode of calls; ``initial`` is what ``reset`` is given."""
+    return Episode(
+        environment=environment,
+        schema=schema,
+        initial={"state": initial},
+        operations=tuple(operations),
+        provenance=provenance,
+    )
+
+
+def _source_digest(kind: type) -> str:
+    """The SHA-256 of the file that a class stands in; of its own source where there is no file."""
+    source = inspect.getsourcefile(kind)
+    if source is not None and Path(source).is_file():
+        return file_digest(Path(source))
+    return sha256_hex(inspect.getsource(kind).encode())
