@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from vcrt.api.listing import list_environments as list_environments
     from vcrt.api.listing import methods as methods
     from vcrt.api.listing import validate_environment as validate_environment
+    from vcrt.api.logs import lift_log as lift_log
     from vcrt.api.models import check_backbone as check_backbone
     from vcrt.api.models import export_model as export_model
     from vcrt.api.models import fetch_backbone as fetch_backbone
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from vcrt.api.reporting import write_report as write_report
     from vcrt.api.reproducing import demo as demo
     from vcrt.api.reproducing import reproduce as reproduce
+    from vcrt.api.schedules import schedule as schedule
     from vcrt.certification.episodes import CertifiedEpisode as CertifiedEpisode
     from vcrt.certification.episodes import Exclusion as Exclusion
     from vcrt.config import RunConfig as RunConfig
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
     from vcrt.environments.proofwriter.answers import theories as theories
     from vcrt.environments.registry import environment_names as environment_names
     from vcrt.environments.registry import load_environment as load_environment
+    from vcrt.environments.tool_calls import CallEnvironment as CallEnvironment
+    from vcrt.environments.tool_calls import CallRefused as CallRefused
     from vcrt.errors import VcrtError as VcrtError
     from vcrt.objective.orbit_mass import orbit_log_mass as orbit_log_mass
     from vcrt.orders import all_orders as all_orders
@@ -86,6 +90,8 @@ _PLACES = {
     "vcrt.api.listing": "list_environments methods validate_environment",
     "vcrt.api.experimenting": "decide evaluate plan search train trained_policy",
     "vcrt.api.lifting": "lift_clrs lift_lean lift_proofwriter",
+    "vcrt.api.logs": "lift_log",
+    "vcrt.api.schedules": "schedule",
     "vcrt.api.models": "check_backbone export_model fetch_backbone import_backbone lock_backbone "
     "pretrain_backbone",
     "vcrt.api.reporting": "explore probe write_report",
@@ -97,6 +103,7 @@ _PLACES = {
     "Rejected Schema StepEnvironment Versions",
     "vcrt.environments.proofwriter.answers": "theories",
     "vcrt.environments.registry": "environment_names load_environment",
+    "vcrt.environments.tool_calls": "CallEnvironment CallRefused",
     "vcrt.errors": "VcrtError",
     "vcrt.objective.orbit_mass": "orbit_log_mass",
     "vcrt.orders": "all_orders linear_extensions",

@@ -194,7 +194,7 @@ def test_a_sound_environment_passes():
         (RefusedLater, "replays agree on their prefixes"),
         (OneTwinRefused, "equal states have equal futures"),
         (StepDisagrees, "single steps agree with replays"),
-        (toy.Idle, "every step changes the state"),
+        (toy.Idle, "every step has an effect"),
         (toy.SameSignatures, "episodes are well formed"),
         (toy.NoProvenance, "episodes are well formed"),
         (toy.ReplayDependent, "replay is deterministic"),
@@ -253,12 +253,12 @@ def test_the_command_explains_each_failure():
     assert (error, "to mend" in text, "0 of" in text) == (None, False, False)
     text, error = printed(toy.Idle())
     assert (
-        "every step changes the state (toy/needs)\n  found: [step 2] changes nothing, run first"
+        "every step has an effect (toy/needs)\n  found: [step 2] changes nothing and has no output, run first"
         in text
     )
     assert "  to mend: either the operation does nothing here" in text
     assert "no_effect: step" in text
-    assert "│ every step changes the state             │ 0 of 2 │ toy/needs, toy/overwrite" in text
+    assert "│ every step has an effect                 │ 0 of 2 │ toy/needs, toy/overwrite" in text
     assert f"{text.count('to mend:')} of 32 checks failed" in error
 
 

@@ -7,16 +7,19 @@ order can run certify nothing and are *vacuous*.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, TypeAlias
 
 from vcrt.certification.replay_tree import EpisodeReplays, Reached
+from vcrt.environments.contract import some_outputs
 from vcrt.hashing import Json
 from vcrt.orders import Order
 
-Verdict: TypeAlias = Literal["diamond", "precedes", "conflicts", "vacuous"]
+_UNKNOWN = Reached(None, "not replayed")
+
+Verdict: TypeAlias = Literal["diamond", "precedes", "conflicts", "observes", "vacuous"]
 
 
 ExclusionKind: TypeAlias = Literal[
@@ -48,24 +51,40 @@ class PathEvidence:
     """One local order: the state hashes after its first and second operation, as far as they were accepted.
 
     ``rejection`` is the verifier's message for the operation that it refused, ``None`` if both were accepted.
+    ``outputs`` are those of the accepted operations, empty if they have none.
     """
 
     operations: tuple[int, int]
     state_hashes: tuple[str, ...]
     rejection: str | None
+    outputs: tuple[str | None, ...] = ()
 
     @property
     def accepted(self) -> bool:
         """Whether both transitions were accepted."""
         return self.rejection is None
 
+    @property
+    def output_of(self) -> Mapping[int, str | None]:
+        """The outputs of the accepted operations, by operation."""
+        return dict(zip(self.operations, self.outputs, strict=False))
+
+    @classmethod
+    def of(cls, operations: tuple[int, int], passed: Sequence[Reached]) -> PathEvidence:
+        """From the answers to the first operation and, if that was accepted, to the second."""
+        accepted = [reached for reached in passed if reached.state_hash is not None]
+        hashes = tuple(reached.state_hash or "" for reached in accepted)
+        outputs = some_outputs([reached.output for reached in accepted])
+        return cls(operations, hashes, passed[-1].rejection, outputs)
+
     def to_json(self) -> dict[str, Json]:
         """The JSON form."""
-        return {
+        value: dict[str, Json] = {
             "operations": list(self.operations),
             "state_hashes": list(self.state_hashes),
             "rejection": self.rejection,
         }
+        return {**value, "outputs": list(self.outputs)} if self.outputs else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,13 +106,25 @@ class Certificate:
 
     @property
     def verdict(self) -> Verdict:
-        """``diamond``, ``precedes`` (one refused), ``conflicts`` (another state), ``vacuous`` (both refused)."""
+        """``diamond``, ``precedes`` (one refused), ``conflicts`` (other states), ``observes`` or ``vacuous``.
+
+        ``observes``: both orders end in one state, with other outputs. ``vacuous``: both are refused.
+        """
         if not self.forward.accepted and not self.reverse.accepted:
             return "vacuous"
         if not self.forward.accepted or not self.reverse.accepted:
             return "precedes"
-        same = self.forward.state_hashes[-1] == self.reverse.state_hashes[-1]
-        return "diamond" if same else "conflicts"
+        if self.forward.state_hashes[-1] != self.reverse.state_hashes[-1]:
+            return "conflicts"
+        return "observes" if self.observers else "diamond"
+
+    @property
+    def observers(self) -> tuple[int, ...]:
+        """The operations of the pair that gave another output in the other order, if both orders were accepted."""
+        if not (self.forward.accepted and self.reverse.accepted):
+            return ()
+        one, other = self.forward.output_of, self.reverse.output_of
+        return tuple(i for i in self.pair if one.get(i) != other.get(i))
 
     @property
     def before(self) -> int:
@@ -131,20 +162,18 @@ def certificates(evidence: EpisodeReplays) -> tuple[Certificate, ...]:
                 Certificate(
                     context=context,
                     context_hash=reached.state_hash,
-                    forward=_path(answers, context, (first, second)),
-                    reverse=_path(answers, context, (second, first)),
+                    forward=path_after(answers, context, (first, second)),
+                    reverse=path_after(answers, context, (second, first)),
                 )
             )
     return tuple(sorted(found, key=lambda c: (c.pair, len(c.context), c.context)))
 
 
-def _path(
+def path_after(
     answers: Mapping[Order, Reached], context: Order, operations: tuple[int, int]
 ) -> PathEvidence:
-    hashes: list[str] = []
-    for length in (1, 2):
-        reached = answers[(*context, *operations[:length])]
-        if reached.state_hash is None:
-            return PathEvidence(operations, tuple(hashes), reached.rejection)
-        hashes.append(reached.state_hash)
-    return PathEvidence(operations, tuple(hashes), None)
+    """What two operations did after a context; one that was not replayed counts as refused."""
+    passed = [answers.get((*context, operations[0]), _UNKNOWN)]
+    if passed[0].state_hash is not None:
+        passed.append(answers.get((*context, *operations), _UNKNOWN))
+    return PathEvidence.of(operations, passed)

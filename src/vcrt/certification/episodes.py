@@ -282,10 +282,13 @@ def _certify_tree(
 
 
 def legal_orders(replays: Sequence[Replay]) -> list[Order]:
-    """The orders that were accepted and end in the reference order's state; none if the reference is refused."""
+    """The orders that were accepted and end in the reference order's state, with its outputs of each operation.
+
+    None if the reference order is refused.
+    """
     reference = min(replays, key=lambda replay: replay.sequence)
-    terminal = reference.terminal_hash
-    return [r.sequence for r in replays if r.accepted and r.terminal_hash == terminal]
+    end = reference.terminal_hash, reference.output_of
+    return [r.sequence for r in replays if r.accepted and (r.terminal_hash, r.output_of) == end]
 
 
 def _misfit(
@@ -337,6 +340,8 @@ def _is_named(value: object) -> bool:
 
 
 def idle_places(replay: Replay) -> list[int]:
-    """The places of a replay's steps that left the state as it was, from 0 on."""
+    """The places of a replay's steps that left the state as it was and have no output, from 0 on."""
     hashes = replay.state_hashes
-    return [k for k in range(len(hashes) - 1) if hashes[k] == hashes[k + 1]]
+    return [
+        k for k in range(len(hashes) - 1) if hashes[k] == hashes[k + 1] and replay.output(k) is None
+    ]

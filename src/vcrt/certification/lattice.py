@@ -9,14 +9,14 @@ covered: how the sequences were chosen and replayed (see :mod:`vcrt.certificatio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TypeAlias
 
 from vcrt.certification.certificates import Certificate, PathEvidence, Verdict
-from vcrt.certification.replay_tree import ReplayTree
-from vcrt.environments.contract import Rejected, Replay
+from vcrt.certification.replay_tree import Reached, ReplayTree, replay_of
+from vcrt.environments.contract import Replay
 from vcrt.orders import Order
 from vcrt.partial_orders import PartialOrder
 
@@ -39,13 +39,15 @@ class Context:
 class Lattice:
     """The contexts of an episode, the initial one first, and the transitions between them that were replayed.
 
-    ``transitions[context, operation]`` is the number of the context that it leads to, or the verifier's refusal.
+    ``transitions[context, operation]`` is the number of the context that it leads to, or the verifier's refusal;
+    ``outputs`` has what an accepted one gave, if it gave something.
     """
 
     num_operations: int
     contexts: tuple[Context, ...]
     transitions: Mapping[tuple[int, int], int | str]
     unequal: UnequalFutures | None
+    outputs: Mapping[tuple[int, int], str]
 
     @classmethod
     def of(cls, tree: ReplayTree) -> Lattice:
@@ -54,6 +56,7 @@ class Lattice:
         contexts: list[Context] = []
         context_of: dict[Order, int] = {}
         transitions: dict[tuple[int, int], int | str] = {}
+        outputs: dict[tuple[int, int], str] = {}
         unequal: UnequalFutures | None = None
         for sequence, reached in tree.answers.items():
             answer: int | str
@@ -67,13 +70,20 @@ class Lattice:
                 answer = reached.rejection or ""
             if sequence:
                 before, operation = context_of[sequence[:-1]], sequence[-1]
+                first = (before, operation) not in transitions
                 known = transitions.setdefault((before, operation), answer)
-                # Only the verdict and the state count: a message may tell how the state came about.
-                alike = known == answer or (isinstance(known, str) and isinstance(answer, str))
+                if first and reached.state_hash is not None and reached.output is not None:
+                    outputs[before, operation] = reached.output
+                # Of a refusal, only that it is one counts: a message may tell how the state came about.
+                alike = (
+                    isinstance(known, str)
+                    if isinstance(answer, str)
+                    else known == answer and outputs.get((before, operation)) == reached.output
+                )
                 if not alike and unequal is None:
                     unequal = (contexts[before].sequence, sequence[:-1], operation)
-        made = cls(tree.num_operations, tuple(contexts), transitions, unequal)
-        return cls(made.num_operations, made.contexts, transitions, unequal or made._across_sets())
+        made = cls(tree.num_operations, tuple(contexts), transitions, unequal, outputs)
+        return made if unequal is not None else replace(made, unequal=made._across_sets())
 
     def _across_sets(self) -> UnequalFutures | None:
         """Unequal futures of contexts with other operations done, as far as both may go on with the same one.
@@ -81,11 +91,15 @@ class Lattice:
         Only where both or neither end the sequence by it: what belongs to the end, such as the check of a finished
         proof, belongs to the last state.
         """
-        first: dict[tuple[str, int, bool], tuple[str | None, int]] = {}
+        first: dict[tuple[str, int, bool], tuple[object, int]] = {}
         for (number, operation), answer in sorted(self.transitions.items(), key=lambda i: i[0]):
             context = self.contexts[number]
             ends = len(context.sequence) + 1 == self.num_operations
-            reached = None if isinstance(answer, str) else self.contexts[answer].state_hash
+            reached = (
+                None
+                if isinstance(answer, str)
+                else (self.contexts[answer].state_hash, self.outputs.get((number, operation)))
+            )
             known, twin = first.setdefault((context.state_hash, operation, ends), (reached, number))
             if known != reached:
                 return self.contexts[twin].sequence, context.sequence, operation
@@ -124,23 +138,20 @@ class Lattice:
 
     def replay(self, tree: ReplayTree, order: Order) -> Replay:
         """The replay of an order, put together from the transitions, which ``tree`` gave; all on its way are known."""
-        hashes, number = [self.initial_hash], 0
+        passed, number = [tree.answers[()]], 0
         for operation in order:
-            reached = tree.answers[*self.contexts[number].sequence, operation]
-            if reached.rejection is not None:
-                ended = () if reached.end_hash is None else (reached.end_hash,)
-                return Replay(order, (*hashes, *ended), Rejected(reached.rejection))
+            passed.append(tree.answers[*self.contexts[number].sequence, operation])
             answer = self.transitions[number, operation]
-            assert isinstance(answer, int)
+            if isinstance(answer, str):
+                break
             number = answer
-            hashes.append(self.contexts[number].state_hash)
-        return Replay(order, tuple(hashes))
+        return replay_of(order, passed)
 
     @cached_property
     def idle(self) -> tuple[Order, int] | None:
-        """A context and an operation that leaves its state as it is; None if there is none."""
+        """A context and an operation that leaves its state as it is and has no output; None if there is none."""
         for (number, operation), answer in self.transitions.items():
-            if not isinstance(answer, str):
+            if not isinstance(answer, str) and (number, operation) not in self.outputs:
                 context = self.contexts[number]
                 if self.contexts[answer].state_hash == context.state_hash:
                     return context.sequence, operation
@@ -156,7 +167,16 @@ class Lattice:
             return ("vacuous", one) if isinstance(reverse, str) else ("precedes", other)
         if isinstance(reverse, str):
             return "precedes", one
-        return ("diamond" if forward == reverse else "conflicts"), one
+        if forward != reverse:
+            return "conflicts", one
+        same = self._seen(context, one, other) == self._seen(context, other, one)[::-1]
+        return ("diamond" if same else "observes"), one
+
+    def _seen(self, context: int, first: int, second: int) -> tuple[str | None, str | None]:
+        """The outputs of two operations that are accepted in this order."""
+        between = self.transitions[context, first]
+        assert isinstance(between, int)
+        return self.outputs.get((context, first)), self.outputs.get((between, second))
 
     def _ends(self, context: int, first: int, second: int) -> int | str | None:
         answer = self.transitions.get((context, first))
@@ -173,14 +193,16 @@ class Lattice:
         )
 
     def _path(self, context: int, first: int, second: int) -> PathEvidence:
-        hashes: list[str] = []
+        passed: list[Reached] = []
         for operation in (first, second):
             answer = self.transitions[context, operation]
             if isinstance(answer, str):
-                return PathEvidence((first, second), tuple(hashes), answer)
+                passed.append(Reached(None, answer))
+                break
+            output = self.outputs.get((context, operation))
             context = answer
-            hashes.append(self.contexts[context].state_hash)
-        return PathEvidence((first, second), tuple(hashes), None)
+            passed.append(Reached(self.contexts[context].state_hash, None, output=output))
+        return PathEvidence.of((first, second), passed)
 
     @cached_property
     def by_pair(self) -> Mapping[tuple[int, int], Mapping[int, Shown]]:
@@ -220,8 +242,26 @@ class Lattice:
                 reached.add(answer)
         return frozenset(reached)
 
+    @cached_property
+    def reference_outputs(self) -> Mapping[int, str]:
+        """The output of each operation in the reference order, as far as that is accepted."""
+        found: dict[int, str] = {}
+        number: int | None = 0
+        for operation in range(self.num_operations):
+            if number is None:
+                break
+            if (number, operation) in self.outputs:
+                found[operation] = self.outputs[number, operation]
+            answer = self.transitions.get((number, operation))
+            number = answer if isinstance(answer, int) else None
+        return found
+
+    def as_in_reference(self, context: int, operation: int) -> bool:
+        """Whether an operation's output in a context is that which it has in the reference order."""
+        return self.outputs.get((context, operation)) == self.reference_outputs.get(operation)
+
     def num_legal(self) -> int:
-        """How many orders lead from the initial context to the reference order's end."""
+        """How many orders lead from the initial context to the reference order's end, each output as there."""
         return self._ways_to_end[0]
 
     def broken_pair(self, order: PartialOrder) -> tuple[Order, int] | None:
@@ -229,20 +269,22 @@ class Lattice:
         ways = self._ways_to_end
         for (number, operation), answer in self.transitions.items():
             waits = order.predecessors[operation] & ~self.contexts[number].done
-            if waits and isinstance(answer, int) and ways[answer]:
+            if not waits or isinstance(answer, str) or not ways[answer]:
+                continue
+            if self.as_in_reference(number, operation):
                 return self.contexts[number].sequence, operation
         return None
 
     @cached_property
     def _ways_to_end(self) -> list[int]:
-        """For each context, how many continuations lead to the reference order's end."""
+        """For each context, how many continuations lead to the reference order's end with its outputs."""
         ways = [0] * len(self.contexts)
         if self.terminal is not None:
             ways[self.terminal] = 1
         # From the last context to the first: every transition leads to a later one.
-        for (number, _), answer in sorted(
+        for (number, operation), answer in sorted(
             self.transitions.items(), key=lambda item: item[0], reverse=True
         ):
-            if isinstance(answer, int):
+            if isinstance(answer, int) and self.as_in_reference(number, operation):
                 ways[number] += ways[answer]
         return ways

@@ -281,15 +281,16 @@ def _reached(
     states: dict[Order, object],
 ) -> Reached:
     """The answer to a sequence's last step; the state that it leads to is put beside that of its prefix."""
+    output = None
     if not sequence:
         state = environment.initial_state(episode)
     else:
         answer = environment.step(states[sequence[:-1]], episode.operations[sequence[-1]])
         if isinstance(answer, Rejected):
             return Reached(None, _reason(environment, episode, sequence, answer))
-        state = answer.state
+        state, output = answer.state, answer.output
     states[sequence] = state
-    return Reached(sha256_hex(environment.canonical(state)), None)
+    return Reached(sha256_hex(environment.canonical(state)), None, output=output)
 
 
 def _reason(environment: Environment, episode: Episode, sequence: Order, refusal: Rejected) -> str:

@@ -190,7 +190,8 @@ def expected_representatives(
 
 def contradicted(tree: ReplayTree, classes: Sequence[Representative]) -> str | None:
     """How a representative fares otherwise than the relations say, in words; None if all fare so."""
-    terminal = tree.answers[tuple(range(tree.num_operations))].state_hash
+    reference = tree.replay(tuple(range(tree.num_operations)))
+    terminal = reference.terminal_hash, reference.output_of
     for expected in classes:
         sequence = expected.sequence
         try:
@@ -208,22 +209,34 @@ def contradicted(tree: ReplayTree, classes: Sequence[Representative]) -> str | N
             )
         if not refused and places is not None:
             return f"the steps {list(sequence)} are accepted, which the relations do not allow"
-        same_end = not refused and replay.terminal_hash == terminal
+        same_end = not refused and (replay.terminal_hash, replay.output_of) == terminal
         if not refused and same_end != expected.legal:
-            end = "in the reference order's state" if same_end else "in another state"
+            like = replay.terminal_hash == terminal[0]
+            end = "in the reference order's state" if like else "in another state"
+            end += " with other outputs" * (like and not same_end)
             keeps = "keeps" if expected.legal else "does not keep"
             return f"the order {list(sequence)} ends {end}, although it {keeps} the relations"
     return None
 
 
 def _two_states(lattice: Lattice, order: PartialOrder) -> str | None:
-    """Two sequences of the same steps that keep every relation and end in different states, in words; None if none."""
+    """Sequences that keep every relation, and end in different states or show other outputs, in words; None if none."""
     first: dict[int, int] = {}
-    for number in sorted(lattice.legal_contexts(order)):
+    legal = sorted(lattice.legal_contexts(order))
+    for number in legal:
         twin = first.setdefault(lattice.contexts[number].done, number)
         if twin != number:
             one, other = (list(lattice.contexts[each].sequence) for each in (twin, number))
             return f"{one} and {other} end in two states, although both keep the relations"
+    for number in legal:
+        context = lattice.contexts[number]
+        for step in order.moves(context.done):
+            known = isinstance(lattice.transitions.get((number, step)), int)
+            if known and not lattice.as_in_reference(number, step):
+                return (
+                    f"step {step} after {list(context.sequence)} gives another output than in the "
+                    "reference order, although it keeps the relations"
+                )
     return None
 
 

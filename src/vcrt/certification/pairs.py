@@ -21,7 +21,7 @@ from vcrt.environments.contract import Episode, Replay
 from vcrt.orders import Order
 
 PairRelation: TypeAlias = Literal[
-    "commutes", "precedes", "conflicts", "depends on context", "uncertified"
+    "commutes", "precedes", "conflicts", "observes", "depends on context", "uncertified"
 ]
 
 
@@ -30,8 +30,8 @@ class PairReport:
     """What was found about two steps; ``first`` stands before ``second`` in the reference order.
 
     ``before`` is the one that must come first (``precedes``) or that comes first in the reference order
-    (``conflicts``), and ``None`` for the other relations. ``examples`` holds one certificate for each verdict that
-    is not vacuous and each direction, in the shortest context that shows it.
+    (``conflicts``, ``observes``), and ``None`` for the other relations. ``examples`` holds one certificate for each
+    verdict that is not vacuous and each direction, in the shortest context that shows it.
     """
 
     first: int
@@ -112,7 +112,7 @@ def _pair(
     relation: PairRelation
     if len(examples) == 1:
         (((relation, before), example),) = examples.items()
-        reason = _reason(example)
+        reason = reason_of(example)
     elif examples:
         relation, before = "depends on context", None
         reason = "; ".join(_in_context(episode, *item) for item in examples.items())
@@ -142,22 +142,45 @@ def _always_first(pair: tuple[int, int], legal: Sequence[Order]) -> int | None:
 
 def _relation(certificate: Certificate) -> tuple[PairRelation, int | None]:
     match certificate.verdict:
-        case "precedes":
-            return "precedes", certificate.before
-        case "conflicts":
-            return "conflicts", certificate.before
+        case "precedes" | "conflicts" | "observes" as kind:
+            return kind, certificate.before
         case _:
             return "commutes", None
 
 
-def _reason(certificate: Certificate) -> str:
+def reason_of(certificate: Certificate) -> str:
+    """Why a certificate has its verdict: the verifier's own message where it refused, else what was seen, in words."""
     match certificate.verdict:
         case "diamond":
-            return "both orders are accepted and end in one state"
+            same = ", with the same outputs" * bool(certificate.forward.outputs)
+            return f"both orders are accepted and end in one state{same}"
         case "conflicts":
             return "both orders are accepted and end in different states"
+        case "observes":
+            return (
+                f"both orders are accepted and end in one state, but {other_outputs(certificate)}"
+            )
         case _:
             return certificate.forward.rejection or certificate.reverse.rejection or ""
+
+
+def other_outputs(certificate: Certificate) -> str:
+    """Which operations of a pair gave another output in the other order, and which, in words."""
+    first, second = certificate.pair
+    found = []
+    for observer in certificate.observers:
+        given = _quoted(certificate.forward.output_of[observer])
+        otherwise = _quoted(certificate.reverse.output_of[observer])
+        if observer == first:
+            found.append(f"{first} gives {given} before {second} and {otherwise} after it")
+        else:
+            found.append(f"{second} gives {given} after {first} and {otherwise} before it")
+    return "; ".join(found)
+
+
+def _quoted(output: str | None, length: int = 60) -> str:
+    text = " ".join((output or "nothing").split())
+    return f"'{text}'" if len(text) <= length else f"'{text[: length - 3]}...'"
 
 
 def _in_context(
@@ -167,7 +190,7 @@ def _in_context(
     kind, before = relation
     after = ", ".join(signatures[i] for i in certificate.context) or "nothing"
     first = "" if before is None else f" ({signatures[before]} first)"
-    return f"after {after}: {kind}{first}, {_reason(certificate)}"
+    return f"after {after}: {kind}{first}, {reason_of(certificate)}"
 
 
 def _why_nothing(found: Sequence[Certificate]) -> str:

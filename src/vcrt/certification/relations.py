@@ -10,14 +10,15 @@ from vcrt.certification.certificates import Certificate, UncertifiedError
 from vcrt.hashing import Json
 from vcrt.orders import transitive_closure
 
-RelationType: TypeAlias = Literal["commutes", "precedes", "conflicts"]
+RelationType: TypeAlias = Literal["commutes", "precedes", "conflicts", "observes"]
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class OperationRelation:
     """The certified relation of two operations; ``first`` stands before ``second`` unless they commute.
 
-    A conflict's direction is towards the certified terminal state, that is the direction of the reference order.
+    The direction of ``conflicts`` is towards the certified terminal state, and that of ``observes`` towards the outputs
+    that come with it: that of the reference order.
     """
 
     first: int
@@ -72,9 +73,9 @@ def directed(relations: Iterable[OperationRelation]) -> list[tuple[int, int]]:
 
 def _relation(certificate: Certificate) -> OperationRelation:
     first, second = certificate.pair
-    if certificate.verdict == "diamond":
+    verdict = certificate.verdict
+    assert verdict != "vacuous"
+    if verdict == "diamond":
         return OperationRelation(first, second, "commutes")
     before = certificate.before
-    after = second if before == first else first
-    kind: RelationType = "precedes" if certificate.verdict == "precedes" else "conflicts"
-    return OperationRelation(before, after, kind)
+    return OperationRelation(before, second if before == first else first, verdict)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from math import factorial
+from typing import TypeGuard
 
 from vcrt.certification.replay_tree import HASH, EpisodeReplays
 from vcrt.environments.contract import Environment, Episode, Rejected, Replay, ReplayRequest
@@ -109,6 +110,10 @@ def _flaw(request: ReplayRequest, answer: Replay, are_hashes: bool) -> str | Non
     hashes, length = answer.state_hashes, len(request.sequence)
     if not isinstance(hashes, tuple) or not (are_hashes or _are_hashes([answer])):
         return f"the state hashes {hashes!r:.120} (SHA-256 in lower-case hexadecimal)"
+    if not isinstance(answer.outputs, tuple) or len(answer.outputs) not in (0, len(hashes) - 1):
+        return f"the outputs {answer.outputs!r:.120} (one for each accepted step, or none)"
+    if not all(isinstance(output, str | None) for output in answer.outputs):
+        return f"the outputs {answer.outputs!r:.120} (text, or None)"
     rejection = answer.rejection
     if rejection is None:
         return (
@@ -137,26 +142,41 @@ def _malformed(environment: Environment, found: str, expected: str) -> VerifierF
     )
 
 
+def _are_outputs(value: object, number: int) -> TypeGuard[list[str | None] | None]:
+    """Whether a replay's JSON has as many outputs, some at least; or none and no field."""
+    if value is None:
+        return True
+    return (
+        isinstance(value, list)
+        and len(value) == number
+        and all(isinstance(output, str | None) for output in value)
+        and any(output is not None for output in value)
+    )
+
+
 def replay_to_json(replay: Replay) -> dict[str, Json]:
     """The JSON form of a replay; :func:`replay_from_json` reads it."""
     reason = None if replay.rejection is None else replay.rejection.reason
-    return {
+    value: dict[str, Json] = {
         "order": list(replay.sequence),
         "state_hashes": list(replay.state_hashes),
         "rejection": reason,
     }
+    return {**value, "outputs": list(replay.outputs)} if replay.outputs else value
 
 
 def replay_from_json(value: object) -> Replay:
     """Read a replay; raises :class:`MalformedInputError`."""
     match value:
-        case {"order": list(order), "state_hashes": list(hashes), "rejection": reason} if (
+        case {"order": list(order), "state_hashes": list(hashes), "rejection": reason, **more} if (
             all(isinstance(i, int) for i in order)
             and all(isinstance(h, str) for h in hashes)
             and (reason is None or isinstance(reason, str))
+            and not more.keys() - {"outputs"}
+            and _are_outputs(outputs := more.get("outputs"), len(hashes) - 1)
         ):
             rejection = None if reason is None else Rejected(reason)
-            return Replay(tuple(order), tuple(hashes), rejection)
+            return Replay(tuple(order), tuple(hashes), rejection, tuple(outputs or ()))
     raise MalformedInputError(
         "not a replay",
         found=repr(value)[:120],

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from vcrt.environments.contract import Episode, Rejected, Replay
+from vcrt.environments.contract import Episode, Rejected, Replay, some_outputs
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
 from vcrt.limits import MAX_OPERATIONS, MAX_SEQUENCES
@@ -32,12 +32,26 @@ class Reached:
     """What the verifier said after a sequence: its state hash, or the message that refused its last operation.
 
     One of the two is None. A sequence that is refused as a whole at its end counts as refused at its last operation;
-    ``end_hash`` is then the hash of the state that it led to.
+    ``end_hash`` is then the hash of the state that it led to. ``output`` is that of the last operation, if it has one.
     """
 
     state_hash: str | None
     rejection: str | None
     end_hash: str | None = None
+    output: str | None = None
+
+
+def replay_of(sequence: Order, passed: Sequence[Reached]) -> Replay:
+    """The replay of a sequence by the answers to its prefixes, from the empty one to itself or the first refused."""
+    last = passed[-1]
+    accepted = passed if last.state_hash is not None else passed[:-1]
+    hashes = [reached.state_hash or "" for reached in accepted]
+    outputs = [reached.output for reached in accepted[1:]]
+    if last.end_hash is not None:
+        hashes.append(last.end_hash)
+        outputs.append(last.output)
+    rejection = None if last.rejection is None else Rejected(last.rejection)
+    return Replay(sequence, tuple(hashes), rejection, some_outputs(outputs))
 
 
 @dataclass(slots=True)
@@ -61,11 +75,13 @@ class Answers:
         refused_whole = num_accepted == len(replay.sequence) and not replay.accepted
         for length, state_hash in enumerate(replay.state_hashes):
             if not (refused_whole and length == num_accepted):
-                self.note(replay.sequence[:length], Reached(state_hash, None))
+                output = replay.output(length - 1) if length else None
+                self.note(replay.sequence[:length], Reached(state_hash, None, output=output))
         if replay.rejection is not None:
             refused_at = num_accepted if refused_whole else num_accepted + 1
             end_hash = replay.state_hashes[-1] if refused_whole else None
-            refused = Reached(None, replay.rejection.reason, end_hash)
+            output = replay.output(num_accepted - 1) if refused_whole and num_accepted else None
+            refused = Reached(None, replay.rejection.reason, end_hash, output)
             self.note(replay.sequence[:refused_at], refused)
 
     def tree(self, num_operations: int) -> ReplayTree:
@@ -111,16 +127,12 @@ class ReplayTree:
 
     def replay(self, sequence: Order) -> Replay:
         """The replay of a sequence, or of any that begins with a refused one; raises ``KeyError`` for others."""
-        hashes: list[str] = []
+        passed: list[Reached] = []
         for length in range(len(sequence) + 1):
-            reached = self.answers[sequence[:length]]
-            if reached.state_hash is None:
-                assert reached.rejection is not None
-                if reached.end_hash is not None:
-                    hashes.append(reached.end_hash)
-                return Replay(sequence[:length], tuple(hashes), Rejected(reached.rejection))
-            hashes.append(reached.state_hash)
-        return Replay(sequence, tuple(hashes))
+            passed.append(self.answers[sequence[:length]])
+            if passed[-1].state_hash is None:
+                break
+        return replay_of(sequence[: len(passed) - 1], passed)
 
     def whole(self) -> list[Replay]:
         """The replays that need no more: those of complete orders and those that were refused, in the tree's order."""
@@ -135,11 +147,12 @@ class ReplayTree:
 
         A node is a sequence: the number of its prefix's node (0 is the empty sequence, which has no node of its own
         in the list), its last operation and the answer to that: the place of a state hash, or, below zero, ``-1 -
-        place`` of the message that refused it. A fourth number is the place of the hash of a state that was refused as
-        a whole.
+        place`` of the message that refused it. What follows is, of a state that was refused as a whole, the place of
+        its hash, and then, of an operation with an output, the place of that.
         """
         hashes: dict[str, int] = {}
         refusals: dict[str, int] = {}
+        outputs: dict[str, int] = {}
         numbers: dict[Order, int] = {}
         nodes: list[Json] = []
         for number, (sequence, reached) in enumerate(self.answers.items()):
@@ -152,6 +165,8 @@ class ReplayTree:
             node: list[Json] = [numbers.get(sequence[:-1], 0), *sequence[-1:], answer]
             if reached.end_hash is not None:
                 node.append(hashes.setdefault(reached.end_hash, len(hashes)))
+            if reached.output is not None:
+                node.append(outputs.setdefault(reached.output, len(outputs)))
             if sequence:
                 nodes.append(node)
         value: dict[str, Json] = {
@@ -160,6 +175,8 @@ class ReplayTree:
             "refusals": list(refusals),
             "nodes": nodes,
         }
+        if outputs:
+            value["outputs"] = list(outputs)
         if self.contradiction is not None:
             value["contradiction"] = self.contradiction
         return value
@@ -194,15 +211,16 @@ class EpisodeReplays:
 def tree_from_json(value: Any) -> ReplayTree:
     """Read a tree from anywhere; raises :class:`MalformedInputError` for anything that ``to_json`` does not write."""
     try:
-        known = {"num_operations", "hashes", "refusals", "nodes", "contradiction"}
+        known = {"num_operations", "hashes", "refusals", "nodes", "outputs", "contradiction"}
         if not isinstance(value, dict) or not set(value) <= known:
             raise ValueError(f"{type(value).__name__} with other fields")
         num_operations = _number(value["num_operations"], "num_operations", 1, MAX_OPERATIONS)
         hashes = _texts(value["hashes"], "hashes")
         refusals = _texts(value["refusals"], "refusals")
+        outputs = _texts(value.get("outputs", []), "outputs")
         if not hashes or not all(map(HASH.fullmatch, hashes)):
             raise ValueError("hashes that are not SHA-256 in lower-case hexadecimal")
-        answers = _answers(num_operations, value["nodes"], hashes, refusals)
+        answers = _answers(num_operations, value["nodes"], hashes, refusals, outputs)
         contradiction = value.get("contradiction")
         if not isinstance(contradiction, str | None):
             raise ValueError("a contradiction that is no text")
@@ -222,7 +240,7 @@ def tree_from_json(value: Any) -> ReplayTree:
 
 
 def _answers(
-    num_operations: int, nodes: Any, hashes: list[str], refusals: list[str]
+    num_operations: int, nodes: Any, hashes: list[str], refusals: list[str], outputs: list[str]
 ) -> dict[Order, Reached]:
     if not isinstance(nodes, list) or len(nodes) >= MAX_SEQUENCES:
         raise ValueError(f"nodes: a list of fewer than {MAX_SEQUENCES:,} nodes is expected")
@@ -231,7 +249,7 @@ def _answers(
     before: tuple[int, Order] = (0, ())
     for number, node in enumerate(nodes, start=1):
         where = f"nodes[{number - 1}]"
-        if not isinstance(node, list) or not 3 <= len(node) <= 4:
+        if not isinstance(node, list) or not 3 <= len(node) <= 5:
             raise ValueError(f"{where}: a parent, an operation and an answer are expected")
         prefix = sequences[_number(node[0], f"{where}, parent", 0, number - 1)]
         operation = _number(node[1], f"{where}, operation", 0, num_operations - 1)
@@ -244,13 +262,17 @@ def _answers(
             raise ValueError(f"{where}: not in its place")
         before = place
         sequences.append(sequence if answer >= 0 else None)
-        if answer >= 0 and len(node) == 3:
-            answers[sequence] = Reached(hashes[answer], None)
-        elif answer < 0:
-            ends = [hashes[_number(end, f"{where}, end", 0, len(hashes) - 1)] for end in node[3:]]
-            answers[sequence] = Reached(None, refusals[-1 - answer], *ends)
-        else:
+        given = node[4:] if answer < 0 else node[3:]
+        if len(given) > 1:
             raise ValueError(f"{where}: accepted, and refused as a whole")
+        said = [outputs[_number(each, f"{where}, output", 0, len(outputs) - 1)] for each in given]
+        output = said[0] if said else None
+        if answer >= 0:
+            answers[sequence] = Reached(hashes[answer], None, output=output)
+        else:
+            ends = [hashes[_number(end, f"{where}, end", 0, len(hashes) - 1)] for end in node[3:4]]
+            end_hash = ends[0] if ends else None
+            answers[sequence] = Reached(None, refusals[-1 - answer], end_hash, output)
     return answers
 
 

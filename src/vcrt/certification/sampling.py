@@ -17,7 +17,7 @@ from itertools import combinations
 
 import numpy as np
 
-from vcrt.certification.certificates import UncertifiedError, Verdict
+from vcrt.certification.certificates import Certificate, UncertifiedError, Verdict, path_after
 from vcrt.certification.lattice import Lattice
 from vcrt.certification.long_episodes import certified_order, expected_representatives
 from vcrt.certification.replay_tree import Reached, ReplayTree
@@ -29,7 +29,7 @@ from vcrt.partial_orders import members
 CONTEXTS_PER_PAIR = 8
 #: After how many draws in a row that give no new context a pair is taken to have no more.
 _MISSES = 8
-_UNKNOWN = Reached(None, None)
+_UNKNOWN = Reached(None, "not replayed")
 
 _Pair = tuple[int, int]
 
@@ -106,7 +106,7 @@ def _place(
             verdict = _verdict(answers, context(legal, first), (first, last))
             if verdict != "diamond":
                 direct |= 1 << first
-            if verdict not in ("diamond", "conflicts") and not runs_early(legal, first):
+            if verdict not in ("diamond", "conflicts", "observes") and not runs_early(legal, first):
                 needed |= 1 << first
     legal.put_last(last, direct)
     # Where a conflict implies an order, illegal orders that are accepted show the pair's own relation.
@@ -192,12 +192,5 @@ def _verdict(answers: Mapping[Order, Reached], context: Order, pair: _Pair) -> V
     """What a pair shows after a context; None if the context itself was refused."""
     if answers.get(context, _UNKNOWN).state_hash is None:
         return None
-    ends = []
-    for first, second in (pair, pair[::-1]):
-        state_hash = answers.get((*context, first), _UNKNOWN).state_hash
-        if state_hash is not None:
-            state_hash = answers.get((*context, first, second), _UNKNOWN).state_hash
-        ends.append(state_hash)
-    if None in ends:
-        return "vacuous" if ends == [None, None] else "precedes"
-    return "diamond" if ends[0] == ends[1] else "conflicts"
+    forward, reverse = (path_after(answers, context, each) for each in (pair, pair[::-1]))
+    return Certificate(context=context, context_hash="", forward=forward, reverse=reverse).verdict

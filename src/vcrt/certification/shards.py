@@ -262,7 +262,7 @@ def _replayed(
 ) -> list[EpisodeReplays]:
     before = [episode.content_hash() for episode in episodes]
     found = _retried_once(
-        lambda: _replays(environment, episodes, sampled=sampled, backwards=backwards)
+        lambda: replays_of(environment, episodes, sampled=sampled, backwards=backwards)
     )
     for episode, content in zip(episodes, before, strict=True):
         if episode.content_hash() != content:
@@ -274,8 +274,12 @@ def _replayed(
     return found
 
 
-def _replays(
-    environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
+def replays_of(
+    environment: Environment,
+    episodes: Sequence[Episode],
+    *,
+    sampled: bool = False,
+    backwards: bool = False,
 ) -> list[EpisodeReplays]:
     """Every order of an episode, or, where there are too many, its lattice; backwards, each sequence starts afresh."""
     long = [episode for episode in episodes if episode.num_operations > MAX_EXHAUSTIVE]

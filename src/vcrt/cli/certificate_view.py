@@ -59,12 +59,14 @@ _STYLES: dict[Verdict, str] = {
     "diamond": "green",
     "precedes": "red",
     "conflicts": "yellow",
+    "observes": "yellow",
     "vacuous": "dim",
 }
 _MEANINGS: dict[Verdict, str] = {
     "diamond": "one state",
     "precedes": "one refused",
     "conflicts": "two states",
+    "observes": "two outputs",
     "vacuous": "certifies nothing",
 }
 

@@ -14,6 +14,7 @@ from vcrt.cli.lift import lift
 from vcrt.cli.plan import methods, plan, search
 from vcrt.cli.report import explore, probe, report
 from vcrt.cli.reproduce import demo, reproduce
+from vcrt.cli.schedule import schedule
 from vcrt.cli.show import show
 from vcrt.cli.train import evaluate, train
 from vcrt.cli.verify import prove, seal, verify
@@ -45,9 +46,10 @@ CHAPTERS: dict[str, dict[str, Command]] = {
         "certify": Command(certify, "replay all orders of episodes, freeze a dataset"),
         "lift": Command(
             lift,
-            "episodes from your theories, Lean files or runs",
-            "lift_lean lift_proofwriter lift_clrs",
+            "episodes from your logs, theories, Lean files or runs",
+            "lift_log lift_lean lift_proofwriter lift_clrs",
         ),
+        "schedule": Command(schedule, "which calls or steps may run at once, and why"),
         "theories": Command(theories, "check ProofWriter files by their answers"),
         "verify": Command(
             verify,

@@ -1,4 +1,4 @@
-"""Run the commands lift lean, lift proofwriter and lift clrs: episodes in material of the user's own."""
+"""Run the commands lift log, lift lean, lift proofwriter and lift clrs: episodes in the user's own material."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from vcrt.cli.options import (
     Jobs,
     VerifierTimeout,
     plain_console,
+    print_document,
     say,
     set_verifier_timeout,
     with_named_paths,
@@ -167,8 +168,55 @@ def clrs(
     _print_lifted(console, lifted)
 
 
+def log(
+    inputs: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    environment: str,
+    window: int | None = None,
+    redact: bool = False,
+    output: Path | None = None,
+    json: bool = False,
+    jobs: Jobs = None,
+    backend: Backend = "loky",
+    verifier_timeout: VerifierTimeout = None,
+) -> None:
+    """Certify the calls in logs of tool calls: which commute, which do not, and why.
+
+    Example: vcrt lift log trace.jsonl --environment shop.py:Shop
+
+    Args:
+        inputs: Logs: JSON lines of messages with tool calls, of MCP's tools/call, or of plain names and arguments.
+        environment: The environment of the calls: a registered name, or FILE.py:CLASS.
+        window: Certify each window of so many calls, in place of whole traces.
+        redact: Keep the SHA-256 of outputs in the evidence, in place of the outputs.
+        output: A new dataset of the certified episodes; nothing is written without it.
+        json: Print the report for machines.
+    """
+    set_verifier_timeout(verifier_timeout)
+    console = plain_console(aside=json)
+    with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
+        lifted = vcrt.lift_log(
+            inputs,
+            environment=environment,
+            window=window,
+            redact=redact,
+            output=output,
+            jobs=jobs,
+            backend=backend,
+            progress=progress,
+        )
+    from vcrt.report.log_words import log_document, log_lines
+
+    if json:
+        print_document(log_document(lifted))
+    else:
+        say(console, *log_lines(lifted))
+    if lifted.dataset is not None:
+        print_dataset(console, lifted.dataset)
+
+
 Source = (
-    Annotated[Any, tyro.conf.subcommand("lean", constructor=with_named_paths(lean))]
+    Annotated[Any, tyro.conf.subcommand("log", constructor=with_named_paths(log))]
+    | Annotated[Any, tyro.conf.subcommand("lean", constructor=with_named_paths(lean))]
     | Annotated[Any, tyro.conf.subcommand("proofwriter", constructor=with_named_paths(proofwriter))]
     | Annotated[Any, tyro.conf.subcommand("clrs", constructor=with_named_paths(clrs))]
 )

@@ -23,7 +23,7 @@ from vcrt.environments.conformance_checks import (
     STABLE,
     Sample,
 )
-from vcrt.environments.contract import Environment, Replay, ReplayRequest
+from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest
 from vcrt.environments.guarding import place_of
 from vcrt.errors import EnvironmentFailure, UnavailableError, VcrtError, VerifierFailure
 from vcrt.limits import MAX_EXHAUSTIVE
@@ -122,6 +122,13 @@ def take_sample(
 ) -> Sample:
     """Sample episodes and replay their sequences in one go."""
     episodes = tuple(environment.sample(schema, seed) for seed in seeds)
+    return sample_of(environment, schema, episodes, quick=quick)
+
+
+def sample_of(
+    environment: Environment, schema: str, episodes: Sequence[Episode], *, quick: bool = False
+) -> Sample:
+    """The sample of given episodes, whose sequences are replayed in one go."""
     asked = [sequences(e.num_operations, quick=quick) for e in episodes]
     requests = [ReplayRequest(e, s) for e, some in zip(episodes, asked, strict=True) for s in some]
     answers: list[Replay] = []
@@ -136,7 +143,24 @@ def take_sample(
         )
     remaining = iter(answers)
     replays = tuple({sequence: next(remaining) for sequence in some} for some in asked)
-    return Sample(schema, episodes, replays, quick)
+    return Sample(schema, tuple(episodes), replays, quick)
+
+
+def validate_episodes(
+    environment: Environment, schema: str, episodes: Sequence[Episode], *, quick: bool = True
+) -> list[Finding]:
+    """Run the checks on given episodes of one schema: all but those of sampling; raises as :func:`validate` does."""
+    subject = f"{environment.name}/{schema}"
+    findings = [
+        Finding(STABLE, environment.name, _problem(partial(_stable, environment)), REMEDIES[STABLE])
+    ]
+    problem, sample = attempted(partial(sample_of, environment, schema, episodes, quick=quick))
+    findings.append(Finding(ANSWERS, subject, problem, "mend what its message says"))
+    for name, check in CHECKS.items() if sample is not None else ():
+        assert sample is not None
+        problem = _problem(partial(check, environment, sample))
+        findings.append(Finding(name, subject, problem, REMEDIES[name]))
+    return findings
 
 
 def _stable(environment: Environment) -> str | None:

@@ -94,6 +94,7 @@ def _prefixes_agree(environment: Environment, sample: Sample) -> str | None:
                 reached = len(replay.state_hashes) > length
                 if prefix.accepted != reached or (
                     replay.state_hashes[: length + 1] != prefix.state_hashes
+                    or any(replay.output(k) != prefix.output(k) for k in range(length) if reached)
                 ):
                     return (
                         f"{_native(episode, sequence[:length])} is {_outcome(prefix)} by itself, but "
@@ -107,9 +108,10 @@ def _every_step_has_an_effect(environment: Environment, sample: Sample) -> str |
         for sequence, replay in replays.items():
             hashes = replay.state_hashes
             for k in range(1, len(hashes)):
-                if hashes[k] == hashes[k - 1]:
+                if hashes[k] == hashes[k - 1] and replay.output(k - 1) is None:
                     when = f"after {_native(episode, sequence[: k - 1])}" if k > 1 else "run first"
-                    return f"{_native(episode, sequence[k - 1 : k])} changes nothing, {when}"
+                    step = _native(episode, sequence[k - 1 : k])
+                    return f"{step} changes nothing and has no output, {when}"
     return None
 
 
@@ -127,7 +129,8 @@ def _equal_states_have_equal_futures(environment: Environment, sample: Sample) -
                     continue
                 one, other = replays[(*twin, *tail)], replays[(*sequence, *tail)]
                 same_states = one.state_hashes[len(twin) :] == other.state_hashes[len(sequence) :]
-                if one.accepted != other.accepted or not same_states:
+                same_outputs = one.outputs[len(twin) :] == other.outputs[len(sequence) :]
+                if one.accepted != other.accepted or not same_states or not same_outputs:
                     return (
                         f"{_native(episode, twin)} and {_native(episode, sequence)} end in states of one "
                         f"hash; then {_native(episode, tail)} is {_outcome(one)} after the former "
@@ -251,13 +254,11 @@ def _difference(episode: Episode, one: Replay, other: Replay) -> str:
     """The shortest sequence about which two replays of one sequence disagree, and what each says of it."""
     agreed = 0
     for hashes in zip(one.state_hashes, other.state_hashes, strict=False):
-        if len(set(hashes)) > 1:
+        if len(set(hashes)) > 1 or (agreed and one.output(agreed - 1) != other.output(agreed - 1)):
             break
         agreed += 1
     outcomes = [
-        f"accepted in state {replay.state_hashes[agreed][:8]}"
-        if len(replay.state_hashes) > agreed
-        else _outcome(replay)
+        _reached(replay, agreed) if len(replay.state_hashes) > agreed else _outcome(replay)
         for replay in (one, other)
     ]
     return f"{_native(episode, one.sequence[:agreed])} is {outcomes[0]}, then {outcomes[1]}"
@@ -266,7 +267,13 @@ def _difference(episode: Episode, one: Replay, other: Replay) -> str:
 def _outcome(replay: Replay) -> str:
     if replay.rejection is not None:
         return f"refused ({replay.rejection.reason.strip()})"
-    return f"accepted in state {replay.state_hashes[-1][:8]}"
+    return _reached(replay, len(replay.state_hashes) - 1)
+
+
+def _reached(replay: Replay, length: int) -> str:
+    output = replay.output(length - 1) if length else None
+    gives = "" if output is None else f" with the output {output[:80]!r}"
+    return f"accepted in state {replay.state_hashes[length][:8]}{gives}"
 
 
 def _pairs(sample: Sample) -> Iterable[tuple[Episode, dict[tuple[int, ...], Replay]]]:
@@ -285,7 +292,7 @@ CHECKS: dict[str, Callable[[Environment, Sample], str | None]] = {
     "replays agree on their prefixes": _prefixes_agree,
     "single steps agree with replays": _the_forms_agree,
     "a step leaves its state as it was": _states_stay_as_they_were,
-    "every step changes the state": _every_step_has_an_effect,
+    "every step has an effect": _every_step_has_an_effect,
     "some order is refused or ends elsewhere": _some_order_is_not_legal,
     "equal states have equal futures": _equal_states_have_equal_futures,
     "second opinions agree": _second_opinions_agree,
@@ -308,8 +315,9 @@ REMEDIES: dict[str, str] = {
     "change nothing in its state; a state from restore() must have the future of the one that snapshot() was given",
     "a step leaves its state as it was": "let step() make a new state and change nothing that the old one can reach: "
     "copy first, or use immutable values",
-    "every step changes the state": "either the operation does nothing here, and an idle step commutes with "
-    "everything, or canonical() leaves out what it changes",
+    "every step has an effect": "either the operation does nothing here, and an idle step commutes with "
+    "everything, or canonical() leaves out what it changes; a step that only looks gives "
+    "Accepted(state, output)",
     "some order is refused or ends elsewhere": "let two operations depend on each other; if two do, canonical() leaves "
     "out what tells their orders apart, or step() accepts what the verifier refuses",
     "equal states have equal futures": "canonical() leaves out something that a later step can see: put it in, or let "

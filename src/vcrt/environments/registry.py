@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 from vcrt.call_record import current_record
 from vcrt.environments.contract import Environment
@@ -84,6 +87,49 @@ def make_environment(
             expected="a callable without arguments that returns a vcrt.environments.contract.Environment",
         )
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class FromFile:
+    """Makes the environment that a class in a Python file is; two of one file and class are equal."""
+
+    path: str
+    name: str
+
+    def __call__(self) -> Environment:
+        """Make it; raises :class:`UnavailableError`."""
+        return make_environment(self.name, self._made, f"{self.path}:{self.name}")
+
+    def _made(self) -> object:
+        place = Path(self.path)
+        # Under its own name, so that what it pickles or imports of itself is found.
+        module = sys.modules.get(place.stem)
+        if module is None or getattr(module, "__file__", None) != self.path:
+            spec = importlib.util.spec_from_file_location(place.stem, self.path)
+            if spec is None or spec.loader is None:
+                raise ImportError("no Python file")
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[place.stem] = module
+            spec.loader.exec_module(module)
+        return getattr(module, self.name)()
+
+
+def named_factory(name: str) -> Callable[[], Environment]:
+    """How the environment of that name is made: a registered one, or ``FILE.py:CLASS``.
+
+    Raises :class:`UnavailableError` for a file that is not there.
+    """
+    path, separator, kind = name.rpartition(":")
+    if not separator:
+        return Registered(name)
+    file = Path(path)
+    if not file.is_file():
+        raise UnavailableError(
+            f"environment {name!r} cannot be loaded",
+            found=f"no file {path}",
+            expected="FILE.py:CLASS, or the name of a registered environment",
+        )
+    return FromFile(str(file.resolve()), kind)
 
 
 @dataclass(frozen=True, slots=True)

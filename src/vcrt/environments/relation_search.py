@@ -9,8 +9,9 @@ by replay.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain, combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from vcrt.environments.contexts import Compared, ContextWalk, Key, State, Take
 from vcrt.environments.contract import Episode, Rejected, RelationKind, StepEnvironment
@@ -32,15 +33,37 @@ def relations_of(
     """
     values = as_values(environment)
 
-    def take(state: object, step: int) -> object | None:
-        answer = values.step(state, episode.operations[step])
-        if isinstance(answer, Rejected) or canonical(answer.state) == canonical(state):
+    def take(state: _Seen, step: int) -> _Seen | None:
+        answer = values.step(state.state, episode.operations[step])
+        if isinstance(answer, Rejected):
             return None
-        return answer.state
+        form = values.canonical(answer.state)
+        if answer.output is None:
+            return None if form == state.form else _Seen(answer.state, form, state.outputs)
+        return _Seen(answer.state, form, {**state.outputs, step: answer.output})
 
-    canonical = values.canonical
     start = values.initial_state(episode)
-    return find_relations(episode.num_operations, start, take, canonical, below)
+    seen = _Seen(start, values.canonical(start), {})
+    return find_relations(episode.num_operations, seen, take, _Seen.key, below)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A state, its canonical form, and what the steps so far have given: what tells two orders apart."""
+
+    state: object
+    form: bytes
+    outputs: Mapping[int, str]
+
+    def key(self) -> _End:
+        return _End(self.form, tuple(sorted(self.outputs.items())))
+
+
+class _End(NamedTuple):
+    """Where steps lead to, and what they gave on the way."""
+
+    form: bytes
+    outputs: tuple[tuple[int, str], ...]
 
 
 def find_relations(
@@ -147,6 +170,13 @@ def _end(state: State, order: Order, take: Take[State], canonical: Key[State]) -
     return canonical(state)
 
 
+def _apart(forward: Hashable, reverse: Hashable) -> RelationKind:
+    """The kind of a pair whose two orders end apart: in two states, or in one with other outputs."""
+    if isinstance(forward, _End) and isinstance(reverse, _End) and forward.form == reverse.form:
+        return "observes"
+    return "conflicts"
+
+
 class _Agreement:
     """The relations that the contexts so far agree on; no pair may be found against the order of its numbers."""
 
@@ -160,7 +190,7 @@ class _Agreement:
                 continue
             if forward is None:
                 return False
-            kind: RelationKind | None = "precedes" if reverse is None else "conflicts"
+            kind: RelationKind | None = "precedes" if reverse is None else _apart(forward, reverse)
             kind = None if forward == reverse else kind
             if self.kinds.setdefault(pair, kind) != kind:
                 return False

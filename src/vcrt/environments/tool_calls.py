@@ -29,7 +29,7 @@ from vcrt.environments.contract import (
     Versions,
 )
 from vcrt.environments.object_states import canonical_objects
-from vcrt.errors import MalformedInputError, UnavailableError
+from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
 
 #: The most characters of an operation's name that are made of its call.
@@ -122,8 +122,20 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         )
 
     def initial_state(self, episode: Episode) -> State:
-        """What :meth:`reset` makes."""
-        return self.reset(initial_of(episode)["state"])
+        """What :meth:`reset` makes, after the calls that the trace has before a window of it."""
+        initial: Any = initial_of(episode)
+        state = self.reset(initial["state"])
+        for payload in initial.get("before", ()):
+            answer = self.step(state, Operation(signature=payload["name"], payload=payload))
+            if isinstance(answer, Rejected):
+                raise VerifierFailure(
+                    "a call before the window is refused, which was accepted in the trace",
+                    where=f"{episode.episode_id}, {call_text(payload['name'], payload['arguments'])}",
+                    found=answer.reason,
+                    expected="the environment that gave the trace, which gives the same again",
+                )
+            state = answer.state
+        return state
 
     def step(self, state: State, operation: Operation) -> Transition[State]:
         """Call the tool. A refusal is an output where the log has one, and so belongs to the reference order."""
@@ -225,12 +237,17 @@ def episode_of_calls(
     initial: Json,
     operations: Sequence[Operation],
     provenance: Provenance,
+    *,
+    before: Sequence[Operation] = (),
 ) -> Episode:
-    """An episode of calls; ``initial`` is what ``reset`` is given."""
+    """An episode of calls; ``initial`` is what ``reset`` is given, ``before`` are calls that run ahead of it."""
+    start: dict[str, Json] = {"state": initial}
+    if before:
+        start["before"] = [operation.payload for operation in before]
     return Episode(
         environment=environment,
         schema=schema,
-        initial={"state": initial},
+        initial=start,
         operations=tuple(operations),
         provenance=provenance,
     )

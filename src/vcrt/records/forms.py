@@ -63,6 +63,8 @@ class ReplayForm(Strict):
     order: list[int]
     state_hashes: Annotated[list[Digest], Field(min_length=1)]
     rejection: str | None
+    #: Left out where no step has one.
+    outputs: list[str | None] = []
 
 
 #: ``[checker, checked, agreed]``; JSON has lists alone.

@@ -45,6 +45,8 @@ RELATION_TOKENS: Mapping[RelationType, tuple[str, str]] = {
     "commutes": ("r0", "r0"),
     "precedes": ("r1", "r2"),
     "conflicts": ("r3", "r4"),
+    # Both orders are accepted, and one is wrong: to a policy, the same.
+    "observes": ("r3", "r4"),
 }
 #: Each of these tokens in words, as (between its two pointers, behind the second).
 RELATION_WORDS: Mapping[str, tuple[str, str]] = {

@@ -13,9 +13,11 @@ from math import factorial
 from vcrt.certification.certificates import Certificate, ExclusionKind, PathEvidence, Verdict
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, legal_orders
 from vcrt.certification.long_episodes import PairContexts
+from vcrt.certification.pairs import other_outputs
 from vcrt.certification.relations import OperationRelation
 from vcrt.certification.replay_tree import ReplayTree
 from vcrt.environments.contract import Replay
+from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.orders import Order
 from vcrt.records.certificate import in_words
 from vcrt.report.wording import counted, listed
@@ -29,7 +31,7 @@ EXCLUSIONS: dict[ExclusionKind, str] = {
     "missing_provenance": "it is not known where the episode comes from",
     "version_disagreement": "the verifier's versions changed between two replays",
     "context_dependent": "a pair of steps commutes in one context and not in another",
-    "no_effect": "a step was accepted and left the state as it was",
+    "no_effect": "a step was accepted, left the state as it was and gave no output",
     "unequal_futures": "two states with one hash fared differently, so equal hashes prove nothing here",
     "outside_schema": "its legal orders are not as many as an episode of the dataset must have",
     "too_large": "its orders fall into too many classes to replay one of each",
@@ -45,6 +47,8 @@ def relation_text(relation: OperationRelation) -> str:
         return f"{one} commutes with {other}: they may be swapped"
     if relation.kind == "precedes":
         return f"{one} precedes {other}: {other} then {one} is refused"
+    if relation.kind == "observes":
+        return f"{one} comes before {other}, one of which observes the other: {other} then {one} gives other outputs"
     return f"{one} conflicts with {other}: {other} then {one} ends in another state"
 
 
@@ -152,6 +156,10 @@ def pair_title(pair: tuple[int, int], local: Sequence[Certificate]) -> str:
     certificate = groups[0][0]
     if certificate.verdict == "diamond":
         return f"{steps}: a diamond, they commute"
+    if certificate.verdict == "observes":
+        observer = certificate.observers[0]
+        (observed,) = {*pair} - {observer}
+        return f"{steps}: an anti-diamond, {observer} observes {observed}"
     (after,) = {*pair} - {certificate.before}
     verb = "precedes" if certificate.verdict == "precedes" else "conflicts with"
     return f"{steps}: an anti-diamond, {certificate.before} {verb} {after}"
@@ -178,11 +186,13 @@ def explanations(local: Sequence[Certificate]) -> list[str]:
 def _explanation(certificate: Certificate) -> str:
     one, other = certificate.pair
     forward, reverse = certificate.forward, certificate.reverse
-    if certificate.verdict in ("diamond", "conflicts"):
+    if forward.accepted and reverse.accepted:
         both = f"{one} then {other} accepted; {other} then {one} accepted"
         first, second = (short_hash(path.state_hashes[-1]) for path in (forward, reverse))
         if certificate.verdict == "diamond":
             return f"{both}; both end in state {first}"
+        if certificate.verdict == "observes":
+            return f"{both}; both end in state {first}, but {other_outputs(certificate)}"
         return f"{both}; they end in two states, {first} and {second}"
     accepted, refused = (forward, reverse) if forward.accepted else (reverse, forward)
     first, second = (" then ".join(map(str, path.operations)) for path in (accepted, refused))
@@ -212,7 +222,11 @@ def _contexts(contexts: Iterable[Order]) -> str:
 def _outcome(replay: Replay, legal: bool) -> str:
     if replay.rejection is None:
         end = short_hash(replay.state_hashes[-1])
-        return f"{'legal: end' if legal else 'accepted, but not legal: end'} in state {end}"
+        if legal or not replay.outputs:
+            return f"{'legal: end' if legal else 'accepted, but not legal: end'} in state {end}"
+        outputs = canonical_json([list(pair) for pair in sorted(replay.output_of.items())])
+        seen = short_hash(sha256_hex(outputs))
+        return f"accepted, but not legal: end in state {end} with outputs {seen}"
     reached = len(replay.state_hashes) - 1
     place = (
         f"at step {replay.sequence[reached]}" if reached < len(replay.sequence) else "as a whole"

@@ -42,7 +42,13 @@ def provenance_tables(contents: ReportContents) -> tuple[Table, ...]:
 
 def construction_table(contents: ReportContents) -> Table:
     """Candidates, episodes, replays, legal orders and relations of each schema, and their totals."""
-    numbers = [_numbers(counts) for _, _, counts in _schemas(contents)]
+    kinds = [
+        kind
+        for kind in get_args(RelationType)
+        # A column of its own, only where outputs are observed.
+        if kind != "observes" or any(c["relations"].get(kind) for _, _, c in _schemas(contents))
+    ]
+    numbers = [_numbers(counts, kinds) for _, _, counts in _schemas(contents)]
     totals = [
         None if None in column else sum(map(int, column)) for column in zip(*numbers, strict=True)
     ]
@@ -60,19 +66,19 @@ def construction_table(contents: ReportContents) -> Table:
         columns=(
             *("Environment", "Schema", "Candidates", "Episodes"),
             "Sequences replayed" if sampled else "Orders replayed",
-            *("Legal orders", "Commutes", "Precedes", "Conflicts"),
+            *("Legal orders", *(kind.capitalize() for kind in kinds)),
         ),
         rows=tuple(
             (*name, *("not counted" if number is None else number for number in row))
             for name, row in zip((*names, ("All", "")), (*numbers, totals), strict=True)
         ),
-        note=f"{how} The last three columns count certified relations.",
+        note=f"{how} The last {'four' if len(kinds) == 4 else 'three'} columns count certified relations.",
     )
 
 
-def _numbers(counts: Mapping[str, Any]) -> list[int | None]:
+def _numbers(counts: Mapping[str, Any], kinds: Sequence[str]) -> list[int | None]:
     """Of a schema, as the columns are; None if its legal orders are not counted."""
-    relations = (counts["relations"].get(kind, 0) for kind in get_args(RelationType))
+    relations = (counts["relations"].get(kind, 0) for kind in kinds)
     return [
         *(counts["candidates"], counts["episodes"], _replayed(counts), counts["legal_orders"]),
         *relations,

@@ -1,6 +1,6 @@
 // What must come before what, where orders are too many to be drawn: steps in layers, an arrow for each pair that does
 // not follow from others.
-const required = () => episode().relations.filter(([, , kind]) => kind === "precedes" || kind === "conflicts");
+const required = () => episode().relations.filter(([, , kind]) => isAntiDiamond(kind));
 
 function layers() {
   const before = new Map(required().map(([, second]) => [second, []]));

@@ -1,6 +1,6 @@
 // The relation graph, and what the verifier answered to the chosen pair in every context.
-const MEANS = { diamond: "both run, one state", precedes: "one is refused", conflicts: "both run, two states", vacuous: "neither runs: certifies nothing" };
-const VERDICTS = { diamond: "diamond", precedes: "anti-diamond", conflicts: "anti-diamond", vacuous: "vacuous" };
+const MEANS = { diamond: "both run, one state", precedes: "one is refused", conflicts: "both run, two states", observes: "both run, one state, other outputs", vacuous: "neither runs: certifies nothing" };
+const VERDICTS = { diamond: "diamond", precedes: "anti-diamond", conflicts: "anti-diamond", observes: "anti-diamond", vacuous: "vacuous" };
 
 function drawGraph() {
   const now = episode(), n = now.steps.length, size = 200, middle = size / 2, radius = n > 4 ? 80 : 88;
@@ -13,7 +13,7 @@ function drawGraph() {
     const [first, second] = relation(pair) || pair.steps;
     const line = between(place[first], place[second], 24);
     const kind = pair.kind;
-    const directed = kind === "precedes" || kind === "conflicts";
+    const directed = isAntiDiamond(kind);
     return svg("g", { class: `relation ${kind}`, role: "button", tabindex: "0", "data-pair": pair.steps.join("-"),
       "aria-label": pair.title, "aria-pressed": String(number === state.pair) },
       svg("path", { class: "hit", d: strip(line, 11) }), svg("line", { class: "focus", ...line }), svg("line", { class: "line", ...line }),
@@ -40,7 +40,7 @@ function drawGraph() {
       ...order.map((k) => edges[k]), ...nodes),
     el("ul", { class: "legend", "aria-label": "Legend of the relations" },
       ...[["diamond", "commute: may be swapped"], ["precedes", "precedes: the reversal is refused"],
-        ["conflicts", "conflicts: the reversal ends elsewhere"], ["uncertified", "nothing certified"]]
+        ["conflicts", "conflicts: the reversal ends elsewhere"], ["observes", "observes: the reversal gives other outputs"], ["uncertified", "nothing certified"]]
         .filter(([kind]) => now.pairs.some((pair) => pair.kind === kind))
         .map(([kind, text]) => el("li", {}, swatch(`relation ${kind}`), text))));
 }

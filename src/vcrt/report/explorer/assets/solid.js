@@ -139,7 +139,7 @@ function fillLegend() {
     svg("g", { class: `vertex ${kind}`, transform: "translate(10,10)" }, svg("circle", { class: "disc", r: 7 })));
   replace(byId("legend"), el("li", {}, dot("legal"), "legal order"), el("li", {}, dot("illegal"), "illegal order"),
     ...[["diamond", "certified swap"], ["diamond beyond", "certified, outside the legal orders"], ["precedes", "anti-diamond: one is refused"],
-      ["conflicts", "anti-diamond: two states"], ["unreached", "nothing certified: never reached, or neither order runs"]]
+      ["conflicts", "anti-diamond: two states"], ["observes", "anti-diamond: other outputs"], ["unreached", "nothing certified: never reached, or neither order runs"]]
       .filter(([kind]) => kinds.has(kind) || (kind === "unreached" && kinds.has("vacuous"))).map(([kind, text]) => el("li", {}, swatch(`swap ${kind}`), text)),
     masses().length ? el("li", {}, "area of a disc: probability; ring: the greedy answer") : null);
 }

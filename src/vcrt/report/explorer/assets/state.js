@@ -1,4 +1,5 @@
 // What is looked at now; the address says it too, so that a view can be sent to someone.
+const isAntiDiamond = (kind) => ["precedes", "conflicts", "observes"].includes(kind);
 const DATA = JSON.parse(byId("data").textContent);
 const state = { episode: 0, run: -1, stop: 0, order: 0, pair: 0, shownOrder: null, shownPair: null };
 const episode = () => DATA.episodes[state.episode];
@@ -40,7 +41,7 @@ function selectEpisode(number) {
   state.episode = number;
   state.order = 0;
   state.shownOrder = state.shownPair = null;
-  state.pair = Math.max(0, episode().pairs.findIndex((pair) => ["precedes", "conflicts"].includes(pair.kind)));
+  state.pair = Math.max(0, episode().pairs.findIndex((pair) => isAntiDiamond(pair.kind)));
   state.run = bestRun();
   state.stop = Math.max(0, masses().length - 1);
 }

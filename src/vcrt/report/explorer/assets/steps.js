@@ -44,7 +44,7 @@ function fillSteps() {
   const legal = now.numLegal === null ? `The legal orders of ${now.steps.length} steps are too many to count`
     : `${now.numLegal.toLocaleString("en")} of ${now.numOrders.toLocaleString("en")} orders ${now.complete ? "are legal" : "keep the certified relations"}`;
   replace(byId("lead"), el("strong", {}, `${legal}. `),
-    ...[["precedes", "is refused"], ["conflicts", "ends in another state"]].flatMap(([kind, fate]) => {
+    ...[["precedes", "is refused"], ["conflicts", "ends in another state"], ["observes", "gives other outputs"]].flatMap(([kind, fate]) => {
       const pairs = now.relations.filter((relation) => relation[2] === kind);
       return pairs.flatMap(([first, second], place) => [place ? ", " : "", badge(first), " before ", badge(second)])
         .concat(pairs.length ? [`: the other way round ${fate}. `] : []);

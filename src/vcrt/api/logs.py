@@ -1,0 +1,228 @@
+"""Certify the calls that a log has, and make schedules of them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcrt.certification.config import given
+from vcrt.certification.data_flow import DataFlow
+from vcrt.certification.episodes import ANY_PRESET, CertifiedEpisode, Exclusion
+from vcrt.certification.log_lifting import LEAST, Departure, LiftedWindow, RunTrace, run_trace
+from vcrt.certification.replay_tree import EpisodeReplays
+from vcrt.certification.run import CertifiedSchema, certify
+from vcrt.certification.schedules import Schedule, schedule_of
+from vcrt.certification.shards import EnvironmentFactory, replays_of
+from vcrt.datasets.freezing import make_dataset, unfinished_path
+from vcrt.environments.call_logs import Trace, read_traces
+from vcrt.environments.conformance import Finding, validate_episodes
+from vcrt.environments.contract import Environment, Episode
+from vcrt.environments.isolation import ask
+from vcrt.environments.registry import named_factory
+from vcrt.errors import MalformedInputError, VcrtError
+from vcrt.jobs import num_jobs
+from vcrt.limits import MAX_OPERATIONS
+from vcrt.printable import counted
+from vcrt.processes import Backend
+from vcrt.progress import SILENT, Progress, tell
+from vcrt.records.dataset import Dataset
+from vcrt.storage import require_new
+
+#: How many episodes of a log the checks of conformance are run on.
+_CHECKED = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiftedCalls:
+    """Calls of a trace that were replayed in other orders, and what that certifies, or why nothing.
+
+    ``first`` is the place of the first of them in the trace. Whatever the outcome, :meth:`schedule` says which of them
+    wait for which.
+    """
+
+    trace: Trace
+    first: int
+    replays: EpisodeReplays
+    outcome: CertifiedEpisode | Exclusion
+    flows: tuple[DataFlow, ...]
+
+    @property
+    def episode(self) -> Episode:
+        """The calls as an episode."""
+        return self.replays.episode
+
+    def schedule(self) -> Schedule:
+        """The calls as waves; raises :class:`vcrt.certification.certificates.UncertifiedError` for none."""
+        return schedule_of(self.replays.tree, self.flows)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiftedLog:
+    """What a log gave: its traces as they were run, what was certified, and the checks that did not pass."""
+
+    traces: tuple[RunTrace, ...]
+    calls: tuple[LiftedCalls, ...]
+    failed_checks: tuple[Finding, ...]
+    dataset: Dataset | None = None
+
+    @property
+    def departures(self) -> tuple[tuple[Trace, Departure], ...]:
+        """The traces that went another way than the log has it, and where."""
+        return tuple((run.trace, run.departure) for run in self.traces if run.departure is not None)
+
+
+def lift_log(
+    logs: Sequence[str | Path],
+    *,
+    environment: str | EnvironmentFactory,
+    window: int | None = None,
+    redact: bool = False,
+    output: str | Path | None = None,
+    jobs: int | None = None,
+    backend: Backend = "loky",
+    progress: Progress = SILENT,
+) -> LiftedLog:
+    """Certify the calls in logs of tool calls: ``vcrt lift log``.
+
+    ``environment`` is a registered name, ``MODULE:CLASS``, or the class of a :class:`vcrt.CallEnvironment`. Traces are
+    certified whole, 2 to 64 calls, or each ``window`` of so many. With ``redact``, evidence holds the SHA-256 of
+    outputs alone. ``output`` is a new dataset of what certifies; nothing is written without it. Raises
+    :class:`vcrt.errors.MalformedInputError` for a log that cannot be read, :class:`vcrt.errors.UnknownNameError` for a
+    tool that there is not, and :class:`vcrt.errors.VcrtError` if nothing is left to certify.
+    """
+    if window is not None and not LEAST <= window <= MAX_OPERATIONS:
+        raise VcrtError(
+            "a number out of range",
+            found=f"window {window}",
+            expected=f"from 2 to {MAX_OPERATIONS}",
+        )
+    if output is not None:
+        require_new(Path(output), VcrtError)
+    factory = named_factory(environment) if isinstance(environment, str) else environment
+    runs = _run(factory, _read(logs), window, redact)
+    lifted = [window for run in runs for window in run.windows]
+    if not lifted:
+        raise _nothing(runs)
+    name = lifted[0].episode.environment
+    checked = [one.episode for one in sorted(lifted, key=lambda one: one.episode.num_operations)]
+    findings = ask(factory, _validation(checked[:_CHECKED]))
+    failed = tuple(finding for finding in findings if not finding.passed)
+    for finding in failed:
+        tell(f"{finding.check}: {finding.problem}; to mend: {finding.remedy}")
+    config = given([one.episode for one in lifted], preset=ANY_PRESET)
+    factories = {name: factory}
+    dataset = None
+    with tempfile.TemporaryDirectory() as scratch:
+        shards = Path(scratch) if output is None else unfinished_path(Path(output))
+        shards.mkdir(parents=True, exist_ok=True)
+        schemas, _ = certify(
+            config,
+            shards,
+            jobs=num_jobs(jobs),
+            backend=backend,
+            progress=progress,
+            factories=factories,
+        )
+        calls = _outcomes(factory, schemas, lifted)
+        if output is not None and any(isinstance(c.outcome, CertifiedEpisode) for c in calls):
+            dataset = make_dataset(
+                config,
+                Path(output),
+                jobs=num_jobs(jobs),
+                backend=backend,
+                progress=progress,
+                factories=factories,
+            )
+    return LiftedLog(traces=runs, calls=calls, failed_checks=failed, dataset=dataset)
+
+
+def _read(logs: Sequence[str | Path]) -> list[tuple[Trace, str]]:
+    """The traces of all logs, each with where its episodes are from: the log's name and the trace's place in it."""
+    if not logs:
+        raise VcrtError("lift what?", expected="at least one log", remedy="vcrt lift log --help")
+    return [
+        (trace, f"{Path(log).name}, trace {place}")
+        for log in logs
+        for place, trace in enumerate(read_traces(Path(log)), start=1)
+    ]
+
+
+def _run(
+    factory: EnvironmentFactory,
+    traces: Sequence[tuple[Trace, str]],
+    window: int | None,
+    redact: bool,
+) -> tuple[RunTrace, ...]:
+    def run(environment: Environment) -> tuple[RunTrace, ...]:
+        return tuple(
+            run_trace(environment, trace, number, source=source, window=window, redact=redact)
+            for number, (trace, source) in enumerate(traces)
+        )
+
+    return ask(factory, run)
+
+
+def _validation(episodes: Sequence[Episode]) -> Callable[[Environment], list[Finding]]:
+    def check(environment: Environment) -> list[Finding]:
+        return validate_episodes(environment, episodes[0].schema, episodes)
+
+    return check
+
+
+def _outcomes(
+    factory: EnvironmentFactory,
+    schemas: Sequence[CertifiedSchema],
+    lifted: Sequence[LiftedWindow],
+) -> tuple[LiftedCalls, ...]:
+    """What came of each episode; those that certify nothing are replayed once more for what they show."""
+    outcomes: dict[str, CertifiedEpisode | Exclusion] = {}
+    for schema in schemas:
+        outcomes |= {certified.episode.episode_id: certified for certified in schema.episodes()}
+        outcomes |= {exclusion.episode_id: exclusion for exclusion in schema.exclusions}
+    excluded = [
+        one.episode for one in lifted if isinstance(outcomes[one.episode.episode_id], Exclusion)
+    ]
+
+    def replay(environment: Environment) -> list[EpisodeReplays]:
+        return replays_of(environment, excluded)
+
+    replays = {r.episode.episode_id: r for r in (ask(factory, replay) if excluded else ())}
+    found = []
+    for one in lifted:
+        outcome = outcomes[one.episode.episode_id]
+        evidence = (
+            outcome.evidence
+            if isinstance(outcome, CertifiedEpisode)
+            else replays[outcome.episode_id]
+        )
+        found.append(
+            LiftedCalls(
+                trace=one.trace,
+                first=one.first,
+                replays=evidence,
+                outcome=outcome,
+                flows=one.flows,
+            )
+        )
+    return tuple(found)
+
+
+def _nothing(runs: Sequence[RunTrace]) -> VcrtError:
+    departed = [run for run in runs if run.departure is not None]
+    if departed:
+        run, departure = departed[0], departed[0].departure
+        assert departure is not None
+        return MalformedInputError(
+            "the environment is not the one that was logged: a call gives another output",
+            where=f"{run.trace.name}, call {departure.place} {departure.call}",
+            found=departure.replayed[:300],
+            expected=departure.logged[:300],
+            remedy="reset the environment to the trace's own beginning, or mask what no call can see",
+        )
+    return VcrtError(
+        "nothing was lifted",
+        found=f"{counted(len(runs), 'trace')} of fewer than two calls",
+        expected="two calls or more",
+    )

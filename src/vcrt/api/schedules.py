@@ -1,0 +1,80 @@
+"""Say which steps of an episode, or which calls of a log, may run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcrt.api.datasets import show
+from vcrt.api.logs import lift_log
+from vcrt.certification.certificates import UncertifiedError
+from vcrt.certification.data_flow import DataFlow
+from vcrt.certification.replay_tree import ReplayTree
+from vcrt.certification.schedules import Schedule, schedule_of
+from vcrt.certification.shards import EnvironmentFactory
+from vcrt.environments.contract import Episode
+from vcrt.errors import VcrtError
+from vcrt.progress import SILENT, Progress
+from vcrt.records.dataset import Dataset
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scheduled:
+    """The schedule of some steps, ``names`` in the reference order; ``name`` says where they are from.
+
+    Without a schedule, ``problem`` says why.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    schedule: Schedule | None
+    problem: str | None = None
+
+
+def schedule(
+    source: str | Path,
+    *,
+    environment: str | EnvironmentFactory | None = None,
+    dataset: Dataset | str | Path | None = None,
+    window: int | None = None,
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+) -> tuple[Scheduled, ...]:
+    """Which steps may run at once, which wait, and why: ``vcrt schedule``.
+
+    ``source`` is an episode as :func:`vcrt.show` takes it; or, with an ``environment``, a log as :func:`vcrt.lift_log`
+    takes it, of which each trace (or each ``window`` of so many calls) has a schedule. Raises what those raise.
+    """
+    if environment is None:
+        if window is not None:
+            raise VcrtError(
+                "a window of an episode",
+                found=f"window {window} without an environment",
+                expected="the window of a log, with the environment that its calls are of",
+            )
+        examined = show(str(source), dataset, progress=progress).examined
+        replays = examined.evidence.replays
+        return (_scheduled(replays.episode.episode_id, replays.episode, replays.tree),)
+    lifted = lift_log(
+        [source], environment=environment, window=window, jobs=jobs, progress=progress
+    )
+    return tuple(
+        _scheduled(
+            f"{calls.trace.name}, calls {calls.first} to {calls.first + calls.episode.num_operations - 1}",
+            calls.episode,
+            calls.replays.tree,
+            calls.flows,
+        )
+        for calls in lifted.calls
+    )
+
+
+def _scheduled(
+    name: str, episode: Episode, tree: ReplayTree, flows: Sequence[DataFlow] = ()
+) -> Scheduled:
+    names = tuple(operation.signature for operation in episode.operations)
+    try:
+        return Scheduled(name=name, names=names, schedule=schedule_of(tree, flows))
+    except UncertifiedError as error:
+        return Scheduled(name=name, names=names, schedule=None, problem=f"{error.kind}: {error}")

@@ -1,0 +1,93 @@
+"""Run the command schedule: which steps may run at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+import vcrt
+from vcrt.cli.options import (
+    Jobs,
+    VerifierTimeout,
+    plain_console,
+    print_document,
+    say,
+    set_verifier_timeout,
+)
+from vcrt.cli.progress import PATIENCE, showing_progress
+from vcrt.errors import VcrtError
+
+
+def schedule(
+    source: Annotated[str, tyro.conf.Positional],
+    environment: str | None = None,
+    dataset: Path | None = None,
+    window: int | None = None,
+    json: bool = False,
+    mermaid: bool = False,
+    dot: bool = False,
+    jobs: Jobs = None,
+    verifier_timeout: VerifierTimeout = None,
+) -> None:
+    """Say which calls of a log, or steps of an episode, may run at once, which must wait, and why each waits.
+
+    Example: vcrt schedule trace.jsonl --environment shop.py:Shop
+
+    Args:
+        source: A log of calls, with --environment; or an episode as environment/schema/seed, or a certificate's file.
+        environment: The environment of the log's calls: a registered name, or FILE.py:CLASS.
+        dataset: Take the sealed evidence of this dataset for an episode.
+        window: Schedule each window of so many calls, in place of whole traces.
+        json: Print one document, with the certificate of each edge.
+        mermaid: Print flow charts for Mermaid.
+        dot: Print graphs for Graphviz.
+    """
+    set_verifier_timeout(verifier_timeout)
+    if sum((json, mermaid, dot)) > 1:
+        raise VcrtError(
+            "options that do not go together", expected="one of --json, --mermaid, --dot"
+        )
+    with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
+        found = vcrt.schedule(
+            source,
+            environment=environment,
+            dataset=dataset,
+            window=window,
+            jobs=jobs,
+            progress=progress,
+        )
+    from vcrt.report.schedule_words import (
+        as_dot,
+        as_mermaid,
+        schedule_document,
+        schedule_lines,
+    )
+
+    if json:
+        print_document(
+            [
+                {"name": one.name, "problem": one.problem}
+                if one.schedule is None
+                else {"name": one.name, **schedule_document(one.schedule, one.names)}
+                for one in found
+            ]
+        )
+        return
+    console = plain_console()
+    for one in found:
+        if one.schedule is None:
+            say(plain_console(aside=True), f"{one.name}: no schedule, {one.problem}")
+        elif mermaid or dot:
+            print((as_mermaid if mermaid else as_dot)(one.schedule, one.names), end="")
+        else:
+            say(console, f"\n{one.name}", style="bold")
+            say(console, *schedule_lines(one.schedule, one.names))
+    if all(one.schedule is None for one in found):
+        raise VcrtError(
+            "nothing could be scheduled",
+            where=source,
+            found=found[0].problem,
+            remedy="what stands above says why for each trace",
+        )

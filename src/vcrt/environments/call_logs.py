@@ -1,0 +1,263 @@
+"""Read traces of tool calls from the logs that people have.
+
+A log is JSON lines (or one JSON list), each of one of these forms, told apart by what is in it:
+
+- plain: ``{"name": ..., "arguments": {...}}``, with ``"output"`` if it is known;
+- a chat message of OpenAI's form (``tool_calls``, and ``role: tool`` for what came back), an item of its Responses
+  (``function_call``, ``function_call_output``), or a message of content blocks (``tool_use``, ``tool_result``);
+- a request or a response of JSON-RPC, as the Model Context Protocol has them (``tools/call``);
+- a whole trace: ``{"messages": [...]}`` or ``{"calls": [...]}``, with ``"initial"`` for what ``reset`` is given.
+
+Lines that are no whole traces belong to one trace. Whatever else a message holds is kept as text that was known before
+the calls that follow it. Not covered: whether an environment gives what the log has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vcrt.documents import MAX_BYTES, read_limited, strict_json
+from vcrt.environments.tool_calls import Call
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json, canonical_json
+from vcrt.printable import counted
+
+FORMS = (
+    '{"name": ..., "arguments": {...}}, a message with tool calls (OpenAI or content blocks), a JSON-RPC tools/call, '
+    'or {"messages": [...]}'
+)
+#: What says nothing about calls in JSON-RPC.
+_OTHER_METHODS = ("initialize", "ping", "tools/list")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """The calls of a trace in their order, and where it stands.
+
+    ``initial`` is what the environment is reset to, None if the log does not say. ``known[k]`` are the texts that were
+    there before call ``k``, outputs of calls apart: an argument found in one comes from there.
+    """
+
+    name: str
+    calls: tuple[Call, ...]
+    initial: Json = None
+    known: tuple[tuple[str, ...], ...] = ()
+
+
+def read_traces(path: Path) -> tuple[Trace, ...]:
+    """The traces of a log; raises :class:`vcrt.errors.MalformedInputError` naming the line that is wrong."""
+    if not path.is_file():
+        raise MalformedInputError(
+            "no log there",
+            where=str(path),
+            found="a directory" if path.is_dir() else "no such file",
+            expected="a file of JSON lines",
+        )
+    traces: list[Trace] = []
+    lines = _Gathered(str(path))
+    for where, value in _values(path):
+        if not isinstance(value, Mapping):
+            raise _malformed(where, f"a {type(value).__name__}")
+        whole = value.get("messages", value.get("calls"))
+        if isinstance(whole, list):
+            gathered = _Gathered(str(value.get("id", where)), initial=value.get("initial"))
+            for place, item in enumerate(whole, start=1):
+                gathered.take(item, f"{where}, item {place}")
+            traces.append(gathered.trace())
+        else:
+            lines.take(value, where)
+    traces += [lines.trace()] if lines.calls else []
+    if not any(trace.calls for trace in traces):
+        raise MalformedInputError(
+            "a log without any call of a tool", where=str(path), expected=FORMS
+        )
+    return tuple(traces)
+
+
+def _values(path: Path) -> Iterator[tuple[str, Any]]:
+    text = read_limited(path, MAX_BYTES)
+    try:
+        whole = strict_json(text)
+    except ValueError:
+        whole = None
+    if isinstance(whole, list):
+        yield from ((f"{path}, item {place}", item) for place, item in enumerate(whole, start=1))
+        return
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            where = f"{path}:{number}"
+            try:
+                yield where, strict_json(line)
+            except ValueError as error:
+                raise _malformed(where, f"no JSON: {str(error)[:200]}") from error
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What was read of a trace so far; outputs find their calls by the identifiers that both have."""
+
+    name: str
+    initial: Json = None
+    calls: list[Call] = field(default_factory=list)
+    known: list[tuple[str, ...]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    waiting: dict[str, int] = field(default_factory=dict)
+
+    def trace(self) -> Trace:
+        return Trace(
+            name=self.name, calls=tuple(self.calls), initial=self.initial, known=tuple(self.known)
+        )
+
+    def take(self, value: Any, where: str) -> None:
+        """Take an item of a trace; raises :class:`MalformedInputError`."""
+        match value:
+            case {"initial": initial} if not self.calls and "name" not in value:
+                self.initial = initial
+            case {"jsonrpc": _}:
+                self._json_rpc(value, where)
+            case {"type": "function_call", "name": name}:
+                self.call(name, value.get("arguments"), value.get("call_id"), where)
+            case {"type": "function_call_output", "call_id": identifier}:
+                self.output(identifier, value.get("output"), where)
+            case {"role": "tool", "tool_call_id": identifier}:
+                self.output(identifier, value.get("content"), where)
+            case {"role": str()}:
+                self._message(value, where)
+            case {"name": name} | {"tool": name}:
+                arguments = value.get("arguments", value.get("args", {}))
+                self.call(name, arguments, None, where, logged=_logged(value))
+            case _:
+                raise _malformed(where, json.dumps(value)[:120])
+
+    def _message(self, message: Mapping[str, Any], where: str) -> None:
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        for block in blocks:
+            match block:
+                case {"type": "tool_use", "name": name}:
+                    self.call(name, block.get("input"), block.get("id"), where)
+                case {"type": "tool_result", "tool_use_id": identifier}:
+                    self.output(identifier, block.get("content"), where)
+                case {"text": str(text)}:
+                    self.texts.append(text)
+        for call in message.get("tool_calls") or ():
+            function = call.get("function") if isinstance(call, Mapping) else None
+            if not isinstance(function, Mapping) or "name" not in function:
+                raise _malformed(where, f"the tool call {json.dumps(call)[:100]}")
+            self.call(function["name"], function.get("arguments"), call.get("id"), where)
+
+    def _json_rpc(self, message: Mapping[str, Any], where: str) -> None:
+        identifier = str(message.get("id"))
+        match message:
+            case {"method": "tools/call", "params": {"name": name, **rest}}:
+                self.call(name, rest.get("arguments", {}), identifier, where)
+            case {"method": _}:
+                return
+            case {"result": result} if identifier in self.waiting:
+                self.output(identifier, result, where)
+            case {"error": {"message": str(reason)}} if identifier in self.waiting:
+                self.output(identifier, {"error": reason}, where)
+
+    def call(
+        self, name: Any, arguments: Any, identifier: Any, where: str, logged: str | None = None
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise _malformed(where, f"a tool named {name!r:.80}")
+        if isinstance(arguments, str):
+            try:
+                arguments = strict_json(arguments) if arguments.strip() else {}
+            except ValueError as error:
+                raise MalformedInputError(
+                    "a call whose arguments are no JSON",
+                    where=f"{where}, tool {name!r}",
+                    found=arguments[:120],
+                    expected="a JSON object of arguments by name",
+                ) from error
+        arguments = {} if arguments is None else arguments
+        if not isinstance(arguments, dict):
+            raise MalformedInputError(
+                "a call whose arguments are no object",
+                where=f"{where}, tool {name!r}",
+                found=json.dumps(arguments)[:120],
+                expected="arguments by name",
+            )
+        if identifier is not None:
+            self.waiting[str(identifier)] = len(self.calls)
+        self.calls.append(Call(name, arguments, logged))
+        self.known.append(tuple(self.texts))
+
+    def output(self, identifier: Any, output: Any, where: str) -> None:
+        place = self.waiting.get(str(identifier))
+        if place is None:
+            raise MalformedInputError(
+                "the output of a call that does not stand before it",
+                where=where,
+                found=f"identifier {str(identifier)[:80]!r}",
+                expected=f"that of one of {counted(len(self.calls), 'call')} so far",
+            )
+        call = self.calls[place]
+        self.calls[place] = Call(call.name, call.arguments, canonical_json(output).decode())
+
+
+def _logged(value: Mapping[str, Any]) -> str | None:
+    for name in ("output", "result"):
+        if name in value:
+            return canonical_json(value[name]).decode()
+    return canonical_json({"error": value["error"]}).decode() if "error" in value else None
+
+
+def same_output(logged: str, output: str) -> bool:
+    """Whether an output, as canonical JSON, is what a log has, which may have wrapped it or written it as text.
+
+    >>> same_output('[{"type":"text","text":"done"}]', '"done"')
+    True
+    """
+    return not _forms(json.loads(logged)).isdisjoint(_forms(_json_or_text(output)))
+
+
+def _forms(value: Any) -> set[str]:
+    """The texts that one output may be written as."""
+    found = {canonical_json(value).decode()}
+    if isinstance(value, str):
+        inner = _json_or_text(value)
+        found |= {value.strip()} if inner == value else _forms(inner) | {value.strip()}
+    if isinstance(value, Mapping) and isinstance(value.get("content"), list):
+        found |= _forms(value["content"])
+        if value.get("structuredContent") is not None:
+            found |= _forms(value["structuredContent"])
+    if isinstance(value, list) and value and all(_is_text(block) for block in value):
+        found |= _forms("\n".join(block["text"] for block in value))
+    if isinstance(value, Mapping) and set(value) in ({"result"}, {"output"}):
+        found |= _forms(next(iter(value.values())))
+    return found
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, Mapping) and isinstance(block.get("text"), str)
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _malformed(where: str, found: str) -> MalformedInputError:
+    return MalformedInputError(
+        "a line of a log that is none of the forms", where=where, found=found, expected=FORMS
+    )
+
+
+def windows(number: int, size: int | None, most: int) -> Iterable[range]:
+    """Which calls of a trace are certified together: all, or every ``size`` that follow each other.
+
+    Of more calls than ``most``, the first ``most``, then the next.
+    """
+    if size is not None:
+        return [range(start, start + size) for start in range(number - size + 1)]
+    return [range(start, min(start + most, number)) for start in range(0, number, most)]

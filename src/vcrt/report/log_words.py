@@ -1,0 +1,116 @@
+"""Say what a log of calls gave, in plain words and as JSON: traces, what certifies, and which calls must wait.
+
+Pure text. Not covered: schedules by themselves (see :mod:`vcrt.report.schedule_words`).
+"""
+
+from __future__ import annotations
+
+from vcrt.api.logs import LiftedCalls, LiftedLog
+from vcrt.certification.certificates import UncertifiedError
+from vcrt.certification.episodes import CertifiedEpisode
+from vcrt.hashing import Json
+from vcrt.report.certificate_words import EXCLUSIONS, legal_text
+from vcrt.report.schedule_words import edge_reason, schedule_document
+from vcrt.report.wording import counted
+
+
+def log_lines(lifted: LiftedLog) -> list[str]:
+    """The report on a log: each episode with the pairs that must keep their order, then what the log held in all."""
+    lines: list[str] = []
+    for calls in lifted.calls:
+        lines += ["", *_calls_lines(calls)]
+    lines += ["", *_summary(lifted)]
+    return lines
+
+
+def _calls_lines(calls: LiftedCalls) -> list[str]:
+    number = calls.episode.num_operations
+    last = calls.first + number - 1
+    lines = [f"{calls.trace.name}, calls {calls.first} to {last}: {_outcome(calls)}"]
+    lines += [f"  {n:>2}  {one.signature}" for n, one in enumerate(calls.episode.operations)]
+    try:
+        schedule = calls.schedule()
+    except UncertifiedError as error:
+        return [*lines, f"  no relations: {error}"]
+    for edge in schedule.edges:
+        verb = {"observes": "before", "data flow": "feeds", "not compared": "before"}.get(
+            edge.kind, edge.kind
+        )
+        lines.append(f"  {edge.first} {verb} {edge.second} ({edge.kind}): {edge_reason(edge)}")
+    free = number * (number - 1) // 2 - len(schedule.order.pairs)
+    waves = counted(len(schedule.waves), "wave")
+    return [*lines, f"  {counted(free, 'pair')} in any order; {waves} in place of {number}"]
+
+
+def _outcome(calls: LiftedCalls) -> str:
+    outcome = calls.outcome
+    if isinstance(outcome, CertifiedEpisode):
+        return f"certified, {legal_text(outcome)}"
+    return f"not certified as an episode, {outcome.kind}: {EXCLUSIONS[outcome.kind]} ({outcome.detail})"
+
+
+def _summary(lifted: LiftedLog) -> list[str]:
+    num_calls = sum(len(run.trace.calls) for run in lifted.traces)
+    compared = sum(run.num_compared for run in lifted.traces)
+    certified = sum(isinstance(calls.outcome, CertifiedEpisode) for calls in lifted.calls)
+    refused = sum(run.num_refused for run in lifted.traces)
+    lines = [
+        f"{counted(len(lifted.traces), 'trace')} of {counted(num_calls, 'call')}, {compared:,} of them with an output "
+        f"in the log; {certified:,} of {counted(len(lifted.calls), 'episode')} certified",
+    ]
+    if refused:
+        verb = "was" if refused == 1 else "were"
+        lines.append(
+            f"{counted(refused, 'call')} {verb} refused in the trace itself: that is the output there"
+        )
+    for trace, departure in lifted.departures:
+        lines += [
+            f"{trace.name}: the environment is not the one that was logged from call {departure.place} on, "
+            f"{departure.call}; nothing was certified after it",
+            f"  logged:   {departure.logged[:300]}",
+            f"  replayed: {departure.replayed[:300]}",
+        ]
+    for finding in lifted.failed_checks:
+        lines += [f"{finding.check}: {finding.problem}", f"  to mend: {finding.remedy}"]
+    return lines
+
+
+def log_document(lifted: LiftedLog) -> dict[str, Json]:
+    """The same as JSON, with each schedule and its certificates."""
+    return {
+        "traces": [
+            {
+                "name": run.trace.name,
+                "calls": len(run.trace.calls),
+                "outputs_in_log": run.num_compared,
+                "refused_in_trace": run.num_refused,
+                "departure": None
+                if run.departure is None
+                else {
+                    "call": run.departure.place,
+                    "logged": run.departure.logged,
+                    "replayed": run.departure.replayed,
+                },
+            }
+            for run in lifted.traces
+        ],
+        "episodes": [_calls_document(calls) for calls in lifted.calls],
+        "failed_checks": [
+            {"check": f.check, "found": f.problem, "remedy": f.remedy} for f in lifted.failed_checks
+        ],
+    }
+
+
+def _calls_document(calls: LiftedCalls) -> dict[str, Json]:
+    value: dict[str, Json] = {
+        "trace": calls.trace.name,
+        "first": calls.first,
+        "episode": calls.episode.episode_id,
+        "certified": isinstance(calls.outcome, CertifiedEpisode),
+        "outcome": _outcome(calls),
+    }
+    try:
+        names = [operation.signature for operation in calls.episode.operations]
+        return {**value, "schedule": schedule_document(calls.schedule(), names)}
+    except UncertifiedError as error:
+        return {**value, "problem": str(error)}

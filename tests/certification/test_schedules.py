@@ -1,0 +1,109 @@
+"""Schedules: every order that one allows ends as the trace does, and none waits without a reason."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from cells import ENVIRONMENT, VERSIONS, certified, episode, legal_by_hand
+from vcrt.certification.certificates import UncertifiedError
+from vcrt.certification.data_flow import DataFlow, data_flow
+from vcrt.certification.episodes import ANY_PRESET, CertifiedEpisode, certify_episode
+from vcrt.certification.lattice_replay import replay_lattices
+from vcrt.certification.schedules import schedule_of
+from vcrt.orders import linear_extensions
+
+
+def tree_of(made, **options):
+    (evidence,) = replay_lattices(ENVIRONMENT, [made], **options)
+    return evidence.tree
+
+
+def test_reads_run_at_once_and_the_write_after_them():
+    schedule = schedule_of(
+        tree_of(episode([["get", 0, 1], ["get", 0, 1], ["set", 0, 2], ["get", 1, 1]]))
+    )
+    assert schedule.waves == ((0, 1, 3), (2,))
+    assert [(e.first, e.second, e.kind) for e in schedule.edges] == [
+        (0, 2, "observes"),
+        (1, 2, "observes"),
+    ]
+    assert schedule.critical_path == (0, 2)
+    assert schedule.speed_up == 2.0
+    assert schedule.complete
+
+
+@pytest.mark.parametrize("steps", [3, 5, 6])
+def test_every_order_that_a_schedule_allows_is_legal_also_where_nothing_is_certified(steps):
+    found = {"scheduled": 0, "uncertified": 0, "parallel": 0}
+    for seed in range(120):
+        made = ENVIRONMENT.sample("cells", seed, steps)
+        tree = tree_of(made)
+        legal = legal_by_hand(made)
+        if not legal:
+            with pytest.raises(UncertifiedError, match="reference order itself is refused"):
+                schedule_of(tree)
+            continue
+        schedule = schedule_of(tree)
+        assert set(linear_extensions(steps, schedule.order.pairs)) <= set(legal), seed
+        outcome = certified(made, replay=replay_lattices) if steps > 5 else certified(made)
+        found["scheduled"] += 1
+        found["parallel"] += len(schedule.waves) < steps
+        if isinstance(outcome, CertifiedEpisode):
+            assert schedule.order == outcome.order
+        else:
+            found["uncertified"] += 1
+    assert min(found.values()) > 5, found
+
+
+def test_schedules_of_sampled_contexts_hold_too():
+    for seed in range(40):
+        made = ENVIRONMENT.sample("cells", seed, 6)
+        tree = tree_of(made, sampled=True)
+        outcome = certify_episode(replay_lattices(ENVIRONMENT, [made])[0], VERSIONS, ANY_PRESET)
+        if isinstance(outcome, CertifiedEpisode):
+            schedule = schedule_of(tree)
+            assert set(linear_extensions(6, schedule.order.pairs)) <= set(legal_by_hand(made))
+
+
+def test_a_pair_that_another_rules_out_does_not_wait():
+    # 2 takes what 1 added or what was there; once 2 waits for 1, 0 and 1 are free of each other.
+    made = episode([["take", 0, 1], ["add", 0, 2], ["take", 0, 1]])
+    schedule = schedule_of(tree_of(made))
+    assert schedule.order.pairs == ((1, 2),)
+    assert set(linear_extensions(3, [(1, 2)])) <= set(legal_by_hand(made))
+
+
+def test_many_reads_are_one_wave():
+    schedule = schedule_of(tree_of(episode([["get", 0, 1]] * 40)))
+    assert schedule.waves == (tuple(range(40)),)
+    assert not schedule.complete
+
+
+def test_data_flow_waits_although_replay_commutes():
+    made = episode([["get", 0, 1], ["get", 1, 1], ["get", 2, 1]])
+    schedule = schedule_of(tree_of(made), [DataFlow(0, 2, "cell", "abc")])
+    assert schedule.waves == ((0, 1), (2,))
+    assert [edge.kind for edge in schedule.direct] == ["data flow"]
+
+
+def test_what_waits_for_a_chain_waits_for_the_end_of_it():
+    # 2 takes what 1 added, which takes nothing from 0 but is refused before it.
+    made = episode([["add", 0, 2], ["take", 0, 3], ["set", 1, 2]])
+    schedule = schedule_of(tree_of(made))
+    legal = legal_by_hand(made)
+    assert sorted(linear_extensions(3, schedule.order.pairs)) == sorted(legal)
+    assert all(order in list(permutations(range(3))) for order in legal)
+
+
+def test_values_flow_from_the_call_that_gave_them_first():
+    arguments = [{"user": "ann"}, {}, {"id": "f-771", "user": "ann"}, {"id": "f-771", "n": 3}]
+    outputs = ['{"id":"f-771","user":"ann"}', '"f-771"', "null", "null"]
+    assert data_flow(arguments, outputs) == (
+        DataFlow(0, 2, "id", "f-771"),
+        DataFlow(0, 3, "id", "f-771"),
+    )
+    assert data_flow(arguments, outputs, [[], [], ["send f-771"], []]) == (
+        DataFlow(0, 3, "id", "f-771"),
+    )

@@ -1,0 +1,98 @@
+"""An environment of cells, some of whose steps have outputs, and what its orders do, run by hand."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+
+from vcrt.certification.episodes import ANY_PRESET, certify_episode
+from vcrt.certification.replay import replay_exhaustively
+from vcrt.environments.contract import (
+    Accepted,
+    Episode,
+    Operation,
+    Provenance,
+    Rejected,
+    Schema,
+    StepEnvironment,
+    Versions,
+)
+from vcrt.randomness import generator
+
+VERSIONS = Versions(environment="cells", adapter="1", canonicalizer="1", verifier="cells 1")
+
+
+class Cells(StepEnvironment):
+    """Cells of numbers: some steps write, some read, some do both, some are refused."""
+
+    name = "cells"
+    schemas = (Schema(name="cells", summary="reads and writes", relation="either", preset="any"),)
+
+    def versions(self):
+        return VERSIONS
+
+    def sample(self, schema, seed, steps=5):
+        draw = generator(seed, "cells", steps)
+        kinds = ["get", "set", "add", "take", "swap"]
+        return episode(
+            [
+                [kinds[int(draw.integers(5))], int(draw.integers(3)), 1 + int(draw.integers(2))]
+                for _ in range(steps)
+            ],
+            seed,
+        )
+
+    def initial_state(self, episode):
+        return (1, 1, 1)
+
+    def step(self, state, operation):
+        kind, cell, amount = operation.payload
+        held = state[cell]
+        if kind == "take" and held < amount:
+            return Rejected(f"cell {cell} holds {held}")
+        after = {"get": held, "set": amount, "add": held + amount, "take": held - amount}
+        output = {"get": str(held), "swap": str(held)}.get(kind)
+        now = tuple(
+            after.get(kind, 9) if number == cell else other for number, other in enumerate(state)
+        )
+        return Accepted(now, output)
+
+    def canonical(self, state):
+        return json.dumps(state).encode()
+
+
+def episode(steps, seed=0):
+    return Episode(
+        environment="cells",
+        schema="cells",
+        initial=None,
+        operations=tuple(
+            Operation(signature=f"{number}: {step}", payload=step)
+            for number, step in enumerate(steps)
+        ),
+        provenance=Provenance(source=f"cells/{seed}", generator="cells 1", seed=seed),
+    )
+
+
+ENVIRONMENT = Cells()
+
+
+def legal_by_hand(made):
+    """The orders that end as the reference does, each step with its output, run here step by step."""
+
+    def run(order):
+        state, seen = ENVIRONMENT.initial_state(made), {}
+        for index in order:
+            answer = ENVIRONMENT.step(state, made.operations[index])
+            if isinstance(answer, Rejected):
+                return None
+            state, seen[index] = answer.state, answer.output
+        return state, seen
+
+    reference = tuple(range(made.num_operations))
+    return [order for order in permutations(reference) if run(order) == run(reference) is not None]
+
+
+def certified(made, *, replay=replay_exhaustively, preset=ANY_PRESET):
+    (evidence,) = replay(ENVIRONMENT, [made])
+    return certify_episode(evidence, VERSIONS, preset)
