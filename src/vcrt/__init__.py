@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vcrt.api.annotating import annotate as annotate
     from vcrt.api.certifying import certify as certify
     from vcrt.api.certifying import certify_episode as certify_episode
     from vcrt.api.certifying import verify as verify
@@ -84,6 +85,7 @@ __version__ = "0.1.0"
 
 #: Where each public name lives.
 _PLACES = {
+    "vcrt.api.annotating": "annotate",
     "vcrt.api.certifying": "certify certify_episode verify verify_certificate verify_proof verify_seal",
     "vcrt.api.datasets": "export prove seal show",
     "vcrt.api.doctor": "doctor",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from vcrt.cli.annotate import annotate
 from vcrt.cli.backbone import backbone
 from vcrt.cli.certify import certify
 from vcrt.cli.decide import decide
@@ -50,6 +51,7 @@ CHAPTERS: dict[str, dict[str, Command]] = {
             "lift_log lift_lean lift_proofwriter lift_clrs",
         ),
         "schedule": Command(schedule, "which calls or steps may run at once, and why"),
+        "annotate": Command(annotate, "what calls show of each tool and pair of tools"),
         "theories": Command(theories, "check ProofWriter files by their answers"),
         "verify": Command(
             verify,

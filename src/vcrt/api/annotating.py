@@ -1,0 +1,231 @@
+"""Annotate tools by what their replayed calls show: in frozen datasets, in logs, or in sampled episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from vcrt.api.logs import lift_log
+from vcrt.certification.annotations import Annotations, Evidence
+from vcrt.certification.episodes import Exclusion
+from vcrt.certification.replay_tree import EpisodeReplays
+from vcrt.certification.shards import EnvironmentFactory, replays_of
+from vcrt.environments.contract import Environment
+from vcrt.environments.guarding import make_guarded
+from vcrt.environments.isolation import ask, describe
+from vcrt.environments.registry import named_factory
+from vcrt.environments.tool_calls import CallEnvironment, Tool
+from vcrt.errors import DatasetError, MalformedInputError, VcrtError, VerifierFailure
+from vcrt.jobs import num_jobs
+from vcrt.printable import counted
+from vcrt.processes import in_fresh_processes
+from vcrt.progress import SILENT, Progress
+from vcrt.records.audit import certified_from_row
+from vcrt.records.dataset import Dataset, open_dataset, read_audit
+
+#: How many sampled episodes a process replays at a time.
+_AT_A_TIME = 5
+#: What was replayed in vain: two replays disagree, or the environment is another one by now.
+_VAIN = ("nondeterministic", "version_disagreement", "unequal_futures")
+
+
+def annotate(
+    sources: Sequence[str | Path] = (),
+    *,
+    environment: str | EnvironmentFactory | None = None,
+    schemas: Sequence[str] = (),
+    episodes: int = 20,
+    seed: int = 0,
+    window: int | None = None,
+    risk: float = 0.1,
+    jobs: int | None = None,
+    progress: Progress = SILENT,
+) -> Annotations:
+    """What replayed calls say of each tool and each pair of tools, and of the declared hints: ``vcrt annotate``.
+
+    ``sources`` are frozen datasets, or logs as :func:`vcrt.lift_log` takes them, with their ``environment`` (and
+    ``window``). Without any, ``episodes`` are sampled of each of the environment's ``schemas`` (all that there are, if
+    none is named), from ``seed`` on, and replayed twice; nothing is frozen. A hint is given as true if the chance of
+    the opposite is bounded by ``risk``. Raises :class:`vcrt.errors.MalformedInputError` for an environment whose steps
+    are no calls, :class:`vcrt.errors.DatasetError` for datasets of several environments or versions,
+    :class:`vcrt.errors.VcrtError` if no episode says anything, and what :func:`vcrt.lift_log` raises.
+    """
+    if not 0 < risk <= 1:
+        raise VcrtError("no chance", found=f"risk {risk:g}", expected="above 0, at most 1")
+    factory = named_factory(environment) if isinstance(environment, str) else environment
+    if schemas and sources:
+        raise VcrtError(
+            "schemas of what is not sampled",
+            found=f"schemas {', '.join(schemas)} beside {counted(len(sources), 'source')}",
+            expected="datasets or logs, or schemas to sample",
+        )
+    if sources:
+        datasets = [open_dataset(one) for one in sources if Path(one).is_dir()]
+        logs = [one for one in sources if not Path(one).is_dir()]
+        name = _name(datasets, factory)
+        found = _of_datasets(datasets, name)
+        if logs:
+            _add_logs(found, logs, factory, window, jobs, progress)
+    else:
+        if factory is None:
+            raise _unsaid("nothing to annotate")
+        name, names = _schemas(factory, schemas)
+        found = _of_samples(factory, name, names, range(seed, seed + episodes), jobs, progress)
+    if not found.answers:
+        raise VcrtError(
+            "nothing is known of any tool",
+            where=f"environment {name!r}",
+            found=", ".join(f"{number} {kind}" for kind, number in sorted(found.left_out.items()))
+            or "no episode",
+            expected="an episode whose replays agree",
+            remedy="`vcrt environments validate NAME` says what two replays of one call disagree about",
+        )
+    declared, undeclared = _declared(factory or named_factory(name))
+    return found.annotations(name, declared, risk=risk, undeclared=undeclared)
+
+
+def _unsaid(what: str, where: str | None = None) -> VcrtError:
+    return VcrtError(
+        what,
+        where=where,
+        expected="datasets, or logs or schemas with --environment",
+        remedy="name the environment: --environment NAME, or FILE.py:CLASS",
+    )
+
+
+def _name(datasets: Sequence[Dataset], factory: EnvironmentFactory | None) -> str:
+    """The one environment that is annotated; raises :class:`DatasetError` if that is not clear."""
+    if factory is not None:
+        return describe(factory).name
+    names = sorted({name for dataset in datasets for name in dataset.environments})
+    if len(names) > 1:
+        raise DatasetError(
+            "more than one environment",
+            where=", ".join(str(dataset.path) for dataset in datasets),
+            found=", ".join(names),
+            expected="the tools of one",
+            remedy=f"name it: --environment {names[0]}",
+        )
+    if not names:
+        raise _unsaid("a log of calls without its environment")
+    return names[0]
+
+
+def _of_datasets(datasets: Sequence[Dataset], name: str) -> Evidence:
+    found = Evidence()
+    versions = [dataset.manifest.versions.get(name) for dataset in datasets]
+    for dataset, version in zip(datasets, versions, strict=True):
+        if version is None:
+            raise DatasetError(
+                f"a dataset without environment {name!r}",
+                where=str(dataset.path),
+                found=", ".join(dataset.environments),
+                expected=name,
+            )
+        if version != versions[0]:
+            raise DatasetError(
+                "datasets of two versions of one environment",
+                where=f"{datasets[0].path} and {dataset.path}",
+                found=f"{version}",
+                expected=f"{versions[0]}",
+                remedy="annotate them one by one, or certify them again",
+            )
+        for row in read_audit(dataset, name):
+            certified = certified_from_row(row, dataset.manifest.preset)
+            found.add(certified.episode, certified.tree)
+    return found
+
+
+def _add_logs(
+    found: Evidence,
+    logs: Sequence[str | Path],
+    factory: EnvironmentFactory | None,
+    window: int | None,
+    jobs: int | None,
+    progress: Progress,
+) -> None:
+    if factory is None:
+        raise _unsaid("a log of calls without its environment", str(logs[0]))
+    lifted = lift_log(logs, environment=factory, window=window, jobs=jobs, progress=progress)
+    for calls in lifted.calls:
+        if isinstance(calls.outcome, Exclusion) and calls.outcome.kind in _VAIN:
+            found.leave_out(calls.outcome.kind)
+        else:
+            found.add(calls.episode, calls.replays.tree)
+
+
+def _schemas(factory: EnvironmentFactory, wanted: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The environment's name, and the schemas to sample."""
+    environment = describe(factory)
+    own = [name.removeprefix(f"{environment.name}/") for name in wanted]
+    named = [environment.schema(name).name for name in own]
+    return environment.name, tuple(named or [schema.name for schema in environment.schemas])
+
+
+def _of_samples(
+    factory: EnvironmentFactory,
+    name: str,
+    schemas: Sequence[str],
+    seeds: range,
+    jobs: int | None,
+    progress: Progress,
+) -> Evidence:
+    if not seeds:
+        raise VcrtError("too few episodes", found="0 episodes", expected="at least 1")
+    work = [
+        (schema, seeds[start : start + _AT_A_TIME])
+        for schema in schemas
+        for start in range(0, len(seeds), _AT_A_TIME)
+    ]
+    task = progress.task(f"replay {name}", len(seeds) * len(schemas), "episodes")
+    found = Evidence()
+    results = in_fresh_processes(
+        partial(_replayed, factory), work, jobs=num_jobs(jobs), error=VerifierFailure
+    )
+    for (_, some), replays in zip(work, results, strict=True):
+        for once, same in replays:
+            if same:
+                found.add(once.episode, once.tree)
+            else:
+                found.leave_out("nondeterministic")
+        task.advance(len(some))
+    return found
+
+
+def _replayed(
+    factory: EnvironmentFactory, work: tuple[str, Sequence[int]]
+) -> list[tuple[EpisodeReplays, bool]]:
+    """Sampled episodes as they were replayed, and whether a second replay gave the same."""
+    schema, seeds = work
+    environment = make_guarded(factory)
+    _require_calls(environment)
+    episodes = [environment.sample(schema, seed) for seed in seeds]
+    once, again = (
+        replays_of(environment, episodes, backwards=backwards) for backwards in (False, True)
+    )
+    return [(a, a.tree.answers == b.tree.answers) for a, b in zip(once, again, strict=True)]
+
+
+def _require_calls(environment: Environment) -> None:
+    if not isinstance(environment, CallEnvironment):
+        raise MalformedInputError(
+            "an environment whose steps are no calls",
+            where=f"environment {environment.name!r}",
+            found=type(environment).__name__,
+            expected="a vcrt.CallEnvironment, with reset and call",
+        )
+
+
+def _declared(factory: EnvironmentFactory) -> tuple[tuple[Tool, ...], str | None]:
+    """The tools with what is declared of them; without the environment, none, and why."""
+    try:
+        return ask(factory, _tools), None
+    except VcrtError as error:
+        return (), ": ".join(filter(None, (error.what, error.found)))
+
+
+def _tools(environment: Environment) -> tuple[Tool, ...]:
+    _require_calls(environment)
+    assert isinstance(environment, CallEnvironment)
+    return tuple(environment.tools())

@@ -1,0 +1,382 @@
+"""Turn replayed contexts into what is known of each tool and each pair of tools, and compare it with what is declared.
+
+Evidence is counted once for what was seen, not for how often: a call in a state (by its hash), and two calls in a
+state, whichever sequences, episodes and traces led there. Episodes that certify nothing count too, but those whose
+replays contradict each other. Pure. Not covered: where the replays come from, and what replay cannot see, such as
+whether an update destroys something or reaches out of the environment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from vcrt.certification.certificates import Verdict
+from vcrt.certification.conditions import Condition, Sample, Tested, cross_test, learn
+from vcrt.certification.lattice import Lattice
+from vcrt.certification.proportions import Proportion
+from vcrt.certification.replay_tree import ReplayTree
+from vcrt.environments.contract import Episode, Operation
+from vcrt.environments.tool_calls import Tool
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json, canonical_json
+from vcrt.orders import Order
+
+#: What replay says of a declared hint; ``unsupported``: not contradicted, but what it speaks of was never seen.
+Standing: TypeAlias = Literal["contradicted", "not contradicted", "unsupported", "not tested"]
+HintName: TypeAlias = Literal["readOnlyHint", "idempotentHint"]
+#: A tool and its arguments as canonical JSON.
+_CallKey: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Where something was seen: after ``context`` of an episode, ``operations`` of it."""
+
+    episode_id: str
+    context: Order
+    operations: tuple[int, ...]
+    calls: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Json]:
+        """The JSON form."""
+        return {
+            "episode": self.episode_id,
+            "context": list(self.context),
+            "operations": list(self.operations),
+            "calls": list(self.calls),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolEvidence:
+    """What was seen of a tool's calls, each in each state once.
+
+    ``changed``: another state followed, of those that were accepted. ``changed_again``: of the calls that changed the
+    state and were made again at once, those that changed it once more; ``same_output`` gave the same again;
+    ``refused_again`` more were refused then.
+    """
+
+    name: str
+    refused: Proportion
+    changed: Proportion
+    changed_again: Proportion
+    same_output: Proportion
+    refused_again: int
+    num_sources: int
+    change: Witness | None = None
+    second_change: Witness | None = None
+
+    def hints(self, risk: float) -> dict[str, bool]:
+        """The annotations of the Model Context Protocol that the evidence bears.
+
+        One counter-example bears a hint that is false. One that is true is given if the chance of the opposite is
+        bounded by ``risk``. That an update only adds is not seen, but what changes nothing destroys nothing.
+        """
+        if self.changed.count:
+            found = {"readOnlyHint": False}
+            again = self.changed_again
+            if again.count:
+                found["idempotentHint"] = False
+            elif again.total and again.bound <= risk:
+                found["idempotentHint"] = True
+            return found
+        if self.changed.total and self.changed.bound <= risk:
+            return {"readOnlyHint": True, "destructiveHint": False}
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairEvidence:
+    """What was seen of a call of each of two tools (or two of one) in states in which both were replayed first.
+
+    ``condition`` is learned from all contexts; ``tested`` says how conditions that were learned in the same way from
+    other sources did. ``against`` is where the two did not commute.
+    """
+
+    tools: tuple[str, str]
+    verdicts: Mapping[Verdict, int]
+    num_sources: int
+    condition: Condition | None
+    tested: Tested
+    against: Witness | None
+
+    @property
+    def commuted(self) -> Proportion:
+        """The contexts in which they commuted, of those in which one order at least was accepted."""
+        compared = sum(self.verdicts.values()) - self.verdicts.get("vacuous", 0)
+        return Proportion(self.verdicts.get("diamond", 0), compared)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeclaredHint:
+    """A declared hint and what replay says of it: the cases that contradict it, or would have, of those seen."""
+
+    tool: str
+    hint: HintName
+    declared: bool
+    standing: Standing
+    seen: Proportion
+    witness: Witness | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Annotations:
+    """Tools and pairs of them, sorted, with their evidence, and the declared hints that replay bears on.
+
+    ``left_out`` counts the episodes whose replays say nothing, by reason. ``undeclared`` says why no declared hints
+    were looked at, if so. ``risk`` bounds the chance of the opposite of a hint that is given as true.
+    """
+
+    environment: str
+    tools: tuple[ToolEvidence, ...]
+    pairs: tuple[PairEvidence, ...]
+    declared: tuple[DeclaredHint, ...]
+    num_episodes: int
+    num_sources: int
+    left_out: Mapping[str, int]
+    risk: float
+    undeclared: str | None = None
+
+    @property
+    def tested(self) -> Tested:
+        """How conditions did on contexts that they had not seen, over all pairs."""
+        return sum((pair.tested for pair in self.pairs), Tested())
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What a call gave in a state: the next state's hash, None if that is not known, and its output."""
+
+    after: str | None
+    output: str | None
+    refused: bool
+    witness: Witness
+
+
+@dataclass(slots=True)
+class _Met:
+    """Two calls in a state: what they showed, and who saw it."""
+
+    verdict: Verdict
+    arguments: tuple[Mapping[str, Json], Mapping[str, Json]]
+    witness: Witness
+    sources: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What was seen so far, gathered one episode after another."""
+
+    answers: dict[tuple[str, _CallKey], _Answer] = field(default_factory=dict)
+    pairs: dict[tuple[str, str], dict[tuple[str, str, str], _Met]] = field(default_factory=dict)
+    sources: dict[str, set[str]] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+    num_episodes: int = 0
+
+    def leave_out(self, reason: str) -> None:
+        """Count an episode that says nothing."""
+        self.num_episodes += 1
+        self.left_out[reason] += 1
+
+    def add(self, episode: Episode, tree: ReplayTree) -> None:
+        """Take the contexts of an episode; raises :class:`MalformedInputError` if its operations are no calls."""
+        calls = [_call(episode, operation) for operation in episode.operations]
+        if tree.contradiction is not None:
+            return self.leave_out("nondeterministic")
+        lattice = Lattice.of(tree)
+        if lattice.unequal is not None:
+            return self.leave_out("unequal_futures")
+        self.num_episodes += 1
+        for name, _ in calls:
+            self.sources.setdefault(name, set()).add(episode.provenance.source)
+        self._add_answers(episode, lattice, calls)
+        self._add_pairs(episode, lattice, calls)
+        return None
+
+    def _add_answers(
+        self, episode: Episode, lattice: Lattice, calls: Sequence[tuple[str, Mapping[str, Json]]]
+    ) -> None:
+        for (number, operation), answer in lattice.transitions.items():
+            context = lattice.contexts[number]
+            name, arguments = calls[operation]
+            accepted = not isinstance(answer, str)
+            key = context.state_hash, (name, _text(arguments))
+            known = self.answers.get(key)
+            # A refusal that a trace has is an answer after which the state is known; elsewhere it is not.
+            if known is None or (known.after is None and accepted):
+                self.answers[key] = _Answer(
+                    after=None if isinstance(answer, str) else lattice.contexts[answer].state_hash,
+                    output=lattice.outputs.get((number, operation)),
+                    refused=not accepted or _fails(lattice, episode, number, operation),
+                    witness=_witness(episode, context.sequence, (operation,)),
+                )
+
+    def _add_pairs(
+        self, episode: Episode, lattice: Lattice, calls: Sequence[tuple[str, Mapping[str, Json]]]
+    ) -> None:
+        texts = [_text(_payload(operation)) for operation in episode.operations]
+        for pair, contexts in lattice.by_pair.items():
+            # For one tool, by payload: the same two calls are one pair, whichever stood first.
+            a, b = sorted(pair, key=lambda operation: (calls[operation][0], texts[operation]))
+            met = self.pairs.setdefault((calls[a][0], calls[b][0]), {})
+            for number, (verdict, _) in contexts.items():
+                context = lattice.contexts[number]
+                seen = met.setdefault(
+                    (context.state_hash, texts[a], texts[b]),
+                    _Met(
+                        verdict=verdict,
+                        arguments=(calls[a][1], calls[b][1]),
+                        witness=_witness(episode, context.sequence, (a, b)),
+                    ),
+                )
+                seen.sources.add(episode.provenance.source)
+
+    def annotations(
+        self,
+        environment: str,
+        declared: Sequence[Tool],
+        *,
+        risk: float,
+        undeclared: str | None = None,
+    ) -> Annotations:
+        """What all of it says; ``declared`` are the tools with the hints that their maker gives."""
+        tools = self._tools()
+        return Annotations(
+            environment=environment,
+            tools=tools,
+            pairs=tuple(self._pair(*item) for item in sorted(self.pairs.items(), key=_first)),
+            declared=_compared(tools, declared),
+            num_episodes=self.num_episodes,
+            num_sources=len(set().union(*self.sources.values())),
+            left_out=dict(sorted(self.left_out.items())),
+            risk=risk,
+            undeclared=undeclared,
+        )
+
+    def _tools(self) -> tuple[ToolEvidence, ...]:
+        by_tool: dict[str, list[tuple[str, _CallKey, _Answer]]] = {n: [] for n in self.sources}
+        for (state, call), answer in self.answers.items():
+            by_tool[call[0]].append((state, call, answer))
+        return tuple(
+            self._tool(name, answers) for name, answers in sorted(by_tool.items()) if answers
+        )
+
+    def _tool(self, name: str, answers: Sequence[tuple[str, _CallKey, _Answer]]) -> ToolEvidence:
+        accepted = [item for item in answers if item[2].after is not None]
+        changes = [item for item in accepted if item[2].after != item[0]]
+        both = [
+            (answer, self.answers.get((str(answer.after), call))) for _, call, answer in changes
+        ]
+        repeated = [(answer, again) for answer, again in both if again and again.after is not None]
+        changed_again = [again for answer, again in repeated if again.after != answer.after]
+        same = sum(answer.output == again.output for answer, again in repeated)
+        return ToolEvidence(
+            name=name,
+            refused=Proportion(sum(answer.refused for _, _, answer in answers), len(answers)),
+            changed=Proportion(len(changes), len(accepted)),
+            changed_again=Proportion(len(changed_again), len(repeated)),
+            same_output=Proportion(same, len(repeated)),
+            refused_again=sum(again is not None and again.after is None for _, again in both),
+            num_sources=len(self.sources[name]),
+            change=changes[0][2].witness if changes else None,
+            second_change=changed_again[0].witness if changed_again else None,
+        )
+
+    def _pair(
+        self, tools: tuple[str, str], met: Mapping[tuple[str, str, str], _Met]
+    ) -> PairEvidence:
+        compared = [
+            seen for _, seen in sorted(met.items(), key=_first) if seen.verdict != "vacuous"
+        ]
+        samples = [
+            Sample(*seen.arguments, seen.verdict == "diamond", frozenset(seen.sources))
+            for seen in compared
+        ]
+        one_tool = tools[0] == tools[1]
+        return PairEvidence(
+            tools=tools,
+            verdicts=dict(sorted(Counter(seen.verdict for seen in met.values()).items())),
+            num_sources=len({source for seen in met.values() for source in seen.sources}),
+            condition=learn(samples, one_tool=one_tool),
+            tested=cross_test(samples, one_tool=one_tool),
+            against=next((seen.witness for seen in compared if seen.verdict != "diamond"), None),
+        )
+
+
+def _compared(tools: Sequence[ToolEvidence], declared: Sequence[Tool]) -> tuple[DeclaredHint, ...]:
+    """The hints on state that are declared of the tools that were seen, each with what replay says of it."""
+    said = {tool.name: tool for tool in declared}
+    found = []
+    for tool in tools:
+        if tool.name not in said:
+            continue
+        cases: tuple[tuple[HintName, bool | None, Proportion, Witness | None], ...] = (
+            ("readOnlyHint", said[tool.name].read_only, tool.changed, tool.change),
+            ("idempotentHint", said[tool.name].idempotent, tool.changed_again, tool.second_change),
+        )
+        for hint, value, seen, witness in cases:
+            if value is not None:
+                contradicted = value and seen.count > 0
+                found.append(
+                    DeclaredHint(
+                        tool=tool.name,
+                        hint=hint,
+                        declared=value,
+                        standing=_standing(value, seen),
+                        seen=seen,
+                        witness=witness if contradicted else None,
+                    )
+                )
+    return tuple(found)
+
+
+def _standing(declared: bool, seen: Proportion) -> Standing:
+    """What is said of a hint by how often the opposite of a true one was seen."""
+    if not seen.total:
+        return "not tested"
+    if declared:
+        return "contradicted" if seen.count else "not contradicted"
+    return "not contradicted" if seen.count else "unsupported"
+
+
+def _call(episode: Episode, operation: Operation) -> tuple[str, Mapping[str, Json]]:
+    """The tool and the arguments of an operation."""
+    match operation.payload:
+        case {"name": str(name), "arguments": dict(arguments)}:
+            return name, arguments
+    raise MalformedInputError(
+        "an environment whose steps are no calls",
+        where=f"{episode.episode_id}, {operation.signature[:120]}",
+        found=repr(operation.payload)[:120],
+        expected="operations of a vcrt.CallEnvironment: a tool's name and its arguments",
+    )
+
+
+def _payload(operation: Operation) -> dict[str, Json]:
+    """What says how a call runs, but how its output is kept."""
+    payload: Any = operation.payload
+    return {name: value for name, value in payload.items() if name != "redact"}
+
+
+def _fails(lattice: Lattice, episode: Episode, context: int, operation: int) -> bool:
+    """Whether what was given is the refusal of a call that the trace itself has refused."""
+    payload: Any = episode.operations[operation].payload
+    output = lattice.outputs.get((context, operation)) or ""
+    is_error = output.startswith('{"error":') or lattice.as_in_reference(context, operation)
+    return bool(payload.get("fails")) and is_error
+
+
+def _witness(episode: Episode, context: Order, operations: tuple[int, ...]) -> Witness:
+    names = tuple(episode.operations[operation].signature for operation in operations)
+    return Witness(episode.episode_id, context, operations, names)
+
+
+def _text(value: Any) -> str:
+    return canonical_json(value).decode(errors="surrogatepass")
+
+
+def _first(item: tuple[Any, Any]) -> Any:
+    return item[0]

@@ -1,0 +1,219 @@
+"""Write annotations of tools for people and for other tools: as rows of tables, as lines, and as JSON.
+
+In JSON, each tool is as the Model Context Protocol lists it: its name, ``annotations``, and in ``_meta`` the evidence.
+Pure text. Not covered: how annotations are made (see :mod:`vcrt.certification.annotations`).
+"""
+
+from __future__ import annotations
+
+from vcrt.certification.annotations import (
+    Annotations,
+    DeclaredHint,
+    PairEvidence,
+    ToolEvidence,
+    Witness,
+)
+from vcrt.certification.conditions import Tested
+from vcrt.certification.proportions import LEVEL, Proportion
+from vcrt.hashing import Json
+from vcrt.printable import counted, printable
+
+TOOL_COLUMNS = ("tool", "changed the state", "chance at most", "made again", "refused", "hints")
+PAIR_COLUMNS = ("a", "b", "commuted", "not: at most", "otherwise", "seen to commute if", "unseen")
+
+
+def tool_rows(annotations: Annotations) -> list[tuple[str, ...]]:
+    """A row for each tool, under :data:`TOOL_COLUMNS`."""
+    return [
+        (
+            printable(tool.name),
+            _of(tool.changed),
+            _percent(tool.changed.bound),
+            _again(tool),
+            _of(tool.refused),
+            ", ".join(
+                f"{hint}: {str(value).lower()}"
+                for hint, value in tool.hints(annotations.risk).items()
+            ),
+        )
+        for tool in annotations.tools
+    ]
+
+
+def pair_rows(annotations: Annotations) -> list[tuple[str, ...]]:
+    """A row for each pair of tools that were compared, under :data:`PAIR_COLUMNS`."""
+    return [
+        (
+            *map(printable, pair.tools),
+            _of(pair.commuted),
+            _percent(pair.commuted.opposite.bound),
+            ", ".join(f"{n} {v}" for v, n in pair.verdicts.items() if v not in _NO_ANSWER),
+            "" if pair.condition is None else printable(pair.condition.text),
+            _of(pair.tested.right) if pair.tested.right.total else "",
+        )
+        for pair in annotations.pairs
+        if pair.commuted.total
+    ]
+
+
+_NO_ANSWER = ("diamond", "vacuous")
+
+
+def declared_lines(annotations: Annotations) -> list[str]:
+    """What replay says of the declared hints: a line for each that it contradicts or does not support, and counts."""
+    if annotations.undeclared is not None:
+        return [f"declared hints were not looked at: {annotations.undeclared}"]
+    if not annotations.declared:
+        return ["no hint on these tools is declared that replay could contradict"]
+    lines = [_declared(hint) for hint in annotations.declared if hint.standing == "contradicted"]
+    lines += [_declared(hint) for hint in annotations.declared if hint.standing == "unsupported"]
+    standings = [hint.standing for hint in annotations.declared]
+    counts = ", ".join(f"{standings.count(s)} {s}" for s in dict.fromkeys(sorted(standings)))
+    return [*lines, f"{counted(len(standings), 'declared hint')}: {counts}"]
+
+
+def _declared(hint: DeclaredHint) -> str:
+    said = f"{hint.tool}: {hint.hint} {str(hint.declared).lower()}"
+    what = "changed the state" if hint.hint == "readOnlyHint" else "changed it again when repeated"
+    if hint.witness is None:
+        return f"{said} is not contradicted, but it never {what}, in {counted(hint.seen.total, 'call')}"
+    return (
+        f"{said} is contradicted: {what} in {_of(hint.seen)} calls, such as {hint.witness.calls[0]} "
+        f"{_place(hint.witness)}"
+    )
+
+
+def summary_lines(annotations: Annotations) -> list[str]:
+    """What the evidence is, and how often conditions were right where they were not learned."""
+    contexts = sum(sum(pair.verdicts.values()) for pair in annotations.pairs)
+    lines = [
+        f"{counted(annotations.num_episodes, 'episode')} from {counted(annotations.num_sources, 'source')}: "
+        f"{counted(sum(tool.refused.total for tool in annotations.tools), 'call')} and "
+        f"{counted(contexts, 'pair')} of calls, each in each state once"
+    ]
+    for kind, number in annotations.left_out.items():
+        lines.append(f"{counted(number, 'episode')} left out: {kind}")
+    if not any(pair.commuted.total for pair in annotations.pairs):
+        lines.append("no two calls were accepted after one another: nothing is known of pairs")
+    tested = annotations.tested
+    if tested.commuted.total:
+        lines.append(
+            f"on contexts from sources that they were not learned from, conditions were right in {_of(tested.right)} "
+            f"({_of(tested.conditional)} for those on arguments) and covered {_of(tested.covered)} of what commuted; "
+            f"without any condition, {_of(tested.commuted)} commuted"
+        )
+    else:
+        lines.append(
+            "conditions were not tested: that takes the same tools in two sources at least"
+        )
+    lines.append(
+        f"bounds hold at {LEVEL:.0%}, if contexts to come are drawn as these were, each by itself"
+    )
+    return lines
+
+
+def annotation_document(annotations: Annotations) -> dict[str, Json]:
+    """All of it as JSON."""
+    return {
+        "environment": annotations.environment,
+        "episodes": annotations.num_episodes,
+        "sources": annotations.num_sources,
+        "left_out": dict(annotations.left_out),
+        "level": LEVEL,
+        "risk": annotations.risk,
+        "tools": [_tool_document(tool, annotations.risk) for tool in annotations.tools],
+        "pairs": [_pair_document(pair) for pair in annotations.pairs],
+        "declared": [_hint_document(hint) for hint in annotations.declared],
+        "undeclared": annotations.undeclared,
+        "conditions": _tested_document(annotations.tested),
+    }
+
+
+def _tool_document(tool: ToolEvidence, risk: float) -> dict[str, Json]:
+    return {
+        "name": tool.name,
+        "annotations": dict(tool.hints(risk)),
+        "_meta": {
+            "vcrt": {
+                "changed": tool.changed.to_json(),
+                "refused": tool.refused.to_json(),
+                "changed_again": tool.changed_again.to_json(),
+                "same_output_again": tool.same_output.to_json(),
+                "refused_again": tool.refused_again,
+                "sources": tool.num_sources,
+                "change": _witness(tool.change),
+                "second_change": _witness(tool.second_change),
+            }
+        },
+    }
+
+
+def _pair_document(pair: PairEvidence) -> dict[str, Json]:
+    return {
+        "a": pair.tools[0],
+        "b": pair.tools[1],
+        "commuted": pair.commuted.to_json(),
+        "not_commuted": pair.commuted.opposite.to_json(),
+        "verdicts": {str(verdict): number for verdict, number in pair.verdicts.items()},
+        "sources": pair.num_sources,
+        "condition": None
+        if pair.condition is None
+        else {
+            "text": pair.condition.text,
+            "joined": pair.condition.joined,
+            "terms": [term.to_json() for term in pair.condition.terms],
+        },
+        "tested": _tested_document(pair.tested),
+        "against": _witness(pair.against),
+    }
+
+
+def _tested_document(tested: Tested) -> dict[str, Json]:
+    """What was tested: of the contexts in which a condition held, how many commuted, and how many that covers."""
+    return {
+        "unseen": tested.commuted.to_json(),
+        "right": tested.right.to_json(),
+        "right_always": tested.always.to_json(),
+        "right_conditional": tested.conditional.to_json(),
+        "wrong": tested.right.opposite.to_json(),
+        "covered": tested.covered.to_json(),
+    }
+
+
+def _hint_document(hint: DeclaredHint) -> dict[str, Json]:
+    return {
+        "tool": hint.tool,
+        "hint": hint.hint,
+        "declared": hint.declared,
+        "standing": hint.standing,
+        "seen": hint.seen.to_json(),
+        "witness": _witness(hint.witness),
+    }
+
+
+def _witness(witness: Witness | None) -> Json:
+    return None if witness is None else witness.to_json()
+
+
+def _place(witness: Witness) -> str:
+    after = " ".join(map(str, witness.context))
+    return f"after {after} of {witness.episode_id}" if after else f"first in {witness.episode_id}"
+
+
+def _again(tool: ToolEvidence) -> str:
+    """What a call did that was made again after it had changed the state; nothing if none was."""
+    again = tool.changed_again
+    found = []
+    if again.total:
+        found.append(f"changed it again in {_of(again)}, same output in {tool.same_output.count:,}")
+    if tool.refused_again:
+        found.append(f"refused in {tool.refused_again:,}")
+    return "; ".join(found)
+
+
+def _of(proportion: Proportion) -> str:
+    return f"{proportion.count:,} of {proportion.total:,}"
+
+
+def _percent(chance: float) -> str:
+    return f"{chance:.1%}"
