@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from vcrt.certification.certificates import Verdict
-from vcrt.certification.conditions import Condition, Sample, Tested, cross_test, learn
+from vcrt.certification.conditions import (
+    Arguments,
+    Condition,
+    Sample,
+    Tested,
+    as_arguments,
+    cross_test,
+    learn,
+)
 from vcrt.certification.lattice import Lattice
 from vcrt.certification.proportions import Proportion
 from vcrt.certification.replay_tree import ReplayTree
@@ -161,7 +169,7 @@ class _Met:
     """Two calls in a state: what they showed, and who saw it."""
 
     verdict: Verdict
-    arguments: tuple[Mapping[str, Json], Mapping[str, Json]]
+    arguments: tuple[Arguments, Arguments]
     witness: Witness
     sources: set[str] = field(default_factory=set)
 
@@ -218,6 +226,7 @@ class Evidence:
         self, episode: Episode, lattice: Lattice, calls: Sequence[tuple[str, Mapping[str, Json]]]
     ) -> None:
         texts = [_text(_payload(operation)) for operation in episode.operations]
+        given = [as_arguments(arguments) for _, arguments in calls]
         for pair, contexts in lattice.by_pair.items():
             # For one tool, by payload: the same two calls are one pair, whichever stood first.
             a, b = sorted(pair, key=lambda operation: (calls[operation][0], texts[operation]))
@@ -228,7 +237,7 @@ class Evidence:
                     (context.state_hash, texts[a], texts[b]),
                     _Met(
                         verdict=verdict,
-                        arguments=(calls[a][1], calls[b][1]),
+                        arguments=(given[a], given[b]),
                         witness=_witness(episode, context.sequence, (a, b)),
                     ),
                 )

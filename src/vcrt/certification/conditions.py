@@ -9,16 +9,19 @@ Specifications", CAV 2015. Pure and deterministic. Not covered: conditions on th
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import combinations, product
 from typing import Literal, TypeAlias
 
 from vcrt.certification.proportions import NONE, Proportion
 from vcrt.hashing import Json, canonical_json, sha256_hex
 
-Arguments: TypeAlias = Mapping[str, Json]
+#: Arguments by name, each as canonical JSON (see :func:`as_arguments`).
+Arguments: TypeAlias = Mapping[str, str]
 Predicate: TypeAlias = Literal["equal", "path prefix", "text prefix", "constant"]
 #: The most literals of a condition, and the most that are tried.
 MAX_LITERALS, _TRIED = 3, 48
@@ -71,7 +74,7 @@ class Term:
             return not self.positive
         left = first[self.left]
         if self.predicate == "constant":
-            return (_text(left) == self.right) == self.positive
+            return (left == self.right) == self.positive
         fits = self.right in second and _FITS[self.predicate](left, second[self.right])
         return fits == self.positive
 
@@ -159,24 +162,51 @@ class Tested:
         )
 
 
+def as_arguments(arguments: Mapping[str, Json]) -> Arguments:
+    """The arguments of a call as conditions take them."""
+    return {
+        name: canonical_json(value).decode(errors="surrogatepass")
+        for name, value in arguments.items()
+    }
+
+
 def learn(samples: Sequence[Sample], *, one_tool: bool) -> Condition | None:
     """The condition under which the calls commute that no sample contradicts; None if there is none that any fits.
 
     ``one_tool``: both calls are of one tool, so that the condition must not depend on which is the first.
     """
-    good = _mask(sample.commuted for sample in samples)
-    bad = _mask(not sample.commuted for sample in samples)
+    good = sum(1 << number for number, sample in enumerate(samples) if sample.commuted)
+    everything = (1 << len(samples)) - 1
     if not good:
         return None
-    if not bad:
+    if good == everything:
         return Condition()
+    held = _Held(samples)
     masks: dict[int, Term] = {}
     for term in sorted(_terms(samples, one_tool), key=lambda term: term.rank):
         # Two that no sample tells apart are one here, and what holds of all or none says nothing.
-        held = _held(term.holds, samples)
-        if held & good and (good | bad) & ~held:
-            masks.setdefault(held, term)
-    return _search(list(masks.items())[:_TRIED], good, bad)
+        mask = held(term)
+        if mask & good and mask != everything:
+            masks.setdefault(mask, term)
+    return _search(list(masks.items())[:_TRIED], good, everything & ~good)
+
+
+class _Held:
+    """Of which samples a term holds, as bits: asked once for samples of the same arguments."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._alike: dict[object, tuple[Sample, int]] = {}
+        for number, sample in enumerate(samples):
+            key = (*sorted(sample.first.items()), None, *sorted(sample.second.items()))
+            first, mask = self._alike.get(key, (sample, 0))
+            self._alike[key] = first, mask | 1 << number
+
+    def __call__(self, term: Term) -> int:
+        held = 0
+        for sample, mask in self._alike.values():
+            if term.holds(sample.first, sample.second):
+                held |= mask
+        return held
 
 
 def cross_test(samples: Sequence[Sample], *, one_tool: bool) -> Tested:
@@ -294,7 +324,7 @@ def _constants(
     for sample in samples:
         calls: tuple[tuple[Literal["a", "b"], Arguments], ...]
         calls = (("a", sample.first), ("a" if one_tool else "b", sample.second))
-        keys = {(on, name, _text(value)) for on, call in calls for name, value in call.items()}
+        keys = {(on, name, value) for on, call in calls for name, value in call.items()}
         for key in keys:
             contexts[key] += 1
             sources.setdefault(key, set()).update(sample.sources)
@@ -310,37 +340,28 @@ def _constants(
             yield on, name, value
 
 
-def _held(holds: Callable[[Arguments, Arguments], bool], samples: Sequence[Sample]) -> int:
-    return _mask(holds(sample.first, sample.second) for sample in samples)
-
-
-def _mask(values: Iterable[bool]) -> int:
-    """The values as bits, the first one lowest."""
-    return int("".join("1" if value else "0" for value in values)[::-1] or "0", 2)
-
-
-def _text(value: Json) -> str:
-    return canonical_json(value).decode(errors="surrogatepass")
-
-
-def _begins_path(left: Json, right: Json) -> bool:
-    if not (isinstance(left, str) and isinstance(right, str)):
-        return False
+def _begins_path(left: str, right: str) -> bool:
     one, other = _parts(left), _parts(right)
-    return other[: len(one)] == one
+    return one is not None and other is not None and other[: len(one)] == one
 
 
-def _parts(path: str) -> list[str]:
-    start = "/" if path.startswith("/") else "."
-    return [start, *(part for part in path.split("/") if part not in ("", "."))]
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...] | None:
+    """The parts of a path that is written as JSON, and where it starts; None for what is no text."""
+    value = json.loads(path)
+    if not isinstance(value, str):
+        return None
+    start = "/" if value.startswith("/") else "."
+    return (start, *(part for part in value.split("/") if part not in ("", ".")))
 
 
-def _begins_text(left: Json, right: Json) -> bool:
-    return isinstance(left, str) and isinstance(right, str) and right.startswith(left)
+def _begins_text(left: str, right: str) -> bool:
+    is_text = left.startswith('"') and right.startswith('"')
+    return is_text and bool(json.loads(right).startswith(json.loads(left)))
 
 
-_FITS: Mapping[str, Callable[[Json, Json], bool]] = {
-    "equal": lambda left, right: _text(left) == _text(right),
+_FITS: Mapping[str, Callable[[str, str], bool]] = {
+    "equal": str.__eq__,
     "path prefix": _begins_path,
     "text prefix": _begins_text,
 }
