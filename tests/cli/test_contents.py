@@ -52,6 +52,7 @@ PRINTING = "says how to print what the function returns"
 PROCESS = "holds for the whole process: VCRT_VERIFIER_TIMEOUT sets it"
 BY_NAME = "names the function, or is an argument of one of the command's functions alone"
 NOT_SETTINGS = {
+    "annotate": {"json": PRINTING},
     "backbone": {"action": BY_NAME},
     "decide": {"json": PRINTING},
     "doctor": {"json": PRINTING},

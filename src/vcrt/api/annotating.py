@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from vcrt.certification.annotations import Annotations, Evidence
 from vcrt.certification.episodes import Exclusion
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.shards import EnvironmentFactory, replays_of
-from vcrt.environments.contract import Environment
+from vcrt.environments.contract import Environment, Schema, schema_named
 from vcrt.environments.guarding import make_guarded
-from vcrt.environments.isolation import ask, describe
+from vcrt.environments.isolation import ask
 from vcrt.environments.registry import named_factory
 from vcrt.environments.tool_calls import CallEnvironment, Tool
 from vcrt.errors import DatasetError, MalformedInputError, VcrtError, VerifierFailure
@@ -54,6 +55,8 @@ def annotate(
     if not 0 < risk <= 1:
         raise VcrtError("no chance", found=f"risk {risk:g}", expected="above 0, at most 1")
     factory = named_factory(environment) if isinstance(environment, str) else environment
+    known = None if factory is None else ask(factory, _look)
+    undeclared = None
     if schemas and sources:
         raise VcrtError(
             "schemas of what is not sampled",
@@ -63,15 +66,22 @@ def annotate(
     if sources:
         datasets = [open_dataset(one) for one in sources if Path(one).is_dir()]
         logs = [one for one in sources if not Path(one).is_dir()]
-        name = _name(datasets, factory)
+        if logs and factory is None:
+            raise _unsaid("a log of calls without its environment", logs[0])
+        name = _only_environment(datasets) if known is None else known.name
         found = _of_datasets(datasets, name)
-        if logs:
+        if logs and factory is not None:
             _add_logs(found, logs, factory, window, jobs, progress)
+        if known is None:
+            known, undeclared = _look_if_there(name)
     else:
-        if factory is None:
+        if factory is None or known is None:
             raise _unsaid("nothing to annotate")
-        name, names = _schemas(factory, schemas)
-        found = _of_samples(factory, name, names, range(seed, seed + episodes), jobs, progress)
+        name = known.name
+        wanted = [schema.removeprefix(f"{name}/") for schema in schemas]
+        chosen = [schema_named(name, known.schemas, one) for one in wanted] or known.schemas
+        seeds = range(seed, seed + episodes)
+        found = _of_samples(factory, name, [one.name for one in chosen], seeds, jobs, progress)
     if not found.answers:
         raise VcrtError(
             "nothing is known of any tool",
@@ -81,35 +91,64 @@ def annotate(
             expected="an episode whose replays agree",
             remedy="`vcrt environments validate NAME` says what two replays of one call disagree about",
         )
-    declared, undeclared = _declared(factory or named_factory(name))
-    return found.annotations(name, declared, risk=risk, undeclared=undeclared)
+    tools = () if known is None else known.tools
+    return found.annotations(name, tools, risk=risk, undeclared=undeclared)
 
 
-def _unsaid(what: str, where: str | None = None) -> VcrtError:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """What an environment of calls says of itself; ``tools`` are with what is declared of them."""
+
+    name: str
+    schemas: tuple[Schema, ...]
+    tools: tuple[Tool, ...]
+
+
+def _look(environment: Environment) -> _Known:
+    if not isinstance(environment, CallEnvironment):
+        raise MalformedInputError(
+            "an environment whose steps are no calls",
+            where=f"environment {environment.name!r}",
+            found=type(environment).__name__,
+            expected="a vcrt.CallEnvironment, with reset and call",
+        )
+    return _Known(
+        name=environment.name,
+        schemas=tuple(environment.schemas),
+        tools=tuple(environment.tools()),
+    )
+
+
+def _look_if_there(name: str) -> tuple[_Known | None, str | None]:
+    """A registered environment, or why it is not there."""
+    try:
+        return ask(named_factory(name), _look), None
+    except VcrtError as error:
+        return None, ": ".join(filter(None, (error.what, error.found)))
+
+
+def _unsaid(what: str, log: str | Path | None = None) -> VcrtError:
     return VcrtError(
         what,
-        where=where,
+        where=None if log is None else str(log),
+        found=None if log is None or Path(log).exists() else "no such file or directory",
         expected="datasets, or logs or schemas with --environment",
         remedy="name the environment: --environment NAME, or FILE.py:CLASS",
     )
 
 
-def _name(datasets: Sequence[Dataset], factory: EnvironmentFactory | None) -> str:
-    """The one environment that is annotated; raises :class:`DatasetError` if that is not clear."""
-    if factory is not None:
-        return describe(factory).name
+def _only_environment(datasets: Sequence[Dataset]) -> str:
+    """The one environment that datasets are of; raises :class:`DatasetError` for several."""
     names = sorted({name for dataset in datasets for name in dataset.environments})
-    if len(names) > 1:
-        raise DatasetError(
-            "more than one environment",
-            where=", ".join(str(dataset.path) for dataset in datasets),
-            found=", ".join(names),
-            expected="the tools of one",
-            remedy=f"name it: --environment {names[0]}",
-        )
-    if not names:
-        raise _unsaid("a log of calls without its environment")
-    return names[0]
+    if len(names) == 1:
+        return names[0]
+    raise DatasetError(
+        "more than one environment",
+        where=", ".join(str(dataset.path) for dataset in datasets),
+        found=", ".join(names),
+        expected="the tools of one",
+        remedy="name it: --environment NAME",
+    )
 
 
 def _of_datasets(datasets: Sequence[Dataset], name: str) -> Evidence:
@@ -140,27 +179,17 @@ def _of_datasets(datasets: Sequence[Dataset], name: str) -> Evidence:
 def _add_logs(
     found: Evidence,
     logs: Sequence[str | Path],
-    factory: EnvironmentFactory | None,
+    factory: EnvironmentFactory,
     window: int | None,
     jobs: int | None,
     progress: Progress,
 ) -> None:
-    if factory is None:
-        raise _unsaid("a log of calls without its environment", str(logs[0]))
     lifted = lift_log(logs, environment=factory, window=window, jobs=jobs, progress=progress)
     for calls in lifted.calls:
         if isinstance(calls.outcome, Exclusion) and calls.outcome.kind in _VAIN:
             found.leave_out(calls.outcome.kind)
         else:
             found.add(calls.episode, calls.replays.tree)
-
-
-def _schemas(factory: EnvironmentFactory, wanted: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The environment's name, and the schemas to sample."""
-    environment = describe(factory)
-    own = [name.removeprefix(f"{environment.name}/") for name in wanted]
-    named = [environment.schema(name).name for name in own]
-    return environment.name, tuple(named or [schema.name for schema in environment.schemas])
 
 
 def _of_samples(
@@ -199,33 +228,8 @@ def _replayed(
     """Sampled episodes as they were replayed, and whether a second replay gave the same."""
     schema, seeds = work
     environment = make_guarded(factory)
-    _require_calls(environment)
     episodes = [environment.sample(schema, seed) for seed in seeds]
     once, again = (
         replays_of(environment, episodes, backwards=backwards) for backwards in (False, True)
     )
     return [(a, a.tree.answers == b.tree.answers) for a, b in zip(once, again, strict=True)]
-
-
-def _require_calls(environment: Environment) -> None:
-    if not isinstance(environment, CallEnvironment):
-        raise MalformedInputError(
-            "an environment whose steps are no calls",
-            where=f"environment {environment.name!r}",
-            found=type(environment).__name__,
-            expected="a vcrt.CallEnvironment, with reset and call",
-        )
-
-
-def _declared(factory: EnvironmentFactory) -> tuple[tuple[Tool, ...], str | None]:
-    """The tools with what is declared of them; without the environment, none, and why."""
-    try:
-        return ask(factory, _tools), None
-    except VcrtError as error:
-        return (), ": ".join(filter(None, (error.what, error.found)))
-
-
-def _tools(environment: Environment) -> tuple[Tool, ...]:
-    _require_calls(environment)
-    assert isinstance(environment, CallEnvironment)
-    return tuple(environment.tools())

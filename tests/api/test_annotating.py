@@ -1,0 +1,101 @@
+"""`vcrt annotate`: from logs, from datasets and from samples, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import file_store
+import vcrt
+from command_line import refused, run
+from shop import Shop
+from vcrt.api import annotating
+from vcrt.errors import DatasetError, MalformedInputError, UnknownNameError
+
+STORE = f"{file_store.__file__}:Files"
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """Four traces of the file store, as JSON lines."""
+    path = tmp_path_factory.mktemp("annotate") / "log.jsonl"
+    lines = []
+    for number in range(4):
+        calls = [
+            {"name": "write", "arguments": {"path": "a/x", "text": f"<{number}>"}},
+            {"name": "read", "arguments": {"path": "a/x" if number % 2 else "a/y"}},
+            {"name": "list", "arguments": {"folder": "b"}},
+        ]
+        initial = {"a/x": "old", "a/y": "old"}
+        lines.append(json.dumps({"id": f"trace {number}", "initial": initial, "calls": calls}))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def lifted(log):
+    return vcrt.lift_log([log], environment=STORE, output=log.parent / "data", jobs=1)
+
+
+def test_a_log_and_the_dataset_of_it_say_the_same(capsys, monkeypatch, log, lifted):
+    monkeypatch.setattr(annotating, "lift_log", lambda logs, **options: lifted)
+    code, out, _ = run(capsys, "annotate", log, "--environment", STORE, "--json")
+    assert code == 0
+    of_log = json.loads(out)
+    names = {one["name"]: one["_meta"]["vcrt"]["changed"]["count"] for one in of_log["tools"]}
+    assert names == {"list": 0, "read": 0, "write": 4}
+    (pair,) = (one for one in of_log["pairs"] if (one["a"], one["b"]) == ("read", "write"))
+    assert pair["verdicts"] == {"diamond": 2, "observes": 2}
+    assert pair["condition"]["text"] == "a.path != b.path"
+    assert {
+        (d["tool"], d["standing"]) for d in of_log["declared"] if d["hint"] == "readOnlyHint"
+    } == {
+        ("list", "unsupported"),
+        ("read", "not contradicted"),
+        ("write", "contradicted"),
+    }
+    code, out, _ = run(capsys, "annotate", lifted.dataset.path, "--json")
+    assert code == 0
+    of_data = json.loads(out)
+    assert "files" in of_data["undeclared"]
+    for name in ("pairs", "conditions", "tools", "episodes"):
+        assert of_data[name] == of_log[name]
+
+
+def test_samples_are_replayed_twice_and_nothing_is_frozen(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ["--environment", STORE, "--schemas", "calls", "--episodes", "3", "--jobs", "1"]
+    code, out, _ = run(capsys, "annotate", *options)
+    assert code == 0
+    assert "3 episodes from 2 sources" in out
+    assert "bounds hold at 95%" in out
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_it_cannot_annotate_is_said(log, lifted, tmp_path):
+    with pytest.raises(vcrt.VcrtError, match="nothing to annotate"):
+        vcrt.annotate()
+    with pytest.raises(vcrt.VcrtError, match="without its environment"):
+        vcrt.annotate([log])
+    with pytest.raises(vcrt.VcrtError, match="no such file"):
+        vcrt.annotate([tmp_path / "nowhere"])
+    with pytest.raises(DatasetError, match="not a frozen dataset"):
+        vcrt.annotate([tmp_path])
+    with pytest.raises(UnknownNameError, match="unknown environment 'nobody'"):
+        vcrt.annotate(environment="nobody")
+    with pytest.raises(MalformedInputError, match="steps are no calls"):
+        vcrt.annotate(environment="clrs")
+    with pytest.raises(DatasetError, match="a dataset without environment 'shop'"):
+        vcrt.annotate([lifted.dataset.path], environment=Shop)
+    with pytest.raises(vcrt.VcrtError, match="schemas of what is not sampled"):
+        vcrt.annotate([log], environment=file_store.Files, schemas=["calls"])
+    with pytest.raises(vcrt.VcrtError, match="at most 1"):
+        vcrt.annotate([log], environment=file_store.Files, risk=1.5)
+
+
+def test_a_log_of_single_calls_is_refused(capsys, log):
+    single = Path(log.parent / "single.jsonl")
+    single.write_text('{"name": "list", "arguments": {"folder": "a"}}\n', encoding="utf-8")
+    assert "nothing was lifted" in refused(capsys, "annotate", single, "--environment", STORE)
