@@ -155,6 +155,7 @@ def test_the_conditions_are_those_that_are_known(found):
         other = "b" if on == "a" else "a"
         # A write into a folder is not seen if the file was there.
         assert f"{on}.folder is no path prefix of {other}.path" in pairs.condition.text
+    assert found.num_disputed == 0
     assert found.tested.right.total > 300
     assert found.tested.right.count / found.tested.right.total > 0.98
     assert found.tested.commuted.count / found.tested.commuted.total < 0.9
@@ -248,6 +249,20 @@ def test_replays_that_contradict_each_other_are_left_out(episodes):
     evidence.add(replays.episode, ReplayTree.of(replays.tree.num_operations, answers))
     assert evidence.left_out == {"nondeterministic": 1, "unequal_futures": 1}
     assert not evidence.answers
+
+
+def test_states_of_one_hash_that_are_not_equal_are_told(episodes):
+    evidence = Evidence()
+    (replays,) = replays_of(Files(), episodes[:1])
+    evidence.add(replays.episode, replays.tree)
+    answers = {
+        sequence: replace(reached, output="odd") if reached.output else reached
+        for sequence, reached in replays.tree.answers.items()
+    }
+    evidence.add(replays.episode, ReplayTree.of(replays.tree.num_operations, answers))
+    found = evidence.annotations("files", (), risk=0.1)
+    assert found.num_disputed > 0
+    assert "no count here can be relied on" in "\n".join(summary_lines(found))
 
 
 def test_steps_that_are_no_calls_are_refused():

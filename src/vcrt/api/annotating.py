@@ -27,8 +27,8 @@ from vcrt.records.dataset import Dataset, open_dataset, read_audit
 
 #: How many sampled episodes a process replays at a time.
 _AT_A_TIME = 5
-#: What was replayed in vain: two replays disagree, or the environment is another one by now.
-_VAIN = ("nondeterministic", "version_disagreement", "unequal_futures")
+#: Exclusions of episodes whose one replay is contradicted by another.
+_VAIN = ("nondeterministic", "version_disagreement")
 
 
 def annotate(

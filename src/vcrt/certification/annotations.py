@@ -134,8 +134,10 @@ class DeclaredHint:
 class Annotations:
     """Tools and pairs of them, sorted, with their evidence, and the declared hints that replay bears on.
 
-    ``left_out`` counts the episodes whose replays say nothing, by reason. ``undeclared`` says why no declared hints
-    were looked at, if so. ``risk`` bounds the chance of the opposite of a hint that is given as true.
+    ``left_out`` counts the episodes whose replays say nothing, by reason. ``num_disputed`` calls gave another answer in
+    the same state of another episode, so that states of one hash are not equal; the first one counts. ``undeclared``
+    says why no declared hints were looked at, if so. ``risk`` bounds the chance of the opposite of a hint that is given
+    as true.
     """
 
     environment: str
@@ -145,6 +147,7 @@ class Annotations:
     num_episodes: int
     num_sources: int
     left_out: Mapping[str, int]
+    num_disputed: int
     risk: float
     undeclared: str | None = None
 
@@ -182,6 +185,7 @@ class Evidence:
     pairs: dict[tuple[str, str], dict[tuple[str, str, str], _Met]] = field(default_factory=dict)
     sources: dict[str, set[str]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
+    disputed: set[tuple[str, _CallKey]] = field(default_factory=set)
     num_episodes: int = 0
 
     def leave_out(self, reason: str) -> None:
@@ -192,17 +196,15 @@ class Evidence:
     def add(self, episode: Episode, tree: ReplayTree) -> None:
         """Take the contexts of an episode; raises :class:`MalformedInputError` if its operations are no calls."""
         calls = [_call(episode, operation) for operation in episode.operations]
-        if tree.contradiction is not None:
-            return self.leave_out("nondeterministic")
         lattice = Lattice.of(tree)
-        if lattice.unequal is not None:
-            return self.leave_out("unequal_futures")
+        if tree.contradiction is not None or lattice.unequal is not None:
+            self.leave_out("unequal_futures" if tree.contradiction is None else "nondeterministic")
+            return
         self.num_episodes += 1
         for name, _ in calls:
             self.sources.setdefault(name, set()).add(episode.provenance.source)
         self._add_answers(episode, lattice, calls)
         self._add_pairs(episode, lattice, calls)
-        return None
 
     def _add_answers(
         self, episode: Episode, lattice: Lattice, calls: Sequence[tuple[str, Mapping[str, Json]]]
@@ -213,14 +215,17 @@ class Evidence:
             accepted = not isinstance(answer, str)
             key = context.state_hash, (name, _text(arguments))
             known = self.answers.get(key)
+            given = _Answer(
+                after=None if isinstance(answer, str) else lattice.contexts[answer].state_hash,
+                output=lattice.outputs.get((number, operation)),
+                refused=not accepted or _fails(lattice, episode, number, operation),
+                witness=_witness(episode, context.sequence, (operation,)),
+            )
             # A refusal that a trace has is an answer after which the state is known; elsewhere it is not.
             if known is None or (known.after is None and accepted):
-                self.answers[key] = _Answer(
-                    after=None if isinstance(answer, str) else lattice.contexts[answer].state_hash,
-                    output=lattice.outputs.get((number, operation)),
-                    refused=not accepted or _fails(lattice, episode, number, operation),
-                    witness=_witness(episode, context.sequence, (operation,)),
-                )
+                self.answers[key] = given
+            if known is not None and not _alike(known, given):
+                self.disputed.add(key)
 
     def _add_pairs(
         self, episode: Episode, lattice: Lattice, calls: Sequence[tuple[str, Mapping[str, Json]]]
@@ -261,6 +266,7 @@ class Evidence:
             num_episodes=self.num_episodes,
             num_sources=len(set().union(*self.sources.values())),
             left_out=dict(sorted(self.left_out.items())),
+            num_disputed=len(self.disputed),
             risk=risk,
             undeclared=undeclared,
         )
@@ -376,6 +382,13 @@ def _fails(lattice: Lattice, episode: Episode, context: int, operation: int) -> 
     output = lattice.outputs.get((context, operation)) or ""
     is_error = output.startswith('{"error":') or lattice.as_in_reference(context, operation)
     return bool(payload.get("fails")) and is_error
+
+
+def _alike(one: _Answer, other: _Answer) -> bool:
+    """Whether two answers are one; where one of them does not tell the state, both must be refusals."""
+    if one.after is None or other.after is None:
+        return one.refused and other.refused
+    return (one.after, one.output) == (other.after, other.output)
 
 
 def _witness(episode: Episode, context: Order, operations: tuple[int, ...]) -> Witness:

@@ -18,8 +18,8 @@ from vcrt.certification.proportions import LEVEL, Proportion
 from vcrt.hashing import Json
 from vcrt.printable import counted, printable
 
-TOOL_COLUMNS = ("tool", "changed the state", "chance at most", "made again", "refused", "hints")
-PAIR_COLUMNS = ("a", "b", "commuted", "not: at most", "otherwise", "seen to commute if", "unseen")
+TOOL_COLUMNS = ("tool", "changed the state", "at most", "made again", "refused", "hints")
+PAIR_COLUMNS = ("a", "b", "commuted", "not, at most", "otherwise", "seen to commute if", "unseen")
 
 
 def tool_rows(annotations: Annotations) -> list[tuple[str, ...]]:
@@ -93,6 +93,11 @@ def summary_lines(annotations: Annotations) -> list[str]:
     ]
     for kind, number in annotations.left_out.items():
         lines.append(f"{counted(number, 'episode')} left out: {kind}")
+    if annotations.num_disputed:
+        lines.append(
+            f"{counted(annotations.num_disputed, 'call')} gave another answer in a state of the same hash in another "
+            "episode: canonical() leaves out what they see or change, and no count here can be relied on"
+        )
     if not any(pair.commuted.total for pair in annotations.pairs):
         lines.append("no two calls were accepted after one another: nothing is known of pairs")
     tested = annotations.tested
@@ -119,6 +124,7 @@ def annotation_document(annotations: Annotations) -> dict[str, Json]:
         "episodes": annotations.num_episodes,
         "sources": annotations.num_sources,
         "left_out": dict(annotations.left_out),
+        "disputed": annotations.num_disputed,
         "level": LEVEL,
         "risk": annotations.risk,
         "tools": [_tool_document(tool, annotations.risk) for tool in annotations.tools],
