@@ -106,6 +106,16 @@ def test_constants_must_occur_in_several_sources():
     assert '"' not in (text_of(once) or "")
 
 
+def test_what_one_source_says_alone_is_no_condition():
+    def one(path, commuted, source):
+        return Sample(as_arguments({"path": path}), {}, commuted, frozenset([source]))
+
+    found = [one("a", True, "p"), one("a", True, "p"), one("b", False, "q"), one("b", False, "r")]
+    assert learn(found, one_tool=False) is None
+    condition = learn([*found, one("a", True, "s")], one_tool=False)
+    assert condition.text == 'a.path = "a"'
+
+
 def test_where_arguments_say_nothing_there_is_no_condition():
     same = as_arguments({"path": "a"})
     assert (

@@ -2,9 +2,10 @@
 
 A condition joins a few literals: an argument of one call and one of the other are equal, different, or one begins with
 the other, as a path or as text; or an argument is a constant. It is learned from contexts in which both orders were
-replayed: without a counterexample among them, it covers as many as possible, with as few literals. The setting, a black
-box that is sampled and predicates over the arguments, is that of Gehr, Dimitrov and Vechev, "Learning Commutativity
-Specifications", CAV 2015. Pure and deterministic. Not covered: conditions on the state, and values inside of arguments.
+replayed: without a counterexample among them, it covers as many as possible, of more than one source, with as few
+literals. The setting, a black box that is sampled and predicates over the arguments, is that of Gehr, Dimitrov and
+Vechev, "Learning Commutativity Specifications", CAV 2015. Pure and deterministic. Not covered: conditions on the state,
+and values inside of arguments.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ Predicate: TypeAlias = Literal["equal", "path prefix", "text prefix", "constant"
 MAX_LITERALS, _TRIED = 3, 48
 #: A literal more must cover this part of all commuting contexts more.
 _GAIN = 0.05
-#: A constant occurs in this part of the contexts, and in so many sources; the most of one argument that are tried.
+#: A constant occurs in this part of the contexts, and, as what a condition covers, in so many sources; the most of one
+#: argument that are tried.
 _OFTEN, _SOURCES, _CONSTANTS = 0.1, 2, 4
 #: Into how many parts the sources are dealt to test conditions on each in turn.
 FOLDS = 5
@@ -188,7 +190,7 @@ def learn(samples: Sequence[Sample], *, one_tool: bool) -> Condition | None:
         mask = held(term)
         if mask & good and mask != everything:
             masks.setdefault(mask, term)
-    return _search(list(masks.items())[:_TRIED], good, everything & ~good)
+    return _search(list(masks.items())[:_TRIED], good, everything & ~good, _by_source(samples))
 
 
 class _Held:
@@ -249,8 +251,23 @@ def _shuffled(name: str) -> str:
     return sha256_hex(name.encode(errors="surrogatepass"))
 
 
-def _search(found: Sequence[tuple[int, Term]], good: int, bad: int) -> Condition | None:
-    """The best condition of these terms, each with the samples that it holds of as bits."""
+def _by_source(samples: Sequence[Sample]) -> Sequence[int]:
+    """The samples of each source, as bits."""
+    found: dict[str, int] = {}
+    for number, sample in enumerate(samples):
+        for source in sample.sources:
+            found[source] = found.get(source, 0) | 1 << number
+    return list(found.values())
+
+
+def _search(
+    found: Sequence[tuple[int, Term]], good: int, bad: int, sources: Sequence[int]
+) -> Condition | None:
+    """The best condition of these terms, each with the samples that it holds of as bits.
+
+    What it covers is of two sources at least, where there are two: what one says alone is chance.
+    """
+    enough = min(_SOURCES, len(sources))
     best, covered = None, 0
     gain = max(1, round(_GAIN * good.bit_count()))
     for length in range(1, MAX_LITERALS + 1):
@@ -258,7 +275,9 @@ def _search(found: Sequence[tuple[int, Term]], good: int, bad: int) -> Condition
         for joined in ("and", "or")[: 2 if length > 1 else 1]:
             for terms, held in _joined(found, length, joined == "and", good, bad, least):
                 number = (held & good).bit_count()
-                if number >= least and number > covered:
+                if number < least or number <= covered:
+                    continue
+                if sum(bool(held & good & source) for source in sources) >= enough:
                     best = Condition(terms, "and" if joined == "and" else "or")
                     covered = number
     return best
