@@ -19,6 +19,7 @@ from vcrt.cli.options import (
     set_verifier_timeout,
 )
 from vcrt.cli.progress import PATIENCE, showing_progress
+from vcrt.environments.registry import given_environments
 from vcrt.errors import VcrtError
 from vcrt.printable import counted
 
@@ -36,6 +37,7 @@ def verify(
     proof: Path | None = None,
     public_key: Path | None = None,
     replay: bool = True,
+    environment: tuple[str, ...] = (),
     jobs: Jobs = None,
     json: bool = False,
     verifier_timeout: VerifierTimeout = None,
@@ -52,6 +54,7 @@ def verify(
         proof: A file made by `vcrt prove`: the certificate must be among those of the dataset that it names.
         public_key: Demand that the seal (or the proof's) is signed by this key, a PEM file.
         replay: With `--no-replay`, only the seal is checked: files, manifest, leaves, signatures.
+        environment: Environments that are not registered, as FILE.py:CLASS.
         json: Print what agreed for machines (a dataset, with its replays); the rest goes to the standard error.
     """
     set_verifier_timeout(verifier_timeout)
@@ -75,10 +78,17 @@ def verify(
             found="--json without the replays of a dataset",
             remedy="leave --json out: the exit status says whether all holds",
         )
-    console = plain_console(aside=json)
+    console, environments = plain_console(aside=json), given_environments(environment)
     if certificate is not None:
         with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
-            say(console, *check_lines(vcrt.verify_certificate(certificate, progress=progress)))
+            say(
+                console,
+                *check_lines(
+                    vcrt.verify_certificate(
+                        certificate, environments=environments, progress=progress
+                    )
+                ),
+            )
         if proof is not None:
             say(
                 console,
@@ -89,7 +99,11 @@ def verify(
         if replay:
             with showing_progress(console) as progress:
                 agreement = vcrt.verify(
-                    dataset, public_key=public_key, jobs=jobs, progress=progress
+                    dataset,
+                    public_key=public_key,
+                    environments=environments,
+                    jobs=jobs,
+                    progress=progress,
                 )
             _print_agreement(console, dataset, agreement)
             if json:
