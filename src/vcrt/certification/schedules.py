@@ -9,7 +9,7 @@ once rests on the verifier's doing each as a whole. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -67,12 +67,7 @@ class Schedule:
     @cached_property
     def waves(self) -> tuple[tuple[int, ...], ...]:
         """The steps by the earliest round in which they may run, if those of a round run at once."""
-        level: list[int] = []
-        for step in range(self.num_steps):
-            before = [level[i] for i in range(step) if self.order.predecessors[step] >> i & 1]
-            level.append(1 + max(before, default=-1))
-        rounds = range(max(level, default=-1) + 1)
-        return tuple(tuple(s for s in range(self.num_steps) if level[s] == r) for r in rounds)
+        return waves_of(self.order)
 
     @cached_property
     def critical_path(self) -> tuple[int, ...]:
@@ -87,6 +82,20 @@ class Schedule:
     def speed_up(self) -> float:
         """How many times fewer rounds than steps, if every step takes as long."""
         return self.num_steps / max(len(self.waves), 1)
+
+
+def waves_of(order: PartialOrder) -> tuple[tuple[int, ...], ...]:
+    """The operations by the earliest round in which they may run, if those of a round run at once.
+
+    >>> waves_of(PartialOrder.of(4, [(0, 2), (2, 3)]))
+    ((0, 1), (2,), (3,))
+    """
+    waves: list[tuple[int, ...]] = []
+    done = 0
+    while done != order.everything:
+        waves.append(tuple(order.moves(done)))
+        done |= sum(1 << operation for operation in waves[-1])
+    return tuple(waves)
 
 
 def schedule_of(tree: ReplayTree, flows: Sequence[DataFlow] = ()) -> Schedule:
@@ -240,8 +249,3 @@ def _example(lattice: Lattice, pair: _Pair) -> int | None:
         if verdict not in ("diamond", "vacuous"):
             return number
     return None
-
-
-def pairs_text(pairs: Iterable[_Pair]) -> str:
-    """Pairs in as few characters as tell them: ``0<1, 2<3``."""
-    return ", ".join(f"{a}<{b}" for a, b in pairs)

@@ -19,7 +19,6 @@ from vcrt.cli.options import (
     set_verifier_timeout,
 )
 from vcrt.cli.progress import PATIENCE, showing_progress
-from vcrt.environments.registry import given_environments
 from vcrt.errors import VcrtError
 from vcrt.printable import counted
 
@@ -78,14 +77,14 @@ def verify(
             found="--json without the replays of a dataset",
             remedy="leave --json out: the exit status says whether all holds",
         )
-    console, environments = plain_console(aside=json), given_environments(environment)
+    console = plain_console(aside=json)
     if certificate is not None:
         with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
             say(
                 console,
                 *check_lines(
                     vcrt.verify_certificate(
-                        certificate, environments=environments, progress=progress
+                        certificate, environments=environment, progress=progress
                     )
                 ),
             )
@@ -101,7 +100,7 @@ def verify(
                 agreement = vcrt.verify(
                     dataset,
                     public_key=public_key,
-                    environments=environments,
+                    environments=environment,
                     jobs=jobs,
                     progress=progress,
                 )
