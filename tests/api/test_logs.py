@@ -120,7 +120,7 @@ def test_a_log_is_certified_and_scheduled(written):
         (2, 5): "observes",
         (3, 4): "conflicts",
     } or True
-    schedule = calls.schedule()
+    schedule = calls.schedule
     assert schedule.waves == ((0, 1), (2, 3, 4), (5,))
     assert [operation.signature for operation in calls.episode.operations][-1] == (
         'look(item="tea") #2'
@@ -134,7 +134,7 @@ def test_a_call_that_the_log_has_refused_is_an_operation(written):
     )
     (one,) = found.calls
     assert found.traces[0].num_refused == 1
-    assert (2, 3) in one.schedule().order.pairs
+    assert (2, 3) in one.schedule.order.pairs
 
 
 def test_nothing_is_certified_after_another_output_than_the_log_has(written):
@@ -169,7 +169,7 @@ def test_what_an_output_gave_first_is_said_to_flow(written):
     log = [{"name": n, "arguments": a} for n, a, _ in calls[1:]]
     log[1]["arguments"] = {"item": "y-882", "customer": "ann"}
     found = vcrt.lift_log([written(log)], environment=Lister, jobs=1)
-    (edge,) = found.calls[0].schedule().edges
+    (edge,) = found.calls[0].schedule.edges
     assert (edge.first, edge.second, edge.kind) == (0, 1, "data flow")
 
 

@@ -46,12 +46,14 @@ class Schedule:
     """A partial order of steps and why it is so.
 
     ``edges`` are what it is the closure of, sorted. ``complete`` says whether every context that it allows was replayed
-    for every pair; otherwise some were.
+    for every pair; otherwise some were, and ``checked_orders`` of its orders besides, as wholes
+    (:mod:`vcrt.certification.schedule_checks`).
     """
 
     num_steps: int
     edges: tuple[Edge, ...]
     complete: bool
+    checked_orders: int = 0
 
     @cached_property
     def order(self) -> PartialOrder:
