@@ -197,16 +197,17 @@ def _directed(lattice: Lattice) -> Mapping[_Pair, int | None]:
     Contexts are gone through by length: what a pair shows in one bears on longer ones alone.
     """
     found: dict[_Pair, int | None] = {}
-    for size in range(lattice.num_operations - 1):
+    apart = _apart(lattice)
+    for size in sorted({len(lattice.contexts[number].sequence) for number in apart}):
         order = PartialOrder.of(lattice.num_operations, found)
-        for number in sorted(lattice.legal_contexts(order)):
+        legal = lattice.legal_contexts(order)
+        for number, pairs in apart.items():
             context = lattice.contexts[number]
-            if len(context.sequence) != size:
-                continue
-            for pair in combinations(order.moves(context.done), 2):
-                shown = lattice.by_pair[pair].get(number)
-                if shown is not None and shown[0] not in ("diamond", "vacuous"):
-                    found.setdefault(pair, number)
+            if len(context.sequence) == size and number in legal:
+                moves = order.moves(context.done)
+                for pair in pairs:
+                    if pair[0] in moves and pair[1] in moves:
+                        found.setdefault(pair, number)
     compared = _compared(lattice)
     # What the order allows next, and the verifier refuses or was never asked, waits for all that stands before it.
     while missing := _unsupported(
@@ -215,6 +216,16 @@ def _directed(lattice: Lattice) -> Mapping[_Pair, int | None]:
         for pair in missing:
             found.setdefault(pair, _example(lattice, pair))
     return found
+
+
+def _apart(lattice: Lattice) -> dict[int, list[_Pair]]:
+    """By context, the pairs whose order matters there."""
+    found: dict[int, list[_Pair]] = {}
+    for pair, contexts in lattice.by_pair.items():
+        for number, (verdict, _) in contexts.items():
+            if verdict not in ("diamond", "vacuous"):
+                found.setdefault(number, []).append(pair)
+    return dict(sorted(found.items()))
 
 
 def _compared(lattice: Lattice) -> frozenset[_Pair]:
