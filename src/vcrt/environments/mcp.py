@@ -196,6 +196,10 @@ class McpEnvironment(CallEnvironment[ServerState]):
         found: Json = self._named(self._asked(lambda: server.resource(self._placed(uri))))
         return found
 
+    def look(self, state: ServerState, name: str, arguments: Mapping[str, Json]) -> Json:
+        """The output of a call that changes nothing, which is no part of the state: for such a ``canonical``."""
+        return self._made(self._entered(state), name, arguments)
+
     def canonical(self, state: ServerState) -> bytes:
         """The canonical bytes of the folder."""
         return self._kept(state).form
