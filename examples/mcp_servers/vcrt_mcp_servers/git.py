@@ -22,7 +22,7 @@ FIXED = {
     **{
         f"GIT_{who}_{what}": value
         for who in ("AUTHOR", "COMMITTER")
-        for what, value in (("NAME", "A"), ("EMAIL", "a@b.c"), ("DATE", "2000-01-01T00:00:00Z"))
+        for what, value in (("NAME", "A"), ("EMAIL", "a@b.c"), ("DATE", "946684800 +0000"))
     },
 }
 #: The time of an entry in a log of references.
@@ -86,7 +86,8 @@ class Git(GitServer, SampledServer):
     )
     drawn: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "index": (
-            *("git_add", "git_add", "git_reset", "git_commit", "git_status"),
+            *("git_add",) * 4,
+            *("git_commit", "git_commit", "git_reset", "git_status"),
             *("git_diff_unstaged", "git_diff_staged"),
         ),
         "branches": (

@@ -15,8 +15,8 @@ from vcrt.errors import VerifierFailure
 from vcrt.hashing import Json
 from vcrt.randomness import generator
 
-#: Calls in an episode, and how many are tried for it.
-NUM_CALLS, TRIES = 4, 60
+#: How many calls are tried for an episode.
+TRIES = 60
 
 
 def schemas(**summaries: str) -> tuple[Schema, ...]:
@@ -32,6 +32,8 @@ class SampledServer(McpEnvironment):
 
     #: The tools that each schema draws from.
     drawn: ClassVar[Mapping[str, tuple[str, ...]]]
+    #: Calls in an episode, by schema, where they are not four.
+    num_calls: ClassVar[Mapping[str, int]] = {}
 
     @abstractmethod
     def beginning(self, draw: np.random.Generator) -> Json:
@@ -56,7 +58,7 @@ class SampledServer(McpEnvironment):
                 calls.append(call)
             except CallRefused:
                 state = self.restore(before)
-            if len(calls) == NUM_CALLS:
+            if len(calls) == self.num_calls.get(schema, 4):
                 break
         else:
             raise VerifierFailure(

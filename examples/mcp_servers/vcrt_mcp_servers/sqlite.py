@@ -74,6 +74,8 @@ class Sqlite(SqliteServer, SampledServer):
         catalogue="tables are made, listed and described",
         insights="insights are added between other calls",
     )
+    #: Each order with an insight in it takes a server of its own.
+    num_calls: ClassVar[Mapping[str, int]] = {"insights": 3}
     drawn: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "rows": ("write_query", "write_query", "write_query", "read_query"),
         "catalogue": (

@@ -1,6 +1,7 @@
 """Keep states that are folders: take them in as values, put them back in place, and write them as canonical bytes.
 
-What counts of a folder is its paths, their types and modes, and the bytes of files and links; times and owners do not.
+What counts of a folder is its paths, their types and modes, and the bytes of files and links. When files were last
+changed is put back too, as programs such as git go by it, but does not count; owners and other times are left.
 Not covered: sockets, pipes and devices, which are refused, and who changes the folder meanwhile.
 """
 
@@ -26,11 +27,15 @@ _PREFIX, _LOCK = "vcrt-state-", "lock"
 
 
 class Entry(NamedTuple):
-    """A file, a folder or a link: its kind, its mode, and its bytes or where it leads to."""
+    """A file, a folder or a link: its kind, its mode, and its bytes or where it leads to.
+
+    ``changed_ns`` is when a file was last changed.
+    """
 
     kind: str
     mode: int
     content: bytes
+    changed_ns: int = 0
 
 
 #: What a folder holds, by path from it, each folder before what is in it.
@@ -67,7 +72,8 @@ def read_tree(folder: Path, before: Mapping[str, Entry] | None = None) -> Tree:
 
 
 def _read(entry: os.DirEntry[str], path: str) -> Entry:
-    mode = entry.stat(follow_symlinks=False).st_mode
+    found = entry.stat(follow_symlinks=False)
+    mode = found.st_mode
     if stat.S_ISLNK(mode):
         return Entry("link", 0, os.fsencode(os.readlink(entry.path)))
     if stat.S_ISDIR(mode):
@@ -79,7 +85,7 @@ def _read(entry: os.DirEntry[str], path: str) -> Entry:
             found="neither a file, a folder nor a link",
             remedy="let the server put its sockets and pipes elsewhere ($TMPDIR)",
         )
-    return Entry("file", stat.S_IMODE(mode), Path(entry.path).read_bytes())
+    return Entry("file", stat.S_IMODE(mode), Path(entry.path).read_bytes(), found.st_mtime_ns)
 
 
 def put_back(folder: Path, tree: Tree) -> None:
@@ -100,12 +106,15 @@ def put_back(folder: Path, tree: Tree) -> None:
         if entry.kind == "folder":
             place.mkdir(exist_ok=True)
         elif now.get(path) != entry:
-            place.unlink(missing_ok=True)
-            if entry.kind == "link":
-                place.symlink_to(os.fsdecode(entry.content))
-            else:
-                place.write_bytes(entry.content)
-                place.chmod(entry.mode)
+            if path not in now or now[path][:3] != entry[:3]:
+                place.unlink(missing_ok=True)
+                if entry.kind == "link":
+                    place.symlink_to(os.fsdecode(entry.content))
+                else:
+                    place.write_bytes(entry.content)
+                    place.chmod(entry.mode)
+            if entry.kind == "file":
+                os.utime(place, ns=(entry.changed_ns, entry.changed_ns))
     for path in reversed(tree):
         entry = tree[path]
         if entry.kind == "folder" and (now.get(path) != entry or entry.mode & 0o700 != 0o700):
