@@ -24,6 +24,7 @@ from typing import Any, ClassVar, TypeAlias
 from vcrt.environments.confinement import Bounds, Report, started_by
 from vcrt.environments.contract import CrossCheck, Episode, Guards, ReplayRequest, Versions
 from vcrt.environments.folder_states import (
+    Tree,
     Workplace,
     canonical_tree,
     put_back,
@@ -41,6 +42,7 @@ from vcrt.environments.mcp_servers import (
 from vcrt.environments.tool_calls import CallEnvironment, CallRefused, Tool
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
+from vcrt.printable import counted
 
 #: In ``remembered``: every tool.
 EVERY_TOOL = "*"
@@ -90,7 +92,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
     initial: ClassVar[Json] = None
     #: Folders and files that states may begin with, by name.
     templates: ClassVar[Mapping[str, Path]] = {}
-    #: Environment variables; of the user's own, the server gets ``PATH`` alone.
+    #: Environment variables; of the user's own, it gets ``PATH`` and where libraries are.
     env: ClassVar[Mapping[str, str]] = {}
     #: Whether the server reads the folder when it starts, or keeps it open: then it is started anew on each state that
     #: is put back. False promises that between two calls it holds nothing of the folder.
@@ -110,6 +112,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
         self._host = _Host()
         self._beginnings: OrderedDict[bytes, Kept] = OrderedDict()
         self._about: About | None = None
+        self._last: Tree = {}
         weakref.finalize(self, self._host.close)
 
     # What a subclass may override, for states that are more than files.
@@ -136,7 +139,8 @@ class McpEnvironment(CallEnvironment[ServerState]):
 
     def keep(self, folder: Path) -> object:
         """The state of the folder as a value that no later call changes."""
-        return read_tree(folder)
+        self._last = read_tree(folder, self._last)
+        return self._last
 
     def content(self, folder: Path, kept: Any) -> bytes:
         """The canonical bytes of the folder, of which ``kept`` was just taken; what it holds is left as it is."""
@@ -287,7 +291,7 @@ class McpEnvironment(CallEnvironment[ServerState]):
         if again and self._taken(kept.initial, kept.calls).form != kept.form:
             raise VerifierFailure(
                 "calls that were made again led to another state",
-                where=f"environment {self.name!r}, {len(again)} calls",
+                where=f"environment {self.name!r}, {counted(len(again), 'call')}",
                 expected="a server that does the same when it is asked the same",
             )
         self._host.state = weakref.ref(state)
