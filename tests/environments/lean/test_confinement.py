@@ -88,7 +88,7 @@ def test_it_writes_nothing(tmp_path):
 
 
 @needs_guard("network")
-@pytest.mark.parametrize("phase", ["script", "command", "worker"])
+@pytest.mark.parametrize("phase", ["script", "command", "worker", "server"])
 def test_it_has_no_network(phase):
     code = "print(*[tried(socket.socket, k) for k in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)])"
     assert confined(code, phase=phase) == " ".join(["PermissionError"] * 3)
@@ -158,7 +158,7 @@ def test_bounds_pass_as_text():
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-@pytest.mark.parametrize("phase", ["script", "command", "worker"])
+@pytest.mark.parametrize("phase", ["script", "command", "worker", "server"])
 def test_a_filter_is_a_program_of_whole_instructions_whose_jumps_stay_inside(machine, phase):
     code = system_calls.program(machine, phase)
     assert len(code) % 8 == 0
