@@ -6,6 +6,7 @@ DONE := $(VENV)/.installed
 CLUSTERS := $(VENV)/.installed-clusters
 BENCH := $(VENV)/.installed-bench
 INTEGRATIONS := $(VENV)/.installed-integrations
+SERVERS := build/mcp-servers/.installed
 PAGES := $(VENV)/.installed-pages
 RELEASE := build/release-tools
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -24,7 +25,7 @@ help:
 	@echo "make test       the test suite"
 	@echo "make test-slow  the tests that take long"
 	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
-	@echo "make test-integrations  the tests with TRL, datasets, verifiers and trackers, which it installs"
+	@echo "make test-integrations  the tests with TRL, datasets, verifiers, trackers and MCP servers, which it installs"
 	@echo "make test-browser  the tests of the pages in Chromium, which it installs if it can"
 	@echo "make docs       the documentation, notebooks executed, in build/docs"
 	@echo "make suites     the frozen suites of 6, 8, 12 and 16 steps, certified and verified, in build/suites; up to an hour"
@@ -76,9 +77,24 @@ $(BENCH): $(DONE)
 	$(call add,bench,bench)
 	@touch $@
 
-# TRL, datasets, verifiers and trackers, for the tests of the bridges to them; `make test` skips those without.
+# TRL, datasets, verifiers, trackers and the client of MCP, for the tests of the bridges to them; `make test` skips those
+# without.
 $(INTEGRATIONS): $(DONE)
-	$(call add,integrations,trl$(comma)verifiers$(comma)tracking)
+	$(call add,integrations,trl$(comma)verifiers$(comma)tracking$(comma)mcp)
+	@touch $@
+
+# Published MCP servers, each as it is released, apart from the environment of everything else; without npm, those in
+# Python alone. The SQLite server needs the first major version of the protocol's package.
+$(SERVERS): $(DONE)
+	rm -rf build/mcp-servers && mkdir -p build/mcp-servers/bin
+	$(PYTHON) -m venv build/mcp-servers/git
+	build/mcp-servers/git/bin/python -m pip install --quiet --disable-pip-version-check mcp-server-git==2026.10.19 mcp==2.3.0
+	$(PYTHON) -m venv build/mcp-servers/sqlite
+	build/mcp-servers/sqlite/bin/python -m pip install --quiet --disable-pip-version-check mcp-server-sqlite==2025.4.25 mcp==1.30.0
+	! command -v npm || npm install --silent --no-audit --no-fund --ignore-scripts --prefix build/mcp-servers \
+	  @modelcontextprotocol/server-filesystem@2026.8.31 @modelcontextprotocol/server-memory@2026.8.31
+	cd build/mcp-servers/bin && for server in ../git/bin/mcp-server-git ../sqlite/bin/mcp-server-sqlite \
+	  ../node_modules/.bin/mcp-server-*; do [ ! -e $$server ] || ln -s $$server .; done
 	@touch $@
 
 # Playwright, to look at pages in a browser, and what builds the documentation.
@@ -151,8 +167,9 @@ test-slow: $(CLUSTERS)
 test-paper-scale: $(DONE)
 	$(BIN)/python -m pytest -m paper_scale
 
-test-integrations: $(INTEGRATIONS)
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/integrations
+test-integrations: $(INTEGRATIONS) $(SERVERS)
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/integrations tests/environments/mcp
+	PATH="$(CURDIR)/build/mcp-servers/bin:$$PATH" PYTHONPATH=examples/mcp_servers $(BIN)/python -m pytest examples/mcp_servers
 
 # Chromium, if there is none yet: Debian's, or Playwright's own.
 test-browser: $(PAGES)
@@ -213,6 +230,7 @@ format: $(DONE)
 types: $(DONE)
 	$(BIN)/mypy
 	MYPYPATH=src:examples/sqlite_changes $(BIN)/mypy examples/sqlite_changes/vcrt_sqlite
+	MYPYPATH=src:examples/mcp_servers $(BIN)/mypy examples/mcp_servers/vcrt_mcp_servers
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -39,7 +39,7 @@ WAIT_S = 0.25
 #: The environment variable that replaces the time limit of every verifier's calls, in seconds.
 TIMEOUT = "VCRT_VERIFIER_TIMEOUT"
 #: Names the workers that started a process, in its environment.
-_MARK = "VCRT_WORKERS"
+WORKERS_MARK = "VCRT_WORKERS"
 #: Seconds after which a worker that is gone is ended for good, and those that a worker has to leave in.
 _GONE_S = 2.0
 _LEAVE_S = 10.0
@@ -62,7 +62,7 @@ class Workers:
             max_workers=jobs,
             initializer=_begin_worker,
             initargs=(os.getpid(), self._folder.name),
-            env={_MARK: self._mark},
+            env={WORKERS_MARK: self._mark},
         )
 
     def __enter__(self) -> Workers:
@@ -133,12 +133,18 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def end_marked(mark: str) -> None:
-    """Kill each process that workers of this mark are or have started, however far it has detached itself."""
+def end_marked(mark: str, variable: str = WORKERS_MARK) -> bool:
+    """Kill each process whose environment has this mark in ``variable``, however far it has detached itself.
+
+    By default, those that workers of the mark are or have started. Gives whether there was one.
+    """
+    found = False
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.environ().get(_MARK) == mark and process.pid != os.getpid():
+            if process.environ().get(variable) == mark and process.pid != os.getpid():
                 process.kill()
+                found = True
+    return found
 
 
 def end_with(parent: int) -> None:
@@ -150,8 +156,8 @@ def end_with(parent: int) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1.0)
-        if _MARK in os.environ:
-            end_marked(os.environ[_MARK])
+        if WORKERS_MARK in os.environ:
+            end_marked(os.environ[WORKERS_MARK])
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -11,7 +11,7 @@ import vcrt
 from command_functions import FUNCTIONS
 from command_line import refused, run
 from vcrt.cli.contents import CHAPTERS
-from vcrt.cli.lift import clrs, lean, proofwriter
+from vcrt.cli.lift import clrs, lean, log, proofwriter
 from vcrt.cli.main import COMMANDS
 
 
@@ -65,11 +65,16 @@ NOT_SETTINGS = {
     "methods": {"json": PRINTING},
     "plan": {"json": PRINTING},
     "report": {"table": PRINTING, "form": PRINTING},
+    "schedule": dict.fromkeys(("json", "mermaid", "dot"), PRINTING),
     "show": dict.fromkeys(("json", "pair", "brief", "full"), PRINTING),
     "train": dict.fromkeys(
         ("num_processes", "sharded"), "starts processes: in Python, whoever launches them"
     ),
-    "verify": {"json": PRINTING, "replay": "without it, it is verify_seal"},
+    "verify": {
+        "json": PRINTING,
+        "replay": "without it, it is verify_seal",
+        "environment": "FILE.py:CLASS, of which environments are the classes",
+    },
     "certify": {"json": PRINTING},
 }
 #: What a function takes and the command does not.
@@ -81,12 +86,13 @@ PYTHON_ALONE = {
     "file": "NAME of `vcrt backbone import`",
     "files": "INPUTS of `vcrt lift`",
     "algorithms": "INPUTS of `vcrt lift`",
+    "logs": "INPUTS of `vcrt lift`",
 }
 
 
 def options_of(name):
     """The options of a command, with those of its subcommands."""
-    runs = [COMMANDS[name], *((lean, proofwriter, clrs) if name == "lift" else ())]
+    runs = [COMMANDS[name], *((log, lean, proofwriter, clrs) if name == "lift" else ())]
     return {option for run in runs for option in parameters_of(run)}
 
 

@@ -9,6 +9,7 @@ from reading import fresh_environment, read
 
 #: Pages that one reader has in one folder, one after the other.
 READINGS = (
+    ("tool-calls.md",),
     ("your-environment.md",),
     ("start.md", "certify.md", "train.md", "protocol.md"),
 )

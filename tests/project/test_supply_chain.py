@@ -48,7 +48,7 @@ def test_a_lock_has_the_versions_of_the_constraints(path):
 def test_the_lock_has_every_dependency_of_the_project_but_pytorch():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = {"dev": ["dev", "sign"], "clusters": ["ray", "dask"], "bench": ["bench"]}
-    extras["integrations"] = ["trl", "verifiers"]
+    extras["integrations"] = ["trl", "verifiers", "mcp"]
     extras["pages"] = ["browser", "docs"]
     for path in LOCKS:
         if path.stem == "release":

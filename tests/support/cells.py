@@ -77,20 +77,24 @@ def episode(steps, seed=0):
 ENVIRONMENT = Cells()
 
 
+def outcome_by_hand(made, order):
+    """Where an order ends and what each step gives, run here step by step; None if one is refused."""
+    state, seen = ENVIRONMENT.initial_state(made), {}
+    for index in order:
+        answer = ENVIRONMENT.step(state, made.operations[index])
+        if isinstance(answer, Rejected):
+            return None
+        state, seen[index] = answer.state, answer.output
+    return state, seen
+
+
 def legal_by_hand(made):
-    """The orders that end as the reference does, each step with its output, run here step by step."""
-
-    def run(order):
-        state, seen = ENVIRONMENT.initial_state(made), {}
-        for index in order:
-            answer = ENVIRONMENT.step(state, made.operations[index])
-            if isinstance(answer, Rejected):
-                return None
-            state, seen[index] = answer.state, answer.output
-        return state, seen
-
-    reference = tuple(range(made.num_operations))
-    return [order for order in permutations(reference) if run(order) == run(reference) is not None]
+    """The orders that end as the reference does, each step with its output."""
+    numbers = tuple(range(made.num_operations))
+    reference = outcome_by_hand(made, numbers)
+    if reference is None:
+        return []
+    return [order for order in permutations(numbers) if outcome_by_hand(made, order) == reference]
 
 
 def certified(made, *, replay=replay_exhaustively, preset=ANY_PRESET):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.contract import Episode
 from vcrt.environments.guarding import required_episode
 from vcrt.environments.isolation import Description, describe
+from vcrt.environments.registry import given_environments
 from vcrt.errors import DatasetError, MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.processes import Backend
@@ -124,14 +125,15 @@ def verify(
     dataset: Dataset | str | Path,
     *,
     public_key: str | Path | None = None,
-    environments: Environments | None = None,
+    environments: Environments | Sequence[str] = (),
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Agreement:
     """Check a dataset's seal, then replay all of it again in fresh processes: ``vcrt verify``.
 
-    ``public_key`` is the PEM file of an Ed25519 key by which the seal must be signed. Raises
-    :class:`vcrt.errors.DatasetError` naming what was altered, :class:`vcrt.errors.SignatureError`, and
+    ``public_key`` is the PEM file of an Ed25519 key by which the seal must be signed. ``environments`` that are not
+    registered are classes by name, or ``FILE.py:CLASS``. Raises :class:`vcrt.errors.DatasetError` naming what was
+    altered, :class:`vcrt.errors.SignatureError`, and
     :class:`vcrt.errors.DisagreementError` naming every episode whose replay differs.
     """
     verify_seal(dataset, public_key=public_key)
@@ -139,8 +141,14 @@ def verify(
         open_dataset(place_of(dataset)),
         jobs=num_jobs(jobs),
         progress=progress,
-        factories=environments,
+        factories=_factories(environments),
     )
+
+
+def _factories(environments: Environments | Sequence[str]) -> Environments:
+    if isinstance(environments, Mapping):
+        return environments
+    return given_environments(environments)
 
 
 def verify_seal(
@@ -156,7 +164,7 @@ def verify_seal(
 def verify_certificate(
     certificate: str | Path,
     *,
-    environments: Environments | None = None,
+    environments: Environments | Sequence[str] = (),
     progress: Progress = SILENT,
 ) -> CertificateCheck:
     """Check a certificate alone, from its own bytes, and replay it again: ``vcrt verify --certificate``.
@@ -176,7 +184,7 @@ def verify_certificate(
             expected="a file made by `vcrt show EPISODE --json`",
             remedy="check the name, or make one: vcrt show EPISODE --json > FILE",
         )
-    return check_certificate(path, factories=environments, progress=progress)
+    return check_certificate(path, factories=_factories(environments), progress=progress)
 
 
 def verify_proof(

@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.config import given
 from vcrt.certification.data_flow import DataFlow
 from vcrt.certification.episodes import ANY_PRESET, CertifiedEpisode, Exclusion
 from vcrt.certification.log_lifting import LEAST, Departure, LiftedWindow, RunTrace, run_trace
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.run import CertifiedSchema, certify
-from vcrt.certification.schedules import Schedule, schedule_of
+from vcrt.certification.schedule_checks import checked_schedule
+from vcrt.certification.schedules import Schedule
 from vcrt.certification.shards import EnvironmentFactory, replays_of
 from vcrt.datasets.freezing import make_dataset, unfinished_path
 from vcrt.environments.call_logs import Trace, read_traces
@@ -30,6 +32,8 @@ from vcrt.progress import SILENT, Progress, tell
 from vcrt.records.dataset import Dataset
 from vcrt.storage import require_new
 
+#: Exclusions after which the replays say nothing.
+_NO_SCHEDULE = ("nondeterministic", "version_disagreement", "unequal_futures")
 #: How many episodes of a log the checks of conformance are run on.
 _CHECKED = 3
 
@@ -38,8 +42,8 @@ _CHECKED = 3
 class LiftedCalls:
     """Calls of a trace that were replayed in other orders, and what that certifies, or why nothing.
 
-    ``first`` is the place of the first of them in the trace. Whatever the outcome, :meth:`schedule` says which of them
-    wait for which.
+    ``first`` is the place of the first of them in the trace. Whatever the outcome, ``schedule`` says which of them
+    wait for which; ``problem`` is why there is none, if so: the trace itself is refused, or not the same twice.
     """
 
     trace: Trace
@@ -47,15 +51,13 @@ class LiftedCalls:
     replays: EpisodeReplays
     outcome: CertifiedEpisode | Exclusion
     flows: tuple[DataFlow, ...]
+    schedule: Schedule | None
+    problem: str | None = None
 
     @property
     def episode(self) -> Episode:
         """The calls as an episode."""
         return self.replays.episode
-
-    def schedule(self) -> Schedule:
-        """The calls as waves; raises :class:`vcrt.certification.certificates.UncertifiedError` for none."""
-        return schedule_of(self.replays.tree, self.flows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,32 +183,39 @@ def _outcomes(
     for schema in schemas:
         outcomes |= {certified.episode.episode_id: certified for certified in schema.episodes()}
         outcomes |= {exclusion.episode_id: exclusion for exclusion in schema.exclusions}
-    excluded = [
-        one.episode for one in lifted if isinstance(outcomes[one.episode.episode_id], Exclusion)
-    ]
 
-    def replay(environment: Environment) -> list[EpisodeReplays]:
-        return replays_of(environment, excluded)
+    def schedules(environment: Environment) -> tuple[LiftedCalls, ...]:
+        return tuple(
+            _scheduled(environment, one, outcomes[one.episode.episode_id]) for one in lifted
+        )
 
-    replays = {r.episode.episode_id: r for r in (ask(factory, replay) if excluded else ())}
-    found = []
-    for one in lifted:
-        outcome = outcomes[one.episode.episode_id]
-        evidence = (
-            outcome.evidence
-            if isinstance(outcome, CertifiedEpisode)
-            else replays[outcome.episode_id]
-        )
-        found.append(
-            LiftedCalls(
-                trace=one.trace,
-                first=one.first,
-                replays=evidence,
-                outcome=outcome,
-                flows=one.flows,
-            )
-        )
-    return tuple(found)
+    return ask(factory, schedules)
+
+
+def _scheduled(
+    environment: Environment, one: LiftedWindow, outcome: CertifiedEpisode | Exclusion
+) -> LiftedCalls:
+    replays = (
+        outcome.evidence
+        if isinstance(outcome, CertifiedEpisode)
+        else replays_of(environment, [one.episode])[0]
+    )
+    schedule, problem = None, None
+    try:
+        if isinstance(outcome, Exclusion) and outcome.kind in _NO_SCHEDULE:
+            raise UncertifiedError(outcome.kind, outcome.detail)
+        schedule = checked_schedule(environment, replays, one.flows)
+    except UncertifiedError as error:
+        problem = f"{error.kind}: {error}"
+    return LiftedCalls(
+        trace=one.trace,
+        first=one.first,
+        replays=replays,
+        outcome=outcome,
+        flows=one.flows,
+        schedule=schedule,
+        problem=problem,
+    )
 
 
 def _nothing(runs: Sequence[RunTrace]) -> VcrtError:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vcrt.api.datasets import show
 from vcrt.api.logs import lift_log
 from vcrt.certification.certificates import UncertifiedError
-from vcrt.certification.data_flow import DataFlow
-from vcrt.certification.replay_tree import ReplayTree
 from vcrt.certification.schedules import Schedule, schedule_of
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.environments.contract import Episode
@@ -55,26 +52,29 @@ def schedule(
             )
         examined = show(str(source), dataset, progress=progress).examined
         replays = examined.evidence.replays
-        return (_scheduled(replays.episode.episode_id, replays.episode, replays.tree),)
+        episode, found, problem = replays.episode, None, None
+        try:
+            found = schedule_of(replays.tree)
+        except UncertifiedError as error:
+            problem = f"{error.kind}: {error}"
+        return (
+            Scheduled(
+                name=episode.episode_id, names=_names(episode), schedule=found, problem=problem
+            ),
+        )
     lifted = lift_log(
         [source], environment=environment, window=window, jobs=jobs, progress=progress
     )
     return tuple(
-        _scheduled(
-            f"{calls.trace.name}, calls {calls.first} to {calls.first + calls.episode.num_operations - 1}",
-            calls.episode,
-            calls.replays.tree,
-            calls.flows,
+        Scheduled(
+            name=f"{calls.trace.name}, calls {calls.first} to {calls.first + calls.episode.num_operations - 1}",
+            names=_names(calls.episode),
+            schedule=calls.schedule,
+            problem=calls.problem,
         )
         for calls in lifted.calls
     )
 
 
-def _scheduled(
-    name: str, episode: Episode, tree: ReplayTree, flows: Sequence[DataFlow] = ()
-) -> Scheduled:
-    names = tuple(operation.signature for operation in episode.operations)
-    try:
-        return Scheduled(name=name, names=names, schedule=schedule_of(tree, flows))
-    except UncertifiedError as error:
-        return Scheduled(name=name, names=names, schedule=None, problem=f"{error.kind}: {error}")
+def _names(episode: Episode) -> tuple[str, ...]:
+    return tuple(operation.signature for operation in episode.operations)

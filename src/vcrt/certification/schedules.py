@@ -9,7 +9,7 @@ once rests on the verifier's doing each as a whole. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -46,12 +46,14 @@ class Schedule:
     """A partial order of steps and why it is so.
 
     ``edges`` are what it is the closure of, sorted. ``complete`` says whether every context that it allows was replayed
-    for every pair; otherwise some were.
+    for every pair; otherwise some were, and ``checked_orders`` of its orders besides, as wholes
+    (:mod:`vcrt.certification.schedule_checks`).
     """
 
     num_steps: int
     edges: tuple[Edge, ...]
     complete: bool
+    checked_orders: int = 0
 
     @cached_property
     def order(self) -> PartialOrder:
@@ -67,12 +69,7 @@ class Schedule:
     @cached_property
     def waves(self) -> tuple[tuple[int, ...], ...]:
         """The steps by the earliest round in which they may run, if those of a round run at once."""
-        level: list[int] = []
-        for step in range(self.num_steps):
-            before = [level[i] for i in range(step) if self.order.predecessors[step] >> i & 1]
-            level.append(1 + max(before, default=-1))
-        rounds = range(max(level, default=-1) + 1)
-        return tuple(tuple(s for s in range(self.num_steps) if level[s] == r) for r in rounds)
+        return waves_of(self.order)
 
     @cached_property
     def critical_path(self) -> tuple[int, ...]:
@@ -87,6 +84,20 @@ class Schedule:
     def speed_up(self) -> float:
         """How many times fewer rounds than steps, if every step takes as long."""
         return self.num_steps / max(len(self.waves), 1)
+
+
+def waves_of(order: PartialOrder) -> tuple[tuple[int, ...], ...]:
+    """The operations by the earliest round in which they may run, if those of a round run at once.
+
+    >>> waves_of(PartialOrder.of(4, [(0, 2), (2, 3)]))
+    ((0, 1), (2,), (3,))
+    """
+    waves: list[tuple[int, ...]] = []
+    done = 0
+    while done != order.everything:
+        waves.append(tuple(order.moves(done)))
+        done |= sum(1 << operation for operation in waves[-1])
+    return tuple(waves)
 
 
 def schedule_of(tree: ReplayTree, flows: Sequence[DataFlow] = ()) -> Schedule:
@@ -186,16 +197,17 @@ def _directed(lattice: Lattice) -> Mapping[_Pair, int | None]:
     Contexts are gone through by length: what a pair shows in one bears on longer ones alone.
     """
     found: dict[_Pair, int | None] = {}
-    for size in range(lattice.num_operations - 1):
+    apart = _apart(lattice)
+    for size in sorted({len(lattice.contexts[number].sequence) for number in apart}):
         order = PartialOrder.of(lattice.num_operations, found)
-        for number in sorted(lattice.legal_contexts(order)):
+        legal = lattice.legal_contexts(order)
+        for number, pairs in apart.items():
             context = lattice.contexts[number]
-            if len(context.sequence) != size:
-                continue
-            for pair in combinations(order.moves(context.done), 2):
-                shown = lattice.by_pair[pair].get(number)
-                if shown is not None and shown[0] not in ("diamond", "vacuous"):
-                    found.setdefault(pair, number)
+            if len(context.sequence) == size and number in legal:
+                moves = order.moves(context.done)
+                for pair in pairs:
+                    if pair[0] in moves and pair[1] in moves:
+                        found.setdefault(pair, number)
     compared = _compared(lattice)
     # What the order allows next, and the verifier refuses or was never asked, waits for all that stands before it.
     while missing := _unsupported(
@@ -204,6 +216,16 @@ def _directed(lattice: Lattice) -> Mapping[_Pair, int | None]:
         for pair in missing:
             found.setdefault(pair, _example(lattice, pair))
     return found
+
+
+def _apart(lattice: Lattice) -> dict[int, list[_Pair]]:
+    """By context, the pairs whose order matters there."""
+    found: dict[int, list[_Pair]] = {}
+    for pair, contexts in lattice.by_pair.items():
+        for number, (verdict, _) in contexts.items():
+            if verdict not in ("diamond", "vacuous"):
+                found.setdefault(number, []).append(pair)
+    return dict(sorted(found.items()))
 
 
 def _compared(lattice: Lattice) -> frozenset[_Pair]:
@@ -240,8 +262,3 @@ def _example(lattice: Lattice, pair: _Pair) -> int | None:
         if verdict not in ("diamond", "vacuous"):
             return number
     return None
-
-
-def pairs_text(pairs: Iterable[_Pair]) -> str:
-    """Pairs in as few characters as tell them: ``0<1, 2<3``."""
-    return ", ".join(f"{a}<{b}" for a, b in pairs)

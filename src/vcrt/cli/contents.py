@@ -47,7 +47,7 @@ CHAPTERS: dict[str, dict[str, Command]] = {
         "certify": Command(certify, "replay all orders of episodes, freeze a dataset"),
         "lift": Command(
             lift,
-            "episodes from your logs, theories, Lean files or runs",
+            "episodes from your logs, theories, Lean files",
             "lift_log lift_lean lift_proofwriter lift_clrs",
         ),
         "schedule": Command(schedule, "which calls or steps may run at once, and why"),

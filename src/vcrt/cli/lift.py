@@ -204,7 +204,7 @@ def log(
             backend=backend,
             progress=progress,
         )
-    from vcrt.report.log_words import log_document, log_lines
+    from vcrt.cli.log_view import log_document, log_lines
 
     if json:
         print_document(log_document(lifted))

@@ -36,6 +36,7 @@ def verify(
     proof: Path | None = None,
     public_key: Path | None = None,
     replay: bool = True,
+    environment: tuple[str, ...] = (),
     jobs: Jobs = None,
     json: bool = False,
     verifier_timeout: VerifierTimeout = None,
@@ -52,6 +53,7 @@ def verify(
         proof: A file made by `vcrt prove`: the certificate must be among those of the dataset that it names.
         public_key: Demand that the seal (or the proof's) is signed by this key, a PEM file.
         replay: With `--no-replay`, only the seal is checked: files, manifest, leaves, signatures.
+        environment: Environments that are not registered, as FILE.py:CLASS.
         json: Print what agreed for machines (a dataset, with its replays); the rest goes to the standard error.
     """
     set_verifier_timeout(verifier_timeout)
@@ -78,7 +80,14 @@ def verify(
     console = plain_console(aside=json)
     if certificate is not None:
         with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
-            say(console, *check_lines(vcrt.verify_certificate(certificate, progress=progress)))
+            say(
+                console,
+                *check_lines(
+                    vcrt.verify_certificate(
+                        certificate, environments=environment, progress=progress
+                    )
+                ),
+            )
         if proof is not None:
             say(
                 console,
@@ -89,7 +98,11 @@ def verify(
         if replay:
             with showing_progress(console) as progress:
                 agreement = vcrt.verify(
-                    dataset, public_key=public_key, jobs=jobs, progress=progress
+                    dataset,
+                    public_key=public_key,
+                    environments=environment,
+                    jobs=jobs,
+                    progress=progress,
                 )
             _print_agreement(console, dataset, agreement)
             if json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
@@ -130,6 +130,12 @@ def named_factory(name: str) -> Callable[[], Environment]:
             expected="FILE.py:CLASS, or the name of a registered environment",
         )
     return FromFile(str(file.resolve()), kind)
+
+
+def given_environments(names: Iterable[str]) -> dict[str, Callable[[], Environment]]:
+    """Environments that are given as ``FILE.py:CLASS``, by their own names; raises as :func:`named_factory` does."""
+    factories = [named_factory(name) for name in names]
+    return {factory().name: factory for factory in factories}
 
 
 @dataclass(frozen=True, slots=True)

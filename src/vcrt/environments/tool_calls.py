@@ -10,10 +10,12 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any, ClassVar, Generic
 
 from vcrt.environments.contract import (
@@ -103,7 +105,7 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         return output
 
     def versions(self) -> Versions:
-        """The environment's name, and the SHA-256 of the file that defines its class."""
+        """The environment's name, and the SHA-256 of the file that its class stands in."""
         kind = type(self)
         return Versions(
             environment=self.name,
@@ -254,8 +256,24 @@ def episode_of_calls(
 
 
 def _source_digest(kind: type) -> str:
-    """The SHA-256 of the file that a class stands in; of its own source where there is no file."""
-    source = inspect.getsourcefile(kind)
-    if source is not None and Path(source).is_file():
-        return file_digest(Path(source))
-    return sha256_hex(inspect.getsource(kind).encode())
+    """The SHA-256 of the file that a class stands in; where no other process can import it, of its methods' code."""
+    module = sys.modules.get(kind.__module__)
+    if kind.__module__ != "__main__" and getattr(module, kind.__qualname__, None) is kind:
+        return file_digest(Path(inspect.getfile(kind)))
+    own = [vars(each) for each in kind.__mro__ if each.__module__ == kind.__module__]
+    return json_digest(
+        [[_code_form(each[name]) for name in sorted(each) if name[0] != "_"] for each in own]
+    )
+
+
+def _code_form(value: object) -> Json:
+    """What a function does, or the value of another attribute, the same in every process of one Python."""
+    code = getattr(value, "__code__", value)
+    if isinstance(code, CodeType):
+        constants: Json = [_code_form(constant) for constant in code.co_consts]
+        return [code.co_code.hex(), list(code.co_names), list(code.co_varnames), constants]
+    if isinstance(code, str | int | float | None):
+        return repr(code)
+    if isinstance(code, tuple):
+        return [_code_form(each) for each in code]
+    return sorted(map(repr, code)) if isinstance(code, frozenset) else type(code).__name__

@@ -60,7 +60,12 @@ def schedule_lines(schedule: Schedule, names: Sequence[str]) -> list[str]:
         verb = "follows" if implied == 1 else "follow"
         lines.append(f"{counted(implied, 'more pair')} {verb} from these")
     if not schedule.complete:
-        lines.append("contexts were sampled: other orders of this schedule were not all replayed")
+        lines.append(
+            f"contexts were sampled; {counted(schedule.checked_orders, 'order')} that the schedule allows, drawn at "
+            "random, were replayed besides, and all fared as the trace does"
+            if schedule.checked_orders
+            else "contexts were sampled: not every order that the schedule allows was replayed"
+        )
     return lines
 
 
@@ -72,6 +77,7 @@ def schedule_document(schedule: Schedule, names: Sequence[str]) -> dict[str, Jso
         "critical_path": list(schedule.critical_path),
         "speed_up": round(schedule.speed_up, 3),
         "complete": schedule.complete,
+        "checked_orders": schedule.checked_orders,
         "edges": [_edge_document(edge, edge in schedule.direct) for edge in schedule.edges],
     }
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from lean_doors import asking, said_to
+from vcrt.environments import system_calls
+from vcrt.environments.confinement import bounds_from
 from vcrt.environments.contract import ReplayRequest
-from vcrt.environments.lean import inprocess, system_calls
-from vcrt.environments.lean.confinement import bounds_from
+from vcrt.environments.lean import inprocess
 from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.inprocess import Elaborators, WorkerBroken
 from vcrt.environments.lean.protection import (
@@ -46,7 +47,7 @@ def confined(code: str, *, needs: Needs = NEEDS, phase: str = "worker", **change
     program = (
         "import sys; sys.path.append(sys.argv[2])\n"
         "import os, socket, ctypes, signal, resource, time, threading\n"
-        "from vcrt.environments.lean import confinement as c\n"
+        "from vcrt.environments import confinement as c\n"
         "report = c.confine(c.bounds_from(sys.argv[1]))\n"
         f"c.refuse_calls(report, {phase!r})\n"
         "def tried(f, *a):\n"
@@ -87,7 +88,7 @@ def test_it_writes_nothing(tmp_path):
 
 
 @needs_guard("network")
-@pytest.mark.parametrize("phase", ["script", "command", "worker"])
+@pytest.mark.parametrize("phase", ["script", "command", "worker", "server"])
 def test_it_has_no_network(phase):
     code = "print(*[tried(socket.socket, k) for k in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)])"
     assert confined(code, phase=phase) == " ".join(["PermissionError"] * 3)
@@ -157,7 +158,7 @@ def test_bounds_pass_as_text():
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-@pytest.mark.parametrize("phase", ["script", "command", "worker"])
+@pytest.mark.parametrize("phase", ["script", "command", "worker", "server"])
 def test_a_filter_is_a_program_of_whole_instructions_whose_jumps_stay_inside(machine, phase):
     code = system_calls.program(machine, phase)
     assert len(code) % 8 == 0

@@ -14,12 +14,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from vcrt.environments.confinement import started_by
 from vcrt.environments.lean.process import LeanProcess
 from vcrt.environments.lean.protection import (
     WORKER_THREADS,
     bounds,
     python_needs,
-    started_by,
 )
 from vcrt.environments.lean.rendering import PRELUDE
 
@@ -159,4 +159,4 @@ def _command(folder: Path, max_memory_mb: float) -> list[str]:
         max_memory_mb=max_memory_mb,
         threads=WORKER_THREADS,
     )
-    return started_by("worker", limits.text(), str(folder))
+    return started_by("lean.worker", limits.text(), str(folder))

@@ -1,6 +1,6 @@
 """Run Lean processes within limits on wall-clock time, memory and output.
 
-Promises that each is confined (see :mod:`vcrt.environments.lean.confinement`), and killed with all that it started when
+Promises that each is confined (see :mod:`vcrt.environments.confinement`), and killed with all that it started when
 it is ended. Not covered: which ``lean`` it is, what its output means, and the memory of a process where the system does
 not tell it (anywhere but Linux) or that a wrapper script started.
 """

@@ -1,6 +1,6 @@
 """Start Lean processes confined, with an empty environment, and with what they need to be readable.
 
-Not covered: what the system does about it (see :mod:`vcrt.environments.lean.confinement`).
+Not covered: what the system does about it (see :mod:`vcrt.environments.confinement`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import vcrt
-from vcrt.environments.lean.confinement import Bounds, Report
+from vcrt.environments.confinement import Bounds, Report, started_by
 
-#: Nothing of the user's Python set-up gets into the process; our package comes last, after the standard library.
-_START = "import sys; sys.path.append(sys.argv.pop()); from vcrt.environments.lean.{} import main; main()"
 #: Lean reserves a gigabyte for each of its threads, and more than it uses in all: a worker has 3, a command 5 or more.
 _RESERVED_BYTES = 1 << 30
 WORKER_THREADS, COMMAND_THREADS = 4, 12
@@ -74,12 +71,6 @@ def bounds(needs: Needs, *, cpu_seconds: float, max_memory_mb: float, threads: i
         readable=needs.readable,
         programs=needs.programs,
     )
-
-
-def started_by(module: str, *arguments: str) -> list[str]:
-    """The command that runs ``main`` of a module beside this one, by the same Python and with nothing else of it."""
-    root = Path(vcrt.__file__).resolve().parent.parent
-    return [sys.executable, "-I", "-S", "-c", _START.format(module), *arguments, str(root)]
 
 
 def confined(command: Sequence[str], limits: Bounds) -> list[str]:

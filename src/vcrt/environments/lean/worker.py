@@ -31,7 +31,7 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from vcrt.environments.lean.confinement import (
+from vcrt.environments.confinement import (
     bounds_from,
     confine,
     refuse_calls,

@@ -16,6 +16,7 @@ from typing import Any
 from vcrt.certification.certificates import Certificate, PathEvidence
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.certification.relations import directed
+from vcrt.certification.schedules import waves_of
 from vcrt.environments.contract import Operation, Replay
 from vcrt.hashing import Json, canonical_json
 from vcrt.orders import Order, all_orders
@@ -81,6 +82,7 @@ def episode_json(
         "orders": orders,
         "swaps": _certificates_of_swaps(local, episode.num_operations) if is_drawn else [],
         "drawing": drawing_name(required_pairs(certified)),
+        "waves": [list(wave) for wave in waves_of(certified.order)],
     }
     return {**shown, "hashes": list(listed.hashes), "messages": list(listed.messages)}
 

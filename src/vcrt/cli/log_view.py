@@ -1,12 +1,11 @@
 """Say what a log of calls gave, in plain words and as JSON: traces, what certifies, and which calls must wait.
 
-Pure text. Not covered: schedules by themselves (see :mod:`vcrt.report.schedule_words`).
+Text alone. Not covered: schedules by themselves (see :mod:`vcrt.report.schedule_words`).
 """
 
 from __future__ import annotations
 
 from vcrt.api.logs import LiftedCalls, LiftedLog
-from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.hashing import Json
 from vcrt.report.certificate_words import EXCLUSIONS, legal_text
@@ -28,10 +27,9 @@ def _calls_lines(calls: LiftedCalls) -> list[str]:
     last = calls.first + number - 1
     lines = [f"{calls.trace.name}, calls {calls.first} to {last}: {_outcome(calls)}"]
     lines += [f"  {n:>2}  {one.signature}" for n, one in enumerate(calls.episode.operations)]
-    try:
-        schedule = calls.schedule()
-    except UncertifiedError as error:
-        return [*lines, f"  no relations: {error}"]
+    schedule = calls.schedule
+    if schedule is None:
+        return [*lines, f"  no relations, {calls.problem}"]
     for edge in schedule.edges:
         verb = {"observes": "before", "data flow": "feeds", "not compared": "before"}.get(
             edge.kind, edge.kind
@@ -109,8 +107,7 @@ def _calls_document(calls: LiftedCalls) -> dict[str, Json]:
         "certified": isinstance(calls.outcome, CertifiedEpisode),
         "outcome": _outcome(calls),
     }
-    try:
-        names = [operation.signature for operation in calls.episode.operations]
-        return {**value, "schedule": schedule_document(calls.schedule(), names)}
-    except UncertifiedError as error:
-        return {**value, "problem": str(error)}
+    if calls.schedule is None:
+        return {**value, "problem": calls.problem}
+    names = [operation.signature for operation in calls.episode.operations]
+    return {**value, "schedule": schedule_document(calls.schedule, names)}

@@ -1,4 +1,4 @@
-"""Make the seccomp filter of a Lean process: which system calls it is refused, as a program of the kernel's own.
+"""Make the seccomp filter of a verifier's process: which system calls it is refused, as a program of the kernel's own.
 
 Not refused is what computing needs: memory, threads, time, reading what is open. Covers Linux on x86-64 and aarch64.
 Imports only the standard library, as it is used by a process without any other package.
@@ -12,11 +12,13 @@ from typing import Literal, TypeAlias
 
 #: Numbers on x86-64 and on aarch64; None where there is no such call.
 Numbers: TypeAlias = tuple[int | None, int | None]
-#: What follows the filter: a script that may start programs, a program that takes this one's place, or this very one.
-Phase: TypeAlias = Literal["script", "command", "worker"]
+#: What follows the filter: a script that may start programs, a program that takes this one's place, this very one, or a
+#: server that starts programs and talks to them through pairs of sockets.
+Phase: TypeAlias = Literal["script", "command", "worker", "server"]
 #: What no process of each kind can do.
 REFUSED: dict[Phase, tuple[str, ...]] = {
     "script": ("network",),
+    "server": ("network",),
     "command": ("network", "other processes", "writing"),
     "worker": ("network", "other processes", "writing", "other programs"),
 }
@@ -43,6 +45,8 @@ _ALWAYS = _table(
     memfd_create 319 279
     """
 )
+#: Of those, what a server is left: both ends of a pair are its own, and there is no other socket.
+_PAIRS = _table("socketpair 53 199 | sendto 44 206 | sendmsg 46 211 | sendmmsg 307 269")
 #: Refused as unknown, so that the C library goes on with the older call, whose arguments the filter can see.
 _UNKNOWN = _table("clone3 435 435 | openat2 437 437")
 #: Refused to a program that starts no process and writes no file.
@@ -112,8 +116,9 @@ def program(machine: str, phase: Phase) -> bytes:
         )
 
     for numbers in _ALWAYS:
-        refuse(numbers, _NOT_PERMITTED)
-    if phase != "script":
+        if phase != "server" or numbers not in _PAIRS:
+            refuse(numbers, _NOT_PERMITTED)
+    if phase in ("command", "worker"):
         for numbers in _ALONE:
             refuse(numbers, _NOT_PERMITTED)
         for numbers in _UNKNOWN:

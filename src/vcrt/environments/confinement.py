@@ -1,4 +1,4 @@
-"""Confine a Lean process by limits of the system, Landlock, seccomp and no capabilities; report what is in force.
+"""Confine a verifier's process by limits of the system, Landlock, seccomp and no capabilities; report what is in force.
 
 A process confines itself before it has read any text of others, for good, and all that it starts. Every protection that
 the system does not have is named in the :class:`Report`; nothing is assumed. Imports only the standard library and
@@ -12,18 +12,20 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import struct
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from vcrt.environments.lean import system_calls
+from vcrt.environments import system_calls
 
 #: Numbers of Landlock's system calls, the same on every machine.
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _ASK_VERSION, _PATH_BENEATH = 1, 1
-_EXECUTE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 2, 1 << 3
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 #: Rights to files in the first version, and those that versions 2, 3 and 5 brought.
 _RIGHTS, _MORE_RIGHTS = (1 << 13) - 1, ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15))
 _NETWORK, _NETWORK_VERSION = 0b11, 4
@@ -31,6 +33,10 @@ _SCOPES, _SCOPES_VERSION = 0b11, 6
 _CAPABILITY_VERSION = 0x20080522
 #: To read files that belong to others, as root may: which files, Landlock says.
 _READ_SEARCH = 1 << 2
+#: Nothing of the user's Python set-up gets into the process; our package comes last, after the standard library.
+_START = (
+    "import sys; sys.path.append(sys.argv.pop()); from vcrt.environments.{} import main; main()"
+)
 _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
 _SYSTEM_FILES = (
     *("/etc/ld.so.cache", "/dev/null", "/dev/urandom", "/proc/meminfo", "/proc/cpuinfo"),
@@ -44,15 +50,18 @@ class Bounds:
 
     ``readable`` are files and folders that it may read besides the system's libraries, and ``programs`` those that it
     may start in its own place; no ``readable`` means that what it needs is not known, and that its files are not
-    restricted.
+    restricted. A server is what has ``writable`` folders: it may start other programs, and is left the ``variables`` of
+    its environment that are named. What is None is not limited.
     """
 
-    address_space: int
-    cpu_seconds: int
+    address_space: int | None
+    cpu_seconds: int | None
     readable: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     file_bytes: int = 1 << 20
     open_files: int = 64
+    writable: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
 
     def text(self) -> str:
         """As one argument of a command; :func:`bounds_from` reads it."""
@@ -70,11 +79,18 @@ class Report:
 def bounds_from(text: str) -> Bounds:
     """The bounds in an argument."""
     value = json.loads(text)
-    return Bounds(**{**value, **{key: tuple(value[key]) for key in ("readable", "programs")}})
+    fields: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
+    return Bounds(**fields)
+
+
+def started_by(module: str, *arguments: str) -> list[str]:
+    """The command that runs ``main`` of a module of environments, by the same Python and with nothing else of it."""
+    root = Path(__file__).resolve().parents[2]
+    return [sys.executable, "-I", "-S", "-c", _START.format(module), *arguments, str(root)]
 
 
 def confine(bounds: Bounds) -> Report:
-    """Take from this process all that it does not need to start Lean."""
+    """Take from this process all that it does not need to start Lean, or a server."""
     report = Report({}, {})
     limits = {
         "address space": (resource.RLIMIT_AS, bounds.address_space),
@@ -84,8 +100,13 @@ def confine(bounds: Bounds) -> Report:
         "core dumps": (resource.RLIMIT_CORE, 0),
     }
     for name, (kind, value) in limits.items():
-        _note(report, name, _limited(kind, value), f"at most {value:,}")
-    if bounds.readable:
+        if value is None:
+            report.absent[name] = "not limited"
+        else:
+            _note(report, name, _limited(kind, value), f"at most {value:,}")
+    if bounds.writable:
+        _note(report, "end", _end_with_parent(), "ends with the process that started it")
+    elif bounds.readable:
         _note(report, "private folder", _leave_folders(), "empty, and not there for others")
     else:
         report.absent["private folder"] = (
@@ -97,9 +118,10 @@ def confine(bounds: Bounds) -> Report:
         report.absent["files"] = "what this lean command needs is not known"
     else:
         problem = _restrict_files(version, bounds)
-        _note(
-            report, "files", problem, f"Landlock {version}: reads Lean and Python, writes nothing"
-        )
+        may = "reads Lean and Python, writes nothing"
+        if bounds.writable:
+            may = f"reads {', '.join(bounds.readable)}, writes into its own folders"
+        _note(report, "files", problem, f"Landlock {version}: {may}")
     return report
 
 
@@ -123,11 +145,19 @@ def main() -> None:
     report = confine(bounds)
     command = sys.argv[2:]
     if command:
+        if bounds.writable:
+            os.umask(0o022)
+            refuse_calls(report, "server")
+            kept = {name: os.environ[name] for name in bounds.variables if name in os.environ}
+            os.execve(command[0], command, kept)
         refuse_calls(report, "command" if bounds.readable else "script")
         os.execv(command[0], command)
-    if bounds.readable:
-        refuse_threads(report)
-    refuse_calls(report, "worker" if bounds.readable else "script")
+    if bounds.writable:
+        refuse_calls(report, "server")
+    else:
+        if bounds.readable:
+            refuse_threads(report)
+        refuse_calls(report, "worker" if bounds.readable else "script")
     print(json.dumps(asdict(report)))
 
 
@@ -158,6 +188,18 @@ def _leave_folders() -> str | None:
         Path(folder).rmdir()
     except OSError as error:
         return f"no folder could be made: {error}"
+    return None
+
+
+def _end_with_parent() -> str | None:
+    """Have the system kill this process when the thread that started it is gone."""
+    if sys.platform != "linux":
+        return "only on Linux"
+    parent = os.getppid()
+    if ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0):
+        return f"prctl failed with error {ctypes.get_errno()}"
+    if os.getppid() != parent:
+        os._exit(1)
     return None
 
 
@@ -197,6 +239,8 @@ def _restrict_files(version: int, bounds: Bounds) -> str | None:
             _allow(library, ruleset, path, _READ_FILE | _READ_DIR)
         for path in bounds.programs:
             _allow(library, ruleset, path, _READ_FILE | _READ_DIR | _EXECUTE)
+        for path in bounds.writable:
+            _allow(library, ruleset, path, handled & ~_EXECUTE)
         if bounds.programs:
             for path in _loaded_from(loader=True):
                 _allow(library, ruleset, path, _READ_FILE | _EXECUTE)
@@ -215,7 +259,7 @@ def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
         return
     try:
         if not os.path.isdir(path):
-            rights &= _READ_FILE | _EXECUTE
+            rights &= _READ_FILE | _WRITE_FILE | _TRUNCATE | _EXECUTE
         rule = struct.pack("=Qi", rights, descriptor)
         library.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)
     finally:

@@ -1,0 +1,224 @@
+"""Keep states that are folders: take them in as values, put them back in place, and write them as canonical bytes.
+
+What counts of a folder is its paths, their types and modes, and the bytes of files and links. When files were last
+changed is put back too, as programs such as git go by it, but does not count; owners and other times are left.
+Not covered: sockets, pipes and devices, which are refused, and who changes the folder meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import IO, NamedTuple, TypeAlias
+
+from vcrt.errors import MalformedInputError, TooLargeError
+from vcrt.hashing import Json, canonical_json, sha256_hex
+
+#: The most bytes of files that a folder may hold.
+MAX_BYTES = 1 << 28
+_PREFIX, _LOCK = "vcrt-state-", "lock"
+
+
+class Entry(NamedTuple):
+    """A file, a folder or a link: its kind, its mode, and its bytes or where it leads to.
+
+    ``changed_ns`` is when a file was last changed.
+    """
+
+    kind: str
+    mode: int
+    content: bytes
+    changed_ns: int = 0
+
+
+#: What a folder holds, by path from it, each folder before what is in it.
+Tree: TypeAlias = dict[str, Entry]
+
+
+def read_tree(folder: Path, before: Mapping[str, Entry] | None = None) -> Tree:
+    """What a folder holds; files that are as in ``before`` take no more memory than that.
+
+    Raises :class:`MalformedInputError` for what is neither file, folder nor link, :class:`TooLargeError` for too much.
+    """
+    tree: Tree = {}
+    total = 0
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        with os.scandir(folder / inside) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            path = f"{inside}/{entry.name}" if inside else entry.name
+            tree[path] = read = _read(entry, path)
+            if read.kind == "folder":
+                waiting.append(path)
+            elif before is not None and before.get(path) == read:
+                tree[path] = before[path]
+            total += len(read.content)
+            if total > MAX_BYTES:
+                raise TooLargeError(
+                    "a state that is too large to be kept",
+                    where=str(folder),
+                    expected=f"at most {MAX_BYTES:,} bytes",
+                )
+    return tree
+
+
+def _read(entry: os.DirEntry[str], path: str) -> Entry:
+    found = entry.stat(follow_symlinks=False)
+    mode = found.st_mode
+    if stat.S_ISLNK(mode):
+        return Entry("link", 0, os.fsencode(os.readlink(entry.path)))
+    if stat.S_ISDIR(mode):
+        return Entry("folder", stat.S_IMODE(mode), b"")
+    if not stat.S_ISREG(mode):
+        raise MalformedInputError(
+            "a state that cannot be kept",
+            where=path,
+            found="neither a file, a folder nor a link",
+            remedy="let the server put its sockets and pipes elsewhere ($TMPDIR)",
+        )
+    return Entry("file", stat.S_IMODE(mode), Path(entry.path).read_bytes(), found.st_mtime_ns)
+
+
+def put_back(folder: Path, tree: Tree) -> None:
+    """Make a folder hold that and nothing else; what it holds already is left as it is."""
+    now = read_tree(folder)
+    for path, entry in now.items():
+        if entry.kind == "folder" and entry.mode & 0o700 != 0o700:
+            (folder / path).chmod(entry.mode | 0o700)
+    for path in reversed(now):
+        if path not in tree or tree[path].kind != now[path].kind:
+            place = folder / path
+            if now[path].kind == "folder":
+                place.rmdir()
+            else:
+                place.unlink()
+    for path, entry in tree.items():
+        place = folder / path
+        if entry.kind == "folder":
+            place.mkdir(exist_ok=True)
+        elif now.get(path) != entry:
+            if path not in now or now[path][:3] != entry[:3]:
+                place.unlink(missing_ok=True)
+                if entry.kind == "link":
+                    place.symlink_to(os.fsdecode(entry.content))
+                else:
+                    place.write_bytes(entry.content)
+                    place.chmod(entry.mode)
+            if entry.kind == "file":
+                os.utime(place, ns=(entry.changed_ns, entry.changed_ns))
+    for path in reversed(tree):
+        entry = tree[path]
+        if entry.kind == "folder" and (now.get(path) != entry or entry.mode & 0o700 != 0o700):
+            (folder / path).chmod(entry.mode)
+
+
+def canonical_tree(
+    tree: Mapping[str, Entry],
+    *,
+    ignored: Iterable[str] = (),
+    names: Mapping[str, str] | None = None,
+) -> bytes:
+    """The canonical bytes of a tree, without paths that match a pattern of ``ignored`` (``fnmatch``).
+
+    ``names`` are texts that stand for others wherever they occur in files and links: where the folder lies.
+    """
+    patterns = tuple(ignored)
+    rows: list[Json] = []
+    for path in sorted(tree):
+        if any(fnmatchcase(path, pattern) for pattern in patterns):
+            continue
+        entry, content = tree[path], tree[path].content
+        for found, name in (names or {}).items():
+            content = content.replace(os.fsencode(found), os.fsencode(name))
+        rows.append([printable_path(path), entry.kind, entry.mode, sha256_hex(content)])
+    return canonical_json(rows)
+
+
+def printable_path(path: str) -> str:
+    """A path as text that UTF-8 can hold, different for different paths."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return f"\0{os.fsencode(path).hex()}"
+    return path
+
+
+def write_files(folder: Path, files: Mapping[str, Json]) -> None:
+    """Make files of the texts that a mapping has by path; None makes a folder.
+
+    Raises :class:`MalformedInputError` for a path that leads out of the folder, and for what is no text.
+    """
+    for path, text in files.items():
+        place = folder / path
+        inside = os.path.normpath(place)
+        if not Path(inside).is_relative_to(folder) or not isinstance(text, str | None):
+            raise MalformedInputError(
+                "an initial state that is no folder of texts",
+                where=repr(path)[:200],
+                found=f"{type(text).__name__} at {os.path.relpath(inside, folder)}",
+                expected="paths within the folder, each with a text, or null for a folder",
+            )
+        if text is None:
+            place.mkdir(parents=True, exist_ok=True)
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(text.encode())
+
+
+class Workplace:
+    """A new folder with a ``state``, a ``home`` and a ``tmp`` in it, removed by :meth:`close`.
+
+    Those of processes that were killed are removed when the next one is made: nobody holds their locks any more.
+    """
+
+    def __init__(self) -> None:
+        _remove_abandoned(Path(tempfile.gettempdir()))
+        self.path = Path(os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX)))
+        self._lock = _locked(self.path / "locking")
+        (self.path / "locking").rename(self.path / _LOCK)
+        for name in ("state", "home", "tmp"):
+            (self.path / name).mkdir()
+
+    @property
+    def state(self) -> Path:
+        """The folder that is the state."""
+        return self.path / "state"
+
+    def clear_others(self) -> None:
+        """Empty ``home`` and ``tmp``."""
+        for name in ("home", "tmp"):
+            put_back(self.path / name, {})
+
+    def close(self) -> None:
+        """Remove all of it."""
+        _remove(self.path)
+        self._lock.close()
+
+
+def _locked(path: Path) -> IO[bytes]:
+    stream = path.open("ab")
+    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return stream
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, and what in it may not be written to."""
+    for inside, _, _ in os.walk(folder):
+        with suppress(OSError):
+            os.chmod(inside, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    for lock in folder.glob(f"{_PREFIX}*/{_LOCK}"):
+        with suppress(OSError), _locked(lock):
+            _remove(lock.parent)

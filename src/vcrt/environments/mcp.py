@@ -1,0 +1,496 @@
+"""Certify the tools of any MCP server: an environment whose state is a folder that the server works on.
+
+The user's description of a server is a few attributes of a class: its command, what the folder begins with, and what
+the server keeps outside of it. The folder is taken in and put back as a value (or by a user's hooks), the server runs
+confined to it, and texts do not depend on where it lies. Not covered: servers whose state is somewhere that cannot be
+put back, and which calls there are (see :mod:`vcrt.environments.tool_calls`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from shutil import copytree
+from typing import Any, ClassVar, TypeAlias
+
+from vcrt.environments.confinement import Bounds, Report, started_by
+from vcrt.environments.contract import CrossCheck, Episode, Guards, ReplayRequest, Versions
+from vcrt.environments.folder_states import (
+    Tree,
+    Workplace,
+    canonical_tree,
+    put_back,
+    read_tree,
+    write_files,
+)
+from vcrt.environments.mcp_servers import (
+    MARKS,
+    About,
+    Description,
+    Refusal,
+    Server,
+    require_client,
+)
+from vcrt.environments.tool_calls import CallEnvironment, CallRefused, Tool
+from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
+from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
+from vcrt.printable import counted
+
+#: In ``remembered``: every tool.
+EVERY_TOOL = "*"
+#: Beginnings that are kept as values.
+_BEGINNINGS = 16
+_INHERITED = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_FILE_BYTES, _OPEN_FILES = 1 << 30, 4096
+#: A call as states keep it: name and arguments.
+_Call: TypeAlias = tuple[str, Mapping[str, Json]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A state as a value: what the calls began with, the calls, what the folder held then, and its canonical bytes."""
+
+    initial: Json
+    calls: tuple[_Call, ...]
+    content: object
+    form: bytes
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class ServerState:
+    """A state: the one that the server is in, or one that it is put into when it is asked about.
+
+    ``kept`` is the state as a value, as long as no call has changed it since.
+    """
+
+    initial: Json
+    calls: list[_Call]
+    kept: Kept | None
+
+
+class McpEnvironment(CallEnvironment[ServerState]):
+    """The tools of an MCP server. Subclasses give ``name`` and ``command``; all else has a default.
+
+    In ``command``, ``env`` and the arguments of calls, ``root`` stands for the folder that is the state, as it does in
+    outputs. Every method that needs the server raises :class:`vcrt.errors.UnavailableError` if it does not start, and
+    :class:`vcrt.errors.VerifierFailure` if it breaks.
+    """
+
+    #: The program and its arguments.
+    command: ClassVar[tuple[str, ...]]
+    #: How commands, calls and outputs name the folder: that of your log, such as ``/home/ann/project``.
+    root: ClassVar[str] = "{state}"
+    #: What the folder begins with where a log does not say: texts by path (None: a folder), or a name of ``templates``.
+    initial: ClassVar[Json] = None
+    #: Folders and files that states may begin with, by name.
+    templates: ClassVar[Mapping[str, Path]] = {}
+    #: Environment variables; of the user's own, it gets ``PATH`` and where libraries are.
+    env: ClassVar[Mapping[str, str]] = {}
+    #: Whether the server reads the folder when it starts, or keeps it open: then it is started anew on each state that
+    #: is put back. False promises that between two calls it holds nothing of the folder.
+    restart: ClassVar[bool] = True
+    #: Tools whose calls leave something in the server's own memory: a state with such calls is put back by making them
+    #: again. ``{EVERY_TOOL}`` for a server that keeps its state there.
+    remembered: ClassVar[Collection[str]] = frozenset()
+    #: Paths in the folder that no call can see, as patterns (``fnmatch``).
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    #: Seconds that a server may take to start, and to answer a call.
+    start_timeout_s: ClassVar[float] = 30.0
+    timeout_s: ClassVar[float] = 20.0
+    #: What the server may read and run, where the system can confine it; it writes into its own folders alone.
+    readable: ClassVar[tuple[str, ...]] = ("/",)
+
+    def __init__(self) -> None:
+        self._host = _Host()
+        self._beginnings: OrderedDict[bytes, Kept] = OrderedDict()
+        self._about: About | None = None
+        self._last: Tree = {}
+        weakref.finalize(self, self._host.close)
+
+    # What a subclass may override, for states that are more than files.
+
+    def fill(self, folder: Path, initial: Json) -> None:
+        """Make in an empty folder what ``initial`` says; raises :class:`MalformedInputError` for another form."""
+        if isinstance(initial, str):
+            template = self.templates.get(initial)
+            if template is None:
+                raise UnknownNameError.of("template", initial, self.templates, where=self.name)
+            if template.is_dir():
+                copytree(template, folder, symlinks=True, dirs_exist_ok=True)
+            else:
+                (folder / template.name).write_bytes(template.read_bytes())
+        elif isinstance(initial, Mapping):
+            write_files(folder, initial)
+        elif initial is not None:
+            raise MalformedInputError(
+                "an initial state that is no folder",
+                where=f"environment {self.name!r}",
+                found=repr(initial)[:80],
+                expected="texts by path, or the name of a template",
+            )
+
+    def keep(self, folder: Path) -> object:
+        """The state of the folder as a value that no later call changes."""
+        self._last = read_tree(folder, self._last)
+        return self._last
+
+    def content(self, folder: Path, kept: Any) -> bytes:
+        """The canonical bytes of the folder, of which ``kept`` was just taken; what it holds is left as it is."""
+        return canonical_tree(kept, ignored=self.ignored, names=self._names())
+
+    def put_back(self, folder: Path, kept: Any) -> None:
+        """Put the folder into a state that :meth:`keep` gave."""
+        put_back(folder, kept)
+
+    def answer(self, name: str, result: Mapping[str, Json]) -> Json:
+        """What of a tool's result counts as its output; raises :class:`CallRefused` for a refusal.
+
+        Override it to leave out what the clock, or chance, decides; and for servers that report refusals in another
+        way than by ``isError``.
+        """
+        if result.get("isError"):
+            raise CallRefused(text_of(result) or "the tool gave no reason")
+        return {key: part for key, part in result.items() if key != "isError"}
+
+    # The contract.
+
+    def reset(self, initial: Json) -> ServerState:
+        """The folder filled anew; a server runs on it from the first call on."""
+        initial = self.initial if initial is None else initial
+        key = canonical_json(initial)
+        if key not in self._beginnings:
+            self._leave()
+            if self.restart or self._host.memory is not None:
+                self._host.end_server()
+            folder = self._host.place().state
+            put_back(folder, {})
+            self.fill(folder, initial)
+            self._beginnings[key] = self._taken(initial, ())
+            if len(self._beginnings) > _BEGINNINGS:
+                self._beginnings.popitem(last=False)
+        return self.restore(self._beginnings[key])
+
+    def call(self, state: ServerState, name: str, arguments: Mapping[str, Json]) -> Json:
+        """Make the call; raises :class:`CallRefused`, and :class:`MalformedInputError` for a tool that is not there."""
+        server = self._entered(state)
+        if name not in server.about.tools:
+            error = UnknownNameError.of("tool", name, server.about.tools)
+            raise MalformedInputError(
+                error.what,
+                where=f"environment {self.name!r}, {server.about.server}",
+                expected=error.expected,
+                remedy=error.remedy,
+            )
+        state.calls.append((name, arguments))
+        state.kept = None
+        self._host.memory = self._memory(state.initial, state.calls) or self._host.memory
+        return self._made(server, name, arguments)
+
+    def resource(self, state: ServerState, uri: str) -> Json:
+        """A resource of the server, as it is now: for a ``canonical`` that has more than the folder in it."""
+        server = self._entered(state)
+        found: Json = self._named(self._asked(lambda: server.resource(self._placed(uri))))
+        return found
+
+    def look(self, state: ServerState, name: str, arguments: Mapping[str, Json]) -> Json:
+        """The output of a call that changes nothing, which is no part of the state: for such a ``canonical``."""
+        return self._made(self._entered(state), name, arguments)
+
+    def canonical(self, state: ServerState) -> bytes:
+        """The canonical bytes of the folder."""
+        return self._kept(state).form
+
+    def snapshot(self, state: ServerState) -> object:
+        """The state as a value."""
+        return self._kept(state)
+
+    def restore(self, snapshot: Any) -> ServerState:
+        """The state that was kept; what the server was in before is kept too, as somebody may ask about it again."""
+        state = ServerState(snapshot.initial, list(snapshot.calls), snapshot)
+        self._enter(state)
+        return state
+
+    def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
+        """Whether a server that goes on from state to state answers as one that is started for one order alone."""
+        if self.restart:
+            return ()
+        order = tuple(range(episode.num_operations))
+        requests = [ReplayRequest(episode, order), ReplayRequest(episode, order[::-1])]
+        usual = self.replay(requests)
+        alone = []
+        for request in requests:
+            self._leave()
+            self._host.end_server()
+            alone += self.replay([request])
+        agreed = sum(one == other for one, other in zip(usual, alone, strict=True))
+        return (CrossCheck("a server started for one order alone", len(requests), agreed),)
+
+    def tools(self) -> Sequence[Tool]:
+        """The server's tools, with what it declares of them."""
+        return [_tool(name, declared) for name, declared in self._facts().tools.items()]
+
+    def versions(self) -> Versions:
+        """The class's file, and what the server says of itself: its version, the protocol, its tools."""
+        client = require_client()
+        own, about = super().versions(), self._facts()
+        return Versions(
+            environment=self.name,
+            adapter="mcp/1",
+            canonicalizer="folder/1",
+            verifier=f"{about.server}; {own.verifier}",
+            libraries={
+                "protocol": about.protocol,
+                "command": " ".join(self.command),
+                "tools": about.tools_digest,
+                "templates": json_digest({k: _digest(path) for k, path in self.templates.items()}),
+                "mcp": client,
+            },
+        )
+
+    def guards(self) -> Guards:
+        """What confines the server on this system."""
+        report = _protections(self._description(self._host.place()).bounds.text())
+        return Guards(in_force=report.in_force, absent=report.absent)
+
+    def close(self) -> None:
+        """End the server and remove its folder; whatever is asked next makes others."""
+        self._host.close()
+        self._beginnings.clear()
+
+    # How the server comes into a state.
+
+    def _enter(self, state: ServerState) -> None:
+        """Put folder and server into a state."""
+        self._leave()
+        kept = state.kept
+        if kept is None:
+            raise VerifierFailure(
+                "a state that went with its server",
+                where=f"environment {self.name!r}",
+                expected="a state of a server that has not broken since",
+            )
+        memory = self._memory(kept.initial, kept.calls)
+        if self.restart or memory != self._host.memory:
+            self._host.end_server()
+        again = kept.calls if memory != self._host.memory else ()
+        start = self.reset(kept.initial).kept if again else kept
+        assert start is not None
+        self.put_back(self._host.place().state, start.content)
+        for name, arguments in again:
+            with suppress(CallRefused):
+                self._made(self._running(), name, arguments)
+        self._host.memory = memory
+        if again and self._taken(kept.initial, kept.calls).form != kept.form:
+            raise VerifierFailure(
+                "calls that were made again led to another state",
+                where=f"environment {self.name!r}, {counted(len(again), 'call')}",
+                expected="a server that does the same when it is asked the same",
+            )
+        self._host.state = weakref.ref(state)
+
+    def _leave(self) -> None:
+        """Keep the state that the server is in, if anybody may ask about it again."""
+        state = self._host.current()
+        if state is not None:
+            self._kept(state)
+        self._host.state = None
+
+    def _kept(self, state: ServerState) -> Kept:
+        if state.kept is None:
+            if self._host.current() is not state:
+                self._enter(state)
+            state.kept = self._taken(state.initial, tuple(state.calls))
+        return state.kept
+
+    def _taken(self, initial: Json, calls: tuple[_Call, ...]) -> Kept:
+        folder = self._host.place().state
+        content = self.keep(folder)
+        return Kept(initial, calls, content, self.content(folder, content))
+
+    def _entered(self, state: ServerState) -> Server:
+        """The server, in that state."""
+        if self._host.current() is not state:
+            self._enter(state)
+        return self._running()
+
+    def _running(self) -> Server:
+        """The server, started on the folder as it is if there is none."""
+        if self._host.server is None:
+            require_client()
+            place = self._host.place()
+            place.clear_others()
+            server = Server(self._description(place), place.path)
+            self._host.server = server
+            if self._about not in (None, server.about):
+                raise VerifierFailure(
+                    "an MCP server says other things of itself than when it was started before",
+                    where=f"environment {self.name!r}",
+                    found=f"{server.about.server}, tools {server.about.tools_digest[:8]}",
+                    expected="the same version and tools whatever its state is",
+                )
+            self._about = server.about
+        return self._host.server
+
+    def _facts(self) -> About:
+        if self._about is None:
+            self._entered(self.reset(None))
+        assert self._about is not None
+        return self._about
+
+    def _made(self, server: Server, name: str, arguments: Mapping[str, Json]) -> Json:
+        try:
+            result = self._asked(lambda: server.call(name, self._placed(arguments)))
+        except Refusal as refusal:
+            raise CallRefused(self._named(str(refusal)) or "no valid arguments") from refusal
+        return self.answer(name, self._named(result))
+
+    def _asked(self, ask: Callable[[], dict[str, Json]]) -> dict[str, Json]:
+        try:
+            return ask()
+        except Refusal:
+            raise
+        except BaseException:
+            self._host.end_server()
+            self._host.state = None
+            raise
+
+    def _memory(self, initial: Json, calls: Sequence[_Call]) -> tuple[Json, Sequence[_Call]] | None:
+        """All that may decide what a server has in its memory after these calls: None if that is nothing."""
+        for length in range(len(calls), 0, -1):
+            if calls[length - 1][0] in self.remembered or EVERY_TOOL in self.remembered:
+                return initial, tuple(calls[:length])
+        return None
+
+    # Where the folder lies is nobody's business.
+
+    def _names(self) -> dict[str, str]:
+        place = self._host.place()
+        return {str(place.state): self.root, str(place.path): "{place}"}
+
+    def _named(self, value: Json) -> Any:
+        return _with_texts(value, self._names())
+
+    def _placed(self, value: Json) -> Any:
+        return _with_texts(value, {self.root: str(self._host.place().state)})
+
+    def _description(self, place: Workplace) -> Description:
+        variables = {name: os.environ[name] for name in (*_INHERITED, *MARKS) if name in os.environ}
+        variables |= {"LANG": "C.UTF-8", "TZ": "UTC"}
+        variables |= {"HOME": str(place.path / "home"), "TMPDIR": str(place.path / "tmp")}
+        variables |= self._placed(dict(self.env))
+        bounds = Bounds(
+            address_space=None,
+            cpu_seconds=None,
+            readable=self.readable,
+            programs=self.readable,
+            file_bytes=_FILE_BYTES,
+            open_files=_OPEN_FILES,
+            writable=(*(str(place.path / name) for name in ("state", "home", "tmp")), "/dev/null"),
+            variables=tuple(sorted({*variables, *MARKS})),
+        )
+        return Description(
+            name=self.name,
+            command=tuple(self._placed(list(self.command))),
+            shown=" ".join(self.command),
+            variables=variables,
+            bounds=bounds,
+            start_timeout_s=self.start_timeout_s,
+            timeout_s=self.timeout_s,
+        )
+
+
+def text_of(result: Mapping[str, Json]) -> str:
+    r"""The texts of a tool's result, one below the other.
+
+    >>> text_of({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]})
+    'a\nb'
+    """
+    parts: Any = result.get("content") or ()
+    return "\n".join(part["text"] for part in parts if part.get("type") == "text")
+
+
+class _Host:
+    """The server and its folder, apart from the environment, so that they can be ended when that is gone."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._place: Workplace | None = None
+        self.server: Server | None = None
+        self.state: weakref.ref[ServerState] | None = None
+        #: What decides what the server has in its memory, None if it has nothing there.
+        self.memory: object = None
+
+    def place(self) -> Workplace:
+        """The folder, which is made if there is none."""
+        if self._process != os.getpid():  # a fork: all that is there belongs to the other process
+            self.__init__()  # type: ignore[misc]
+        if self._place is None:
+            self._place = Workplace()
+        return self._place
+
+    def current(self) -> ServerState | None:
+        """The state that the server is in."""
+        return None if self.state is None or self._process != os.getpid() else self.state()
+
+    def end_server(self) -> None:
+        """End the server; its folder stays."""
+        server, self.server, self.memory = self.server, None, None
+        if server is not None:
+            server.close()
+
+    def close(self) -> None:
+        """End the server and remove the folder."""
+        self.end_server()
+        place, self._place, self.state = self._place, None, None
+        if place is not None and self._process == os.getpid():
+            place.close()
+
+
+def _with_texts(value: Json, texts: Mapping[str, str]) -> Any:
+    """The value with each text in it replaced, in keys too."""
+    if isinstance(value, str):
+        for text, other in texts.items():
+            value = value.replace(text, other)
+        return value
+    if isinstance(value, Mapping):
+        return {_with_texts(k, texts): _with_texts(v, texts) for k, v in value.items()}
+    if isinstance(value, Sequence):
+        return [_with_texts(part, texts) for part in value]
+    return value
+
+
+def _tool(name: str, declared: Mapping[str, Json]) -> Tool:
+    hints: Any = declared.get("annotations") or {}
+    return Tool(
+        name=name,
+        read_only=hints.get("readOnlyHint"),
+        idempotent=hints.get("idempotentHint"),
+        destructive=hints.get("destructiveHint"),
+        open_world=hints.get("openWorldHint"),
+    )
+
+
+def _digest(template: Path) -> str:
+    if template.is_dir():
+        return sha256_hex(canonical_tree(read_tree(template)))
+    return file_digest(template)
+
+
+@cache
+def _protections(bounds: str) -> Report:
+    """What is in force of such bounds: a process is started and confines itself."""
+    try:
+        answer = subprocess.run(
+            started_by("confinement", bounds), capture_output=True, check=True, timeout=60
+        )
+        return Report(**json.loads(answer.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return Report(in_force={}, absent={"everything": f"{type(error).__name__}: {error}"})

@@ -1,0 +1,303 @@
+"""Run one MCP server as a confined process and talk to it over its standard input and output, by the official client.
+
+The client runs in a thread with an event loop of its own. Promises that whatever a server does other than answer (it
+does not start, dies, hangs, prints what is no message) is a named error, and that :meth:`Server.close` leaves nothing
+of it behind. Not covered: what its answers mean, and the folder that it works on (see :mod:`vcrt.environments.mcp`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import threading
+import uuid
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vcrt.environments.confinement import Bounds, started_by
+from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
+from vcrt.hashing import Json, json_digest
+from vcrt.workers import WORKERS_MARK, end_marked
+
+Result = TypeVar("Result")
+#: Names a server, and all that it starts, in their environment.
+_MARK = "VCRT_SERVER"
+#: What a server's environment has besides its own variables: by it, all that it starts is found and ended.
+MARKS = (_MARK, WORKERS_MARK)
+#: Seconds that its thread has to leave in, and that an answer which is late already may still take.
+_LEAVE_S, _GRACE_S = 5.0, 5.0
+_LAST_WORDS = 2000
+_ROUNDS = 20
+_INSTALL = "pip install 'vcrt[mcp]'"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Description:
+    """How a server is started: its command, as it is and as messages show it, its environment and its limits."""
+
+    name: str
+    command: tuple[str, ...]
+    shown: str
+    variables: Mapping[str, str]
+    bounds: Bounds
+    start_timeout_s: float
+    timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class About:
+    """What a server says of itself: its name and version, the protocol, and its tools as it lists them, by name."""
+
+    server: str
+    protocol: str
+    tools: Mapping[str, Mapping[str, Json]]
+
+    @property
+    def tools_digest(self) -> str:
+        """The SHA-256 of all that it declares of its tools."""
+        return json_digest(dict(self.tools))
+
+
+class Refusal(Exception):
+    """The server says that the arguments of a request are not those that it takes."""
+
+
+class Server:
+    """A server that has started; raises :class:`UnavailableError` if it does not."""
+
+    def __init__(self, description: Description, place: Path) -> None:
+        self._of = description
+        self._process = os.getpid()
+        self._mark = uuid.uuid4().hex
+        self._log = place / "stderr"
+        self._parameters = _parameters(description, place, self._mark)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._client: Any = None
+        self._thread.start()
+        self._ready: Future[About] = Future()
+        self._closing = asyncio.Event()
+        self._noise: asyncio.Future[str] = self._loop.create_future()
+        self._session = asyncio.run_coroutine_threadsafe(self._serve(), self._loop)
+        try:
+            self.about = self._ready.result(description.start_timeout_s)
+        except TimeoutError:
+            raise self._not_started(f"no answer after {description.start_timeout_s:g} s") from None
+        except Exception as error:
+            raise self._not_started(_words_of(error)) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, name: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
+        """The result of a call, as the protocol writes it.
+
+        Raises :class:`Refusal`, and :class:`VerifierFailure` for whatever is no answer; the server is ended then.
+        """
+        doing = f"tools/call {name!r}"
+        return self._asked(doing, lambda: self._client.call_tool(name, dict(arguments)))
+
+    def resource(self, uri: str) -> dict[str, Json]:
+        """A resource, as the protocol writes it; raises as :meth:`call` does."""
+        return self._asked(f"resources/read {uri!r}", lambda: self._client.read_resource(uri))
+
+    def close(self) -> None:
+        """End the server and all that it has started."""
+        if self._process != os.getpid():
+            return  # a fork of the process whose server it is
+        for _ in range(_ROUNDS):  # what is started meanwhile is found in the next one
+            if not end_marked(self._mark, _MARK):
+                break
+        if threading.current_thread() is self._thread or self._loop.is_closed():
+            return
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._closing.set)
+        with suppress(Exception):
+            self._session.result(_LEAVE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_LEAVE_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        """Be the one task in which the client begins and ends."""
+        from mcp.client import Client
+        from mcp.client.stdio import stdio_client
+
+        try:
+            with self._log.open("wb") as log:
+                transport = stdio_client(self._parameters, errlog=log)
+                async with Client(transport, cache=None, message_handler=self._hear) as client:
+                    self._client = client
+                    self._ready.set_result(await self._described(client))
+                    await self._closing.wait()
+        except BaseException as error:
+            if not self._ready.done():
+                self._ready.set_exception(error if isinstance(error, Exception) else OSError(error))
+            elif not isinstance(error, Exception):
+                raise
+
+    async def _described(self, client: Any) -> About:
+        tools: dict[str, Mapping[str, Json]] = {}
+        cursor: str | None = ""
+        while cursor is not None:
+            page = await client.list_tools(cursor=cursor or None)
+            tools |= {tool.name: _json_of(tool) for tool in page.tools}
+            cursor = page.next_cursor
+        info = client.session.server_info
+        name = "a server without a name" if info is None else f"{info.name} {info.version}"
+        return About(server=name, protocol=str(client.session.protocol_version), tools=tools)
+
+    async def _hear(self, message: object) -> None:
+        if isinstance(message, Exception) and not self._noise.done():
+            self._noise.set_result(_noise_in(message))
+
+    def _asked(self, doing: str, ask: Any) -> dict[str, Json]:
+        if self._session.done():
+            raise self._broken(doing, "it has ended")
+        limit = self._of.timeout_s + _GRACE_S
+        try:
+            return self._awaited(self._answer(ask), limit)
+        except Refusal:
+            raise
+        except TimeoutError:
+            raise self._broken(doing, f"no answer after {self._of.timeout_s:g} s") from None
+        except Exception as error:
+            raise self._broken(doing, _words_of(error)) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _awaited(self, work: Coroutine[Any, Any, Result], limit: float) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(limit)
+
+    async def _answer(self, ask: Any) -> dict[str, Json]:
+        from mcp import MCPError
+        from mcp_types import INVALID_PARAMS
+
+        answer = asyncio.ensure_future(ask())
+        try:
+            await asyncio.wait(
+                {answer, self._noise},
+                timeout=self._of.timeout_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if self._noise.done():
+                raise ValueError(self._noise.result())
+            if not answer.done():
+                raise TimeoutError
+            return _json_of(answer.result())
+        except MCPError as error:
+            if error.code == INVALID_PARAMS:
+                raise Refusal(error.message) from error
+            raise
+        finally:
+            answer.cancel()
+
+    def _not_started(self, found: str) -> VcrtError:
+        return self._failure(
+            UnavailableError,
+            "an MCP server does not start",
+            "starting it",
+            found,
+            "an answer to `initialize` and `tools/list`",
+            "run the command by itself and mend what it says; in the sandbox there is no network and it writes into "
+            "{state}, $HOME and $TMPDIR alone, so install it beforehand and name the program itself (not npx or uvx)",
+        )
+
+    def _broken(self, doing: str, found: str) -> VcrtError:
+        return self._failure(
+            VerifierFailure,
+            "an MCP server broke, which says nothing about the call",
+            doing,
+            found,
+            "one MCP message a line on its standard output, and an answer to each request",
+            "mend the server, let it log to its standard error, or allow more with `timeout_s` in the class",
+        )
+
+    def _failure(
+        self, kind: type[VcrtError], what: str, doing: str, found: str, expected: str, remedy: str
+    ) -> VcrtError:
+        self.close()
+        words = self._last_words()
+        said = f"; its last words: {words}" if words else "; it wrote nothing to its standard error"
+        return kind(
+            what,
+            where=f"environment {self._of.name!r}, {self._of.shown}, {doing}",
+            found=found + said,
+            expected=expected,
+            remedy=remedy,
+        )
+
+    def _last_words(self) -> str:
+        with suppress(OSError):
+            return self._log.read_bytes()[-_LAST_WORDS:].decode(errors="replace").strip()
+        return ""
+
+
+def require_client() -> str:
+    """The version of the official client; raises :class:`UnavailableError` if it is not installed."""
+    try:
+        found = version("mcp")
+    except ImportError as error:
+        raise UnavailableError(
+            "the official client of the Model Context Protocol is not installed",
+            expected="the package mcp, 2.x",
+            remedy=_INSTALL,
+        ) from error
+    if not found.startswith("2."):
+        raise UnavailableError(
+            "another version of the package mcp", found=found, expected="2.x", remedy=_INSTALL
+        )
+    # It logs what it cannot read; that becomes an error here.
+    logging.getLogger("mcp").addHandler(logging.NullHandler())
+    return found
+
+
+def _parameters(description: Description, place: Path, mark: str) -> Any:
+    from mcp.client.stdio import StdioServerParameters
+
+    program = shutil.which(description.command[0], path=description.variables.get("PATH"))
+    if program is None:
+        raise UnavailableError(
+            "the program of an MCP server is not there",
+            where=f"environment {description.name!r}, command {description.command[0]!r}",
+            found="no such program on PATH",
+            remedy="install the server, or mend `command` or PATH",
+        )
+    launcher = started_by(
+        "confinement", description.bounds.text(), program, *description.command[1:]
+    )
+    return StdioServerParameters(
+        command=launcher[0],
+        args=launcher[1:],
+        env={**description.variables, _MARK: mark},
+        cwd=place / "state",
+    )
+
+
+def _json_of(value: Any) -> dict[str, Json]:
+    """A value of the protocol as it is written, without what is there for the transport alone."""
+    found: dict[str, Json] = value.model_dump(by_alias=True, exclude_none=True, mode="json")
+    return {key: part for key, part in found.items() if key not in ("_meta", "resultType")}
+
+
+def _words_of(error: BaseException) -> str:
+    """The innermost error of a group, as text."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {str(error)[:500]}"
+
+
+def _noise_in(error: Exception) -> str:
+    """The line that is no message, as far as the client tells it."""
+    errors = getattr(error, "errors", None)
+    line = errors()[0].get("input") if callable(errors) else None
+    return f"a line that is no message: {str(error if line is None else line)[:200]!r}"

@@ -1,0 +1,174 @@
+"""A small MCP server over stdio, of the standard library alone, that can also misbehave: what a test asks for.
+
+python mcp_server.py FOLDER [how it starts]
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FOLDER = Path(sys.argv[1])
+HOW = sys.argv[2] if len(sys.argv) > 2 else "well"
+MEMORY = []
+CACHE = {}
+READ_AT_START = {path.name: path.read_text() for path in FOLDER.iterdir() if path.is_file()}
+
+
+def write(path, text):
+    (FOLDER / path).write_text(text)
+    READ_AT_START[path] = text
+    return f"wrote {FOLDER / path}"
+
+
+def read(path):
+    return (FOLDER / path).read_text()
+
+
+def read_cached(path):
+    """The first text that it ever read there."""
+    return CACHE.setdefault(path, read(path))
+
+
+def read_as_started(path):
+    """From what it read when it started, and has written since."""
+    return READ_AT_START[path]
+
+
+def note(text):
+    MEMORY.append(text)
+    return "noted"
+
+
+def notes():
+    return " ".join(MEMORY)
+
+
+def die():
+    print("out of luck", file=sys.stderr, flush=True)
+    os._exit(7)
+
+
+def hang():
+    time.sleep(3600)
+
+
+def noise():
+    print("Listening to you!", flush=True)
+    time.sleep(3600)
+
+
+def torn():
+    """Half an answer, and no more."""
+    sys.stdout.write('{"jsonrpc": "2.0", "id": 3, "resu')
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def torn_line():
+    print('{"jsonrpc": "2.0", "id": 3, "resu', flush=True)
+    time.sleep(3600)
+
+
+def nonsense():
+    return {"content": "no list"}
+
+
+def bad_arguments():
+    raise LookupError("path must be text")
+
+
+def start_child():
+    """One that leaves the process group."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(3600)"],
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    return str(child.pid)
+
+
+def fetch():
+    socket.create_connection(("127.0.0.1", 9), timeout=1)
+
+
+def write_at(path):
+    Path(path).write_text("x")
+    return "wrote"
+
+
+def variables():
+    return json.dumps(dict(os.environ), sort_keys=True)
+
+
+TOOLS = {
+    tool.__name__: tool
+    for tool in (
+        *(write, read, read_cached, read_as_started, note, notes, die, hang, noise, torn),
+        *(torn_line, nonsense, bad_arguments, start_child, fetch, write_at, variables),
+    )
+}
+
+
+def answer(method, given):
+    if method == "initialize":
+        return {
+            "protocolVersion": given["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "small", "version": "1"},
+        }
+    if method == "tools/list":
+        hints = {"read": {"readOnlyHint": True}, "write": {"idempotentHint": True}}
+        return {
+            "tools": [
+                {
+                    "name": name,
+                    "inputSchema": {"type": "object"},
+                    "annotations": hints.get(name, {}),
+                }
+                for name in TOOLS
+            ]
+        }
+    if method == "tools/call":
+        try:
+            found = TOOLS[given["name"]](**given.get("arguments", {}))
+        except LookupError:
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            return {"content": [{"type": "text", "text": text}], "isError": True}
+        if isinstance(found, dict):
+            return found
+        return {"content": [{"type": "text", "text": found}]}
+    raise NotImplementedError(method)
+
+
+def main():
+    if HOW == "exits":
+        sys.exit("no such model")
+    if HOW == "hangs":
+        time.sleep(3600)
+    if HOW == "prints":
+        print("Welcome!", flush=True)
+    if HOW == "fetches":
+        fetch()
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "id" not in asked:
+            continue
+        reply = {"jsonrpc": "2.0", "id": asked["id"]}
+        try:
+            reply["result"] = answer(asked["method"], asked.get("params") or {})
+        except LookupError as error:
+            reply["error"] = {"code": -32602, "message": str(error)}
+        except NotImplementedError as error:
+            reply["error"] = {"code": -32601, "message": f"no method {error}"}
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    main()
