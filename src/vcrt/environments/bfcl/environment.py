@@ -89,16 +89,19 @@ class BfclEnvironment(GoldCallEnvironment[State]):
         names = [*one["involved_classes"], *other["involved_classes"]]
         if len(set(names)) < len(names):
             return None
-        configurations = {**one["initial_config"], **other["initial_config"]}
-        return {"involved_classes": names, "initial_config": configurations}
+        configurations = {**_read(one["initial_config"]), **_read(other["initial_config"])}
+        return {"involved_classes": names, "initial_config": json.dumps(configurations)}
 
     def start(self, initial: Mapping[str, Any]) -> State:
-        """The simulators named in ``involved_classes``, each with its part of ``initial_config``."""
+        """The simulators named in ``involved_classes``, each with its part of ``initial_config``.
+
+        That is JSON text, whose order of keys is that of files in a folder, or a mapping, which is sorted.
+        """
         simulators, state = load_simulators(), State()
         try:
+            configuration = _read(initial["initial_config"])
             for name in initial["involved_classes"]:
-                scenario = initial["initial_config"].get(name, {})
-                state[name] = simulators[name].loaded(copy.deepcopy(scenario))
+                state[name] = simulators[name].loaded(configuration.get(name, {}))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise MalformedInputError(
                 "a start that the simulators do not load",
@@ -134,6 +137,14 @@ class BfclEnvironment(GoldCallEnvironment[State]):
             if hasattr(simulator, "_random")
         }
         return canonical_objects((state, draws, _listed(state)), ignored=_CONSTANT)
+
+
+def _read(configuration: Any) -> dict[str, Any]:
+    """The configurations of simulators, made anew."""
+    if not isinstance(configuration, str):
+        configuration = json.dumps(configuration, sort_keys=True)
+    read: dict[str, Any] = json.loads(configuration)
+    return read
 
 
 def _listed(state: State) -> list[list[str]]:

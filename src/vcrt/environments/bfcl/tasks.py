@@ -46,7 +46,10 @@ def _trajectory(task: Mapping[str, Json], turns: list[list[str]]) -> Trajectory:
     }
     return Trajectory(
         task=str(task["id"]),
-        initial={"involved_classes": classes, "initial_config": task["initial_config"]},
+        initial={
+            "involved_classes": classes,
+            "initial_config": json.dumps(task["initial_config"]),
+        },
         calls=tuple(parse_call(text, signatures) for turn in turns for text in turn),
         turns=tuple(number for number, turn in enumerate(turns) for _ in turn),
     )
