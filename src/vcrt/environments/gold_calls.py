@@ -10,7 +10,7 @@ know from an earlier output.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -19,7 +19,7 @@ from typing import Any, Generic
 from vcrt.environments.contract import ANY, Episode, Provenance, Schema, State
 from vcrt.environments.partial_imports import kept, made_again
 from vcrt.environments.posets import Below, Pair, Relations, below_of
-from vcrt.environments.relation_search import lattice_relations
+from vcrt.environments.relation_search import find_relations, lattice_relations
 from vcrt.environments.tool_calls import (
     Call,
     CallEnvironment,
@@ -30,6 +30,7 @@ from vcrt.environments.tool_calls import (
 )
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.hashing import Json
+from vcrt.limits import MAX_OPERATIONS
 from vcrt.randomness import generator
 
 #: Tasks are dealt into groups of so many; an episode draws on the tasks of one group, which is its source.
@@ -37,6 +38,8 @@ _GROUP = 8
 #: Draws for one episode before its schema is declared out of reach; usual ones need some ten.
 _MAX_DRAWS = 4000
 _NUM_CALLS = 4
+#: From a trajectory that is not taken to the next one; no number of trajectories is a multiple of it.
+_STRIDE = 101
 
 
 def gold_schemas(*sizes: int) -> tuple[Schema, ...]:
@@ -91,10 +94,6 @@ class _Observed:
     snapshot: object
     form: bytes
     outputs: tuple[tuple[int, str], ...] = ()
-
-    @property
-    def key(self) -> tuple[bytes, tuple[tuple[int, str], ...]]:
-        return self.form, self.outputs
 
 
 class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
@@ -158,29 +157,37 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
     def sample(self, schema: str, seed: int) -> Episode:
         """A whole trajectory, or calls drawn from gold trajectories until they have the wanted relations.
 
-        Trajectories come in the order of the seeds. Otherwise a call that changes the state is drawn, and one to
-        ``max_tasks`` tasks of its group; then a second call of the same family of tools and the remaining ones, all
-        from these tasks. Calls of one task keep their order; those of several are interleaved. The episode starts where
-        every call that its task has before the first that was drawn has been made; the ones between are left out. The
-        generator says how the calls stood: ``window`` (one task, consecutive), ``subsequence`` (one task, others left
-        out between) or ``joint`` (several tasks in one state).
+        Trajectories are numbered by the seeds; one with a relation that depends on the context is passed over.
+
+        Otherwise a call that changes the state is drawn, and one to ``max_tasks`` tasks of its group; then a second
+        call of the same family of tools and the remaining ones, all from these tasks. Calls of one task keep their
+        order; those of several are interleaved. The episode starts where every call has been made that its tasks have
+        before the first that was drawn; the ones between are left out. The generator says how the calls stood:
+        ``window`` (one task, consecutive), ``subsequence`` (one task, others left out between) or ``joint`` (several
+        tasks in one state). Raises :class:`vcrt.errors.VcrtError` if nothing was found.
         """
         known = self.schema(schema)
-        if known.preset == ANY:
-            trajectory = self.trajectories()[seed % len(self.trajectories())]
-            tasks = {trajectory.task: trajectory.initial}
-            return self._episode(known, "trajectory", tasks, (), trajectory.calls, seed)
         below = below_of(generator(seed, self.name, schema))
+        if known.preset == ANY:
+            return self._whole(known, seed, below)
         for _ in range(_MAX_DRAWS):
             places = self._drawn(known, below)
             episode = None if places is None else self._put_together(known, places, seed)
             if episode is not None:
                 return episode
-        raise VcrtError(
-            "no calls with the wanted relations were drawn",
-            where=f"{self.name}/{schema}, seed {seed}",
-            found=f"none in {_MAX_DRAWS:,} draws",
-        )
+        raise _nothing_drawn(known, seed, _MAX_DRAWS)
+
+    def _whole(self, schema: Schema, seed: int, below: Below) -> Episode:
+        """The trajectory of a number, or another one if some pair's relation depends on what was called before."""
+        known = [each for each in self.trajectories() if 2 <= len(each.calls) <= MAX_OPERATIONS]
+        for step in range(len(known)):
+            trajectory = known[(seed + step * _STRIDE) % len(known)]
+            state = self._observed(self.start(trajectory.initial))
+            num_calls, take = len(trajectory.calls), self._taking(trajectory.calls)
+            if find_relations(num_calls, state, take, _key, below) is not None:
+                tasks = {trajectory.task: trajectory.initial}
+                return self._episode(schema, "trajectory", tasks, (), trajectory.calls, seed)
+        raise _nothing_drawn(schema, seed, len(known))
 
     @cached_property
     def _places(self) -> dict[str, list[_Place]]:
@@ -304,22 +311,29 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
             ),
         )
 
+    def _observed(self, state: State, outputs: tuple[tuple[int, str], ...] = ()) -> _Observed:
+        return _Observed(self.snapshot(state), self.canonical(state), outputs)
+
+    def _taking(self, calls: Sequence[Call]) -> Callable[[_Observed, int], _Observed | None]:
+        """The state after one of these calls, None if it is refused; an output is an effect of its own."""
+
+        def take(before: _Observed, step: int) -> _Observed | None:
+            state: State = self.restore(before.snapshot)
+            try:
+                output = output_text(self.call(state, calls[step].name, calls[step].arguments))
+            except CallRefused:
+                return None
+            return self._observed(state, tuple(sorted([*before.outputs, (step, output)])))
+
+        return take
+
     def _relations(self, state: State, calls: Sequence[Call], *, one: bool) -> Relations | None:
         """The relations of some calls from a state, with outputs observed; None if they do not explain everything.
 
         None as well if none shows between the first two calls; and with ``one``, for more than one anti-diamond.
         """
-
-        def take(before: _Observed, step: int) -> _Observed | None:
-            after: State = self.restore(before.snapshot)
-            try:
-                output = output_text(self.call(after, calls[step].name, calls[step].arguments))
-            except CallRefused:
-                return None
-            outputs = tuple(sorted([*before.outputs, (step, output)]))
-            return _Observed(self.snapshot(after), self.canonical(after), outputs)
-
-        start = _Observed(self.snapshot(state), self.canonical(state))
+        take = self._taking(calls)
+        start = self._observed(state)
         last: _Observed | None = start
         for step in range(len(calls)):
             last = None if last is None else take(last, step)
@@ -328,10 +342,23 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
         kinds = _kinds_at(start, len(calls), take)
         if not kinds or (one and len(kinds) > 1):
             return None
-        found = lattice_relations(len(calls), start, take, lambda each: each.key)
+        found = lattice_relations(len(calls), start, take, _key)
         if found is None or (one and found.anti_diamonds != tuple(kinds)):
             return None
         return replace(found, kinds={**found.kinds, **kinds})
+
+
+def _key(observed: _Observed) -> tuple[bytes, tuple[tuple[int, str], ...]]:
+    """Equal if no later call can tell the states apart, and every call so far gave the same."""
+    return observed.form, observed.outputs
+
+
+def _nothing_drawn(schema: Schema, seed: int, number: int) -> VcrtError:
+    return VcrtError(
+        "no calls with the wanted relations were drawn",
+        where=f"schema {schema.name!r}, seed {seed}",
+        found=f"none in {number:,} draws",
+    )
 
 
 def _kinds_at(start: _Observed, num_calls: int, take: Any) -> dict[Pair, Any]:

@@ -80,7 +80,7 @@ class Distribution:
         """
         folder = self.folder()
         members = stand_ins or {}
-        with _own_modules(self.package, *(name.partition(".")[0] for name in members)):
+        with own_modules(self.package, *(name.partition(".")[0] for name in members)):
             for name in bare:
                 package = ModuleType(name)
                 package.__path__ = [str(folder.joinpath(*name.split(".")[1:]))]
@@ -107,7 +107,7 @@ class Distribution:
 
 
 @contextmanager
-def _own_modules(*packages: str) -> Iterator[None]:
+def own_modules(*packages: str) -> Iterator[None]:
     """Import ``packages`` afresh inside, and put what was imported of them before back afterwards."""
     before = _taken_out(packages)
     try:
