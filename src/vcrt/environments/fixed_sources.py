@@ -63,8 +63,9 @@ class CountedRandom(random.Random):
         self.words += -(-k // 32)
         return super().getrandbits(k)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return CountedRandom, (self.start, self.words)
+    def again(self) -> CountedRandom:
+        """One in the same state."""
+        return CountedRandom(self.start, self.words)
 
 
 class SortedSet(set[Item]):

@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import Any, Generic
 
 from vcrt.environments.contract import ANY, Episode, Provenance, Schema, State
-from vcrt.environments.partial_imports import kept, made_again
+from vcrt.environments.object_copies import copied
 from vcrt.environments.posets import Below, Pair, Relations, below_of
 from vcrt.environments.relation_search import find_relations, lattice_relations
 from vcrt.environments.tool_calls import (
@@ -146,12 +146,12 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
         return state
 
     def snapshot(self, state: State) -> object:
-        """The objects as bytes."""
-        return kept(state)
+        """A copy."""
+        return copied(state)
 
     def restore(self, snapshot: Any) -> State:
-        """Objects like those that were kept."""
-        restored: State = made_again(snapshot)
+        """A copy of the snapshot."""
+        restored: State = copied(snapshot)
         return restored
 
     def sample(self, schema: str, seed: int) -> Episode:

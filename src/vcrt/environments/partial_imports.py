@@ -2,10 +2,9 @@
 
 For packages whose top level asks for much more than the modules that an environment runs. While they are imported,
 named packages are made without running their ``__init__``, and modules that are not installed or not wanted have
-stand-ins. Afterwards ``sys.modules`` is as it was. Objects of the imported classes are kept by :func:`kept` and made
-again by :func:`made_again`, since Python's own pickling looks for classes in ``sys.modules``.
+stand-ins. Afterwards ``sys.modules`` is as it was.
 
-Not covered: threads that import the same package during the first call.
+Not covered: threads that import the same package during the first call, and pickling of the imported classes.
 """
 
 from __future__ import annotations
@@ -13,21 +12,15 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import io
-import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from vcrt.errors import UnavailableError
 from vcrt.hashing import file_digest
-
-#: The modules imported so far, by full name.
-_IMPORTED: dict[str, ModuleType] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,16 +82,10 @@ class Distribution:
                 sys.modules[name] = ModuleType(name, "Stand-in used by vcrt during an import.")
                 sys.modules[name].__dict__.update(given)
             try:
-                loaded = {name: importlib.import_module(name) for name in names}
+                return {name: importlib.import_module(name) for name in names}
             except ImportError as error:
                 remedy = f"pip install {error.name}" if error.name else None
                 raise self.unavailable("cannot be imported", str(error), remedy) from error
-            _IMPORTED.update(
-                (name, module)
-                for name, module in sys.modules.items()
-                if name.partition(".")[0] == self.package
-            )
-        return loaded
 
     def digests(self, files: Sequence[Path]) -> dict[str, str]:
         """The SHA-256 of these files, by their path from the folder that holds the package."""
@@ -120,31 +107,3 @@ def own_modules(*packages: str) -> Iterator[None]:
 def _taken_out(packages: tuple[str, ...]) -> dict[str, ModuleType]:
     names = [name for name in sys.modules if name.partition(".")[0] in packages]
     return {name: sys.modules.pop(name) for name in names}
-
-
-def kept(state: object) -> bytes:
-    """A state of objects as bytes, for :func:`made_again` in a process that has imported their modules as well."""
-    buffer = io.BytesIO()
-    _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(state)
-    return buffer.getvalue()
-
-
-def made_again(snapshot: bytes) -> Any:
-    """A state like the one that was kept; only ever of bytes that :func:`kept` made in this very process."""
-    return pickle.loads(snapshot)
-
-
-class _Pickler(pickle.Pickler):
-    """Names classes of imported modules by where they are found here."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, type) and value.__module__ in _IMPORTED:
-            return _class, (value.__module__, value.__qualname__)
-        return NotImplemented
-
-
-def _class(module: str, name: str) -> Any:
-    found: Any = _IMPORTED[module]
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found

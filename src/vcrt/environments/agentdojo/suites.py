@@ -20,7 +20,8 @@ from pydantic_core import to_json
 
 from vcrt.environments.fixed_sources import SortedSet, fixed_datetime
 from vcrt.environments.gold_calls import Trajectory
-from vcrt.environments.partial_imports import Distribution, kept, made_again
+from vcrt.environments.object_copies import copied
+from vcrt.environments.partial_imports import Distribution
 from vcrt.environments.tool_calls import Call
 
 AGENTDOJO = Distribution(name="agentdojo", version="0.1.35", package="agentdojo")
@@ -90,13 +91,13 @@ def suite_files() -> list[Path]:
 
 def suite_environment(name: str, injections: Mapping[str, str] | None = None) -> Any:
     """A new environment of a suite, with these texts in the places for injections; those left out have the default."""
-    return made_again(_kept_environment(name, json.dumps(dict(injections or {}))))
+    return copied(_environment(name, json.dumps(dict(injections or {}))))
 
 
 @lru_cache(maxsize=64)
-def _kept_environment(name: str, injections: str) -> bytes:
+def _environment(name: str, injections: str) -> Any:
     suite = load_suites()[name].suite
-    return kept(suite.load_and_inject_default_environment(json.loads(injections)))
+    return suite.load_and_inject_default_environment(json.loads(injections))
 
 
 @lru_cache(maxsize=1)
