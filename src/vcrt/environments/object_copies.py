@@ -44,7 +44,8 @@ def copied(value: Value) -> Value:
     >>> one is other, one is inner
     (True, False)
     """
-    return _copied(value, {})
+    made: Value = _copied(value, {})
+    return made
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
