@@ -161,10 +161,10 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
 
         Otherwise a call that changes the state is drawn, and one to ``max_tasks`` tasks of its group; then a second
         call of the same family of tools and the remaining ones, all from these tasks. Calls of one task keep their
-        order; those of several are interleaved. The episode starts where every call has been made that its tasks have
-        before the first that was drawn; the ones between are left out. The generator says how the calls stood:
-        ``window`` (one task, consecutive), ``subsequence`` (one task, others left out between) or ``joint`` (several
-        tasks in one state). Raises :class:`vcrt.errors.VcrtError` if nothing was found.
+        order; those of several are interleaved. The episode starts where every call that changes the state has been
+        made that its tasks have before the first that was drawn; the ones between are left out. The generator says how
+        the calls stood: ``window`` (one task, consecutive), ``subsequence`` (one task, others left out between) or
+        ``joint`` (several tasks in one state). Raises :class:`vcrt.errors.VcrtError` if nothing was found.
         """
         known = self.schema(schema)
         below = below_of(generator(seed, self.name, schema))
@@ -261,7 +261,10 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
             first.setdefault(place.trajectory.task, place)
         tasks = {task: place.trajectory.initial for task, place in first.items()}
         before = [
-            call for place in first.values() for call in place.trajectory.calls[: place.index]
+            earlier.call
+            for task, place in first.items()
+            for earlier in self._places[task][: place.index]
+            if earlier.changes
         ]
         indices = [place.index for place in places]
         consecutive = indices == list(range(indices[0], indices[0] + len(indices)))
