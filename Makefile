@@ -53,13 +53,14 @@ setup: $(DONE)
 # pip resolves nothing; elsewhere, or with LOCK= (nothing), the versions of constraints.txt are resolved. PyTorch stays
 # outside: which build of it comes (CPU or CUDA, with NVIDIA's libraries) is the package index's choice; to have the small
 # CPU one, point PIP_EXTRA_INDEX_URL at PyTorch's CPU index. Without a lock it comes first, so that nothing asks for another.
-# dm-clrs without its dependencies, which include TensorFlow and JAX; vcrt needs neither.
+# dm-clrs, bfcl-eval and agentdojo without their dependencies, which include TensorFlow, JAX and clients of model
+# providers; vcrt needs none of these.
 $(DONE): pyproject.toml constraints.txt $(LOCK)
 	$(PYTHON) -m venv $(VENV)
 ifeq ($(LOCK),)
 	$(PIP) -c constraints.txt torch
 	$(PIP) -c constraints.txt -e '.[dev]'
-	$(PIP) --no-deps dm-clrs==2.0.3
+	$(PIP) --no-deps dm-clrs==2.0.3 bfcl-eval==2026.3.23 agentdojo==0.1.35
 else
 	$(PIP) --require-hashes --no-deps -r $(LOCK)
 	$(PIP) -c constraints.txt torch
@@ -135,7 +136,7 @@ test-release: release
 	$(PYTHON) -m venv build/installed/venv
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
-	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3
+	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3 bfcl-eval==2026.3.23 agentdojo==0.1.35
 	du -sm build/installed/venv
 	cd build/installed && venv/bin/vcrt doctor && venv/bin/vcrt demo --episodes 50 --updates 10
 

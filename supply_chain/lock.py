@@ -4,7 +4,7 @@
 
 pip resolves each set under constraints.txt in a fresh environment, and what it would install is written down, for this
 platform and Python alone. PyTorch is left out, because which build of it comes is the index's choice; what its
-CPU build depends on is not. dm-clrs is added as it is, without what it depends on.
+CPU build depends on is not. dm-clrs, bfcl-eval and agentdojo are added as they are, without what they depend on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SETS = {
 }
 #: Installed by steps of their own.
 LEFT_OUT = {"torch", "vcrt"}
-WITHOUT_DEPENDENCIES = ["dm-clrs==2.0.3"]
+WITHOUT_DEPENDENCIES = ["dm-clrs==2.0.3", "bfcl-eval==2026.3.23", "agentdojo==0.1.35"]
 HEADER = """\
 # Made by supply_chain/lock.py: do not edit. For {platform} only.
 # Installed by: pip install --require-hashes --no-deps -r THIS_FILE

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from vcrt.environments.contract import ANY, Schema
 from vcrt.environments.isolation import Description, describe
-from vcrt.environments.registry import Registered, own_environment_names
+from vcrt.environments.registry import PAPER_ENVIRONMENTS, Registered
 from vcrt.errors import VcrtError
 
 
@@ -16,7 +16,7 @@ def select_schemas(
     *,
     load: Callable[[str], Description] = lambda name: describe(Registered(name)),
 ) -> dict[str, tuple[str, ...]]:
-    """Schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; vcrt's own environments for no names.
+    """Schemas by environment, from names like ``clrs`` or ``clrs/mst_kruskal``; those of the paper for no names.
 
     An environment by itself stands for its default schemas of the preset; the preset ``any`` takes those of every one.
 
@@ -24,7 +24,7 @@ def select_schemas(
     for one that has nothing of the preset.
     """
     chosen: dict[str, list[str]] = {}
-    for name in tuple(names) or own_environment_names():
+    for name in tuple(names) or PAPER_ENVIRONMENTS:
         environment_name, _, schema = name.partition("/")
         environment = load(environment_name)
         wanted = [s.name for s in environment.schemas if s.default and preset in (s.preset, ANY)]

@@ -15,6 +15,8 @@ from vcrt.environments.contract import Environment
 from vcrt.errors import UnavailableError, UnknownNameError, VcrtError
 
 GROUP = "vcrt.environments"
+#: The environments of the paper, which are certified when none is named.
+PAPER_ENVIRONMENTS = ("clrs", "lean", "proofwriter")
 
 
 def environment_names() -> tuple[str, ...]:

@@ -18,8 +18,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from vcrt.environments.partial_imports import own_modules
 from vcrt.errors import UnavailableError
 from vcrt.hashing import file_digest
 
@@ -79,7 +79,7 @@ def load_dm_clrs() -> DmClrs:
     version = _supported_version()
     heavy = [name for name in _STAND_INS if not _is_installed(name)]
     try:
-        with _own_modules("clrs", *heavy):
+        with own_modules("clrs", *heavy):
             for name in heavy:
                 sys.modules.update(_STAND_INS[name]())
             sys.modules["clrs"] = _package_without_init()
@@ -120,22 +120,6 @@ def _package_without_init() -> ModuleType:
     package.__spec__ = spec
     package.__path__ = list(spec.submodule_search_locations)
     return package
-
-
-@contextmanager
-def _own_modules(*packages: str) -> Iterator[None]:
-    """Import ``packages`` afresh inside, and put what was imported of them before back afterwards."""
-    before = _take_out(packages)
-    try:
-        yield
-    finally:
-        _take_out(packages)
-        sys.modules.update(before)
-
-
-def _take_out(packages: tuple[str, ...]) -> dict[str, ModuleType]:
-    names = [name for name in sys.modules if name.partition(".")[0] in packages]
-    return {name: sys.modules.pop(name) for name in names}
 
 
 def _is_installed(name: str) -> bool:

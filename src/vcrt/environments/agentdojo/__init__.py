@@ -1,0 +1,1 @@
+"""AgentDojo: the tools and environments of its suites as the verifier."""

@@ -1,0 +1,109 @@
+"""Import some modules of a package that was installed without its dependencies, and leave nothing else of it behind.
+
+For packages whose top level asks for much more than the modules that an environment runs. While they are imported,
+named packages are made without running their ``__init__``, and modules that are not installed or not wanted have
+stand-ins. Afterwards ``sys.modules`` is as it was.
+
+Not covered: threads that import the same package during the first call, and pickling of the imported classes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from vcrt.errors import UnavailableError
+from vcrt.hashing import file_digest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Distribution:
+    """A distribution of one tested version that is installed without its dependencies, and its top-level package."""
+
+    name: str
+    version: str
+    package: str
+
+    @property
+    def install_command(self) -> str:
+        """How it is installed."""
+        return f"pip install --no-deps {self.name}=={self.version}"
+
+    def folder(self) -> Path:
+        """Where its package lies; raises :class:`UnavailableError` if it is missing or of another version."""
+        try:
+            version = importlib.metadata.version(self.name)
+        except importlib.metadata.PackageNotFoundError as error:
+            raise self.unavailable("is not installed", "no such distribution") from error
+        if version != self.version:
+            raise self.unavailable("has an unsupported version", f"{self.name} {version}")
+        spec = importlib.util.find_spec(self.package)
+        if spec is None or not spec.submodule_search_locations:
+            raise self.unavailable("is without its package", f"no package {self.package!r}")
+        return Path(next(iter(spec.submodule_search_locations)))
+
+    def unavailable(self, what: str, found: str, remedy: str | None = None) -> UnavailableError:
+        """The error that says so; the remedy is to install it, if no other is given."""
+        return UnavailableError(
+            f"{self.name} {what}",
+            where=f"Python environment {sys.prefix}",
+            found=found,
+            expected=f"{self.name} {self.version}",
+            remedy=remedy or self.install_command,
+        )
+
+    def load(
+        self,
+        names: Sequence[str],
+        *,
+        bare: Sequence[str] = (),
+        stand_ins: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> dict[str, ModuleType]:
+        """Import the modules of these full names, and give them by name.
+
+        Packages in ``bare`` are made without their ``__init__``; ``stand_ins`` are the members of other modules. Raises
+        :class:`UnavailableError` as :meth:`folder` does, and if a module needs what is not installed.
+        """
+        folder = self.folder()
+        members = stand_ins or {}
+        with own_modules(self.package, *(name.partition(".")[0] for name in members)):
+            for name in bare:
+                package = ModuleType(name)
+                package.__path__ = [str(folder.joinpath(*name.split(".")[1:]))]
+                sys.modules[name] = package
+            for name, given in members.items():
+                sys.modules[name] = ModuleType(name, "Stand-in used by vcrt during an import.")
+                sys.modules[name].__dict__.update(given)
+            try:
+                return {name: importlib.import_module(name) for name in names}
+            except ImportError as error:
+                remedy = f"pip install {error.name}" if error.name else None
+                raise self.unavailable("cannot be imported", str(error), remedy) from error
+
+    def digests(self, files: Sequence[Path]) -> dict[str, str]:
+        """The SHA-256 of these files, by their path from the folder that holds the package."""
+        parent = self.folder().parent
+        return {str(path.relative_to(parent)): file_digest(path) for path in sorted(files)}
+
+
+@contextmanager
+def own_modules(*packages: str) -> Iterator[None]:
+    """Import ``packages`` afresh inside, and put what was imported of them before back afterwards."""
+    before = _taken_out(packages)
+    try:
+        yield
+    finally:
+        _taken_out(packages)
+        sys.modules.update(before)
+
+
+def _taken_out(packages: tuple[str, ...]) -> dict[str, ModuleType]:
+    names = [name for name in sys.modules if name.partition(".")[0] in packages]
+    return {name: sys.modules.pop(name) for name in names}
