@@ -161,7 +161,7 @@ def parsed(monkeypatch, tmp_path):
 
 
 #: What pages run beside `vcrt` and `make`.
-SHELL = {"pip", ".", ".ci/run", "hf", "openssl", "mkdir", "cd", "cp", "mv", "sed", "echo", "pytest"}
+SHELL = {"pip", ".", ".ci/run", "hf", "openssl", "mkdir", "cd", "cp", "mv", "sed", "echo", "pytest", "npm"}
 
 
 def documented_commands():
