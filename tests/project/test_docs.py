@@ -161,7 +161,21 @@ def parsed(monkeypatch, tmp_path):
 
 
 #: What pages run beside `vcrt` and `make`.
-SHELL = {"pip", ".", ".ci/run", "hf", "openssl", "mkdir", "cd", "cp", "mv", "sed", "echo", "pytest", "npm"}
+SHELL = {
+    "pip",
+    ".",
+    ".ci/run",
+    "hf",
+    "openssl",
+    "mkdir",
+    "cd",
+    "cp",
+    "mv",
+    "sed",
+    "echo",
+    "pytest",
+    "npm",
+}
 
 
 def documented_commands():

@@ -8,6 +8,7 @@ from pathlib import Path
 from vcrt.api.datasets import show
 from vcrt.api.logs import lift_log
 from vcrt.certification.certificates import UncertifiedError
+from vcrt.certification.log_lifting import flows_of
 from vcrt.certification.schedules import Schedule, schedule_of
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.environments.contract import Episode
@@ -54,7 +55,7 @@ def schedule(
         replays = examined.evidence.replays
         episode, found, problem = replays.episode, None, None
         try:
-            found = schedule_of(replays.tree)
+            found = schedule_of(replays.tree, flows_of(replays.tree, episode))
         except UncertifiedError as error:
             problem = f"{error.kind}: {error}"
         return (

@@ -7,11 +7,12 @@ refusal is its output. Not covered: reading logs (see :mod:`vcrt.environments.ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vcrt.certification.data_flow import DataFlow, data_flow
+from vcrt.certification.replay_tree import ReplayTree
 from vcrt.environments.call_logs import Trace, same_output, windows
 from vcrt.environments.contract import Environment, Episode, Operation, Provenance, Rejected
 from vcrt.environments.tool_calls import (
@@ -126,6 +127,17 @@ def run_trace(
         num_refused=sum(place < lifted for place in fails),
         departure=departure,
     )
+
+
+def flows_of(tree: ReplayTree, episode: Episode) -> tuple[DataFlow, ...]:
+    """The flows between an episode's steps, if they are calls with arguments and the reference order is accepted."""
+    payloads = [operation.payload for operation in episode.operations]
+    arguments = [each.get("arguments") for each in payloads if isinstance(each, Mapping)]
+    given = [each for each in arguments if isinstance(each, Mapping)]
+    reference = tree.replay(tuple(range(tree.num_operations)))
+    if len(given) < len(payloads) or not reference.accepted:
+        return ()
+    return data_flow(given, [reference.output(k) for k in range(len(given))])
 
 
 def _require_known(environment: CallEnvironment[Any], trace: Trace) -> None:
