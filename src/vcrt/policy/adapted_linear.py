@@ -20,9 +20,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vcrt.policy.lean_kernels import is_lean
+from vcrt.policy.sibling_products import Part, Siblings
 
 #: The most bytes of a model's adapted weights that are kept in two further orders, each of the same size.
 MOST_ORDERED_BYTES = 2**30
+#: Names of layers that read the same input.
+SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 #: How many rows a product is expected to have: the order of a weight suits such products best, and serves all.
 _ROWS = 128
 
@@ -63,12 +66,12 @@ class OrderedWeight:
             self._forward = torch.ops.mkldnn._reorder_linear_weight(self._weight, _ROWS)
         return _product(rows, self._forward, bias)
 
-    def backward(self, above: Tensor) -> Tensor:
-        """``g W``."""
+    def backward(self, above: Tensor, beside: Tensor | None = None) -> Tensor:
+        """``g W``, and ``beside`` added to it."""
         if self._backward is None and self._weight is not None:
             turned = self._weight.t().contiguous()
             self._backward = torch.ops.mkldnn._reorder_linear_weight(turned, _ROWS)
-        return _product(above, self._backward, None)
+        return _product(above, self._backward, None, beside)
 
 
 class AdaptedLinear(Linear):
@@ -76,25 +79,36 @@ class AdaptedLinear(Linear):
 
     #: None for a weight that is read as it is.
     ordered: OrderedWeight | None = None
+    #: The layers that read the same input, this one among them, or None.
+    siblings: Siblings | None = None
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """``[..., out]``; PEFT's own forward pass where adapters are off or merged, or more is given."""
-        if args or kwargs or self.disable_adapters or self.merged or len(self.active_adapters) != 1:
-            found: Tensor = super().forward(x, *args, **kwargs)
-            return found
+        shared = None
+        if self.siblings is not None and not args and not kwargs:
+            shared = self.siblings.result(self, x)
+        if shared is not None:
+            return shared
+        part = None if args or kwargs else self.part()
+        result: Tensor = (
+            super().forward(x, *args, **kwargs) if part is None else AdaptedProduct.apply(x, *part)  # type: ignore[no-untyped-call]
+        )
+        return result
+
+    def part(self) -> Part | None:
+        """What its product is of; None where adapters are off or merged, or not one."""
+        if self.disable_adapters or self.merged or len(self.active_adapters) != 1:
+            return None
         (name,) = self.active_adapters
-        down = self.lora_A[name].weight
+        down: Tensor = self.lora_A[name].weight  # type: ignore[assignment]
         mask = getattr(self.lora_dropout[name], "mask", None)
         if mask is not None:
             # Dropped features of the input are dropped columns.
             down = down * mask.to(down.dtype)
         base: Any = self.get_base_layer()
-        up = self.lora_B[name].weight
+        up: Tensor = self.lora_B[name].weight  # type: ignore[assignment]
         ordered = None if self.ordered is None else self.ordered.of(base.weight)
-        result: Tensor = AdaptedProduct.apply(  # type: ignore[no-untyped-call]
-            x, base.weight, base.bias, down, up, self.scaling[name], ordered
-        )
-        return result
+        return Part(base.weight, base.bias, down, up, self.scaling[name], ordered)
 
     def merge(self, *args: Any, **kwargs: Any) -> None:
         """As PEFT's, which changes the weight."""
@@ -124,7 +138,10 @@ def has_ordered_products() -> bool:
 
 
 def order_weights(model: torch.nn.Module) -> None:
-    """Keep the adapted weights of a model in the orders of products, unless they are more than is worth the memory."""
+    """Keep the adapted weights of a model in the orders of products, unless they are more than is worth the memory.
+
+    Layers whose weights are so kept compute with their siblings (:mod:`vcrt.policy.sibling_products`).
+    """
     if not has_ordered_products():
         return
     layers = [module for module in model.modules() if isinstance(module, AdaptedLinear)]
@@ -132,6 +149,15 @@ def order_weights(model: torch.nn.Module) -> None:
     if sum(base.weight.nbytes for base in bases) <= MOST_ORDERED_BYTES:
         for layer in layers:
             layer.ordered = OrderedWeight()
+        for module in model.modules():
+            for names in SIBLINGS:
+                found = [getattr(module, name, None) for name in names]
+                siblings = [one for one in found if isinstance(one, AdaptedLinear)]
+                if len(siblings) == len(names):
+                    shared = Siblings(siblings)
+                    shared.watch(module)
+                    for layer in siblings:
+                        layer.siblings = shared
 
 
 class AdaptedProduct(torch.autograd.Function):
@@ -174,6 +200,13 @@ class AdaptedProduct(torch.autograd.Function):
         return below, None, None, of_a.to(ctx.formats[0]), of_b.to(ctx.formats[1]), None, None
 
 
-def _product(rows: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
+def _product(
+    rows: Tensor, weight: Tensor | None, bias: Tensor | None, beside: Tensor | None = None
+) -> Tensor:
+    linear = torch.ops.mkldnn._linear_pointwise
+    found: Tensor = (
+        linear.default(rows, weight, bias, "none", [], "")
+        if beside is None
+        else linear.binary(rows, beside, weight, bias, "add")
+    )
     return found
