@@ -80,7 +80,7 @@ def grouped_attention(
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """``[B, T, H, d]``, as an interface of transformers' attention; no weights are returned but by the class's own."""
-    narrow = query.dtype == key.dtype == value.dtype == torch.bfloat16 and not query.is_cuda
+    narrow = query.dtype == key.dtype == value.dtype == torch.bfloat16 and query.is_cpu
     others = [name for name, given in kwargs.items() if given is not None and name not in UNREAD]
     if scaling is None or dropout or others or not narrow or not is_lean():
         own = _own_function(module)

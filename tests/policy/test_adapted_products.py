@@ -9,65 +9,60 @@ import pytest
 import torch
 
 from tiny_models import tiny_model
-from vcrt.policy.adapted_linear import AdaptedLinear, AdaptedProduct, OrderedWeight
+from vcrt.policy.adapted_linear import AdaptedLinear, OrderedWeight
 from vcrt.policy.adapted_linear import has_ordered_products as has_them
+from vcrt.policy.adapted_products import AdaptedProducts, Frozen
 from vcrt.policy.adapters import drop_ordered_weights, with_adapters
 from vcrt.policy.lean_kernels import plain_kernels
 from vcrt.policy.shared_dropout import shared_dropouts, thinned
-from vcrt.policy.sibling_products import Part, SiblingProducts
 
 ordered = pytest.mark.skipif(not has_them(), reason="the processor has no ordered products")
 
 
-class Exact:
-    """Products in any format, in place of those of an ordered weight."""
-
-    def __init__(self, weight):
-        self.weight = weight
-
-    def forward(self, rows, bias):
-        return torch.nn.functional.linear(rows, self.weight, bias)
-
-    def backward(self, above, beside=None):
-        return above @ self.weight + (0 if beside is None else beside)
-
-
-def parts_of(dtype=torch.float64):
-    """Three layers of different sizes and ranks, the second with a bias, and their input."""
+def parts_of():
+    """Three layers of different sizes and ranks, the second with a bias, their adapters and their input."""
     draw = torch.Generator().manual_seed(0)
 
     def some(*shape):
-        return torch.randn(shape, generator=draw, dtype=torch.float64).to(dtype)
+        return torch.randn(shape, generator=draw, dtype=torch.float64)
 
     sizes = ((5, 2), (3, 1), (4, 3))
-    parts = [
-        Part(w := some(out, 6), some(out) if rank == 1 else None, some(rank, 6), b, 0.5, Exact(w))
-        for out, rank in sizes
-        for b in [some(out, rank)]
-    ]
-    adapters = [*(part.a for part in parts), *(part.b for part in parts)]
-    return some(2, 4, 6).requires_grad_(), parts, [each.requires_grad_() for each in adapters]
+    layers = [Frozen(some(out, 6), some(out) if rank == 1 else None, 0.5) for out, rank in sizes]
+    adapters = [*(some(rank, 6) for _, rank in sizes), *(some(*size) for size in sizes)]
+    return some(2, 4, 6).requires_grad_(), layers, [each.requires_grad_() for each in adapters]
 
 
 def test_each_is_the_product_of_its_layer():
-    x, parts, adapters = parts_of()
-    found = SiblingProducts.apply(x, parts, *adapters)
-    alone = [AdaptedProduct.apply(x, *part[:5]) for part in parts]
-    for one, other in zip(found, alone, strict=True):
+    x, layers, adapters = parts_of()
+    linear = torch.nn.functional.linear
+    found = AdaptedProducts.apply(x, layers, *adapters)
+    expected = [
+        linear(x, layer.weight, layer.bias) + 0.5 * linear(linear(x, a), b)
+        for layer, a, b in zip(layers, adapters[:3], adapters[3:], strict=True)
+    ]
+    for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
     gradients = [
         torch.autograd.grad(sum((one**3).sum() for one in some), [x, *adapters])
-        for some in (found, alone)
+        for some in (found, expected)
     ]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
 def test_gradients_are_those_of_finite_differences():
-    x, parts, adapters = parts_of()
+    x, layers, adapters = parts_of()
     assert torch.autograd.gradcheck(
-        lambda x, *adapters: SiblingProducts.apply(x, parts, *adapters), (x, *adapters)
+        lambda x, *adapters: AdaptedProducts.apply(x, layers, *adapters), (x, *adapters)
     )
+
+
+def test_callers_may_write_to_each():
+    x, layers, adapters = parts_of()
+    first, *_ = AdaptedProducts.apply(x, layers, *adapters)
+    (expected,) = torch.autograd.grad((2 * first).sum(), x, retain_graph=True)
+    (found,) = torch.autograd.grad(first.mul_(2).sum(), x)
+    assert torch.equal(found, expected)
 
 
 def adapted(dropout=0.0):
@@ -92,12 +87,12 @@ def outcome(model):
 
 def calls_of(monkeypatch):
     """How many layers each call computed."""
-    found, own = [], SiblingProducts.forward
+    found, own = [], AdaptedProducts.forward
     monkeypatch.setattr(
-        SiblingProducts,
+        AdaptedProducts,
         "forward",
         staticmethod(
-            lambda ctx, x, parts, *more: found.append(len(parts)) or own(ctx, x, parts, *more)
+            lambda ctx, x, layers, *more: found.append(len(layers)) or own(ctx, x, layers, *more)
         ),
     )
     return found
@@ -109,14 +104,14 @@ def test_a_model_computes_them_together(dropout, monkeypatch):
     model, calls = adapted(dropout), calls_of(monkeypatch)
     with thinned(shared_dropouts(model), 3, torch.device("cpu")):
         found = outcome(model)
-        assert calls == [3, 2] * 2
+        assert calls == [3, 1, 2, 1] * 2
         for same in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             again = outcome(same)
             assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
         calls.clear()
         drop_ordered_weights(model)
         alone = outcome(model)
-        assert not calls
+        assert calls == [1] * 14
     for one, other in zip(found, alone, strict=True):
         assert (one.float() - other.float()).norm() < 0.03 * other.float().norm()
 
@@ -137,10 +132,10 @@ def test_nothing_is_shared_outside_their_module_nor_kept_when_it_fails(monkeypat
     attention = model.get_base_model().model.layers[0].self_attn
     shared, x = attention.q_proj.siblings, torch.randn(2, 3, 32).bfloat16()
     attention.k_proj(x), attention.q_proj(x)
-    assert not calls
+    assert calls == [1, 1]
     with pytest.raises(TypeError):
         attention(x, position_embeddings=None)
-    assert calls == [3]
+    assert calls == [1, 1, 3]
     assert not shared._results
     assert shared._input is None
 
@@ -170,7 +165,7 @@ def test_switched_off_adapters_and_plain_kernels_compute_alone(monkeypatch):
         model(torch.ones(1, 3, dtype=torch.long))
     with plain_kernels():
         model(torch.ones(1, 3, dtype=torch.long))
-    assert not calls
+    assert calls == [1] * 14
 
 
 @ordered
