@@ -12,7 +12,9 @@ from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.llama import modeling_llama
 
 from tiny_models import tiny_model, tiny_prompts
+from vcrt.errors import BackboneError
 from vcrt.policy import grouped_attention as grouped
+from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.grouped_attention import GROUPED, GroupedAttention, group_attention
 from vcrt.policy.lean_kernels import plain_kernels
@@ -166,3 +168,24 @@ def test_another_formula_of_the_same_name_is_not_alike(monkeypatch):
     ):
         monkeypatch.setattr(modeling_llama, "eager_attention_forward", other)
         assert not grouped._is_alike(layer)
+
+
+def test_a_wrong_gradient_is_refused(monkeypatch):
+    base = eager_model()
+    assert group_attention(base)
+    model = with_adapters(base, rank=4, scale=1.0, seed=0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(0.05)
+    prompts = tiny_prompts(4, (7, 12))
+    self_check(model, prompts, interface="pointers", backend="tree")
+    own = GroupedAttention.backward
+
+    def wrong(ctx, gradient):
+        of_query, of_key, of_value, *others = own(ctx, gradient)
+        return of_query, of_key, -of_value, *others
+
+    monkeypatch.setattr(GroupedAttention, "backward", staticmethod(wrong))
+    with pytest.raises(BackboneError, match="PyTorch's own kernels"):
+        self_check(model, prompts, interface="pointers", backend="tree")

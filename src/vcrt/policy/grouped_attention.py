@@ -113,12 +113,12 @@ def group_attention(model: Any) -> bool:
 
 def _has_interface(module: torch.nn.Module) -> bool:
     """Whether a module may ask transformers for an attention by its name."""
-    source = vars(sys.modules[type(module).__module__])
-    return "Attention" in type(module).__name__ and "ALL_ATTENTION_FUNCTIONS" in source
+    source = sys.modules.get(type(module).__module__)
+    return "Attention" in type(module).__name__ and hasattr(source, "ALL_ATTENTION_FUNCTIONS")
 
 
 def _own_function(module: torch.nn.Module) -> Any:
-    return getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    return getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
 
 
 @torch.no_grad()
