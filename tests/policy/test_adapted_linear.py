@@ -12,10 +12,10 @@ from peft.tuners.lora import Linear
 from small_models import make_model
 from vcrt.policy.adapted_linear import (
     AdaptedLinear,
-    AdaptedProduct,
     OrderedWeight,
     has_ordered_products,
 )
+from vcrt.policy.adapted_products import AdaptedProducts, Frozen
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.shared_dropout import shared_dropouts, thinned
 
@@ -72,7 +72,7 @@ def test_its_gradients_are_those_of_finite_differences():
     for tensor in (x, a, b):
         tensor.requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda x, a, b: AdaptedProduct.apply(x, weight, bias, a, b, 0.5), (x, a, b)
+        lambda x, a, b: AdaptedProducts.apply(x, [Frozen(weight, bias, 0.5)], a, b), (x, a, b)
     )
 
 

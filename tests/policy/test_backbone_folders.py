@@ -13,6 +13,7 @@ from language_models import MODELS, byte_level_tokenizer, locked_model, save_mod
 from vcrt.config import RunConfig
 from vcrt.errors import BackboneError, UnknownNameError
 from vcrt.policy.backbone import load_backbone
+from vcrt.policy.grouped_attention import GROUPED
 from vcrt.policy.locking import FORMAT, make_lock, model_files, read_lock, verified
 from vcrt.policy.reference import EMBEDDED, BackboneReference, backbone_reference
 
@@ -72,7 +73,7 @@ def test_a_multimodal_model_whose_head_is_its_embedding_keeps_it(tmp_path):
 def test_bfloat16_is_the_models_format_if_asked_for(saved):
     model = load_backbone(replace(saved, dtype="bfloat16")).model
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
-    attention = "sdpa" if torch.cuda.is_available() else "eager"
+    attention = "sdpa" if torch.cuda.is_available() else GROUPED
     assert model.config._attn_implementation == attention
     assert load_backbone(saved).model.config._attn_implementation == "sdpa"
     with pytest.raises(BackboneError, match="embedded backbone has one number format"):

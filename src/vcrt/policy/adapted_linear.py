@@ -17,12 +17,14 @@ from typing import Any
 import torch
 from peft.tuners.lora import Linear
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from vcrt.policy.adapted_products import AdaptedProducts, Frozen, Siblings
 from vcrt.policy.lean_kernels import is_lean
 
 #: The most bytes of a model's adapted weights that are kept in two further orders, each of the same size.
 MOST_ORDERED_BYTES = 2**30
+#: Names of layers that read the same input.
+SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 #: How many rows a product is expected to have: the order of a weight suits such products best, and serves all.
 _ROWS = 128
 
@@ -63,38 +65,48 @@ class OrderedWeight:
             self._forward = torch.ops.mkldnn._reorder_linear_weight(self._weight, _ROWS)
         return _product(rows, self._forward, bias)
 
-    def backward(self, above: Tensor) -> Tensor:
-        """``g W``."""
+    def backward(self, above: Tensor, beside: Tensor | None = None) -> Tensor:
+        """``g W``, and ``beside`` added to it."""
         if self._backward is None and self._weight is not None:
             turned = self._weight.t().contiguous()
             self._backward = torch.ops.mkldnn._reorder_linear_weight(turned, _ROWS)
-        return _product(above, self._backward, None)
+        return _product(above, self._backward, None, beside)
 
 
 class AdaptedLinear(Linear):
-    """PEFT's layer with a single adapter, whose forward pass is :class:`AdaptedProduct`."""
+    """PEFT's layer with a single adapter, whose forward pass is :class:`AdaptedProducts`."""
 
     #: None for a weight that is read as it is.
     ordered: OrderedWeight | None = None
+    #: The layers that read the same input, this one among them, or None.
+    siblings: Siblings | None = None
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """``[..., out]``; PEFT's own forward pass where adapters are off or merged, or more is given."""
-        if args or kwargs or self.disable_adapters or self.merged or len(self.active_adapters) != 1:
-            found: Tensor = super().forward(x, *args, **kwargs)
-            return found
+        parts = found = None
+        if not args and not kwargs:
+            found = None if self.siblings is None else self.siblings.result(self, x)
+            parts = self.parts() if found is None else None
+        if parts is not None:
+            frozen, a, b = parts
+            (found,) = AdaptedProducts.apply(x, [frozen], a, b)  # type: ignore[no-untyped-call]
+        result: Tensor = super().forward(x, *args, **kwargs) if found is None else found
+        return result
+
+    def parts(self) -> tuple[Frozen, Tensor, Tensor] | None:
+        """What its product is of, ``A`` and ``B`` last; None where adapters are off or merged, or not one."""
+        if self.disable_adapters or self.merged or len(self.active_adapters) != 1:
+            return None
         (name,) = self.active_adapters
-        down = self.lora_A[name].weight
+        down: Any = self.lora_A[name].weight
         mask = getattr(self.lora_dropout[name], "mask", None)
         if mask is not None:
             # Dropped features of the input are dropped columns.
             down = down * mask.to(down.dtype)
         base: Any = self.get_base_layer()
-        up = self.lora_B[name].weight
+        up: Any = self.lora_B[name].weight
         ordered = None if self.ordered is None else self.ordered.of(base.weight)
-        result: Tensor = AdaptedProduct.apply(  # type: ignore[no-untyped-call]
-            x, base.weight, base.bias, down, up, self.scaling[name], ordered
-        )
-        return result
+        return Frozen(base.weight, base.bias, self.scaling[name], ordered), down, up
 
     def merge(self, *args: Any, **kwargs: Any) -> None:
         """As PEFT's, which changes the weight."""
@@ -124,7 +136,10 @@ def has_ordered_products() -> bool:
 
 
 def order_weights(model: torch.nn.Module) -> None:
-    """Keep the adapted weights of a model in the orders of products, unless they are more than is worth the memory."""
+    """Keep the adapted weights of a model in the orders of products, unless they are more than is worth the memory.
+
+    Layers whose weights are so kept compute with their siblings (:mod:`vcrt.policy.adapted_products`).
+    """
     if not has_ordered_products():
         return
     layers = [module for module in model.modules() if isinstance(module, AdaptedLinear)]
@@ -132,48 +147,24 @@ def order_weights(model: torch.nn.Module) -> None:
     if sum(base.weight.nbytes for base in bases) <= MOST_ORDERED_BYTES:
         for layer in layers:
             layer.ordered = OrderedWeight()
+        for module in model.modules():
+            for names in SIBLINGS:
+                found = [getattr(module, name, None) for name in names]
+                siblings = [one for one in found if isinstance(one, AdaptedLinear)]
+                if len(siblings) == len(names):
+                    shared = Siblings(siblings)
+                    shared.watch(module)
+                    for layer in siblings:
+                        layer.siblings = shared
 
 
-class AdaptedProduct(torch.autograd.Function):
-    """``x W^T + bias + scale (x A^T) B^T`` with gradients for ``x``, ``A`` and ``B``; ``W`` is frozen."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        a: Tensor,
-        b: Tensor,
-        scale: float,
-        ordered: OrderedWeight | None = None,
-    ) -> Tensor:
-        """``[..., out]`` in the number format of ``x``."""
-        rows = x.reshape(-1, x.shape[-1])
-        down, up = a.to(x.dtype), b.to(x.dtype)
-        inner = (rows @ down.t()).mul_(scale)
-        linear = torch.nn.functional.linear
-        own = linear(rows, weight, bias) if ordered is None else ordered.forward(rows, bias)
-        ctx.save_for_backward(rows, weight, down, up, inner)
-        ctx.scale, ctx.formats, ctx.ordered = scale, (a.dtype, b.dtype), ordered
-        return own.addmm_(inner, up.t()).view(*x.shape[:-1], -1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of ``x``, ``A`` and ``B``, the latter in the formats of these."""
-        rows, weight, down, up, inner = ctx.saved_tensors
-        above = gradient.reshape(-1, gradient.shape[-1])
-        through = (above @ up).mul_(ctx.scale)
-        below = None
-        if ctx.needs_input_grad[0]:
-            ordered = ctx.ordered
-            own = above @ weight if ordered is None else ordered.backward(above)
-            below = own.addmm_(through, down).view(*gradient.shape[:-1], -1)
-        of_a, of_b = through.t() @ rows, above.t() @ inner
-        return below, None, None, of_a.to(ctx.formats[0]), of_b.to(ctx.formats[1]), None, None
-
-
-def _product(rows: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
+def _product(
+    rows: Tensor, weight: Tensor | None, bias: Tensor | None, beside: Tensor | None = None
+) -> Tensor:
+    linear = torch.ops.mkldnn._linear_pointwise
+    found: Tensor = (
+        linear.default(rows, weight, bias, "none", [], "")
+        if beside is None
+        else linear.binary(rows, beside, weight, bias, "add")
+    )
     return found

@@ -19,11 +19,12 @@ from transformers.cache_utils import (
 from vcrt.config import Backend
 from vcrt.errors import BackboneError
 from vcrt.policy.functional_cache import FORKABLE_LAYERS
+from vcrt.policy.grouped_attention import GROUPED
 from vcrt.policy.prompts import CausalModel, unwrapped
 
 ExactBackend: TypeAlias = Literal["tree", "fork", "naive"]
 
-MASK_READING_ATTENTION = frozenset({"sdpa", "eager"})
+MASK_READING_ATTENTION = frozenset({"sdpa", "eager", GROUPED})
 
 
 def choose_backend(model: CausalModel, backend: Backend, *, longest: int) -> ExactBackend:

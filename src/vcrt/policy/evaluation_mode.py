@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -32,17 +32,20 @@ def evaluation_mode(model: CausalModel) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(_evaluating(modules))
         if torch.is_grad_enabled():
+            kind = _checkpointing_layer()
             for layer in modules:
-                if getattr(layer, "gradient_checkpointing", False) and _checkpoints(layer):
+                # Asking the others for what they do not have would take them long.
+                if isinstance(layer, kind) and layer.gradient_checkpointing:
                     stack.enter_context(_checkpointing(layer))
         yield
 
 
-def _checkpoints(layer: Module) -> bool:
+@cache
+def _checkpointing_layer() -> Any:
     # Its module takes seconds to import, and commands that train nothing import this one.
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    return isinstance(layer, GradientCheckpointingLayer)
+    return GradientCheckpointingLayer
 
 
 def _modules_of(module: Module) -> list[Module]:

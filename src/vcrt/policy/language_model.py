@@ -21,6 +21,7 @@ from transformers.utils import logging
 from vcrt.config import Dtype
 from vcrt.errors import BackboneError
 from vcrt.policy.fused_norm import fuse_norms
+from vcrt.policy.grouped_attention import group_attention
 from vcrt.policy.locking import CONFIG
 from vcrt.policy.prompts import unwrapped
 from vcrt.policy.scoring import CausalModel
@@ -88,6 +89,7 @@ def _load_model(staged: Path, dtype: Dtype) -> CausalModel:
         model, report = _with_known_attention(staged, config, dtype)
     require_every_weight(model, report)
     fuse_norms(unwrapped(model))
+    group_attention(unwrapped(model))
     return model
 
 

@@ -10,7 +10,7 @@ _LEAN: ContextVar[bool] = ContextVar("lean kernels", default=True)
 
 
 def is_lean() -> bool:
-    """Whether norms (:mod:`vcrt.policy.fused_norm`) and weights (:mod:`vcrt.policy.adapted_linear`) may be our own."""
+    """Whether the library's own kernels may be used: of :mod:`vcrt.policy.fused_norm`, ``adapted_linear`` and so on."""
     return _LEAN.get()
 
 

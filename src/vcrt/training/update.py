@@ -140,7 +140,8 @@ def update(
     if the loss or its gradient is not finite. A dual step is on the values of an epoch, before its step: with a single
     epoch the action KL is 0. Source: the paper's Algorithm 1.
     """
-    state.model.eval()
+    if state.model.training:
+        state.model.eval()
     seed = derive_seed(state.seed, "update", state.update_index)
     backend, part_size = config.model.scoring, config.memory.prompts_at_a_time
     num_samples, num_epochs = config.sampling.samples_per_prompt, config.schedule.epochs_per_update
