@@ -51,7 +51,8 @@ def assert_half(outcomes):
 @pytest.mark.parametrize("num_operations", [2, 4, 6])
 def test_completions_are_independent_of_every_kind_of_relation(serialisation, num_operations):
     drawn, draw = records(num_operations, 6000, f"independence {num_operations}")
-    respected = {kind: [] for kind in RELATION_TOKENS}
+    # What is printed alike is one kind here.
+    respected = {kind: [] for kind in RELATION_TOKENS if kind != "observes"}
     by_pointer = []
     for record in drawn:
         example = order_example(record, serialisation, draw)
