@@ -113,7 +113,8 @@ class AnyLength(Posets):
 
 
 @pytest.mark.parametrize(
-    ("preset", "pool", "complete"), [(5, 32, 1), (7, 32, 1), (11, 32, 0), (40, 64, 0)]
+    ("preset", "pool", "complete"),
+    [(5, 32, 1), (7, 32, 1), (11, 32, 0), pytest.param(40, 64, 0, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("form", [None, HARDER], ids=["usual", "harder"])
 def test_records_of_any_length_come_back(tmp_path, preset, pool, complete, form):

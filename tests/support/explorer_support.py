@@ -17,6 +17,7 @@ from vcrt.certification.config import sampled
 from vcrt.certification.episodes import SEVERAL_PRESET, Preset
 from vcrt.datasets import agreement
 from vcrt.datasets.freezing import make_dataset
+from vcrt.environments import isolation
 from vcrt.environments.contract import Episode, Operation, Provenance, Rejected, Schema
 from vcrt.protocol import evaluation, planned_training
 
@@ -112,7 +113,7 @@ def several(path, *, episodes=6):
 def without_processes():
     """All work in this process: fresh ones, which other tests have, each import torch again."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (run, agreement, evaluation, planned_training):
+        for module in (run, agreement, evaluation, planned_training, isolation):
             patch.setattr(module, "in_fresh_processes", _at_once)
         # A second replay insists on another process than the first.
         patch.setattr(shards, "_this_process", map(str, count()).__next__)

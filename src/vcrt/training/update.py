@@ -18,6 +18,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from vcrt.config import RunConfig
 from vcrt.errors import DivergedError
@@ -231,8 +232,11 @@ def _step(
     config: RunConfig,
 ) -> float:
     """One AdamW step on the gradient of ``loss``, scaled down to its largest norm; returns its norm before that."""
-    norm = torch.nn.utils.clip_grad_norm_(parameters, config.optimiser.max_gradient_norm)
-    norm = whole(norm)
+    largest = config.optimiser.max_gradient_norm
+    total = get_total_norm([p.grad for p in parameters if p.grad is not None])
+    norm = whole(total)
+    if norm > largest:
+        clip_grads_with_norm_(parameters, largest, total)
     if not (torch.isfinite(loss) and torch.isfinite(norm)):
         raise DivergedError(
             "training left the finite numbers",

@@ -99,9 +99,12 @@ class TestDoors:
             assert set(found.values()) <= SEEN, (attack.name, found)
         assert good_digest(environment.replay) == good
 
-    def test_certificates(self, document, monkeypatch, tmp_path):
+    @pytest.mark.parametrize(
+        "every", [4, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "more"]
+    )
+    def test_certificates(self, document, monkeypatch, tmp_path, every):
         in_this_process(monkeypatch)
-        for attack in (*of("unproved"), *of("kernel off"), *QUICK[::8]):
+        for attack in (*of("unproved"), *of("kernel off"), *QUICK[::8])[::every]:
             found = dict(by_certificate(document, attack, tmp_path))
             assert set(found.values()) <= SEEN, (attack.name, found)
 
