@@ -1,13 +1,11 @@
-"""Draws, clocks and sets that answer alike in every process, and copies of states that hold them."""
+"""Draws, clocks and sets that answer alike in every process, and are copied with the state."""
 
 from __future__ import annotations
 
 import datetime
 import random
-from dataclasses import dataclass, field
 
 import pytest
-from pydantic import BaseModel
 
 from vcrt.environments.fixed_sources import NOW, CountedRandom, SortedSet, fixed_datetime
 from vcrt.environments.object_copies import copied
@@ -46,40 +44,3 @@ def test_sets_come_sorted() -> None:
     found = SortedSet(["b", "c", "a"])
     assert list(found) == ["a", "b", "c"]
     assert list(found - {"b"}) == ["a", "c"]
-
-
-class Node:
-    def __init__(self, name, parent=None):
-        self.name, self.parent, self.children = name, parent, []
-
-
-@dataclass(slots=True)
-class Slotted:
-    items: list = field(default_factory=list)
-
-
-class Model(BaseModel):
-    values: list[int] = []
-    other: Model | None = None
-
-
-def test_copies_keep_how_objects_refer_to_each_other() -> None:
-    root = Node("root")
-    root.children.append(Node("leaf", root))
-    made, place = copied((root, root.children))
-    assert made is not root
-    assert made.children is place
-    assert place[0].parent is made
-
-
-def test_copies_share_nothing_that_changes() -> None:
-    model = Model(values=[1], other=Model())
-    for value in (Slotted([1]), model, {"a": [1, {2}]}, [model, (model,)]):
-        twin = copied(value)
-        assert twin == value
-        assert twin is not value
-    twin = copied(model)
-    twin.values.append(2)
-    twin.other = None
-    assert model.values == [1]
-    assert model.model_fields_set == {"values", "other"} == twin.model_fields_set

@@ -147,11 +147,11 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
 
     def snapshot(self, state: State) -> object:
         """A copy."""
-        return copied(state)
+        return copied(state, by_attributes=True)
 
     def restore(self, snapshot: Any) -> State:
         """A copy of the snapshot."""
-        restored: State = copied(snapshot)
+        restored: State = copied(snapshot, by_attributes=True)
         return restored
 
     def sample(self, schema: str, seed: int) -> Episode:

@@ -7,7 +7,6 @@ they end in one state and each call gave the same output in both. Not covered: r
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 import sys
@@ -30,6 +29,7 @@ from vcrt.environments.contract import (
     Transition,
     Versions,
 )
+from vcrt.environments.object_copies import copied
 from vcrt.environments.object_states import canonical_objects
 from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
@@ -159,11 +159,11 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
 
     def snapshot(self, state: State) -> object:
         """A deep copy."""
-        return copy.deepcopy(state)
+        return copied(state)
 
     def restore(self, snapshot: Any) -> State:
         """A deep copy of the snapshot."""
-        restored: State = copy.deepcopy(snapshot)
+        restored: State = copied(snapshot)
         return restored
 
     def describe(self, operation: Operation) -> str:

@@ -91,7 +91,7 @@ def suite_files() -> list[Path]:
 
 def suite_environment(name: str, injections: Mapping[str, str] | None = None) -> Any:
     """A new environment of a suite, with these texts in the places for injections; those left out have the default."""
-    return copied(_environment(name, json.dumps(dict(injections or {}))))
+    return copied(_environment(name, json.dumps(dict(injections or {}))), by_attributes=True)
 
 
 @lru_cache(maxsize=64)
