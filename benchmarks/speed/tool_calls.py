@@ -5,21 +5,27 @@
 A call is what a replay from a snapshot takes: the state is restored, the tool called, and the state's canonical form
 made; seconds are those of this process. Both orders of each pair of neighbours are run from the state in which they
 occur. BFCL's pairs within one turn stand apart, as do those that differ in nothing but the order in which a tool lists
-files or users. `--seeds N` counts, too, the distinct episodes among N seeds of each schema of four calls.
+files or users. `--seeds N` counts, too, the distinct episodes among N seeds of each schema of four calls;
+`--certify JOBS` certifies every gold trajectory of two or more calls, whole, in so many processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
+from vcrt.certification.config import given
+from vcrt.certification.episodes import ANY_PRESET
+from vcrt.certification.run import certify
 from vcrt.environments.agentdojo.environment import AgentDojoEnvironment
 from vcrt.environments.bfcl import environment as bfcl
+from vcrt.environments.contract import Provenance
 from vcrt.environments.object_states import canonical_objects
-from vcrt.environments.tool_calls import CallRefused, output_text
+from vcrt.environments.tool_calls import CallRefused, episode_of_calls, operations_of, output_text
 
 
 def answer(environment, state, call):
@@ -115,7 +121,42 @@ def episodes(environment, seeds):
     return found
 
 
-def measured(environment, seeds):
+def certificates(environment, jobs):
+    """What becomes of whole gold trajectories, each replayed twice, and how long that takes."""
+    episodes = [
+        episode_of_calls(
+            environment.name,
+            "trajectory",
+            each.initial,
+            operations_of(each.calls),
+            Provenance(source=each.task, generator="gold", seed=number),
+        )
+        for number, each in enumerate(environment.trajectories())
+        if len(each.calls) > 1
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        (found,), _ = certify(
+            given(episodes, preset=ANY_PRESET), Path(folder) / "shards", jobs=jobs
+        )
+        seconds = time.perf_counter() - began
+        relations = Counter()
+        for made in found.episodes():
+            relations.update(each.kind for each in made.relations)
+    row = {
+        "trajectories": len(episodes),
+        "most_calls": max(each.num_operations for each in episodes),
+        "jobs": jobs,
+        "seconds": round(seconds, 1),
+        "certified": found.num_episodes,
+        "excluded": dict(Counter(each.kind for each in found.exclusions)),
+        "relations": dict(relations),
+    }
+    print(json.dumps(row, indent=2), flush=True)
+    return row
+
+
+def measured(environment, seeds, jobs):
     """All figures of one environment."""
     trajectories = environment.trajectories()
     every, in_turn, refused = pairs(environment)
@@ -132,6 +173,8 @@ def measured(environment, seeds):
     if in_turn != every:
         row["pairs_in_one_turn"] = {"number": in_turn.total(), **in_turn}
     print(json.dumps(row, indent=2), flush=True)
+    if jobs:
+        row["certificates"] = certificates(environment, jobs)
     if seeds:
         row["episodes"] = {"seeds": seeds, **episodes(environment, seeds)}
     return row
@@ -140,10 +183,11 @@ def measured(environment, seeds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=0)
+    parser.add_argument("--certify", type=int, default=0, metavar="JOBS")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     rows = {
-        environment.name: measured(environment, options.seeds)
+        environment.name: measured(environment, options.seeds, options.certify)
         for environment in (bfcl.BfclEnvironment(), AgentDojoEnvironment())
     }
     if options.output:

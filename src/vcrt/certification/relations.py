@@ -54,7 +54,7 @@ def relation_graph(
             uncertified.append(pair)
         if len(relations) > 1:
             seen = ", ".join(
-                f"{relation.kind} after {list(c.context)}" for relation, c in relations.items()
+                f"{_said(relation)} after {list(c.context)}" for relation, c in relations.items()
             )
             raise UncertifiedError("context_dependent", f"operations {pair}: {seen}")
         graph.extend(relations)
@@ -64,6 +64,12 @@ def relation_graph(
             detail = f"operations {one, other} can run in neither order in any context"
             raise UncertifiedError("outside_schema", detail)
     return tuple(sorted(graph))
+
+
+def _said(relation: OperationRelation) -> str:
+    """A relation in words, with the one that comes first."""
+    first = "" if relation.kind == "commutes" else f" ({relation.first} first)"
+    return f"{relation.kind}{first}"
 
 
 def directed(relations: Iterable[OperationRelation]) -> list[tuple[int, int]]:
