@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import re
 import threading
-from collections import OrderedDict
+import weakref
+from array import array
+from collections import OrderedDict, UserDict, defaultdict, deque
 from datetime import date
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from hashlib import sha256
+from io import BytesIO, StringIO
+from json import dumps
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -20,6 +28,30 @@ from vcrt.errors import MalformedInputError
 class Shelf:
     def __init__(self, **attributes):
         self.__dict__.update(attributes)
+
+    def same(self):
+        return self
+
+
+class Tagged(list):
+    def __init__(self, items, tag):
+        super().__init__(items)
+        self.tag = tag
+
+
+class Number(int):
+    def __new__(cls, value, unit=None):
+        made = super().__new__(cls, value)
+        if unit:
+            made.unit = unit
+        return made
+
+
+class Private:
+    __slots__ = ("__hidden",)
+
+    def __init__(self, value):
+        self.__hidden = value
 
 
 class Slots:
@@ -53,11 +85,12 @@ def test_the_bytes_are_those_that_certificates_hold() -> None:
         "object": Shelf(red=Colour.RED, day=date(2026, 1, 2), price=Decimal("1.20"), raw=b"\xff"),
         "slots": Slots(OrderedDict(z=1, a=Word("w"))),
         "array": np.arange(4).reshape(2, 2),
-        "class": Shelf,
-        "draws": random.Random(1).__class__,
+        "class": Decimal,
+        "function": dumps,
+        "built in": len,
     }
     assert sha256(canonical_objects(state)).hexdigest() == (
-        "0526d158b919e1312e2e6a9702562708c7f974400a93a03ef9acc510a0a51c09"
+        "785236c02ec572fe3d78cc3d9b98339005378c0ed6c1ffa6b3b6ad4c66ae243f"
     )
 
 
@@ -82,6 +115,17 @@ def test_the_bytes_are_those_that_certificates_hold() -> None:
         (np.float32(1), np.float64(1)),
         (float("nan"), float("inf")),
         (len, max),
+        (Tagged([1], 1), Tagged([1], 2)),
+        (Number(1), Number(1, "m")),
+        (Shelf(a=1).same, Shelf(a=2).same),
+        ([].append, [1].append),
+        (StringIO("a"), StringIO("b")),
+        (BytesIO(b"a"), BytesIO()),
+        (deque([1]), deque([1], maxlen=1)),
+        (Private(1), Private(2)),
+        (UserDict(a=1), UserDict(a=2)),
+        (MappingProxyType({"a": 1}), MappingProxyType({"a": 2})),
+        (defaultdict(int, a=1), defaultdict(int)),
     ],
 )
 def test_what_differs_is_told_apart(one, other) -> None:
@@ -107,6 +151,54 @@ def test_the_order_of_keys_and_members_does_not_count() -> None:
 
 def test_attributes_can_be_left_out() -> None:
     assert canonical_objects(Shelf(a=1, b=2), ignored=["b"]) == canonical_objects(Shelf(a=1))
+
+
+def adder(number):
+    def add(other):
+        return number + other
+
+    return add
+
+
+def counted():
+    """A function that counts in an attribute of its own."""
+
+
+counted.calls = 1
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        partial(print, 1),
+        adder(1),
+        lambda: 1,
+        counted,
+        iter([1]),
+        itertools.count(),
+        re.compile("a"),
+        array("i", [1]),
+        KeyError("a"),
+        type("Made", (), {}),
+        (number for number in (1, 2)),
+        weakref.ref(Shelf),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_cannot_be_read_is_refused_and_never_taken_for_equal(hidden) -> None:
+    with pytest.raises(MalformedInputError, match="without a canonical form"):
+        canonical_objects({"in": [hidden]})
+
+
+def test_files_are_refused(tmp_path) -> None:
+    with open(tmp_path / "a", "w") as file, pytest.raises(MalformedInputError, match="canonical"):
+        canonical_objects({"file": file})
+
+
+def test_the_order_of_keys_counts_where_it_is_asked_for() -> None:
+    one, other = {"a": 1, "b": {"c": 2}}, {"b": {"c": 2}, "a": 1}
+    assert canonical_objects(one) == canonical_objects(other)
+    assert canonical_objects(one, key_order=True) != canonical_objects(other, key_order=True)
 
 
 def test_what_has_no_value_is_refused_by_its_place() -> None:

@@ -118,5 +118,7 @@ def slots_of(kind: Any) -> tuple[str, ...]:
     found: list[str] = []
     for each in kind.__mro__:
         slots = each.__dict__.get("__slots__", ())
-        found += [slots] if isinstance(slots, str) else slots
+        for name in (slots,) if isinstance(slots, str) else slots:
+            private = name.startswith("__") and not name.endswith("__")
+            found.append(f"_{each.__name__.lstrip('_')}{name}" if private else name)
     return tuple(name for name in found if name not in ("__dict__", "__weakref__"))

@@ -9,16 +9,18 @@ databases, C code), which is refused, never passed over.
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Set
+import sys
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum, auto
 from functools import lru_cache
+from io import BytesIO, StringIO
 from json.encoder import encode_basestring
 from operator import itemgetter
 from pathlib import PurePath
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -37,27 +39,34 @@ _AS_TEXT = (datetime, date, time, timedelta, timezone, Decimal, PurePath, UUID, 
 _SIMPLE = (
     *(Enum, int, float, bytes, bytearray, tzinfo, *_AS_TEXT),
     *(random.Random, np.random.Generator, np.ndarray, np.generic),
-    *(type, FunctionType, BuiltinFunctionType, MethodType),
+    *(StringIO, BytesIO),
 )
 
+#: Those of them, and texts, whose objects have attributes where a class derives from them.
+_WITH_ATTRIBUTES = (str, int, float, complex, bytes, bytearray, date, time, timedelta)
 
-def canonical_objects(state: object, *, ignored: Collection[str] = ()) -> bytes:
+
+def canonical_objects(
+    state: object, *, ignored: Collection[str] = (), key_order: bool = False
+) -> bytes:
     """The canonical bytes of a state; attributes named in ``ignored`` are left out.
 
-    Raises :class:`vcrt.errors.MalformedInputError` naming the attribute that holds something without a value of its
-    own, such as a lock or a connection.
+    With ``key_order`` the order of a mapping's keys counts. Raises :class:`vcrt.errors.MalformedInputError` naming the
+    attribute that holds something whose value cannot be read: a lock or a connection, an iterator, a function that is
+    no module's, an object of a class of C.
 
     >>> canonical_objects({"b": {2, 1}, "a": (1, None)}) == canonical_objects({"a": (1, None), "b": {1, 2}})
     True
     """
-    return canonical_json(_Writer(frozenset(ignored)).form(state, None))
+    return canonical_json(_Writer(frozenset(ignored), key_order).form(state, None))
 
 
 class _Writer:
     """Numbers objects as it meets them, so that a second reference to one is told from an equal object."""
 
-    def __init__(self, ignored: frozenset[str]) -> None:
+    def __init__(self, ignored: frozenset[str], key_order: bool) -> None:
         self.ignored = ignored
+        self.key_order = key_order
         self.met: dict[int, int] = {}
         # Numbers are those of living objects alone: what is made on the way is kept until the end.
         self.kept: list[object] = []
@@ -67,35 +76,47 @@ class _Writer:
         kind: Any = type(value)
         if kind in _AS_JSON:
             return value  # type: ignore[no-any-return]
-        shape, name = _shape(kind)
-        if shape is _Shape.TEXT:
-            return value  # type: ignore[no-any-return]
-        if shape is _Shape.SIMPLE:
-            return _simple(value, name)
+        shape, name, has_more = _shape(kind)
+        if shape is _Shape.TEXT or shape is _Shape.SIMPLE:
+            plain = value if shape is _Shape.TEXT else _simple(value, name)
+            more = self._attributes(value, where) if has_more else None
+            return {name: plain, "attributes": more} if more else plain
+        if shape is _Shape.HIDDEN or (shape is _Shape.NAMED and not _is_found(value)):
+            raise _without_form(value, where)
+        if shape is _Shape.NAMED or (
+            shape is _Shape.METHOD and isinstance(value.__self__, ModuleType | None)
+        ):
+            return {"name": _name(value)}
         if id(value) in self.met:
             return {"again": self.met[id(value)]}
         if not isinstance(value, tuple | frozenset):
             self.met[id(value)] = len(self.met)
             self.kept.append(value)
+        if shape is _Shape.ATTRIBUTES:
+            return {name: self._attributes(value, where)}
+        if shape is _Shape.METHOD:
+            return {"method": _name(value), "of": self.form(value.__self__, (where, ".{}", "self"))}
+        parts = self._parts(value, shape, where)
+        more = self._attributes(value, where) if has_more else None
+        return {name: parts, "attributes": more} if more else {name: parts}
+
+    def _parts(self, value: Any, shape: _Shape, where: _Place) -> Sequence[Json]:
+        """What a container holds."""
         if shape is _Shape.MAPPING:
-            return {name: self._entries(value, where)}
-        if shape is _Shape.SEQUENCE:
-            return {
-                name: [
-                    v if type(v) in _AS_JSON else self.form(v, (where, "[{!r}]", i))
-                    for i, v in enumerate(value)
-                ]
-            }
+            return self._entries(value, where)
         if shape is _Shape.SET:
-            return {name: sorted(self._texts(value, (where, ": a member", None)))}
-        return {name: self._attributes(value, where)}
+            return sorted(self._texts(value, (where, ": a member", None)))
+        return [
+            v if type(v) in _AS_JSON else self.form(v, (where, "[{!r}]", i))
+            for i, v in enumerate(value)
+        ]
 
     def _entries(self, value: Mapping[Any, Any], where: _Place) -> list[Json]:
         """Keys, as JSON, and forms of the values, in the order of the keys."""
-        keys = zip(self._texts(value, (where, ": a key", None)), value, strict=True)
+        pairs = zip(self._texts(value, (where, ": a key", None)), value, strict=True)
         return [
             [text, v if type(v := value[key]) in _AS_JSON else self.form(v, (where, "[{!r}]", key))]
-            for text, key in sorted(keys, key=itemgetter(0))
+            for text, key in (pairs if self.key_order else sorted(pairs, key=itemgetter(0)))
         ]
 
     def _texts(self, values: Iterable[Any], where: _Place) -> list[str]:
@@ -109,25 +130,30 @@ class _Writer:
             for v in values
         ]
 
-    def _attributes(self, value: Any, where: _Place) -> Json:
+    def _attributes(self, value: Any, where: _Place) -> dict[str, Json]:
         found = dict(getattr(value, "__dict__", {}))
         kind: Any = type(value)
         for name in slots_of(kind):
             if hasattr(value, name):
                 found[name] = getattr(value, name)
-        if not found and not hasattr(value, "__dict__"):
-            raise MalformedInputError(
-                "a state that holds something without a canonical form",
-                where=_path(where),
-                found=f"{type(value).__module__}.{type(value).__qualname__}",
-                expected="values, containers and objects with attributes",
-                remedy="override canonical(), or name the attribute in the environment's `ignored`",
-            )
+        if isinstance(value, deque) and value.maxlen is not None:
+            found["maxlen"] = value.maxlen
         return {
             name: v if type(v := found[name]) in _AS_JSON else self.form(v, (where, ".{}", name))
             for name in sorted(found)
             if name not in self.ignored
         }
+
+
+def _without_form(value: object, where: _Place) -> MalformedInputError:
+    kind = type(value)
+    return MalformedInputError(
+        "a state that holds something without a canonical form",
+        where=_path(where),
+        found=f"{kind.__module__}.{kind.__qualname__}",
+        expected="values, containers, objects with attributes, functions and classes of a module",
+        remedy="override canonical(), or name the attribute in the environment's `ignored`",
+    )
 
 
 def _path(where: _Place) -> str:
@@ -144,24 +170,57 @@ class _Shape(Enum):
 
     TEXT = auto()
     SIMPLE = auto()
+    NAMED = auto()
+    METHOD = auto()
     MAPPING = auto()
     SEQUENCE = auto()
     SET = auto()
     ATTRIBUTES = auto()
+    HIDDEN = auto()
+
+
+#: The classes of each shape, the narrower ones first, with those whose objects hold no more than is written of them.
+_SHAPES: tuple[tuple[_Shape, tuple[Any, ...]], ...] = (
+    (_Shape.TEXT, (str,)),
+    (_Shape.SIMPLE, _SIMPLE),
+    (_Shape.NAMED, (type, FunctionType)),
+    (_Shape.METHOD, (MethodType, BuiltinFunctionType)),
+    (_Shape.MAPPING, (OrderedDict, defaultdict, dict, MappingProxyType)),
+    (_Shape.SEQUENCE, (list, tuple, deque)),
+    (_Shape.SET, (set, frozenset, type({}.keys()), type({}.items()))),
+    (_Shape.ATTRIBUTES, (object,)),
+)
 
 
 @lru_cache(maxsize=4096)
-def _shape(kind: Any) -> tuple[_Shape, str]:
-    """How the values of a class are written, and the name that is written of it."""
-    shapes = {
-        _Shape.TEXT: (str,),
-        _Shape.SIMPLE: _SIMPLE,
-        _Shape.MAPPING: (Mapping,),
-        _Shape.SEQUENCE: (list, tuple, deque),
-        _Shape.SET: (Set,),
-    }
-    found = (shape for shape, classes in shapes.items() if issubclass(kind, classes))
-    return next(found, _Shape.ATTRIBUTES), _name(kind)
+def _shape(kind: Any) -> tuple[_Shape, str, bool]:
+    """How the values of a class are written, the name that is written of it, and whether they may have attributes."""
+    shape, base = next(
+        (shape, each) for shape, classes in _SHAPES for each in classes if issubclass(kind, each)
+    )
+    if shape in (_Shape.MAPPING, _Shape.SEQUENCE, _Shape.SET, _Shape.ATTRIBUTES):
+        shape = _Shape.HIDDEN if _is_of_c(kind, base) else shape
+        return shape, _name(kind), kind is not base or kind is deque
+    has_more = kind not in _SIMPLE and issubclass(kind, _WITH_ATTRIBUTES)
+    return shape, _name(kind), has_more and not issubclass(kind, Enum)
+
+
+def _is_of_c(kind: Any, base: Any) -> bool:
+    """Whether objects of a class have room for more than ``base``, their attributes and weak references.
+
+    As :meth:`object.__reduce_ex__` asks it: such room belongs to code in C, and cannot be read.
+    """
+    pointers = len(slots_of(kind)) + (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    room = base.__basicsize__ + pointers * tuple.__itemsize__
+    return bool(kind is not base and kind.__basicsize__ > room)
+
+
+def _is_found(value: Any) -> bool:
+    """Whether a function or class is the one that its module has under its name, and nothing but that."""
+    found: Any = sys.modules.get(value.__module__)
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is value and (isinstance(value, type) or not value.__dict__)
 
 
 def _simple(value: Any, name: str) -> Json:
@@ -180,10 +239,8 @@ def _simple(value: Any, name: str) -> Json:
         return {"random": repr(value.bit_generator.state)}
     if isinstance(value, np.ndarray | np.generic):
         return {"array": [str(value.dtype), list(np.shape(value)), repr(value.tolist())]}
-    if isinstance(value, type | FunctionType | BuiltinFunctionType):
-        return {"name": _name(value)}
-    if isinstance(value, MethodType):
-        return {"method": _name(value)}
+    if isinstance(value, StringIO | BytesIO):
+        return {name: [repr(value.getvalue()), value.tell()]}
     return {name: repr(value)}
 
 

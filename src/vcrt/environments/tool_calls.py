@@ -79,6 +79,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
     )
     #: Attributes of the state's objects that no call can see, such as caches and counters of time.
     ignored: ClassVar[frozenset[str]] = frozenset()
+    #: Whether the order of a mapping's keys is part of the state, as where a tool lists them in that order.
+    key_order: ClassVar[bool] = False
     #: Other exceptions than :class:`CallRefused` with which ``call`` says that a tool refused.
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
 
@@ -155,7 +157,7 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
 
     def canonical(self, state: State) -> bytes:
         """The canonical bytes of the state's objects."""
-        return canonical_objects(state, ignored=self.ignored)
+        return canonical_objects(state, ignored=self.ignored, key_order=self.key_order)
 
     def snapshot(self, state: State) -> object:
         """A deep copy."""
