@@ -42,6 +42,10 @@ class CallRefused(Exception):
     """A tool's answer that it will not do this, raised by ``call``: its message is the reason."""
 
 
+#: Starts of windows that are kept; a shard of work has fewer.
+_MAX_STARTS = 16
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tool:
     """A tool and what its maker declares of it, as the annotations of the Model Context Protocol do; None: not said."""
@@ -126,10 +130,25 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         )
 
     def initial_state(self, episode: Episode) -> State:
-        """What :meth:`reset` makes, after the calls that the trace has before a window of it."""
+        """What :meth:`reset` makes, after the calls that the trace has before a window of it.
+
+        Those are made once for each window: a start that is asked for again is restored.
+        """
         initial: Any = initial_of(episode)
+        if not initial.get("before"):
+            return self.reset(initial["state"])
+        starts = self.__dict__.setdefault("_starts", {})
+        known = starts.get(episode.episode_id)
+        if known is None or known[0] != initial:
+            known = initial, self.snapshot(self._after_earlier_calls(episode, initial))
+            if len(starts) >= _MAX_STARTS:
+                starts.clear()
+            starts[episode.episode_id] = known
+        return self.restore(known[1])
+
+    def _after_earlier_calls(self, episode: Episode, initial: Any) -> State:
         state = self.reset(initial["state"])
-        for payload in initial.get("before", ()):
+        for payload in initial["before"]:
             answer = self.step(state, Operation(signature=payload["name"], payload=payload))
             if isinstance(answer, Rejected):
                 raise VerifierFailure(
