@@ -142,6 +142,17 @@ def test_what_waits_for_a_chain_waits_for_the_end_of_it():
     assert all(order in list(permutations(range(3))) for order in legal)
 
 
+def test_identifiers_flow_from_text_to_text():
+    outputs = ['"made ord-77 and AB-12."', '{"note":"nothing new"}', "null"]
+    arguments = [{}, {"text": "see /orders/ord-77?now=1"}, {"all": ["about AB-12", "made up"]}]
+    assert data_flow(arguments, outputs) == (
+        DataFlow(0, 1, "text", "ord-77"),
+        DataFlow(0, 2, "all", "AB-12"),
+    )
+    long = "a.1" * 300_000
+    assert len(data_flow([{}, {"x": long[:60]}], [f'"{long}"', "null"])) <= 1
+
+
 def test_values_flow_from_the_call_that_gave_them_first():
     arguments = [{"user": "ann"}, {}, {"id": "f-771", "user": "ann"}, {"id": "f-771", "n": 3}]
     outputs = ['{"id":"f-771","user":"ann"}', '"f-771"', "null", "null"]

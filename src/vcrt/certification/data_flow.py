@@ -7,6 +7,7 @@ nothing refutes it; it is kept apart from what was replayed. Pure.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,10 @@ from vcrt.hashing import Json
 
 #: Texts of fewer characters, and whole numbers below this, are found everywhere by chance.
 _LEAST_TEXT, _LEAST_NUMBER = 3, 10
+#: Words inside of a longer text that look made up: of four or more characters, with a digit and a letter or sign.
+_IDENTIFIER = re.compile(
+    r"\b(?=[\w.-]{0,63}\d)(?=[\w.-]{0,63}[A-Za-z_-])\w[\w.-]{2,62}\w\b", re.ASCII
+)
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -39,6 +44,8 @@ def data_flow(
 
     >>> data_flow([{}, {"id": "a-17"}], ['{"made":"a-17"}', "null"])
     (DataFlow(first=0, second=1, argument='id', value='a-17'),)
+    >>> data_flow([{}, {"to": "see /orders/a-17, please"}], ['"made a-17."', "null"])
+    (DataFlow(first=0, second=1, argument='to', value='a-17'),)
     """
     given: dict[str, int] = {}
     used: set[str] = set()
@@ -69,6 +76,7 @@ def _values(value: Any) -> Iterator[str]:
     elif isinstance(value, str):
         if len(value.strip()) >= _LEAST_TEXT:
             yield value.strip()
+        yield from _IDENTIFIER.findall(value)
     elif isinstance(value, bool) or value is None:
         return
     elif isinstance(value, float) or abs(value) >= _LEAST_NUMBER:
