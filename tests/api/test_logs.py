@@ -373,7 +373,13 @@ def test_one_identifier_of_two_calls_of_a_message_is_an_error(written):
         {"isError": True, "content": [{"type": "text", "text": '{"error": "no salt left"}'}]},
     ],
 )
-def test_a_refusal_is_known_in_the_forms_of_logs(written, logged):
+def test_a_refusal_is_known_in_the_forms_of_logs(logged):
+    assert same_refusal(json.dumps(logged), "no salt left")
+
+
+def test_a_refusal_as_a_log_writes_it_is_no_departure(written):
+    content = [{"type": "text", "text": "Error: no salt left"}]
+    logged = {"isError": True, "content": content}
     calls = [*CALLS[:2], ("order", {"item": "salt", "customer": "ann"}, logged)]
     found = lifted(written(plain(calls)))
     assert not found.departures
