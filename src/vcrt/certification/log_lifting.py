@@ -1,7 +1,7 @@
 """Make episodes of the traces in a log of calls, by running each trace once as it stands.
 
 What the environment gives is compared with what the log has: from the first call on that differs, the environment is
-not the one that was logged, and nothing is lifted. A call that is refused in the trace itself belongs to it: its
+not the one that was logged, and no call is lifted. A call that is refused in the trace itself belongs to it: its
 refusal is its output. Not covered: reading logs (see :mod:`vcrt.environments.call_logs`), and replay in other orders.
 """
 
@@ -128,25 +128,20 @@ class RunTrace:
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """The calls that are in no episode, or stand after an output that the log does not have."""
-        total = len(self.trace.calls)
-        lifted = total if self.departure is None else self.departure.place
-        found: list[tuple[int, int, str, Departure | None]] = []
-        if lifted and not self.windows:
-            why = "fewer calls than an episode takes"
-            found.append((0, lifted, why, None))
-        if self.departure is not None:
-            why = f"{self.departure.where} gives another output than the log has"
-            found.append((lifted, total, why, self.departure))
-        return tuple(
+        total, departure = len(self.trace.calls), self.departure
+        if departure is None and (self.windows or not total):
+            return ()
+        return (
             LeftOut(
                 trace=self.trace.name,
-                first=first,
-                last=end - 1,
-                reason=reason,
+                first=departure.place if departure is not None and self.windows else 0,
+                last=total - 1,
+                reason="fewer calls than an episode takes"
+                if departure is None
+                else f"{departure.where} gives another output than the log has",
                 total=total,
                 departure=departure,
-            )
-            for first, end, reason, departure in found
+            ),
         )
 
 
