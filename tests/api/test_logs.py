@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 import vcrt
+from command_line import refused, run
 from shop import Shop
 from vcrt.cli import main
-from vcrt.environments.call_logs import read_traces, same_output
-from vcrt.errors import MalformedInputError, UnknownNameError, VcrtError
+from vcrt.environments.call_logs import looks_drawn, read_traces, same_output, same_refusal, windows
+from vcrt.errors import EnvironmentFailure, MalformedInputError, UnknownNameError, VcrtError
 
 SHOP = Path(__file__).parents[1] / "support" / "shop.py"
 CALLS = [
@@ -143,7 +145,7 @@ def test_nothing_is_certified_after_another_output_than_the_log_has(written):
     ((_, departure),) = found.departures
     assert (departure.place, json.loads(departure.replayed)["left"]) == (3, 2)
     assert [one.episode.num_operations for one in found.calls] == [3]
-    with pytest.raises(MalformedInputError, match="not the one that was logged"):
+    with pytest.raises(MalformedInputError, match="4 of 4 calls are"):
         lifted(written(plain(calls[3:])))
 
 
@@ -208,22 +210,40 @@ def test_a_tool_that_there_is_not_is_named_with_a_near_one(written):
             return [Tool(name="look"), Tool(name="order"), Tool(name="deliver")]
 
     path = written([*plain(), {"name": "ordr", "arguments": {}}])
-    with pytest.raises(UnknownNameError, match="did you mean 'order'"):
+    with pytest.raises(UnknownNameError, match="did you mean 'order'") as caught:
         vcrt.lift_log([path], environment=Named, jobs=1)
+    assert caught.value.where == f"{path}:7, call 6 ordr()"
+
+
+def test_a_call_that_breaks_is_named_with_its_line(written):
+    path = written([*plain(), {"name": "teleport", "arguments": {}}])
+    with pytest.raises(EnvironmentFailure, match="no attribute 'teleport'") as caught:
+        lifted(path)
+    assert f"{path}:7" in caught.value.where
+
+
+def test_an_output_that_is_no_json_is_named_with_its_call(written):
+    class Bare(Shop):
+        def deliver(self, state, item, amount):
+            return object()
+
+    with pytest.raises(MalformedInputError, match="an output that is no JSON") as caught:
+        vcrt.lift_log([written(plain())], environment=Bare, jobs=1)
+    assert 'deliver(item="rice", amount=20), output' in caught.value.where
 
 
 def test_what_cannot_be_lifted_is_said(written, tmp_path):
     for call, message in (
         (lambda: lifted(tmp_path / "none.jsonl"), "no log there"),
         (lambda: lifted(written([], "empty.jsonl")), "without any call"),
-        (lambda: lifted(written(plain()[:1])), "fewer than two calls"),
+        (lambda: lifted(written(plain()[:1])), "trace.jsonl:1.*fewer calls than an episode takes"),
         (lambda: lifted(written(plain()), window=1), "out of range"),
         (lambda: vcrt.lift_log([], environment=Shop), "lift what"),
         (lambda: vcrt.lift_log([written(plain())], environment="clrs"), "steps are no calls"),
         (lambda: vcrt.lift_log([written(plain())], environment="no.py:Shop"), "no file no.py"),
         (lambda: vcrt.schedule("clrs/heapsort/1", window=3), "window of an episode"),
     ):
-        with pytest.raises(VcrtError, match=message):
+        with pytest.raises(VcrtError, match=f"(?s){message}"):
             call()
 
 
@@ -263,3 +283,158 @@ def test_a_schedule_is_a_chart(capsys, option):
     text = capsys.readouterr().out
     assert text.startswith("flowchart TD" if option == "--mermaid" else "digraph schedule {")
     assert "precedes" in text or "conflicts" in text
+
+
+WRONG = [*CALLS[:3], ("look", {"item": "tea"}, {"item": "tea", "left": 9}), *CALLS[3:]]
+
+
+@pytest.mark.parametrize("command", [["schedule"], ["annotate"], ["lift", "log"]])
+def test_calls_that_are_left_out_are_said_first_and_end_in_an_error(capsys, written, command):
+    path = written(plain(WRONG))
+    given = [*command, path, "--environment", f"{SHOP}:Shop", "--jobs", "1"]
+    code, out, err = run(capsys, *given)
+    assert code == 2
+    first, logged, replayed, _ = out.split("\n")[:4]
+    assert "4 of 7 calls are left out, 3 to 6" in first
+    assert f"{path}:4, call 3 look(" in first
+    assert '"left":9' in logged
+    assert '"left":2' in replayed
+    assert "not the one that was logged" in err
+    assert 'look(item="rice")' in out or "look" in out.partition("tool")[2]
+
+    code, out, _ = run(capsys, *given, "--json")
+    assert code == 2
+    document = json.loads(out)
+    document = document[0] if isinstance(document, list) else document
+    assert not document["complete"]
+    (left_out,) = document["calls_left_out" if command == ["annotate"] else "left_out"]
+    assert (left_out["first"], left_out["last"]) == (3, 6)
+    assert (left_out["logged"], left_out["replayed"]) == (
+        '{"item":"tea","left":9}',
+        '{"item":"tea","left":2}',
+    )
+
+
+def test_a_trace_that_is_too_short_is_said_beside_others(capsys, written):
+    path = written([{"calls": plain()}, {"id": "short", "calls": plain()[:1]}])
+    given = [path, "--environment", f"{SHOP}:Shop", "--jobs", "1"]
+    code, out, _ = run(capsys, "schedule", *given)
+    assert code == 0
+    assert "short: 1 of 1 call is left out" in out.split("\n")[0]
+    whole, short = json.loads(run(capsys, "schedule", *given, "--json")[1])
+    assert whole["complete"]
+    assert whole["left_out"] == []
+    assert (short["name"], short["complete"], len(short["left_out"])) == ("short", False, 1)
+
+
+def test_no_call_is_left_over_when_a_long_trace_is_cut():
+    assert [len(part) for part in windows(65, None, 64)] == [32, 33]
+    assert [len(part) for part in windows(64, None, 64)] == [64]
+    assert sum(len(part) for part in windows(200, None, 64)) == 200
+
+
+def test_all_outputs_of_a_log_are_counted(capsys, written):
+    given = [written(plain(WRONG)), "--environment", f"{SHOP}:Shop", "--jobs", "1"]
+    assert "7 of them with an output" in run(capsys, "lift", "log", *given)[1]
+
+
+def test_one_identifier_of_two_calls_of_a_message_is_an_error(written):
+    def message(*identifiers):
+        function = {"name": "look", "arguments": '{"item": "tea"}'}
+        calls = [{"id": each, "function": function} for each in identifiers]
+        return {"role": "assistant", "tool_calls": calls}
+
+    def output(identifier, content):
+        return {"role": "tool", "tool_call_id": identifier, "content": content}
+
+    path = written([message("a", "a", "b"), output("a", "1"), output("b", "2")])
+    with pytest.raises(MalformedInputError, match="two calls of one message") as caught:
+        read_traces(path)
+    assert caught.value.where == f"{path}:1"
+    assert "'a' twice" in caught.value.found
+    assert caught.value.remedy
+    later = [message("a", "b"), output("a", "1"), message("a"), output("a", "2")]
+    (trace,) = read_traces(written(later))
+    assert [call.logged for call in trace.calls] == ['"1"', None, '"2"']
+    (trace,) = read_traces(written([message("a", "a")]))
+    assert len(trace.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "logged",
+    [
+        {"error": "no salt left"},
+        "no salt left",
+        "Error: no salt left",
+        "ERROR: no salt left\n",
+        "shop.CallRefused: no salt left",
+        '{"error": "no salt left"}',
+        {"isError": True, "content": [{"type": "text", "text": "Error: no salt left"}]},
+        {"isError": True, "content": [{"type": "text", "text": '{"error": "no salt left"}'}]},
+    ],
+)
+def test_a_refusal_is_known_in_the_forms_of_logs(logged):
+    assert same_refusal(json.dumps(logged), "no salt left")
+
+
+def test_a_refusal_as_a_log_writes_it_is_no_departure(written):
+    content = [{"type": "text", "text": "Error: no salt left"}]
+    logged = {"isError": True, "content": content}
+    calls = [*CALLS[:2], ("order", {"item": "salt", "customer": "ann"}, logged)]
+    found = lifted(written(plain(calls)))
+    assert not found.departures
+    assert found.traces[0].num_refused == 1
+
+
+@pytest.mark.parametrize("logged", ["Error: no tea left", "order: no salt left", {"ordered": 1}])
+def test_a_refusal_for_another_reason_is_another_output(logged):
+    assert not same_refusal(json.dumps(logged), "no salt left")
+
+
+def test_what_a_clock_or_chance_gave_is_told_from_another_state(written):
+    assert looks_drawn('"at 2026-11-24T03:00:00.5"', '"at 2025-01-02T13:10:00"')
+    assert looks_drawn("1763953200.25", "1763953999.5")
+    assert not looks_drawn('{"left":3}', '{"left":2}')
+
+    class Numbered(Shop):
+        numbers = count(7)
+
+        def order(self, state, item, customer):
+            return {"ordered": item, "number": next(self.numbers)}
+
+    calls = [("order", CALLS[2][1], {"ordered": "tea", "number": 1})]
+    with pytest.raises(MalformedInputError, match="fix the clock and the chance in reset"):
+        vcrt.lift_log([written(plain(calls))], environment=Numbered, jobs=1)
+
+
+def test_where_nothing_certifies_nothing_is_written_and_it_is_said(capsys, written, tmp_path):
+    (tmp_path / "marks.py").write_text(
+        "import vcrt\n"
+        "class Marks(vcrt.CallEnvironment):\n"
+        "    name = 'marks'\n"
+        "    def reset(self, initial):\n        return {}\n"
+        "    def call(self, state, name, arguments):\n"
+        "        if name == 'mark':\n            state['marked'] = True\n            return 'ok'\n"
+        "        return 'marked' in state\n"
+    )
+    path = written([{"name": n, "arguments": {}} for n in ("mark", "mark", "see", "see", "see")])
+    given = ["lift", "log", path, "--environment", f"{tmp_path / 'marks.py'}:Marks", "--jobs", "1"]
+    message = refused(capsys, *given, "--output", tmp_path / "data")
+    assert "nothing was written" in message
+    assert "1 context_dependent" in message
+    assert "--window 4" in message
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith("data")]
+    assert run(capsys, *given)[0] == 0, "there is a schedule"
+
+
+def test_a_log_of_which_nothing_can_be_scheduled_is_refused(capsys, written, tmp_path):
+    (tmp_path / "drawn.py").write_text(
+        "import itertools\nimport vcrt\nNUMBERS = itertools.count()\n"
+        "class Drawn(vcrt.CallEnvironment):\n"
+        "    name = 'drawn'\n"
+        "    def reset(self, initial):\n        return {}\n"
+        "    def call(self, state, name, arguments):\n        return next(NUMBERS)\n"
+    )
+    path = written([{"name": "draw", "arguments": {"n": n}} for n in range(2)])
+    for command in (["schedule"], ["lift", "log"]):
+        refused(capsys, *command, path, "--environment", f"{tmp_path / 'drawn.py'}:Drawn")

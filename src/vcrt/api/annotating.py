@@ -185,6 +185,7 @@ def _add_logs(
     progress: Progress,
 ) -> None:
     lifted = lift_log(logs, environment=factory, window=window, jobs=jobs, progress=progress)
+    found.missing += lifted.left_out
     for calls in lifted.calls:
         if isinstance(calls.outcome, Exclusion) and calls.outcome.kind in _VAIN:
             found.leave_out(calls.outcome.kind)

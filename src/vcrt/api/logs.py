@@ -11,12 +11,20 @@ from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.config import given
 from vcrt.certification.data_flow import DataFlow
 from vcrt.certification.episodes import ANY_PRESET, CertifiedEpisode, Exclusion
-from vcrt.certification.log_lifting import LEAST, Departure, LiftedWindow, RunTrace, run_trace
+from vcrt.certification.log_lifting import (
+    LEAST,
+    Departure,
+    LeftOut,
+    LiftedWindow,
+    RunTrace,
+    run_trace,
+)
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.certification.schedule_checks import checked_schedule
 from vcrt.certification.schedules import Schedule
 from vcrt.certification.shards import EnvironmentFactory, replays_of
+from vcrt.certification.store import remove_store
 from vcrt.datasets.freezing import make_dataset, unfinished_path
 from vcrt.environments.call_logs import Trace, read_traces
 from vcrt.environments.conformance import Finding, validate_episodes
@@ -26,7 +34,6 @@ from vcrt.environments.registry import named_factory
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.limits import MAX_OPERATIONS
-from vcrt.printable import counted
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress, tell
 from vcrt.records.dataset import Dataset
@@ -73,6 +80,11 @@ class LiftedLog:
     def departures(self) -> tuple[tuple[Trace, Departure], ...]:
         """The traces that went another way than the log has it, and where."""
         return tuple((run.trace, run.departure) for run in self.traces if run.departure is not None)
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The calls of which nothing is certified or scheduled."""
+        return tuple(one for run in self.traces for one in run.left_out)
 
 
 def lift_log(
@@ -128,7 +140,9 @@ def lift_log(
             factories=factories,
         )
         calls = _outcomes(factory, schemas, lifted)
-        if output is not None and any(isinstance(c.outcome, CertifiedEpisode) for c in calls):
+        if output is not None and not any(isinstance(c.outcome, CertifiedEpisode) for c in calls):
+            remove_store(shards)
+        elif output is not None:
             dataset = make_dataset(
                 config,
                 Path(output),
@@ -219,19 +233,24 @@ def _scheduled(
 
 
 def _nothing(runs: Sequence[RunTrace]) -> VcrtError:
-    departed = [run for run in runs if run.departure is not None]
-    if departed:
-        run, departure = departed[0], departed[0].departure
-        assert departure is not None
-        return MalformedInputError(
-            "the environment is not the one that was logged: a call gives another output",
-            where=f"{run.trace.name}, call {departure.place} {departure.call}",
-            found=departure.replayed[:300],
-            expected=departure.logged[:300],
-            remedy="reset the environment to the trace's own beginning, or mask what no call can see",
-        )
-    return VcrtError(
+    missing = [one for run in runs for one in run.left_out]
+    return departed(missing) or VcrtError(
         "nothing was lifted",
-        found=f"{counted(len(runs), 'trace')} of fewer than two calls",
-        expected="two calls or more",
+        where="; ".join(dict.fromkeys(run.trace.place_of(0) for run in runs if run.trace.calls)),
+        found="; ".join(one.text for one in missing),
+        expected="two calls or more in a trace, and no fewer than the window",
     )
+
+
+def departed(missing: Sequence[LeftOut]) -> VcrtError | None:
+    """The error of calls that are left out since the first of them gave another output than the log has, if any are."""
+    for one in missing:
+        if one.departure is not None:
+            return MalformedInputError(
+                f"the environment is not the one that was logged: a call gives another output; {one.counted}",
+                where=one.departure.where,
+                found=one.departure.replayed[:300],
+                expected=one.departure.logged[:300],
+                remedy=one.departure.remedy,
+            )
+    return None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from vcrt.api.datasets import show
-from vcrt.api.logs import lift_log
+from vcrt.api.logs import LiftedCalls, lift_log
 from vcrt.certification.certificates import UncertifiedError
-from vcrt.certification.log_lifting import flows_of
+from vcrt.certification.log_lifting import LeftOut, RunTrace, flows_of
 from vcrt.certification.schedules import Schedule, schedule_of
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.environments.contract import Episode
@@ -21,13 +23,15 @@ from vcrt.records.dataset import Dataset
 class Scheduled:
     """The schedule of some steps, ``names`` in the reference order; ``name`` says where they are from.
 
-    Without a schedule, ``problem`` says why.
+    Without a schedule, ``problem`` says why. ``left_out`` are calls of the same trace of a log that are in no schedule,
+    and why.
     """
 
     name: str
     names: tuple[str, ...]
     schedule: Schedule | None
     problem: str | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def schedule(
@@ -42,7 +46,8 @@ def schedule(
     """Which steps may run at once, which wait, and why: ``vcrt schedule``.
 
     ``source`` is an episode as :func:`vcrt.show` takes it; or, with an ``environment``, a log as :func:`vcrt.lift_log`
-    takes it, of which each trace (or each ``window`` of so many calls) has a schedule. Raises what those raise.
+    takes it, of which each trace (or each ``window`` of so many calls) has a schedule; a trace of which all calls are
+    left out says so by itself. Raises what those raise.
     """
     if environment is None:
         if window is not None:
@@ -66,15 +71,29 @@ def schedule(
     lifted = lift_log(
         [source], environment=environment, window=window, jobs=jobs, progress=progress
     )
+    rest = iter(lifted.calls)
     return tuple(
+        one for run in lifted.traces for one in _of_trace(run, list(islice(rest, len(run.windows))))
+    )
+
+
+def _of_trace(run: RunTrace, lifted: Sequence[LiftedCalls]) -> list[Scheduled]:
+    if run.left_out and not run.windows:
+        problem = "; ".join(one.text for one in run.left_out)
+        name = run.trace.name
+        return [
+            Scheduled(name=name, names=(), schedule=None, problem=problem, left_out=run.left_out)
+        ]
+    return [
         Scheduled(
             name=f"{calls.trace.name}, calls {calls.first} to {calls.first + calls.episode.num_operations - 1}",
             names=_names(calls.episode),
             schedule=calls.schedule,
             problem=calls.problem,
+            left_out=run.left_out,
         )
-        for calls in lifted.calls
-    )
+        for calls in lifted
+    ]
 
 
 def _names(episode: Episode) -> tuple[str, ...]:

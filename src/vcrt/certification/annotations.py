@@ -24,6 +24,7 @@ from vcrt.certification.conditions import (
     learn,
 )
 from vcrt.certification.lattice import Lattice
+from vcrt.certification.log_lifting import LeftOut
 from vcrt.certification.proportions import Proportion
 from vcrt.certification.replay_tree import ReplayTree
 from vcrt.environments.contract import Episode, Operation
@@ -137,7 +138,7 @@ class Annotations:
     ``left_out`` counts the episodes whose replays say nothing, by reason. ``num_disputed`` calls gave another answer in
     the same state of another episode, so that states of one hash are not equal; the first one counts. ``undeclared``
     says why no declared hints were looked at, if so. ``risk`` bounds the chance of the opposite of a hint that is given
-    as true.
+    as true. ``missing`` are calls of logs that are in no episode.
     """
 
     environment: str
@@ -150,6 +151,7 @@ class Annotations:
     num_disputed: int
     risk: float
     undeclared: str | None = None
+    missing: tuple[LeftOut, ...] = ()
 
     @property
     def tested(self) -> Tested:
@@ -186,6 +188,7 @@ class Evidence:
     sources: dict[str, set[str]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     disputed: set[tuple[str, _CallKey]] = field(default_factory=set)
+    missing: list[LeftOut] = field(default_factory=list)
     num_episodes: int = 0
 
     def leave_out(self, reason: str) -> None:
@@ -269,6 +272,7 @@ class Evidence:
             num_disputed=len(self.disputed),
             risk=risk,
             undeclared=undeclared,
+            missing=tuple(self.missing),
         )
 
     def _tools(self) -> tuple[ToolEvidence, ...]:

@@ -1,28 +1,38 @@
 """Make episodes of the traces in a log of calls, by running each trace once as it stands.
 
 What the environment gives is compared with what the log has: from the first call on that differs, the environment is
-not the one that was logged, and nothing is lifted. A call that is refused in the trace itself belongs to it: its
+not the one that was logged, and no call is lifted. A call that is refused in the trace itself belongs to it: its
 refusal is its output. Not covered: reading logs (see :mod:`vcrt.environments.call_logs`), and replay in other orders.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vcrt.certification.data_flow import DataFlow, data_flow
 from vcrt.certification.replay_tree import ReplayTree
-from vcrt.environments.call_logs import Trace, same_output, windows
+from vcrt.environments.call_logs import (
+    Trace,
+    looks_drawn,
+    same_output,
+    same_refusal,
+    windows,
+)
 from vcrt.environments.contract import Environment, Episode, Operation, Provenance, Rejected
 from vcrt.environments.tool_calls import (
+    Call,
     CallEnvironment,
     call_text,
     episode_of_calls,
     operations_of,
 )
-from vcrt.errors import MalformedInputError, UnknownNameError
+from vcrt.errors import MalformedInputError, UnknownNameError, VcrtError
+from vcrt.hashing import Json
 from vcrt.limits import MAX_OPERATIONS
+from vcrt.printable import counted
 
 #: The fewest calls that have two orders.
 LEAST = 2
@@ -30,12 +40,69 @@ LEAST = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Departure:
-    """The first call (``place``, from 0 on) of a trace whose output is not what the log has."""
+    """The first call (``place``, from 0 on) of a trace whose output is not what the log has.
+
+    ``where`` has the log's line. ``drawn``: a clock or chance seems to have made the difference.
+    """
 
     place: int
     call: str
     logged: str
     replayed: str
+    where: str
+    drawn: bool = False
+
+    @property
+    def remedy(self) -> str:
+        """How to mend it."""
+        if self.drawn:
+            return (
+                "the output holds a time or a random identifier: fix the clock and the chance in reset, "
+                "or carry the log's values in `initial`"
+            )
+        return "let reset begin where the trace did; `initial` in the log can say where"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """The calls ``first`` to ``last`` of a trace, of which nothing is certified or scheduled, and why."""
+
+    trace: str
+    first: int
+    last: int
+    reason: str
+    total: int
+    departure: Departure | None = None
+
+    @property
+    def counted(self) -> str:
+        """How many calls, of how many."""
+        number = self.last - self.first + 1
+        return (
+            f"{number} of {counted(self.total, 'call')} {'is' if number == 1 else 'are'} left out"
+        )
+
+    @property
+    def text(self) -> str:
+        """Of which trace, how many calls, which, and why."""
+        return f"{self.trace}: {self.counted}, {self.first} to {self.last}: {self.reason}"
+
+    def to_json(self) -> dict[str, Json]:
+        """The JSON form."""
+        found: dict[str, Json] = {
+            "trace": self.trace,
+            "first": self.first,
+            "last": self.last,
+            "reason": self.reason,
+        }
+        if self.departure is not None:
+            found |= {
+                "where": self.departure.where,
+                "logged": self.departure.logged,
+                "replayed": self.departure.replayed,
+                "remedy": self.departure.remedy,
+            }
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,9 +121,28 @@ class RunTrace:
 
     trace: Trace
     windows: tuple[LiftedWindow, ...]
-    num_compared: int
+    num_logged: int
     num_refused: int
     departure: Departure | None
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """The calls that are in no episode, or stand after an output that the log does not have."""
+        total, departure = len(self.trace.calls), self.departure
+        if departure is None and (self.windows or not total):
+            return ()
+        return (
+            LeftOut(
+                trace=self.trace.name,
+                first=departure.place if departure is not None and self.windows else 0,
+                last=total - 1,
+                reason="fewer calls than an episode takes"
+                if departure is None
+                else f"{departure.where} gives another output than the log has",
+                total=total,
+                departure=departure,
+            ),
+        )
 
 
 def run_trace(
@@ -83,14 +169,12 @@ def run_trace(
         )
     _require_known(environment, trace)
     outputs, fails = _outputs(environment, trace)
-    departure = _departure(trace, outputs)
+    departure = _departure(environment, trace, outputs, fails)
     lifted = len(trace.calls) if departure is None else departure.place
     operations = operations_of(trace.calls, fails=fails, redact=redact)
     schema = environment.schemas[0].name
     made = []
     for part in windows(lifted, window, MAX_OPERATIONS) if lifted >= LEAST else ():
-        if len(part) < LEAST:
-            continue
         made.append(
             LiftedWindow(
                 trace=trace,
@@ -119,11 +203,10 @@ def run_trace(
                 ),
             )
         )
-    compared = sum(call.logged is not None for call in trace.calls[: lifted + 1])
     return RunTrace(
         trace=trace,
         windows=tuple(made),
-        num_compared=compared,
+        num_logged=sum(call.logged is not None for call in trace.calls),
         num_refused=sum(place < lifted for place in fails),
         departure=departure,
     )
@@ -144,29 +227,36 @@ def _require_known(environment: CallEnvironment[Any], trace: Trace) -> None:
     tools = [tool.name for tool in environment.tools()]
     for place, call in enumerate(trace.calls):
         if tools and call.name not in tools:
-            error = UnknownNameError.of("tool", call.name, tools)
-            raise error.within(f"{trace.name}, call {place} {call_text(call.name, call.arguments)}")
+            raise UnknownNameError.of("tool", call.name, tools, where=trace.place_of(place))
 
 
 def _outputs(
     environment: CallEnvironment[Any], trace: Trace
-) -> tuple[tuple[str | None, ...], tuple[int, ...]]:
-    """What each call gives where it stands, and the places of those that are refused there."""
-    fails: list[int] = []
+) -> tuple[tuple[str | None, ...], dict[int, str]]:
+    """What each call gives where it stands, as far as the log has the same, and the call after that.
+
+    The second part are the places of calls that are refused where they stand, with the reasons.
+    """
+    fails: dict[int, str] = {}
     while True:
         operations = operations_of(trace.calls, fails=fails)
         state = environment.initial_state(_whole(environment, trace, operations))
         outputs: list[str | None] = []
-        for operation in operations:
-            answer = environment.step(state, operation)
+        for place, operation in enumerate(operations):
+            try:
+                answer = environment.step(state, operation)
+            except VcrtError as error:
+                raise error.within(trace.places[place]) from error
             if isinstance(answer, Rejected):
+                # It may have changed something before it refused: all is run again with this refusal as an output.
+                fails[place] = answer.reason
                 break
             state = answer.state
             outputs.append(answer.output)
-        if len(outputs) == len(operations):
-            return tuple(outputs), tuple(fails)
-        # It may have changed something before it refused: all is run again with this refusal as an output.
-        fails.append(len(outputs))
+            if _differs(trace.calls[place], answer.output, fails.get(place)):
+                return tuple(outputs), fails
+        else:
+            return tuple(outputs), fails
 
 
 def _whole(
@@ -177,13 +267,31 @@ def _whole(
     return episode_of_calls(environment.name, schema, trace.initial, operations, provenance)
 
 
-def _departure(trace: Trace, outputs: Sequence[str | None]) -> Departure | None:
-    for place, (call, output) in enumerate(zip(trace.calls, outputs, strict=True)):
-        if call.logged is not None and not same_output(call.logged, output or "null"):
-            return Departure(
-                place=place,
-                call=call_text(call.name, call.arguments),
-                logged=call.logged,
-                replayed=output or "null",
-            )
-    return None
+def _differs(call: Call, output: str | None, reason: str | None) -> bool:
+    """Whether a call gave another output than the log has, or was refused for another reason."""
+    if call.logged is None or same_output(call.logged, output or "null"):
+        return False
+    return reason is None or not same_refusal(call.logged, reason)
+
+
+def _departure(
+    environment: CallEnvironment[Any],
+    trace: Trace,
+    outputs: Sequence[str | None],
+    fails: Mapping[int, str],
+) -> Departure | None:
+    place = len(outputs) - 1
+    if place < 0 or not _differs(trace.calls[place], outputs[place], fails.get(place)):
+        return None
+    call, output = trace.calls[place], outputs[place] or "null"
+    logged = call.logged or "null"
+    said = json.loads(logged)
+    again, _ = _outputs(environment, trace)
+    return Departure(
+        place=place,
+        call=call_text(call.name, call.arguments),
+        logged=said if isinstance(said, str) else logged,
+        replayed=output,
+        where=trace.place_of(place),
+        drawn=again[: place + 1] != outputs or looks_drawn(logged, output),
+    )

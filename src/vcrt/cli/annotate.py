@@ -64,6 +64,7 @@ def annotate(
             jobs=jobs,
             progress=progress,
         )
+    from vcrt.cli.log_view import left_out_lines, require_all
     from vcrt.report.annotation_words import (
         PAIR_COLUMNS,
         TOOL_COLUMNS,
@@ -76,11 +77,14 @@ def annotate(
 
     if json:
         print_document(annotation_document(found))
+        require_all(found.missing)
         return
     console = plain_console()
+    say(console, *left_out_lines(found.missing))
     _print_table(console, TOOL_COLUMNS, tool_rows(found))
     _print_table(console, PAIR_COLUMNS, pair_rows(found))
     say(console, *declared_lines(found), *summary_lines(found))
+    require_all(found.missing)
 
 
 def _print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

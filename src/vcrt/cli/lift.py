@@ -204,7 +204,7 @@ def log(
             backend=backend,
             progress=progress,
         )
-    from vcrt.cli.log_view import log_document, log_lines
+    from vcrt.cli.log_view import log_document, log_lines, require_all, require_some
 
     if json:
         print_document(log_document(lifted))
@@ -212,6 +212,8 @@ def log(
         say(console, *log_lines(lifted))
     if lifted.dataset is not None:
         print_dataset(console, lifted.dataset)
+    require_all(lifted.left_out)
+    require_some(lifted, output, window)
 
 
 Source = (

@@ -5,8 +5,14 @@ Text alone. Not covered: schedules by themselves (see :mod:`vcrt.report.schedule
 
 from __future__ import annotations
 
-from vcrt.api.logs import LiftedCalls, LiftedLog
-from vcrt.certification.episodes import CertifiedEpisode
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from vcrt.api.logs import LiftedCalls, LiftedLog, departed
+from vcrt.certification.episodes import CertifiedEpisode, Exclusion
+from vcrt.certification.log_lifting import LeftOut
+from vcrt.errors import VcrtError
 from vcrt.hashing import Json
 from vcrt.report.certificate_words import EXCLUSIONS, legal_text
 from vcrt.report.schedule_words import edge_reason, schedule_document
@@ -15,7 +21,7 @@ from vcrt.report.wording import counted
 
 def log_lines(lifted: LiftedLog) -> list[str]:
     """The report on a log: each episode with the pairs that must keep their order, then what the log held in all."""
-    lines: list[str] = []
+    lines = left_out_lines(lifted.left_out)
     for calls in lifted.calls:
         lines += ["", *_calls_lines(calls)]
     lines += ["", *_summary(lifted)]
@@ -49,11 +55,11 @@ def _outcome(calls: LiftedCalls) -> str:
 
 def _summary(lifted: LiftedLog) -> list[str]:
     num_calls = sum(len(run.trace.calls) for run in lifted.traces)
-    compared = sum(run.num_compared for run in lifted.traces)
+    logged = sum(run.num_logged for run in lifted.traces)
     certified = sum(isinstance(calls.outcome, CertifiedEpisode) for calls in lifted.calls)
     refused = sum(run.num_refused for run in lifted.traces)
     lines = [
-        f"{counted(len(lifted.traces), 'trace')} of {counted(num_calls, 'call')}, {compared:,} of them with an output "
+        f"{counted(len(lifted.traces), 'trace')} of {counted(num_calls, 'call')}, {logged:,} of them with an output "
         f"in the log; {certified:,} of {counted(len(lifted.calls), 'episode')} certified",
     ]
     if refused:
@@ -61,16 +67,49 @@ def _summary(lifted: LiftedLog) -> list[str]:
         lines.append(
             f"{counted(refused, 'call')} {verb} refused in the trace itself: that is the output there"
         )
-    for trace, departure in lifted.departures:
-        lines += [
-            f"{trace.name}: the environment is not the one that was logged from call {departure.place} on, "
-            f"{departure.call}; nothing was certified after it",
-            f"  logged:   {departure.logged[:300]}",
-            f"  replayed: {departure.replayed[:300]}",
-        ]
     for finding in lifted.failed_checks:
         lines += [f"{finding.check}: {finding.problem}", f"  to mend: {finding.remedy}"]
     return lines
+
+
+def left_out_lines(missing: Sequence[LeftOut]) -> list[str]:
+    """The calls of a log that are in nothing that was certified, and why: what is to be said first."""
+    lines = []
+    for one in missing:
+        lines.append(one.text)
+        if one.departure is not None:
+            lines += [
+                f"  logged:   {one.departure.logged[:300]}",
+                f"  replayed: {one.departure.replayed[:300]}",
+                f"  to mend: {one.departure.remedy}",
+            ]
+    return lines
+
+
+def require_all(missing: Sequence[LeftOut]) -> None:
+    """Raise the error of a call that gives another output than the log has, if there is one."""
+    if (error := departed(missing)) is not None:
+        raise error
+
+
+def require_some(lifted: LiftedLog, output: Path | None, window: int | None) -> None:
+    """Raise an error if nothing came of a log: no dataset where one was wanted, or else no schedule."""
+    if lifted.dataset or (output is None and any(calls.schedule for calls in lifted.calls)):
+        return
+    if any(isinstance(calls.outcome, CertifiedEpisode) for calls in lifted.calls):
+        return
+    kinds = Counter(c.outcome.kind for c in lifted.calls if isinstance(c.outcome, Exclusion))
+    shorter = window is None and any(calls.episode.num_operations > 4 for calls in lifted.calls)
+    fits = "context_dependent" in kinds or "too_large" in kinds
+    raise VcrtError(
+        "no episode of the log certifies" + (": nothing was written" if output else ""),
+        where=None if output is None else str(output),
+        found=", ".join(f"{n} {kind} ({EXCLUSIONS[kind]})" for kind, n in sorted(kinds.items())),
+        expected="an episode whose pairs have the same relation in every context",
+        remedy="--window 4 certifies shorter episodes, each four calls that follow each other"
+        if shorter and fits
+        else "what stands above says why for each episode",
+    )
 
 
 def log_document(lifted: LiftedLog) -> dict[str, Json]:
@@ -80,7 +119,7 @@ def log_document(lifted: LiftedLog) -> dict[str, Json]:
             {
                 "name": run.trace.name,
                 "calls": len(run.trace.calls),
-                "outputs_in_log": run.num_compared,
+                "outputs_in_log": run.num_logged,
                 "refused_in_trace": run.num_refused,
                 "departure": None
                 if run.departure is None
@@ -92,6 +131,8 @@ def log_document(lifted: LiftedLog) -> dict[str, Json]:
             }
             for run in lifted.traces
         ],
+        "left_out": [one.to_json() for one in lifted.left_out],
+        "complete": not lifted.left_out,
         "episodes": [_calls_document(calls) for calls in lifted.calls],
         "failed_checks": [
             {"check": f.check, "found": f.problem, "remedy": f.remedy} for f in lifted.failed_checks

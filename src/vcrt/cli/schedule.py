@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -18,6 +18,10 @@ from vcrt.cli.options import (
 )
 from vcrt.cli.progress import PATIENCE, showing_progress
 from vcrt.errors import VcrtError
+from vcrt.hashing import Json
+
+if TYPE_CHECKING:
+    from vcrt.api.schedules import Scheduled
 
 
 def schedule(
@@ -58,24 +62,20 @@ def schedule(
             jobs=jobs,
             progress=progress,
         )
+    from vcrt.cli.log_view import left_out_lines, require_all
     from vcrt.report.schedule_words import (
         as_dot,
         as_mermaid,
-        schedule_document,
         schedule_lines,
     )
 
+    missing = tuple(dict.fromkeys(each for one in found for each in one.left_out))
     if json:
-        print_document(
-            [
-                {"name": one.name, "problem": one.problem}
-                if one.schedule is None
-                else {"name": one.name, **schedule_document(one.schedule, one.names)}
-                for one in found
-            ]
-        )
+        print_document([_document(one) for one in found])
+        require_all(missing)
         return
     console = plain_console()
+    say(plain_console(aside=mermaid or dot), *left_out_lines(missing))
     for one in found:
         if one.schedule is None:
             say(plain_console(aside=True), f"{one.name}: no schedule, {one.problem}")
@@ -84,6 +84,7 @@ def schedule(
         else:
             say(console, f"\n{one.name}", style="bold")
             say(console, *schedule_lines(one.schedule, one.names))
+    require_all(missing)
     if all(one.schedule is None for one in found):
         raise VcrtError(
             "nothing could be scheduled",
@@ -91,3 +92,19 @@ def schedule(
             found=found[0].problem,
             remedy="what stands above says why for each trace",
         )
+
+
+def _document(one: Scheduled) -> dict[str, Json]:
+    from vcrt.report.schedule_words import schedule_document
+
+    left_out: Json = [each.to_json() for each in one.left_out]
+    if one.schedule is None:
+        return {
+            "name": one.name,
+            "problem": one.problem,
+            "complete": False,
+            "left_out": left_out,
+        }
+    found = schedule_document(one.schedule, one.names)
+    complete = one.schedule.complete and not left_out
+    return {"name": one.name, **found, "complete": complete, "left_out": left_out}

@@ -15,13 +15,15 @@ the calls that follow it. Not covered: whether an environment gives what the log
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from vcrt.documents import MAX_BYTES, read_limited, strict_json
-from vcrt.environments.tool_calls import Call
+from vcrt.environments.tool_calls import Call, call_text
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import counted
@@ -39,13 +41,20 @@ class Trace:
     """The calls of a trace in their order, and where it stands.
 
     ``initial`` is what the environment is reset to, None if the log does not say. ``known[k]`` are the texts that were
-    there before call ``k``, outputs of calls apart: an argument found in one comes from there.
+    there before call ``k``, outputs of calls apart: an argument found in one comes from there. ``places[k]`` is the
+    file and line of call ``k``.
     """
 
     name: str
     calls: tuple[Call, ...]
+    places: tuple[str, ...]
     initial: Json = None
     known: tuple[tuple[str, ...], ...] = ()
+
+    def place_of(self, number: int) -> str:
+        """Where a call stands: its file and line, its number, and the call itself."""
+        call = self.calls[number]
+        return f"{self.places[number]}, call {number} {call_text(call.name, call.arguments)}"
 
 
 def read_traces(path: Path) -> tuple[Trace, ...]:
@@ -105,11 +114,19 @@ class _Gathered:
     calls: list[Call] = field(default_factory=list)
     known: list[tuple[str, ...]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
     waiting: dict[str, int] = field(default_factory=dict)
+    #: Identifiers of calls without an output yet, in one message; and those of them that came twice, with the place.
+    open: set[str] = field(default_factory=set)
+    twice: dict[str, str] = field(default_factory=dict)
 
     def trace(self) -> Trace:
         return Trace(
-            name=self.name, calls=tuple(self.calls), initial=self.initial, known=tuple(self.known)
+            name=self.name,
+            calls=tuple(self.calls),
+            initial=self.initial,
+            known=tuple(self.known),
+            places=tuple(self.places),
         )
 
     def take(self, value: Any, where: str) -> None:
@@ -134,6 +151,7 @@ class _Gathered:
                 raise _malformed(where, json.dumps(value)[:120])
 
     def _message(self, message: Mapping[str, Any], where: str) -> None:
+        self.open.clear()
         content = message.get("content")
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
         for block in blocks:
@@ -186,12 +204,29 @@ class _Gathered:
                 expected="arguments by name",
             )
         if identifier is not None:
-            self.waiting[str(identifier)] = len(self.calls)
+            self._await(str(identifier), where)
+        self.places.append(where)
         self.calls.append(Call(name, arguments, logged))
         self.known.append(tuple(self.texts))
 
+    def _await(self, identifier: str, where: str) -> None:
+        self.twice.pop(identifier, None)
+        if identifier in self.open:
+            self.twice[identifier] = where
+        self.open.add(identifier)
+        self.waiting[identifier] = len(self.calls)
+
     def output(self, identifier: Any, output: Any, where: str) -> None:
         place = self.waiting.get(str(identifier))
+        if str(identifier) in self.twice:
+            raise MalformedInputError(
+                "two calls of one message with one identifier: it cannot be said whose output follows",
+                where=self.twice[str(identifier)],
+                found=f"identifier {str(identifier)[:80]!r} twice, and its output in {where}",
+                expected="an identifier of its own for each call of a message",
+                remedy="give one of the two calls, and its output, another identifier",
+            )
+        self.open.discard(str(identifier))
         if place is None:
             raise MalformedInputError(
                 "the output of a call that does not stand before it",
@@ -217,6 +252,51 @@ def same_output(logged: str, output: str) -> bool:
     True
     """
     return not _forms(json.loads(logged)).isdisjoint(_forms(_json_or_text(output)))
+
+
+#: What may stand before the reason of a refusal: "error" in any case, or the name of an exception.
+_BEFORE_REASON = re.compile(r"((?i:error)|([A-Za-z_]\w*\.)*[A-Z]\w*):\s*")
+#: What a clock or chance gives: UUIDs and other long hexadecimal numbers, times, and seconds since 1970.
+_DRAWN = re.compile(
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{9,}(\.\d+)?"
+    r"|(?<![0-9a-z])(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{6,64}(?![0-9a-z])"
+    r"|\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?(Z|[+-]\d\d:?\d\d)?",
+    re.IGNORECASE,
+)
+
+
+def same_refusal(logged: str, reason: str) -> bool:
+    """Whether a log's output says that a call was refused for this reason.
+
+    It does as ``{"error": reason}``, as the reason alone, as ``Error: reason`` in any case, and after the name of any
+    exception, as in ``ValueError: reason``; each also as the text of a result of MCP, or of content blocks.
+
+    >>> same_refusal('{"content":[{"type":"text","text":"Error: no tea"}],"isError":true}', "no tea")
+    True
+    """
+    for text in _forms(json.loads(logged)):
+        match _json_or_text(text):
+            case {"error": str(said), **more} if not more:
+                pass
+            case said:
+                said = said if isinstance(said, str) else text
+        said = said.strip()
+        if reason.strip() in (said, _BEFORE_REASON.sub("", said, count=1)):
+            return True
+    return False
+
+
+def looks_drawn(logged: str, output: str) -> bool:
+    """Whether two outputs differ only in what looks like a time or a random identifier.
+
+    >>> looks_drawn('{"id":"ev-0a1b2c"}', '{"id":"ev-9f8e7d"}')
+    True
+    """
+    one, other = (
+        {_DRAWN.sub("*", form) for form in _forms(value)}
+        for value in (json.loads(logged), _json_or_text(output))
+    )
+    return not one.isdisjoint(other)
 
 
 def _forms(value: Any) -> set[str]:
@@ -256,8 +336,9 @@ def _malformed(where: str, found: str) -> MalformedInputError:
 def windows(number: int, size: int | None, most: int) -> Iterable[range]:
     """Which calls of a trace are certified together: all, or every ``size`` that follow each other.
 
-    Of more calls than ``most``, the first ``most``, then the next.
+    More calls than ``most`` are cut into parts of about one length, the fewest that do.
     """
     if size is not None:
         return [range(start, start + size) for start in range(number - size + 1)]
-    return [range(start, min(start + most, number)) for start in range(0, number, most)]
+    parts = -(-number // most)
+    return [range(*cut) for cut in pairwise(number * part // parts for part in range(parts + 1))]

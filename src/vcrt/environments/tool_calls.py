@@ -11,7 +11,7 @@ import inspect
 import json
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -166,13 +166,24 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         hide = hidden if payload.get("redact") else self.redact
         refusals: tuple[type[Exception], ...] = (CallRefused, *self.refusals)
         try:
-            output = output_text(self.call(state, payload["name"], payload["arguments"]))
+            output: object = self.call(state, payload["name"], payload["arguments"])
         except refusals as error:
             reason = str(error) or type(error).__name__
             if not payload.get("fails"):
                 return Rejected(reason)
-            output = output_text({"error": reason})
-        return Accepted(state, hide(output))
+            output = {"error": reason}
+        try:
+            text = output_text(output)
+        except MalformedInputError as error:
+            part = str(error.where).replace("state", "output", 1)
+            raise MalformedInputError(
+                "an output that is no JSON",
+                where=f"{self.describe(operation)}, {part}",
+                found=error.found,
+                expected="JSON, or an object with attributes",
+                remedy="let call give back text, numbers, lists and mappings",
+            ) from error
+        return Accepted(state, hide(text))
 
     def canonical(self, state: State) -> bytes:
         """The canonical bytes of the state's objects."""
@@ -231,7 +242,7 @@ def call_text(name: str, arguments: Mapping[str, Json]) -> str:
 
 
 def operations_of(
-    calls: Sequence[Call], *, fails: Sequence[int] = (), redact: bool = False
+    calls: Sequence[Call], *, fails: Collection[int] = (), redact: bool = False
 ) -> tuple[Operation, ...]:
     """Operations of calls, in their order: a call that occurs again is numbered, so that each has a name of its own.
 

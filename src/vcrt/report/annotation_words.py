@@ -124,6 +124,8 @@ def annotation_document(annotations: Annotations) -> dict[str, Json]:
         "episodes": annotations.num_episodes,
         "sources": annotations.num_sources,
         "left_out": dict(annotations.left_out),
+        "calls_left_out": [one.to_json() for one in annotations.missing],
+        "complete": not annotations.missing,
         "disputed": annotations.num_disputed,
         "level": LEVEL,
         "risk": annotations.risk,
