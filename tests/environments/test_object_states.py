@@ -170,6 +170,7 @@ counted.calls = 1
 @pytest.mark.parametrize(
     "hidden",
     [
+        object(),
         partial(print, 1),
         adder(1),
         lambda: 1,

@@ -93,7 +93,10 @@ class _Writer:
             self.met[id(value)] = len(self.met)
             self.kept.append(value)
         if shape is _Shape.ATTRIBUTES:
-            return {name: self._attributes(value, where)}
+            found = self._attributes(value, where)
+            if not found and not hasattr(value, "__dict__"):
+                raise _without_form(value, where)
+            return {name: found}
         if shape is _Shape.METHOD:
             return {"method": _name(value), "of": self.form(value.__self__, (where, ".{}", "self"))}
         parts = self._parts(value, shape, where)
