@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import vcrt
+from documentation import blocks, text_of
 from vcrt.environments.registry import named_factory
 from vcrt.errors import EnvironmentFailure, UnavailableError
 
@@ -153,3 +154,13 @@ def test_advice_names_a_command_that_works(folder):
     done = vcrt_command(folder, "lift", "log", "trace.jsonl", "--environment", "corner.py:Shop")
     assert done.returncode == EnvironmentFailure.exit_code
     assert "mend it there; `vcrt lift log LOG --environment corner.py:Shop`" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["reset", "canonical", "step", "snapshot", "tools"])
+def test_the_pages_example_calls_no_method_of_the_environment(tmp_path, name):
+    """A log may have a tool of any name."""
+    example = blocks(text_of("tool-calls.md"), "python")[0]
+    (tmp_path / "paged.py").write_text(example)
+    shop = named_factory(f"{tmp_path / 'paged.py'}:Shop")()
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'"):
+        shop.call(shop.reset(None), name, {})
