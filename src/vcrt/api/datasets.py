@@ -114,7 +114,7 @@ def show(
     episode: str,
     dataset: Dataset | str | Path | None = None,
     *,
-    environments: Environments | Sequence[str] = (),
+    environments: Environments | Sequence[str] | None = None,
     progress: Progress = SILENT,
 ) -> Shown:
     """One episode with its evidence, or why it certifies nothing: ``vcrt show``.
@@ -123,7 +123,7 @@ def show(
     without, the episode is sampled and replayed twice. ``environments`` are as :func:`vcrt.verify` takes them. Raises
     :class:`vcrt.errors.UnknownNameError` and :class:`vcrt.errors.DatasetError` if there is no such episode.
     """
-    factories = factories_of(environments)
+    factories = factories_of(environments or ())
     if dataset is not None:
         examined, origin = _sealed(episode, as_dataset(dataset))
     elif Path(episode).is_file():
