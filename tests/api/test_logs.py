@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -185,6 +186,66 @@ def test_redacted_outputs_are_not_in_the_evidence(written, tmp_path):
     assert agreement.episodes == 1
 
 
+SECRETIVE = """
+import vcrt
+
+class Session(vcrt.CallEnvironment):
+    name = "session"
+
+    def reset(self, initial):
+        return {"token": None}
+
+    def call(self, state, name, arguments):
+        if name == "login":
+            if state["token"]:
+                raise vcrt.CallRefused("logged in with sk-SECRET-1")
+            state["token"] = "sk-SECRET-2"
+            return state["token"]
+        if state["token"] is None:
+            raise vcrt.CallRefused("cookie sk-SECRET-3 expired")
+        return "done"
+"""
+
+
+def everything_in(folder):
+    for path in folder.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            yield gzip.decompress(data).decode() if path.suffix == ".gz" else data.decode()
+
+
+@pytest.mark.parametrize("command", ["lift log", "schedule", "annotate"])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_redacted_secrets_are_nowhere(tmp_path, command, wrong):
+    """Neither outputs nor reasons, of the log's own order or another, are in a file or on the screen."""
+    (tmp_path / "session.py").write_text(SECRETIVE)
+    names = ["act", "login", "act", "login", "act"]
+    lines = [{"name": name, "arguments": {}} for name in names]
+    if wrong:
+        lines[-1]["output"] = "sk-SECRET-4"
+    log = tmp_path / "trace.jsonl"
+    log.write_text("\n".join(map(json.dumps, lines)))
+    output = ["--output", "data"] if command == "lift log" else []
+    options = ["--environment", "session.py:Session", "--window", "2", "--jobs", "1", "--redact"]
+    said = ""
+    for more in ([], ["--json"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "vcrt", *command.split(), log.name, *options, *output, *more],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said += done.stdout + done.stderr
+        output = []
+    assert "login" in said
+    assert "SECRET" not in said
+    if command == "lift log":
+        written = list(everything_in(tmp_path / "data"))
+        assert any("sha256:" in text for text in written)
+        assert not [text for text in written if "SECRET" in text]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -241,7 +302,8 @@ def test_what_cannot_be_lifted_is_said(written, tmp_path):
         (lambda: vcrt.lift_log([], environment=Shop), "lift what"),
         (lambda: vcrt.lift_log([written(plain())], environment="clrs"), "steps are no calls"),
         (lambda: vcrt.lift_log([written(plain())], environment="no.py:Shop"), "no file no.py"),
-        (lambda: vcrt.schedule("clrs/heapsort/1", window=3), "window of an episode"),
+        (lambda: vcrt.schedule("clrs/heapsort/1", window=3), "a window of an episode"),
+        (lambda: vcrt.schedule("clrs/heapsort/1", redact=True), "an episode to redact"),
     ):
         with pytest.raises(VcrtError, match=f"(?s){message}"):
             call()

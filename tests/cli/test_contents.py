@@ -51,6 +51,7 @@ def test_every_command_shows_an_example_of_itself(capsys, name):
 PRINTING = "says how to print what the function returns"
 PROCESS = "holds for the whole process: VCRT_VERIFIER_TIMEOUT sets it"
 BY_NAME = "names the function, or is an argument of one of the command's functions alone"
+OF_CLASSES = "FILE.py:CLASS, of which environments are the classes"
 NOT_SETTINGS = {
     "annotate": {"json": PRINTING},
     "backbone": {"action": BY_NAME},
@@ -66,14 +67,17 @@ NOT_SETTINGS = {
     "plan": {"json": PRINTING},
     "report": {"table": PRINTING, "form": PRINTING},
     "schedule": dict.fromkeys(("json", "mermaid", "dot"), PRINTING),
-    "show": dict.fromkeys(("json", "pair", "brief", "full"), PRINTING),
+    "show": {
+        **dict.fromkeys(("json", "pair", "brief", "full"), PRINTING),
+        "environment": OF_CLASSES,
+    },
     "train": dict.fromkeys(
         ("num_processes", "sharded"), "starts processes: in Python, whoever launches them"
     ),
     "verify": {
         "json": PRINTING,
         "replay": "without it, it is verify_seal",
-        "environment": "FILE.py:CLASS, of which environments are the classes",
+        "environment": OF_CLASSES,
     },
     "certify": {"json": PRINTING},
 }

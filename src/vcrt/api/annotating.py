@@ -40,17 +40,18 @@ def annotate(
     seed: int = 0,
     window: int | None = None,
     risk: float = 0.1,
+    redact: bool = False,
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> Annotations:
     """What replayed calls say of each tool and each pair of tools, and of the declared hints: ``vcrt annotate``.
 
     ``sources`` are frozen datasets, or logs as :func:`vcrt.lift_log` takes them, with their ``environment`` (and
-    ``window``). Without any, ``episodes`` are sampled of each of the environment's ``schemas`` (all that there are, if
-    none is named), from ``seed`` on, and replayed twice; nothing is frozen. A hint is given as true if the chance of
-    the opposite is bounded by ``risk``. Raises :class:`vcrt.errors.MalformedInputError` for an environment whose steps
-    are no calls, :class:`vcrt.errors.DatasetError` for datasets of several environments or versions,
-    :class:`vcrt.errors.VcrtError` if no episode says anything, and what :func:`vcrt.lift_log` raises.
+    ``window`` and ``redact``). Without any, ``episodes`` are sampled of each of the environment's ``schemas`` (all that
+    there are, if none is named), from ``seed`` on, and replayed twice; nothing is frozen. A hint is given as true if
+    the chance of the opposite is bounded by ``risk``. Raises :class:`vcrt.errors.MalformedInputError` for an
+    environment whose steps are no calls, :class:`vcrt.errors.DatasetError` for datasets of several environments or
+    versions, :class:`vcrt.errors.VcrtError` if no episode says anything, and what :func:`vcrt.lift_log` raises.
     """
     if not 0 < risk <= 1:
         raise VcrtError("no chance", found=f"risk {risk:g}", expected="above 0, at most 1")
@@ -71,7 +72,7 @@ def annotate(
         name = _only_environment(datasets) if known is None else known.name
         found = _of_datasets(datasets, name)
         if logs and factory is not None:
-            _add_logs(found, logs, factory, window, jobs, progress)
+            _add_logs(found, logs, factory, window, redact, jobs, progress)
         if known is None:
             known, undeclared = _look_if_there(name)
     else:
@@ -181,10 +182,13 @@ def _add_logs(
     logs: Sequence[str | Path],
     factory: EnvironmentFactory,
     window: int | None,
+    redact: bool,
     jobs: int | None,
     progress: Progress,
 ) -> None:
-    lifted = lift_log(logs, environment=factory, window=window, jobs=jobs, progress=progress)
+    lifted = lift_log(
+        logs, environment=factory, window=window, redact=redact, jobs=jobs, progress=progress
+    )
     found.missing += lifted.left_out
     for calls in lifted.calls:
         if isinstance(calls.outcome, Exclusion) and calls.outcome.kind in _VAIN:

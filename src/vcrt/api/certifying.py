@@ -141,11 +141,12 @@ def verify(
         open_dataset(place_of(dataset)),
         jobs=num_jobs(jobs),
         progress=progress,
-        factories=_factories(environments),
+        factories=factories_of(environments),
     )
 
 
-def _factories(environments: Environments | Sequence[str]) -> Environments:
+def factories_of(environments: Environments | Sequence[str]) -> Environments:
+    """Environments by name, of which some may be given as ``FILE.py:CLASS``."""
     if isinstance(environments, Mapping):
         return environments
     return given_environments(environments)
@@ -184,7 +185,7 @@ def verify_certificate(
             expected="a file made by `vcrt show EPISODE --json`",
             remedy="check the name, or make one: vcrt show EPISODE --json > FILE",
         )
-    return check_certificate(path, factories=_factories(environments), progress=progress)
+    return check_certificate(path, factories=factories_of(environments), progress=progress)
 
 
 def verify_proof(

@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
-from vcrt.api.certifying import Environments, as_dataset, path_or_none, place_of
+from vcrt.api.certifying import Environments, as_dataset, factories_of, path_or_none, place_of
 from vcrt.certification.episodes import preset_named
 from vcrt.certification.shards import EnvironmentFactory, factory_of
 from vcrt.datasets.examination import Describe, Examined, description_of, examine, from_certified
@@ -114,15 +114,16 @@ def show(
     episode: str,
     dataset: Dataset | str | Path | None = None,
     *,
-    environments: Environments | None = None,
+    environments: Environments | Sequence[str] | None = None,
     progress: Progress = SILENT,
 ) -> Shown:
     """One episode with its evidence, or why it certifies nothing: ``vcrt show``.
 
     ``episode`` is environment/schema/seed, or a certificate's file. With a ``dataset``, its sealed evidence is taken;
-    without, the episode is sampled and replayed twice. Raises :class:`vcrt.errors.UnknownNameError` and
-    :class:`vcrt.errors.DatasetError` if there is no such episode.
+    without, the episode is sampled and replayed twice. ``environments`` are as :func:`vcrt.verify` takes them. Raises
+    :class:`vcrt.errors.UnknownNameError` and :class:`vcrt.errors.DatasetError` if there is no such episode.
     """
+    factories = factories_of(environments or ())
     if dataset is not None:
         examined, origin = _sealed(episode, as_dataset(dataset))
     elif Path(episode).is_file():
@@ -133,14 +134,12 @@ def show(
             "them again"
         )
     else:
-        examined, origin = _sampled(episode, environments, progress)
-    factory = factory_of(examined.evidence.episode.environment, environments)
+        examined, origin = _sampled(episode, factories, progress)
+    factory = factory_of(examined.evidence.episode.environment, factories)
     return Shown(examined=examined, origin=origin, factory=factory)
 
 
-def _sampled(
-    name: str, environments: Environments | None, progress: Progress
-) -> tuple[Examined, str]:
+def _sampled(name: str, environments: Environments, progress: Progress) -> tuple[Examined, str]:
     matched = _EPISODE.fullmatch(name)
     if matched is None:
         raise UnknownNameError(

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from vcrt.api.certifying import Environments
 from vcrt.certification.rehearsal import look_in_a_process
-from vcrt.certification.shards import factory_of
 from vcrt.certification.validation import Cost, not_looked_at
 from vcrt.environments.conformance import Finding
 from vcrt.environments.isolation import Description, describe
-from vcrt.environments.registry import Registered, environment_names
+from vcrt.environments.registry import FromFile, Registered, environment_names, named_factory
 from vcrt.errors import VcrtError
 from vcrt.progress import SILENT, Progress
 
@@ -56,13 +55,15 @@ def validate_environment(
 ) -> Validation:
     """Run the conformance kit, and certify a few episodes of each schema: ``vcrt environments validate``.
 
-    ``quick`` looks at a part of it. A check that failed is a finding, never an exception. Raises
+    ``name`` is registered, one of ``environments``, or ``FILE.py:CLASS``. ``quick`` looks at a part of it. A check that
+    failed is a finding, never an exception. Raises
     :class:`vcrt.errors.UnknownNameError` for a name that is neither registered nor among ``environments``, and
     :class:`vcrt.errors.VerifierFailure` for one that ends its process or runs over its time limit.
     """
-    factory = factory_of(name, environments)
+    factory = (environments or {}).get(name) or named_factory(name)
     environment = describe(factory)
-    named = None if environment.name == name else f"its class says {environment.name!r}"
+    wrong = not isinstance(factory, FromFile) and environment.name != name
+    named = f"its class says {environment.name!r}" if wrong else None
     own = Finding("registered under its own name", name, named, "give both the same name")
     findings, costs = look_in_a_process(factory, range(NUM_EPISODES), progress, quick=quick)
     return Validation(

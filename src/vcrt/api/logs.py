@@ -102,9 +102,10 @@ def lift_log(
 
     ``environment`` is a registered name, ``MODULE:CLASS``, or the class of a :class:`vcrt.CallEnvironment`. Traces are
     certified whole, 2 to 64 calls, or each ``window`` of so many. With ``redact``, evidence holds the SHA-256 of
-    outputs alone. ``output`` is a new dataset of what certifies; nothing is written without it. Raises
-    :class:`vcrt.errors.MalformedInputError` for a log that cannot be read, :class:`vcrt.errors.UnknownNameError` for a
-    tool that there is not, and :class:`vcrt.errors.VcrtError` if nothing is left to certify.
+    outputs and of reasons of refusals alone. ``output`` is a new dataset of what certifies; nothing is written without
+    it. Raises :class:`vcrt.errors.MalformedInputError` for a log that cannot be read,
+    :class:`vcrt.errors.UnknownNameError` for a tool that there is not, and :class:`vcrt.errors.VcrtError` if nothing is
+    left to certify.
     """
     if window is not None and not LEAST <= window <= MAX_OPERATIONS:
         raise VcrtError(

@@ -40,6 +40,7 @@ def schedule(
     environment: str | EnvironmentFactory | None = None,
     dataset: Dataset | str | Path | None = None,
     window: int | None = None,
+    redact: bool = False,
     jobs: int | None = None,
     progress: Progress = SILENT,
 ) -> tuple[Scheduled, ...]:
@@ -47,14 +48,14 @@ def schedule(
 
     ``source`` is an episode as :func:`vcrt.show` takes it; or, with an ``environment``, a log as :func:`vcrt.lift_log`
     takes it, of which each trace (or each ``window`` of so many calls) has a schedule; a trace of which all calls are
-    left out says so by itself. Raises what those raise.
+    left out says so by itself. ``redact`` is as there. Raises what those raise.
     """
     if environment is None:
-        if window is not None:
+        if window is not None or redact:
             raise VcrtError(
-                "a window of an episode",
-                found=f"window {window} without an environment",
-                expected="the window of a log, with the environment that its calls are of",
+                "a window of an episode, or an episode to redact",
+                found="no environment",
+                expected="a log, with the environment that its calls are of",
             )
         examined = show(str(source), dataset, progress=progress).examined
         replays = examined.evidence.replays
@@ -69,7 +70,12 @@ def schedule(
             ),
         )
     lifted = lift_log(
-        [source], environment=environment, window=window, jobs=jobs, progress=progress
+        [source],
+        environment=environment,
+        window=window,
+        redact=redact,
+        jobs=jobs,
+        progress=progress,
     )
     rest = iter(lifted.calls)
     return tuple(

@@ -33,6 +33,7 @@ from vcrt.environments.contract import (
     ReplayRequest,
     StepEnvironment,
 )
+from vcrt.environments.guarding import checks_advice
 from vcrt.environments.shared_prefixes import as_values
 from vcrt.errors import TooLargeError, VerifierFailure
 from vcrt.hashing import sha256_hex
@@ -301,7 +302,7 @@ def _reason(environment: Environment, episode: Episode, sequence: Order, refusal
             f"{sequence[-1]}",
             found=repr(refusal)[:120],
             expected="the verifier's own message",
-            remedy=f"`vcrt environments validate {environment.name}` says what is wrong",
+            remedy=checks_advice(environment),
         )
     return refusal.reason
 

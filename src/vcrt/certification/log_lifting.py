@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vcrt.certification.data_flow import DataFlow, data_flow
@@ -27,6 +27,7 @@ from vcrt.environments.tool_calls import (
     CallEnvironment,
     call_text,
     episode_of_calls,
+    hidden,
     operations_of,
 )
 from vcrt.errors import MalformedInputError, UnknownNameError, VcrtError
@@ -157,8 +158,8 @@ def run_trace(
     """Run a trace as it stands and lift it whole, or each ``window`` of so many calls.
 
     ``number`` tells its episodes from those of other traces of the log, and ``source`` is where they are from. With
-    ``redact``, evidence holds the SHA-256 of outputs alone. Raises :class:`MalformedInputError` for an environment
-    that is none of calls, and :class:`UnknownNameError` for a tool that it says it does not have.
+    ``redact``, evidence holds the SHA-256 of outputs and of reasons alone. Raises :class:`MalformedInputError` for an
+    environment that is none of calls, and :class:`UnknownNameError` for a tool that it says it does not have.
     """
     if not isinstance(environment, CallEnvironment):
         raise MalformedInputError(
@@ -171,6 +172,9 @@ def run_trace(
     outputs, fails = _outputs(environment, trace)
     departure = _departure(environment, trace, outputs, fails)
     lifted = len(trace.calls) if departure is None else departure.place
+    if departure is not None and redact:
+        logged, replayed = hidden(departure.logged), hidden(departure.replayed)
+        departure = replace(departure, logged=logged, replayed=replayed)
     operations = operations_of(trace.calls, fails=fails, redact=redact)
     schema = environment.schemas[0].name
     made = []

@@ -13,6 +13,7 @@ from typing import TypeGuard
 
 from vcrt.certification.replay_tree import HASH, EpisodeReplays
 from vcrt.environments.contract import Environment, Episode, Rejected, Replay, ReplayRequest
+from vcrt.environments.guarding import checks_advice
 from vcrt.environments.shared_prefixes import replay_sharing
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.hashing import Json
@@ -138,7 +139,7 @@ def _malformed(environment: Environment, found: str, expected: str) -> VerifierF
         where=f"environment {environment.name!r}",
         found=found,
         expected=expected,
-        remedy=f"`vcrt environments validate {environment.name}` says what is wrong",
+        remedy=checks_advice(environment),
     )
 
 

@@ -30,6 +30,7 @@ def annotate(
     seed: int = 0,
     window: int | None = None,
     risk: float = 0.1,
+    redact: bool = False,
     json: bool = False,
     jobs: Jobs = None,
     verifier_timeout: VerifierTimeout = None,
@@ -49,6 +50,7 @@ def annotate(
         seed: Without sources: seed of the first episode.
         window: Replay each window of so many calls of a log, in place of whole traces.
         risk: Give a hint as true if the chance of the opposite is bounded by this.
+        redact: Print and keep the SHA-256 of a log's outputs and refusals in place of them; arguments are not hidden.
         json: Print one document: tools with annotations as MCP lists them, pairs, declared hints, and all evidence.
     """
     set_verifier_timeout(verifier_timeout)
@@ -61,6 +63,7 @@ def annotate(
             seed=seed,
             window=window,
             risk=risk,
+            redact=redact,
             jobs=jobs,
             progress=progress,
         )

@@ -93,10 +93,7 @@ def certify(
     if json:
         print_document(dataset_document(dataset))
         return
-    from vcrt.records.sealing.leaves import first_leaf
-
     print_dataset(console, dataset)
-    say(console, f"      vcrt show {first_leaf(dataset.path).episode} --dataset {output}")
 
 
 def dataset_document(dataset: Dataset) -> dict[str, Json]:
@@ -106,12 +103,22 @@ def dataset_document(dataset: Dataset) -> dict[str, Json]:
     return {"dataset": str(dataset.path), **parts}
 
 
-def print_dataset(console: Console, dataset: Dataset) -> None:
-    """Print what a dataset that was just frozen holds, and what to do next."""
+def print_dataset(console: Console, dataset: Dataset, environment: str = "") -> None:
+    """Print what a dataset that was just frozen holds, and what to do next.
+
+    ``environment`` is ``FILE.py:CLASS``, or a registered one's name, if it is of one environment alone.
+    """
+    from vcrt.records.sealing.leaves import first_leaf
+
     print_counts(console, dataset.manifest)
     path = dataset.path
     say(console, f"dataset   {path}", f"root hash {dataset.manifest.root_hash}")
-    say(console, f"next: vcrt verify {path}")
+    option = f" --environment {environment}" * (":" in environment)
+    say(
+        console,
+        f"next: vcrt verify {path}{option}",
+        f"      vcrt show {first_leaf(path).episode} --dataset {path}{option}",
+    )
 
 
 def print_counts(console: Console, manifest: Manifest) -> None:

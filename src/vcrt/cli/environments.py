@@ -78,7 +78,7 @@ def environments(
 
     Args:
         action: What to do.
-        name: The environment to validate.
+        name: The environment to validate: a registered name, or FILE.py:CLASS.
         quick: Look at one episode of each schema and a few of its orders: for slow verifiers, and at first.
         json: Print the list for machines.
     """
@@ -94,7 +94,9 @@ def environments(
         _print_environments(console, vcrt.list_environments())
     elif name is None:
         raise VcrtError(
-            "which environment?", expected="a name", remedy="vcrt environments validate NAME"
+            "which environment?",
+            expected="a name, or FILE.py:CLASS",
+            remedy="vcrt environments validate NAME",
         )
     else:
         with showing_progress(console, after=PATIENCE) as progress:

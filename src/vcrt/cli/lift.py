@@ -187,7 +187,7 @@ def log(
         inputs: Logs: JSON lines of messages with tool calls, of MCP's tools/call, or of plain names and arguments.
         environment: The environment of the calls: a registered name, or FILE.py:CLASS.
         window: Certify each window of so many calls, in place of whole traces.
-        redact: Keep the SHA-256 of outputs in the evidence, in place of the outputs.
+        redact: Print and keep the SHA-256 of a log's outputs and refusals in place of them; arguments are not hidden.
         output: A new dataset of the certified episodes; nothing is written without it.
         json: Print the report for machines.
     """
@@ -211,7 +211,7 @@ def log(
     else:
         say(console, *log_lines(lifted))
     if lifted.dataset is not None:
-        print_dataset(console, lifted.dataset)
+        print_dataset(console, lifted.dataset, environment)
     require_all(lifted.left_out)
     require_some(lifted, output, window)
 

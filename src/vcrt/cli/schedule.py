@@ -29,6 +29,7 @@ def schedule(
     environment: str | None = None,
     dataset: Path | None = None,
     window: int | None = None,
+    redact: bool = False,
     json: bool = False,
     mermaid: bool = False,
     dot: bool = False,
@@ -44,6 +45,7 @@ def schedule(
         environment: The environment of the log's calls: a registered name, or FILE.py:CLASS.
         dataset: Take the sealed evidence of this dataset for an episode.
         window: Schedule each window of so many calls, in place of whole traces.
+        redact: Print and keep the SHA-256 of a log's outputs and refusals in place of them; arguments are not hidden.
         json: Print one document, with the certificate of each edge.
         mermaid: Print flow charts for Mermaid.
         dot: Print graphs for Graphviz.
@@ -59,6 +61,7 @@ def schedule(
             environment=environment,
             dataset=dataset,
             window=window,
+            redact=redact,
             jobs=jobs,
             progress=progress,
         )

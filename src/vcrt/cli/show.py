@@ -20,6 +20,7 @@ def show(
     pair: tuple[int, int] | None = None,
     brief: bool = False,
     full: bool = False,
+    environment: tuple[str, ...] = (),
     verifier_timeout: VerifierTimeout = None,
 ) -> None:
     """Show one episode: its steps, which of them commute and which do not, and the verifier's own evidence for it.
@@ -33,6 +34,7 @@ def show(
         pair: Show only these two steps, by their numbers.
         brief: Leave out the initial state, the single orders and the evidence of each pair; so it is in a terminal.
         full: Show all of it, in a terminal too; so it is where the output is piped.
+        environment: Environments that are not registered, as FILE.py:CLASS.
     """
     set_verifier_timeout(verifier_timeout)
     if sum((brief, full, json, pair is not None)) > 1:
@@ -41,7 +43,7 @@ def show(
             expected="one of --brief, --full, --json and --pair",
         )
     with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
-        shown = vcrt.show(episode, dataset, progress=progress)
+        shown = vcrt.show(episode, dataset, environments=environment, progress=progress)
     if json:
         from vcrt.records.certificate import document_text
 

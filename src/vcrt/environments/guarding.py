@@ -29,7 +29,8 @@ from vcrt.environments.contract import (
     Versions,
     operation_to_json,
 )
-from vcrt.environments.registry import make_environment
+from vcrt.environments.registry import make_environment, name_in_commands
+from vcrt.environments.tool_calls import CallEnvironment
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import canonical_json
 from vcrt.printable import counted
@@ -112,6 +113,14 @@ def place_of(error: BaseException) -> str:
     theirs = [f for f in frames if not Path(f.filename).is_relative_to(PACKAGE)] or frames
     last = theirs[-1]
     return f"{Path(last.filename).name}:{last.lineno}, in {last.name}"
+
+
+def checks_advice(environment: Environment) -> str:
+    """The command that runs the checks of this environment, in words."""
+    name = name_in_commands(environment)
+    if type(environment).sample is CallEnvironment.sample:
+        return f"`vcrt lift log LOG --environment {name}` runs the environment's checks"
+    return f"`vcrt environments validate {name}` runs the environment's checks"
 
 
 def required_episode(episode: object, where: str) -> Episode:
@@ -205,7 +214,7 @@ class _Guard:
                 where=f"{self._place(episode, call)}; {place_of(error)}",
                 found=f"{type(error).__name__}: {str(error)[:300]}",
                 expected="Accepted, Rejected, or what else the method is to give",
-                remedy=f"`vcrt environments validate {self._environment.name}` runs the environment's checks",
+                remedy=f"mend it there; {checks_advice(self._environment)}",
             ) from error
         finally:
             if os.getpid() != process:

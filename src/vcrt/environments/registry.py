@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -53,11 +56,12 @@ def _loaded(point: EntryPoint) -> object:
 
 
 def make_environment(
-    name: str, factory: Callable[[], object], where: str | None = None
+    name: str, factory: Callable[[], object], where: str | None = None, file: str | None = None
 ) -> Environment:
     """What a class, or another callable without arguments, makes; raises :class:`UnavailableError` if it does not.
 
-    Whatever somebody's class raises is named here, but for errors that are named already.
+    Whatever somebody's class raises is named here, but for errors that are named already. ``file`` is the Python file
+    that it is loaded from, if it is given by one.
     """
     if isinstance(factory, Environment):
         raise UnavailableError(
@@ -79,16 +83,59 @@ def make_environment(
             where=where,
             found=f"{type(error).__name__}: {error}",
             expected="a class that can be made without arguments, with every method of the contract",
-            remedy="mend or uninstall its package, or name other environments",
+            remedy="mend or uninstall its package, or name other environments"
+            if file is None
+            else _mended(error, file),
         ) from error
     if not isinstance(made, Environment):
         raise UnavailableError(
-            f"the plug-in for environment {name!r} is not an Environment",
+            f"{'the plug-in for' if file is None else 'the class of'} environment {name!r} is not an Environment",
             where=where,
             found=type(made).__name__,
-            expected="a callable without arguments that returns a vcrt.environments.contract.Environment",
+            expected="a callable without arguments that returns a vcrt.environments.contract.Environment"
+            if file is None
+            else "the class of a vcrt.CallEnvironment, or of another vcrt.environments.contract.Environment",
         )
     return made
+
+
+def _mended(error: BaseException, file: str) -> str:
+    """How to mend what a file's class raised while it was loaded or made."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == file
+    ]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    if isinstance(error, SyntaxError):
+        file = error.filename or file
+    place = f"its class in {file}" if line is None else f"line {line} of {file}"
+    if isinstance(error, ImportError):
+        return f"mend {place}: install what it imports, or put it beside the file"
+    return f"mend {place}"
+
+
+def classes_in(file: Path) -> tuple[str, ...]:
+    """The names of the classes in a Python file, which is not run; none if it cannot be read as Python."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ()
+    return tuple(node.name for node in tree.body if isinstance(node, ast.ClassDef))
+
+
+def name_in_commands(environment: Environment) -> str:
+    """What a command takes for this environment: its registered name, or ``FILE.py:CLASS``."""
+    if environment.name in environment_names():
+        return environment.name
+    kind = type(environment)
+    try:
+        file = Path(inspect.getfile(kind))
+    except (OSError, TypeError):
+        return "FILE.py:CLASS"
+    if file.is_relative_to(Path.cwd()):
+        file = file.relative_to(Path.cwd())
+    return f"{file}:{kind.__qualname__}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +147,13 @@ class FromFile:
 
     def __call__(self) -> Environment:
         """Make it; raises :class:`UnavailableError`."""
-        return make_environment(self.name, self._made, f"{self.path}:{self.name}")
+        return make_environment(self.name, self._made, f"{self.path}:{self.name}", self.path)
 
     def _made(self) -> object:
         place = Path(self.path)
+        # As Python does for a script: what lies beside it can be imported, when it is made and later.
+        if str(place.parent) not in sys.path:
+            sys.path.insert(0, str(place.parent))
         # Under its own name, so that what it pickles or imports of itself is found.
         module = sys.modules.get(place.stem)
         if module is None or getattr(module, "__file__", None) != self.path:
@@ -112,16 +162,38 @@ class FromFile:
                 raise ImportError("no Python file")
             module = importlib.util.module_from_spec(spec)
             sys.modules[place.stem] = module
-            spec.loader.exec_module(module)
-        return getattr(module, self.name)()
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[place.stem]
+                raise
+        kind = getattr(module, self.name, None)
+        if kind is None:
+            raise UnavailableError(
+                f"a file without the class {self.name!r}",
+                where=self.path,
+                expected=_classes_expected(self.path, place),
+            )
+        return kind()
+
+
+def _classes_expected(path: str, file: Path) -> str:
+    """What stands for an environment of this file, by the names of its classes."""
+    return " or ".join(f"{path}:{name}" for name in classes_in(file) or ("CLASS",))
 
 
 def named_factory(name: str) -> Callable[[], Environment]:
     """How the environment of that name is made: a registered one, or ``FILE.py:CLASS``.
 
-    Raises :class:`UnavailableError` for a file that is not there.
+    Raises :class:`UnavailableError` for a file that is not there, or without its class.
     """
     path, separator, kind = name.rpartition(":")
+    if not separator and name.endswith(".py") and Path(name).is_file():
+        raise UnavailableError(
+            "a file without the name of its class",
+            found=name,
+            expected=_classes_expected(name, Path(name)),
+        )
     if not separator:
         return Registered(name)
     file = Path(path)

@@ -31,6 +31,7 @@ from vcrt.environments.contract import (
 )
 from vcrt.environments.object_copies import copied
 from vcrt.environments.object_states import canonical_objects
+from vcrt.environments.registry import name_in_commands
 from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
 
@@ -106,7 +107,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
     def redact(self, output: str) -> str:
         """An output as evidence may keep it; equal for equal outputs. Default: all of it.
 
-        :func:`hidden` keeps the SHA-256 alone.
+        :func:`hidden` keeps the SHA-256 alone. A refusal is given as the output ``{"error": reason}``; what is kept
+        of it, if not all, is the reason then.
         """
         return output
 
@@ -126,7 +128,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             "an environment without a sampler",
             where=f"environment {self.name!r}",
             expected="a log of calls",
-            remedy=f"vcrt lift log TRACE.jsonl --environment {self.name}",
+            remedy=f"`vcrt lift log TRACE.jsonl --environment {name_in_commands(self)}` runs the checks on a log's "
+            "calls; or override sample",
         )
 
     def initial_state(self, episode: Episode) -> State:
@@ -166,12 +169,14 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         hide = hidden if payload.get("redact") else self.redact
         refusals: tuple[type[Exception], ...] = (CallRefused, *self.refusals)
         try:
-            output: object = self.call(state, payload["name"], payload["arguments"])
+            # Copied: what a tool does to its arguments must not be seen by a later replay of the call.
+            output: object = self.call(state, payload["name"], copied(payload["arguments"]))
         except refusals as error:
             reason = str(error) or type(error).__name__
-            if not payload.get("fails"):
-                return Rejected(reason)
             output = {"error": reason}
+            if not payload.get("fails"):
+                kept = hide(output_text(output))
+                return Rejected(reason if kept == output_text(output) else kept)
         try:
             text = output_text(output)
         except MalformedInputError as error:

@@ -9,8 +9,10 @@ from hashlib import sha256
 
 import pytest
 
+import vcrt
 from explorer_support import BREAKS_OUT, evil, lines_of, several, without_processes
 from report_support import Page
+from shop import Shop
 from vcrt.certification.certificates import certificates
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.cli.main import main
@@ -23,6 +25,7 @@ from vcrt.report.explorer import contents as gathering
 from vcrt.report.explorer import gather_explorer, render_explorer, write_explorer
 from vcrt.report.explorer.episodes import MAX_CHARACTERS, embedded, shown_text
 from vcrt.report.explorer.geometry import swaps
+from vcrt.report.explorer.page import page_json
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -262,3 +265,25 @@ def test_options_that_do_not_go_together(lines, tmp_path, capsys, options, what)
     assert stopped.value.code == 2
     assert what in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
+
+
+def test_orders_are_drawn_where_the_page_has_episodes_of_one_length(tmp_path):
+    """Also of a dataset that may hold several lengths, as those of logs do."""
+    looks = [{"name": "look", "arguments": {"item": item}} for item in ("tea", "rice", "salt")]
+    delivered = {"name": "deliver", "arguments": {"item": "tea", "amount": 2}}
+    log = tmp_path / "trace.jsonl"
+    log.write_text(
+        "\n".join(json.dumps({"calls": calls}) for calls in (looks, [*looks, delivered]))
+    )
+    lifted = vcrt.lift_log([log], environment=Shop, output=tmp_path / "data", jobs=1)
+    three, four = (calls.episode.episode_id for calls in lifted.calls)
+    factories = {"shop": Shop}
+    both = gather_explorer(lifted.dataset, factories=factories)
+    assert [one.drawing for one in both.episodes] == [None, None]
+    assert any("equally many steps: name such episodes" in note for note in both.notes)
+    for name, steps, orders in ((three, 3, 6), (four, 4, 24)):
+        page = page_json(gather_explorer(lifted.dataset, episodes=[name], factories=factories))
+        assert (page["n"], len(page["orders"])) == (steps, orders)
+        (shown,) = page["episodes"]
+        assert shown["drawing"] in page["drawings"]
+        assert len(shown["orders"]) == orders

@@ -60,7 +60,7 @@ class ExplorerContents:
     """Everything that the page says. ``schemas`` has, for each, the episodes on the page and in the dataset."""
 
     root_hash: str
-    #: None where episodes may have several numbers of steps, those of ``lengths``; none of them is drawn then.
+    #: None where the page's episodes have several numbers of steps, among ``lengths``; none of them is drawn then.
     num_operations: int | None
     lengths: tuple[int, ...]
     schemas: Mapping[tuple[str, str], tuple[int, int]]
@@ -102,11 +102,14 @@ def gather_explorer(
         if episodes
         else _in_turn(schemas, per_schema or PER_SCHEMA)
     )
+    num_operations = _common_length(dataset.manifest, wanted, rows)
+    drawn = drawn_steps(num_operations)
     made = _that_fit(
         dataset,
         wanted,
         rows,
-        bytes_of_scores=_bytes_of_scores(experiment, len(chosen), dataset.manifest),
+        drawn=drawn,
+        bytes_of_scores=_bytes_of_scores(experiment, len(chosen), dataset.manifest, drawn),
         describe={name: _descriptions(name, factories, some) for name, some in rows.items()},
     )
     scored: list[RunMasses] = []
@@ -115,10 +118,10 @@ def gather_explorer(
             environment: {name: made[name].slots for name in some if name in made}
             for environment, some in names.items()
         }
-        scored = run_masses(experiment, chosen, slots, progress=progress)
+        scored = run_masses(experiment, chosen, slots, drawn=drawn is not None, progress=progress)
     return ExplorerContents(
         root_hash=dataset.manifest.root_hash,
-        num_operations=dataset.manifest.num_operations,
+        num_operations=num_operations,
         lengths=dataset.manifest.lengths,
         schemas={
             key: (sum(name in made for name in some), len(some)) for key, some in schemas.items()
@@ -126,11 +129,27 @@ def gather_explorer(
         episodes=tuple(made[name] for some in names.values() for name in some if name in made),
         runs=tuple(scored),
         notes=(
-            *_dataset_notes(dataset, len(wanted), len(made)),
+            *_dataset_notes(dataset, num_operations, len(wanted), len(made)),
             *_run_notes(experiment, scored, names),
         ),
         report=report,
     )
+
+
+def _common_length(
+    manifest: Manifest, wanted: Sequence[str], rows: Mapping[str, Sequence[Mapping[str, str]]]
+) -> int | None:
+    """How many steps each of the wanted episodes has; None if not all have equally many."""
+    if manifest.num_operations is not None:
+        return manifest.num_operations
+    chosen = set(wanted)
+    lengths = {
+        episode_of_json(row["episode"], row["episode_id"]).num_operations
+        for some in rows.values()
+        for row in some
+        if row["episode_id"] in chosen
+    }
+    return lengths.pop() if len(lengths) == 1 else None
 
 
 def _require_one_choice(
@@ -194,19 +213,20 @@ def _that_fit(
     wanted: Sequence[str],
     rows: Mapping[str, Sequence[Mapping[str, str]]],
     *,
+    drawn: int | None,
     bytes_of_scores: int,
     describe: Mapping[str, Callable[[str], Describe]],
 ) -> dict[str, ShownEpisode]:
     """As many of the wanted episodes, in their order, as the page has room for; one at least."""
     found = {row["episode_id"]: (name, row) for name, some in rows.items() for row in some}
     made: dict[str, ShownEpisode] = {}
-    room, drawn = ROOM, set[Pairs]()
+    room, pictures = ROOM, set[Pairs]()
     for name in wanted:
         environment, row = found[name]
-        one = _made(dataset, row, describe[environment](name))
+        one = _made(dataset, row, describe[environment](name), drawn)
         room -= len(embedded(one.shown).encode()) + bytes_of_scores
-        if one.drawing is not None and one.required not in drawn:
-            drawn.add(one.required)
+        if one.drawing is not None and one.required not in pictures:
+            pictures.add(one.required)
             room -= BYTES_OF_A_DRAWING
         if room < 0 and made:
             break
@@ -214,10 +234,12 @@ def _that_fit(
     return made
 
 
-def _made(dataset: Dataset, row: Mapping[str, str], describe: Describe) -> ShownEpisode:
+def _made(
+    dataset: Dataset, row: Mapping[str, str], describe: Describe, drawn: int | None
+) -> ShownEpisode:
     manifest = dataset.manifest
     certified = certified_from_row(row, manifest.preset)
-    drawn, required = drawn_steps(manifest.num_operations), required_pairs(certified)
+    required = required_pairs(certified)
     return ShownEpisode(
         name=row["episode_id"],
         shown=episode_json(certified, describe, is_drawn=drawn is not None),
@@ -227,12 +249,13 @@ def _made(dataset: Dataset, row: Mapping[str, str], describe: Describe) -> Shown
     )
 
 
-def _bytes_of_scores(experiment: Experiment | None, num_runs: int, manifest: Manifest) -> int:
+def _bytes_of_scores(
+    experiment: Experiment | None, num_runs: int, manifest: Manifest, drawn: int | None
+) -> int:
     """What the probabilities of one episode take on the page, at most."""
     if experiment is None:
         return 0
     num_policies = num_runs * (1 + len(experiment.plan.config.schedule.checkpoints))
-    drawn = drawn_steps(manifest.num_operations)
     num_orders = 0 if drawn is None else factorial(drawn)
     return num_policies * (num_orders * _A_PROBABILITY + 4 * max(manifest.lengths) + 96)
 
@@ -253,7 +276,9 @@ def _descriptions(
         return lambda _: lambda operation: operation.signature
 
 
-def _dataset_notes(dataset: Dataset, wanted: int, shown: int) -> list[str]:
+def _dataset_notes(
+    dataset: Dataset, num_operations: int | None, wanted: int, shown: int
+) -> list[str]:
     try:
         agreement = require_agreement(dataset)
     except DatasetError as error:
@@ -271,11 +296,12 @@ def _dataset_notes(dataset: Dataset, wanted: int, shown: int) -> list[str]:
             f"There is no room for {counted(wanted - shown, 'more episode')} that were asked for: name fewer."
         )
     notes += evidence_sentences(dataset.manifest.model_dump(mode="json")["counts"])
-    if dataset.manifest.num_operations is None:
+    if num_operations is None:
         notes.append(
-            "Orders are drawn where all episodes have equally many steps; every pair's evidence is here."
+            "Orders are drawn where all episodes on the page have equally many steps: name such episodes to see them. "
+            "Every pair's evidence is here."
         )
-    elif dataset.manifest.num_operations > MAX_DRAWN:
+    elif num_operations > MAX_DRAWN:
         notes.append(
             f"Orders of more than {MAX_DRAWN} steps are too many to be drawn; every pair's evidence is here."
         )

@@ -30,7 +30,6 @@ from vcrt.protocol.scores import read_scores, view_of
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.splits import set_aside
 from vcrt.records.dataset import Item, load_items, read_audit
-from vcrt.report.explorer.geometry import drawn_steps
 from vcrt.training.items import EncodedItem
 from vcrt.training.methods import Method
 
@@ -88,9 +87,12 @@ def run_masses(
     runs: Sequence[PlannedRun],
     slots: Mapping[str, Mapping[str, Sequence[int]]],
     *,
+    drawn: bool,
     progress: Progress = SILENT,
 ) -> list[RunMasses]:
     """Score episodes under each run; ``slots`` has the slot of each operation, by environment and episode.
+
+    Each order has its probability if orders are ``drawn``; all episodes have equally many steps then.
 
     Raises :class:`vcrt.errors.RunError` if a run is not finished or a file is not the one that was recorded, and
     :class:`vcrt.errors.BackboneError` if the model's scores are not those of the naive backend.
@@ -102,7 +104,7 @@ def run_masses(
     task = progress.task("score episodes", len(runs), "runs")
     scored = []
     for run in runs:
-        scored.append(_run_masses(experiment, run, slots, evaluated))
+        scored.append(_run_masses(experiment, run, slots, evaluated, drawn=drawn))
         task.advance()
     return scored
 
@@ -117,6 +119,8 @@ def _run_masses(
     run: PlannedRun,
     slots: Mapping[str, Mapping[str, Sequence[int]]],
     evaluated: bool,
+    *,
+    drawn: bool,
 ) -> RunMasses:
     plan = experiment.plan
     dataset = planned_dataset(plan, without=() if evaluated else (run.held_out,))
@@ -142,7 +146,6 @@ def _run_masses(
     of_episode = {name: tuple(of) for some in slots.values() for name, of in some.items()}
     masses: dict[str, list[Mass]] = {item.episode_id: [] for item in items}
     updates = []
-    drawn = drawn_steps(dataset.manifest.num_operations) is not None
     for policy in policies_over_training(experiment, run):
         updates.append(policy.update or 0)
         if not items:

@@ -41,7 +41,7 @@ function buildPartialOrder() {
   const legal = episode().numLegal, share = legal === null ? null : (1e6 * legal) / episode().numOrders;
   replace(byId("solid"),
     el("p", { class: "message" }, `${episode().numOrders.toLocaleString("en")} orders of ${episode().steps.length} steps are ${DATA.n === null ? "not drawn beside others" : "too many to be drawn"}`
-      + (legal === null ? "." : `: ${legal.toLocaleString("en")} of them are legal, ${percent(share)}, those that follow every arrow.`)),
+      + (legal === null ? "." : `: ${legal.toLocaleString("en")} of them are legal, ${legal === episode().numOrders ? "100%" : percent(share)}, those that follow every arrow.`)),
     found.length ? svg("svg", { class: "poset", viewBox: `0 0 ${width} ${tall}`, role: "img",
       "aria-label": `What must come before what: ${required().map(([a, b]) => `${a} before ${b}`).join(", ")}` }, ...arrows, ...nodes) : null,
     free.length ? el("p", { class: "free" }, el("span", { class: "soft" }, "Anywhere: "), ...free.map(badge)) : null);
