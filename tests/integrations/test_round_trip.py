@@ -31,7 +31,14 @@ PRESETS = sorted(
         if schema.default
     }
 )
-QUICK = {"paper", "several", "posets6"}
+
+
+def is_quick(environment, preset):
+    if environment in ("agentdojo", "bfcl"):
+        return (environment, preset) == ("bfcl", "paper")
+    return preset in ("paper", "several", "posets6")
+
+
 HARDER = RecordForm(relations="reduced", commutations="omitted", distractors=4, pool="large")
 
 
@@ -68,7 +75,7 @@ def require_same_types(found, expected):
 @pytest.mark.parametrize(
     ("environment", "preset"),
     [
-        pytest.param(*each, marks=[] if each[1] in QUICK else pytest.mark.slow, id="-".join(each))
+        pytest.param(*each, marks=[] if is_quick(*each) else pytest.mark.slow, id="-".join(each))
         for each in PRESETS
     ],
 )
