@@ -1,16 +1,19 @@
-"""The paper's experiment on pretrained language models, part by part, over as many calls as it takes.
+"""The paper's experiment on pretrained language models, part by part, over as many calls and machines as it takes.
 
-    python benchmarks/language_models/experiment.py --output build/language-models --parts words --minutes 120
+    git worktree add --detach build/frozen COMMIT
+    cd build/frozen
+    python benchmarks/language_models/experiment.py --parts words-clrs --minutes 120
 
-Each part is one command, ``vcrt reproduce`` (``COMMANDS``): a search on source items
+Each part is one held-out environment of one comparison, by one command, ``vcrt reproduce``: a search on source items
 alone, a plan, training, one evaluation of everything held out, a report. What is finished is read and what was
 interrupted goes on, so the same call is given again until it says that all is done; ``--minutes`` interrupts it. The
-part ``qwen`` needs ``fetch_models.py qwen2.5-coder-0.5b`` first. After
-each call, what there is of a part lies in ``benchmarks/results/language_models``: ``run.json`` (command, minutes,
-machine, versions, commits, how far it is) and, as soon as they exist, the search, the plan, each run's log, the scores
-of every item and the tables.
+parts of ``qwen`` need ``fetch_models.py qwen2.5-coder-0.5b`` first. After each call, what there is of a part lies in
+``benchmarks/results/language_models``: ``run.json`` (command, minutes, machine, versions, commits, trials so far) and,
+as soon as they exist, the search, the plan, each run's log, the scores of every item and the tables. With these a new
+machine goes on: its search takes the trials that were finished, if the code, the data and the backbone are the same.
 
-The plan holds the hash of the library's source: do not edit the tree that this runs in.
+Plans and trials hold the hash of the library's source: run this in a tree that nobody edits, each time at one commit.
+``tables.py`` puts the parts together.
 """
 
 from __future__ import annotations
@@ -41,8 +44,9 @@ HARD = "--preset several --relations reduced --commutations omitted --distractor
 DATASETS = {"data": "--episodes 500", "hard-data": HARD}
 SMOLLM2 = "--preset smollm2-135m --data.validation-share 0.1 --schedule.validate-every 100"
 SEARCHED = "--trials 3 --trial-updates 100"
-#: By part: its dataset, and the options of ``vcrt reproduce`` beside ``--output`` and ``--dataset``.
-PARTS = {
+FOLDS = ("clrs", "lean", "proofwriter")
+#: By comparison: its dataset, and the options of ``vcrt reproduce`` beside ``--output``, ``--dataset``, ``--held-out``.
+COMPARISONS = {
     "words": ("data", f"{SMOLLM2} {SEARCHED} --checkpoints 400"),
     "opaque": (
         "data",
@@ -60,6 +64,12 @@ PARTS = {
         "--schedule.validate-every 100 --methods canonical-grpo vcrt",
     ),
 }
+#: By part, one fold of a comparison.
+PARTS = {
+    f"{name}-{fold}": (data, f"{options} --held-out {fold}")
+    for name, (data, options) in COMPARISONS.items()
+    for fold in FOLDS
+}
 #: What is kept of a part, by its path below the part's folder.
 KEPT = (
     "search.json",
@@ -67,6 +77,8 @@ KEPT = (
     "report/tables.txt",
     "report/results.json",
 )
+#: Where an unfinished search keeps its trials, below the part's folder.
+TRIALS = "search.json.trials"
 
 
 def called(arguments: str, seconds: float) -> int | None:
@@ -121,18 +133,30 @@ def gathered(part: str, folder: Path, minutes: float, *, finished: bool) -> None
     about = place / "run.json"
     known: dict[str, Any] = json.loads(about.read_text()) if about.exists() else {"calls": []}
     calls = known["calls"] + [{"minutes": round(minutes, 1), "commit": commit()}] * (minutes > 0)
-    trials = sorted((folder / "search.json.trials").glob("*-*.json"))
+    trials = sorted((folder / TRIALS).glob("*-*.json"))
     value = {
         "command": f"vcrt reproduce {PARTS[part][1]} --dataset {PARTS[part][0]} --output {part}",
         "finished": finished,
         # Of a search that is not whole yet.
-        "trials_so_far": [json.loads(trial.read_text()) for trial in trials],
+        "trials_so_far": {trial.name: json.loads(trial.read_text()) for trial in trials},
         "minutes": round(sum(call["minutes"] for call in calls), 1),
         "calls": calls,
         "machine": machine(torch.device("cpu")) | {"instructions": instructions()},
         "versions": versions(),
     }
     about.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def restored(part: str, folder: Path) -> None:
+    """Lay the search, or the trials, that another machine finished where they are looked for."""
+    place = RESULTS / part
+    if folder.exists() or not (place / "run.json").is_file():
+        return
+    (folder / TRIALS).mkdir(parents=True)
+    for name, trial in json.loads((place / "run.json").read_text())["trials_so_far"].items():
+        (folder / TRIALS / name).write_text(json.dumps(trial))
+    if (place / "search.json").is_file():
+        shutil.copyfile(place / "search.json", folder / "search.json")
 
 
 def main() -> None:
@@ -165,6 +189,7 @@ def main() -> None:
             gathered(part, folder, 0.0, finished=True)
             continue
         if status == 0:
+            restored(part, folder)
             status = called(
                 f"reproduce {settings} --dataset {options.output / dataset} --output {folder}",
                 ends - time.monotonic(),

@@ -149,6 +149,8 @@ def test_one_output_has_one_user_at_a_time(whole, capsys):
         (("--trial-updates", "7"), "trials cannot be so long"),
         (("--trials", "0", "--trial-updates", "3"), "trials cannot be so long"),
         (("--seed", "1"), "dataset was made with other options"),
+        (("--held-out", "clrs"), "experiment was planned with other options"),
+        (("--held-out", "lean"), "unknown environment of the dataset 'lean'"),
     ],
 )
 def test_other_options_are_refused(whole, capsys, options, message):

@@ -19,7 +19,7 @@ from vcrt.config import DEFAULTS, RunConfig
 from vcrt.config_files import checked
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import discard_work_of_finished, make_dataset
-from vcrt.errors import DatasetError, RunError, VcrtError
+from vcrt.errors import DatasetError, RunError, UnknownNameError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import reference_of
@@ -68,6 +68,7 @@ class _Asked:
     schemas: tuple[str, ...]
     episodes: int
     methods: tuple[str, ...]
+    held_out: tuple[str, ...]
     runs: int
     config: RunConfig
     trials: int
@@ -150,6 +151,7 @@ def reproduce(
     schemas: Sequence[str] = (),
     episodes: int = 500,
     methods: Sequence[str] = (),
+    held_out: Sequence[str] = (),
     runs: int = 3,
     config: RunConfig = DEFAULTS,
     trials: int = 8,
@@ -161,8 +163,10 @@ def reproduce(
     """Do whatever is missing of the paper's experiment below ``output``, and write its report: ``vcrt reproduce``.
 
     The arguments are those of :func:`vcrt.certify`, :func:`vcrt.search` and :func:`vcrt.plan`; a ``dataset`` that lies
-    elsewhere takes the place of a new one, ``methods`` are the paper's six if none is given, and without ``trials``
-    the library's defaults are taken. Trials make as many updates as runs unless ``trial_updates`` says otherwise.
+    elsewhere takes the place of a new one, ``methods`` are the paper's six if none is given, ``held_out`` all of the
+    dataset's environments, and without ``trials`` the library's defaults are taken. Trials make as many updates as
+    runs unless ``trial_updates`` says otherwise.
+
     Raises :class:`vcrt.errors.VcrtError` if what is there was made with other options.
     """
     config = checked(config).resolved()
@@ -173,6 +177,7 @@ def reproduce(
         schemas=tuple(schemas),
         episodes=episodes,
         methods=tuple(methods) or PAPER_METHODS,
+        held_out=tuple(held_out),
         runs=runs,
         config=config,
         trials=trials,
@@ -183,6 +188,11 @@ def reproduce(
     )
     for name in asked.methods:
         method(name)
+    if asked.dataset is None:
+        known = tuple(select_schemas(asked.schemas))
+        for name in asked.held_out:
+            if name not in known:
+                raise UnknownNameError.of("environment of the dataset", name, known)
     make_directory(asked.output)
     with sole_user(asked.output / LOCK_FILE, "this reproduction", RunError):
         remove_leftovers(asked.output)
@@ -262,7 +272,7 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
                 path,
                 backbone=reference_of(asked.config),
                 methods=asked.methods,
-                held_out=dataset.environments,
+                held_out=asked.held_out or dataset.environments,
                 num_trials=asked.trials,
                 config=asked.config.override(of_length(asked.trial_updates)),
                 jobs=asked.jobs,
@@ -297,7 +307,7 @@ def _experiment(asked: _Asked, dataset: Dataset, search: Search | None) -> Exper
     plan = frozen_plan(
         dataset.path,
         methods=asked.methods,
-        held_out=(),
+        held_out=asked.held_out,
         runs=asked.runs,
         config=asked.config,
         seed=asked.seed,

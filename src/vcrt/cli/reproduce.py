@@ -70,6 +70,7 @@ def reproduce(
     schemas: tuple[str, ...] = (),
     episodes: int = 500,
     methods: tuple[str, ...] = (),
+    held_out: tuple[str, ...] = (),
     runs: int = 3,
     trials: int = 8,
     trial_updates: int | None = None,
@@ -90,6 +91,7 @@ def reproduce(
         schemas: Environments, or single schemas as environment/schema; all that come with vcrt if none is given.
         episodes: Certified episodes for each schema.
         methods: The methods, of those that `vcrt methods` lists; the paper's six if none is given.
+        held_out: Environments to hold out in turn; all of the dataset's if none is given.
         runs: Independent runs of each method and fold.
         trials: Settings tried for each method and fold, on source items alone; 0 takes the library's defaults.
         trial_updates: Updates of each of these trials; by default as many as a run makes.
@@ -104,6 +106,7 @@ def reproduce(
             schemas=schemas,
             episodes=episodes,
             methods=methods,
+            held_out=held_out,
             runs=runs,
             config=settings,
             trials=trials,
