@@ -26,7 +26,7 @@ from vcrt.records.certificate import read_certificate
 from vcrt.records.dataset import Dataset, open_dataset
 from vcrt.records.manifest import Agreement
 from vcrt.records.policy_view import MAX_DISTRACTORS
-from vcrt.records.record_form import Commutations, Pool, RecordForm, Relations, usual_form
+from vcrt.records.record_form import Commutations, Pool, RecordForm, Relations, View, usual_form
 from vcrt.records.sealing.proof import Included, check_proof
 from vcrt.records.sealing.seal import Signers, VerifiedSeal, check_signatures
 from vcrt.records.sealing.seal import verify_seal as check_seal
@@ -65,6 +65,7 @@ def certify(
     seed: int = 0,
     preset: str = "paper",
     sampled: bool = False,
+    view: View = "relations",
     relations: Relations = "all",
     commutations: Commutations | None = None,
     distractors: int = 0,
@@ -79,7 +80,7 @@ def certify(
     ``schemas`` are names like ``clrs`` or ``clrs/mst_kruskal``; without any, the default ones of vcrt's own
     environments. With ``sampled``, contexts are sampled even where all of them could be replayed, from 6 operations on;
     above 10 they always are. The preset ``any`` takes schemas of every preset, and episodes of several lengths in one
-    dataset. ``relations`` to ``pool`` say what a record states (:class:`vcrt.records.record_form.RecordForm`); by
+    dataset. ``view`` to ``pool`` say what a record states (:class:`vcrt.records.record_form.RecordForm`); by
     default, records of more than four operations leave out the commuting pairs. ``environments`` adds some that are
     not registered. A call that was interrupted goes on when it is given again; the result does not depend on ``jobs``
     or ``backend``. Raises :class:`vcrt.errors.VcrtError` if ``output`` exists,
@@ -93,14 +94,23 @@ def certify(
             found=f"{distractors} distractors",
             expected=f"0 to {MAX_DISTRACTORS}",
         )
+    if view != "relations" and (relations != "all" or commutations is not None or distractors):
+        raise VcrtError(
+            f"records of {view} have no relations, so nothing is left out of them or put beside them",
+            found=f"view {view!r} with relations, commutations or distractors",
+            expected="one of them",
+        )
     usual = usual_form(preset_named(preset).num_operations)
 
     def load(name: str) -> Description:
         return describe(factory_of(name, environments))
 
     schemas = (schemas,) if isinstance(schemas, str) else schemas
+    selected = select_schemas(schemas, preset, load=load)
+    if view == "footprints":
+        _require_footprints([load(name) for name in selected])
     config = sampled_series(
-        select_schemas(schemas, preset, load=load),
+        selected,
         episodes,
         seed=seed,
         preset=replace(preset_named(preset), sampled=sampled),
@@ -117,8 +127,21 @@ def certify(
             commutations=commutations or usual.commutations,
             distractors=distractors,
             pool=pool or usual.pool,
+            view=view,
         ),
     )
+
+
+def _require_footprints(environments: Iterable[Description]) -> None:
+    """Raise :class:`VcrtError` if one of them does not say what its steps read and write."""
+    without = [one.name for one in environments if not one.declares_footprints]
+    if without:
+        raise VcrtError(
+            "an environment that declares nothing of what its steps read and write",
+            found=", ".join(without),
+            expected="environments with a method `footprint`",
+            remedy="leave it out with --schemas, or certify with --view steps",
+        )
 
 
 def verify(

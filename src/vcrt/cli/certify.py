@@ -36,6 +36,7 @@ def certify(
     backend: Backend = "loky",
     preset: str = "paper",
     sampled: bool = False,
+    view: Literal["relations", "steps", "footprints"] = "relations",
     relations: Literal["all", "reduced"] = "all",
     commutations: Literal["shown", "omitted"] | None = None,
     distractors: int = 0,
@@ -64,6 +65,8 @@ def certify(
             10 a sample of them. Each has schemas of its own, but `any` takes those of every preset; those that come
             with vcrt have 4, 6, 8, 12 and 16 steps.
         sampled: Replay a sample of the contexts even where all could be, from 6 steps on.
+        view: What a policy is shown: the certified relations, or the native steps as text, or what each step declares
+            to read and to write. Text needs a language model, which has to find the dependencies itself.
         relations: Whether a policy record states all directed relations, or only those that do not follow from
             others.
         commutations: Whether it states which pairs commute; by default only of up to four steps, and not with `any`.
@@ -82,6 +85,7 @@ def certify(
             seed=seed,
             preset=preset,
             sampled=sampled,
+            view=view,
             relations=relations,
             commutations=commutations,
             distractors=distractors,

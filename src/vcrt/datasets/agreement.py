@@ -17,6 +17,7 @@ from vcrt.certification.episodes import Exclusion, Preset
 from vcrt.certification.evidence import num_replayed
 from vcrt.certification.shards import EnvironmentFactory, certify_again, factory_of
 from vcrt.environments.contract import Episode, Guards
+from vcrt.environments.guarding import make_guarded
 from vcrt.environments.isolation import Description, describe
 from vcrt.errors import DatasetError, DisagreementError, VerifierFailure
 from vcrt.printable import counted
@@ -35,6 +36,7 @@ from vcrt.records.dataset import (
 from vcrt.records.manifest import Agreement, GuardsOf, full_agreement
 from vcrt.records.policy_view import PolicyRecord
 from vcrt.records.record_form import RecordForm
+from vcrt.records.step_texts import NO_TEXTS, step_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +175,16 @@ def _joined(so_far: GuardsOf | None, more: Guards) -> GuardsOf:
 
 def _replay_again(shard: _Shard) -> tuple[list[_Again], Guards]:
     outcomes, guards = certify_again(shard.factory, shard.episodes, shard.preset)
+    texts = [NO_TEXTS for _ in shard.episodes]
+    if shard.form.is_text:
+        environment = make_guarded(shard.factory)
+        texts = step_texts(environment, shard.episodes, shard.form.view, shard.seed)
     again = []
-    for outcome in outcomes:
+    for outcome, own in zip(outcomes, texts, strict=True):
         if isinstance(outcome, Exclusion):
             again.append(_Again({}, {}, f"{outcome.kind}: {outcome.detail}"))
         else:
-            anonymised = anonymise(outcome, shard.seed, shard.form)
+            anonymised = anonymise(outcome, shard.seed, shard.form, own)
             again.append(_Again(audit_row(outcome, anonymised), policy_row(anonymised.record)))
     return again, guards
 

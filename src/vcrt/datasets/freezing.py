@@ -10,14 +10,15 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from functools import partial
+from itertools import combinations, islice
 from math import factorial
 from pathlib import Path
 
 from vcrt.certification.config import CertificationConfig
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.certification.run import CertifiedSchema, certify
-from vcrt.certification.shards import EnvironmentFactory
+from vcrt.certification.shards import EnvironmentFactory, factory_of
 from vcrt.certification.store import (
     LOCK,
     is_empty_store,
@@ -25,6 +26,7 @@ from vcrt.certification.store import (
     refuse_foreign,
     remove_store,
 )
+from vcrt.environments.isolation import ask
 from vcrt.errors import UncertifiableError, VcrtError
 from vcrt.hashing import file_digest, json_digest
 from vcrt.partial_orders import num_contexts_of_pairs
@@ -55,6 +57,7 @@ from vcrt.records.record_form import PLAIN_FORM, RecordForm, usual_form
 from vcrt.records.rows import write_rows
 from vcrt.records.sealing.leaves import Leaf, leaf_of, row_digest
 from vcrt.records.sealing.seal import write_seal
+from vcrt.records.step_texts import NO_TEXTS, StepTexts, step_texts
 from vcrt.storage import (
     make_directory,
     publish_directory,
@@ -63,6 +66,9 @@ from vcrt.storage import (
     sole_user,
     write_file,
 )
+
+#: Of how many episodes an environment is asked for its texts at once.
+_AT_ONCE = 256
 
 
 def make_dataset(
@@ -101,7 +107,7 @@ def make_dataset(
                     progress=progress,
                     factories=factories,
                 )
-                dataset = freeze(config, certified, path, form)
+                dataset = freeze(config, certified, path, form, factories)
             except UncertifiableError:
                 # Only this error: under any other the finished shards are still of use.
                 remove_store(shards)
@@ -147,9 +153,14 @@ def freeze(
     certified: Sequence[CertifiedSchema],
     path: Path,
     form: RecordForm = PLAIN_FORM,
+    factories: Mapping[str, EnvironmentFactory] | None = None,
 ) -> Dataset:
     """Write a new dataset directory and publish it by one rename; raises :class:`VcrtError` if it exists."""
-    publish_directory(path, lambda partial: _fill(config, certified, partial, form), VcrtError)
+
+    def fill(directory: Path) -> None:
+        _fill(config, certified, directory, form, factories)
+
+    publish_directory(path, fill, VcrtError)
     return open_dataset(path)
 
 
@@ -167,6 +178,7 @@ def _fill(
     certified: Sequence[CertifiedSchema],
     directory: Path,
     form: RecordForm,
+    factories: Mapping[str, EnvironmentFactory] | None,
 ) -> None:
     if not any(schema.num_episodes for schema in certified):
         raise UncertifiableError(
@@ -188,7 +200,8 @@ def _fill(
         written = _Written()
         schemas = [schema for schema in certified if schema.environment == environment]
         audit, policy = audit_name(environment), policy_name(environment)
-        write_rows(_audit_rows(config, schemas, written, form), directory / audit)
+        factory = factory_of(environment, factories)
+        write_rows(_audit_rows(config, schemas, written, form, factory), directory / audit)
         # By digest, so that the order of the rows says nothing.
         written.policy.sort(key=lambda row: row["record_id"])
         write_rows(written.policy, directory / policy)
@@ -226,6 +239,7 @@ def _audit_rows(
     schemas: Sequence[CertifiedSchema],
     written: _Written,
     form: RecordForm,
+    factory: EnvironmentFactory,
 ) -> Iterator[dict[str, str]]:
     """The audit rows, one at a time; what else the dataset needs of them is left in ``written``."""
     for schema in schemas:
@@ -235,8 +249,8 @@ def _audit_rows(
         is_long = config.preset.is_long and not config.preset.is_any
         evidence: list[EvidenceCounts] = []
         lengths: dict[int, list[tuple[int | None, bool]]] = {}
-        for episode in schema.episodes():
-            anonymised = anonymise(episode, config.seed, form)
+        for episode, texts in _with_texts(schema.episodes(), factory, form, config.seed):
+            anonymised = anonymise(episode, config.seed, form, texts)
             relations.update(relation.kind for relation in episode.relations)
             legal_orders.append(episode.num_legal)
             num_operations = episode.episode.num_operations
@@ -269,6 +283,18 @@ def _audit_rows(
             evidence=_all_counts(evidence) if is_long else None,
             lengths=_by_length(lengths) if config.preset.is_any else None,
         )
+
+
+def _with_texts(
+    episodes: Iterator[CertifiedEpisode], factory: EnvironmentFactory, form: RecordForm, seed: int
+) -> Iterator[tuple[CertifiedEpisode, StepTexts]]:
+    """Each episode with what is shown of its steps, if that is anything: the environment is asked for many at once."""
+    while some := list(islice(episodes, _AT_ONCE)):
+        texts = [NO_TEXTS for _ in some]
+        if form.is_text:
+            own = [one.episode for one in some]
+            texts = ask(factory, partial(step_texts, episodes=own, view=form.view, seed=seed))
+        yield from zip(some, texts, strict=True)
 
 
 def _by_length(

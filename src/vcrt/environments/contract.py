@@ -203,6 +203,14 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
+class Footprint:
+    """The resources that a step declares to read and to write, by names of its environment; a claim, not evidence."""
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CrossCheck:
     """An independent second opinion: of ``checked`` comparisons made by ``checker``, ``agreed`` were equal."""
 
@@ -313,8 +321,19 @@ class Environment(ABC):
         return Guards()
 
     def describe(self, operation: Operation) -> str:
-        """The native step as a person would read it."""
+        """The native step as a person would read it, and a policy that is shown steps as text."""
         return operation.signature
+
+    def task(self, episode: Episode) -> str:
+        """What the steps start from and are for, in a few words, for a policy that is shown them. Default: nothing.
+
+        It says nothing about the order: the policy is to find that.
+        """
+        return ""
+
+    def footprint(self, episode: Episode, operation: Operation) -> Footprint | None:
+        """What the operation reads and writes, where that is declared. Default: nothing is."""
+        return None
 
     def schema(self, name: str) -> Schema:
         """The schema of that name; raises :class:`vcrt.errors.UnknownNameError`."""

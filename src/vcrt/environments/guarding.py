@@ -21,6 +21,7 @@ from vcrt.environments.contract import (
     BatchEnvironment,
     Environment,
     Episode,
+    Footprint,
     Operation,
     Rejected,
     Replay,
@@ -53,7 +54,7 @@ def guarded(environment: Environment) -> Environment:
 
 
 def _guarded_methods(environment: Environment) -> list[str]:
-    names = ["versions", "sample", "cross_check", "guards", "describe"]
+    names = ["versions", "sample", "cross_check", "guards", "describe", "task", "footprint"]
     kind = type(environment)
     # What the contract derives from other methods is guarded through these.
     derived = [("replay", StepEnvironment), ("cross_check_all", Environment)]
@@ -295,11 +296,30 @@ class _Guard:
 
     def describe(self, operation: Operation) -> str:
         call = f"description of step {operation.signature!r:.80}"
-        text = self.call(self._episode, call, self._own["describe"], operation)
+        return self._text(self._episode, call, "describe", operation)
+
+    def task(self, episode: Episode) -> str:
+        return self._text(episode.episode_id, "task", "task", episode)
+
+    def _text(self, episode: str, call: str, method: str, *arguments: object) -> str:
+        text = self.call(episode, call, self._own[method], *arguments)
         if not isinstance(text, str):
             raise _unfit("no text", self._place("", call), repr(text)[:120], "text")
         _require_json(text, self._place("", call))
         return text
+
+    def footprint(self, episode: Episode, operation: Operation) -> Footprint | None:
+        call = f"footprint of step {operation.signature!r:.80}"
+        found = self.call(episode.episode_id, call, self._own["footprint"], episode, operation)
+        if found is None:
+            return None
+        place = self._place(episode.episode_id, call)
+        if not isinstance(found, Footprint):
+            raise _unfit("no footprint", place, repr(found)[:120], "Footprint(reads, writes)")
+        names = [*found.reads, *found.writes]
+        if not all(isinstance(name, str) for name in names):
+            raise _unfit("a footprint of no names", place, repr(found)[:120], "texts")
+        return found
 
     def initial_state(self, episode: Episode) -> Any:
         self._episode = episode.episode_id

@@ -32,7 +32,8 @@ Result = TypeVar("Result")
 class Description:
     """What an environment says of itself; ``unavailable`` is why it has no versions here, if so.
 
-    ``shares_prefixes`` and ``offers_snapshots`` are what :mod:`vcrt.environments.shared_prefixes` makes of it.
+    ``shares_prefixes`` and ``offers_snapshots`` are what :mod:`vcrt.environments.shared_prefixes` makes of it,
+    ``declares_footprints`` whether it says what its steps read and write.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Description:
     unavailable: VcrtError | None = None
     shares_prefixes: bool = False
     offers_snapshots: bool = False
+    declares_footprints: bool = False
 
     def versions(self) -> Versions:
         """Its versions; raises what the environment raised instead."""
@@ -101,6 +103,7 @@ def _description(environment: Environment) -> Description:
     return Description(
         shares_prefixes=shares_prefixes(environment),
         offers_snapshots=steps is not None and offers_snapshots(steps),
+        declares_footprints=type(environment).footprint is not Environment.footprint,
         name=environment.name,
         schemas=environment.schemas,
         guards=guards,

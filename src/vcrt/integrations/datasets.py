@@ -6,6 +6,7 @@ One row for each record, with the columns that :class:`vcrt.integrations.trl.Orb
 ``orbit``      the certified orbit, as answers; ``illegal``: all other orders
 ``legal``      the orbit as orders of slots; ``pointers``: the pointer of each slot, drawn from ``pool``
 ``relations``, ``distractors``, ``histories``  the rest of the record and of its supervision
+``task``, ``steps``  what the steps start from and the text of each slot, where records show steps; else empty
 ``partial_order``  where there are too many orders to list: the pairs of the certified one, in slots; the columns of
                    listed orders are None then, and this one is None otherwise
 ``unreplayed`` where the evidence is a sample: what a native verdict on an order needs, as JSON; else None
@@ -90,6 +91,8 @@ def _row(item: Item, rendering: Rendering, chat: bool) -> dict[str, Any]:
         "pool": record.pool,
         "relations": [asdict(relation) for relation in record.relations],
         "distractors": [asdict(distractor) for distractor in record.distractors],
+        "task": record.task,
+        "steps": list(record.steps),
         "unreplayed": None if item.unreplayed is None else _unreplayed_text(item.unreplayed),
         "record_id": record.record_id,
         "episode_id": item.episode_id,
@@ -155,6 +158,8 @@ def _record(row: Mapping[str, Any]) -> PolicyRecord:
         del value["distractors"]
     if row["pool"] != pointer_pool(len(row["pointers"])):
         value["pool"] = row["pool"]
+    if row["steps"]:
+        value |= {"task": row["task"], "steps": list(row["steps"])}
     return record_from_json(value)
 
 
@@ -195,6 +200,8 @@ def _features(chat: bool) -> Any:
             "pool": hub.Value("int64"),
             "relations": hub.List(ENDPOINTS),
             "distractors": hub.List(ENDPOINTS),
+            "task": text,
+            "steps": hub.List(text),
             "histories": hub.List(hub.List(numbers)),
             "partial_order": hub.List(numbers),
             "unreplayed": text,

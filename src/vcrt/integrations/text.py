@@ -21,6 +21,7 @@ from vcrt.records.policy_view import (
     PolicyRecord,
     Serialisation,
     in_words,
+    printed_slots,
     render,
 )
 from vcrt.records.supervision import SupervisedRecord
@@ -40,6 +41,18 @@ class Rendering:
 def prompt_text(record: PolicyRecord, rendering: Rendering) -> str:
     """The prompt of a record."""
     draw = generator(rendering.seed, "render", record.record_id)
+    if record.steps and rendering.form == "words":
+        slots = printed_slots(record, rendering.serialisation, draw)
+        return "\n".join(
+            [
+                *([f"Task: {record.task}"] if record.task else []),
+                "Steps:",
+                *(f"{POINTER_TOKENS[record.pointers[s]]}: {record.steps[s]}" for s in slots),
+                "Write every step once, separated by spaces, in an order in which all of them work and end as they "
+                "should.",
+                "Order:\n",
+            ]
+        )
     tokens = render(record, rendering.serialisation, draw)
     if rendering.form == "tokens":
         return " ".join(tokens)

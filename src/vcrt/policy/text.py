@@ -31,10 +31,15 @@ from vcrt.records.policy_view import (
     PolicyRecord,
     Serialisation,
     in_words,
+    printed_slots,
     render,
 )
 
 INSTRUCTION = "Write every step once, in an order that the relations allow."
+#: Where the steps themselves are shown, and no relations.
+INSTRUCTION_OF_STEPS = (
+    "Write every step once, in an order in which all of them work and end as they should."
+)
 ASK = "Order:"
 #: Fixed words of the text. Pointers come between them; anything else gets a space before it.
 _WORDS = {
@@ -71,6 +76,24 @@ def record_text(
     return "".join(pieces) + "\n"
 
 
+def steps_text(
+    record: PolicyRecord, slots: Sequence[int], pointers: Sequence[str]
+) -> tuple[str, list[int]]:
+    """A record of steps as text up to ``Order:``, one step a line behind its pointer, in the order of ``slots``.
+
+    And where each of these pointers ends in the text. Further lines of a step are indented.
+    """
+    task = f"Task: {record.task}\n" if record.task else ""
+    text, ends = f"{INSTRUCTION_OF_STEPS}\n{task}Steps:\n", []
+    for slot in slots:
+        pointer = pointers[record.pointers[slot]]
+        text += pointer if pointer.startswith(" ") else f" [{pointer}"
+        ends.append(len(text))
+        text += ": " if pointer.startswith(" ") else "]: "
+        text += "\n    ".join(record.steps[slot].splitlines()) + "\n"
+    return text, ends
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextForm:
     """A tokenizer with the form in which texts are put to its model."""
@@ -85,7 +108,10 @@ class TextForm:
         In a chat the text is the user's message, and ``Order:`` begins the answer; a template that can is told not to
         think first. Raises :class:`BackboneError` if the template is absent or cannot be applied.
         """
-        text = record_text(words, pointers, self.relation_names)
+        return self.asked(record_text(words, pointers, self.relation_names))
+
+    def asked(self, text: str) -> str:
+        """The whole prompt for a text; raises :class:`BackboneError` as :meth:`prompt_text` does."""
         if self.style == "plain":
             return text + ASK
         if not self.tokenizer.chat_template:
@@ -168,15 +194,19 @@ class TextEncoder:
         Raises :class:`BackboneError` if the tokenizer has too few pointers for the record's pool, if one is not one
         token in this text, if the model has no embedding for a token, or if the text is too long.
         """
-        words = render(record, serialisation, generator)
         pointers = self.pointers_for(record.pool)
-        text = self.form.prompt_text(words, [p.text for p in pointers])
-        ids = self.form.token_ids(text)
-        token_of = {
-            name: pointer.token_id for name, pointer in zip(POINTER_TOKENS, pointers, strict=False)
-        }
-        expected = [token_of[word] for word in words if word in token_of]
-        require_pointers(ids, expected, pointers)
+        if record.steps:
+            slots = printed_slots(record, serialisation, generator)
+            ids = self._ids_of_steps(record, slots, pointers)
+        else:
+            words = render(record, serialisation, generator)
+            ids = self.form.token_ids(self.form.prompt_text(words, [p.text for p in pointers]))
+            token_of = {
+                name: pointer.token_id
+                for name, pointer in zip(POINTER_TOKENS, pointers, strict=False)
+            }
+            expected = [token_of[word] for word in words if word in token_of]
+            require_pointers(ids, expected, pointers)
         if max(ids) >= self.num_embeddings:
             raise BackboneError(
                 "the tokenizer is not the model's",
@@ -195,6 +225,46 @@ class TextEncoder:
             token_ids=tuple(ids),
             pointer_ids=tuple(pointers[p].token_id for p in record.pointers),
         )
+
+    def _ids_of_steps(
+        self, record: PolicyRecord, slots: Sequence[int], pointers: Sequence[Pointer]
+    ) -> list[int]:
+        """The tokens of a prompt of steps, in which every pointer before a step is the one token that answers it."""
+        tokenizer = self.form.tokenizer
+        for text in (record.task, *record.steps):
+            special = [token for token in tokenizer.all_special_tokens if token in text]
+            if special:
+                raise BackboneError(
+                    "a step whose text holds a special token of the tokenizer",
+                    where=f"policy record {record.record_id!r}",
+                    found=f"{special[0]!r} in {text[:80]!r}",
+                    expected="text that is nothing but text to the model",
+                    remedy="let the environment's describe write it another way",
+                )
+        shown, ends = steps_text(record, slots, [p.text for p in pointers])
+        prompt = self.form.asked(shown)
+        ids = self.form.token_ids(prompt)
+        # A chat template shows the message once, as it is.
+        start = prompt.index(shown.rstrip("\n"))
+        encoding = tokenizer(prompt, add_special_tokens=False, return_offsets_mapping=True)
+        token_at = {
+            end: token
+            for token, (_, end) in zip(
+                encoding["input_ids"], encoding["offset_mapping"], strict=True
+            )
+        }
+        expected = [pointers[record.pointers[slot]].token_id for slot in slots]
+        found = [token_at.get(start + end) for end in ends]
+        if found != expected:
+            raise BackboneError(
+                "the tokenizer splits or joins pointers in a record's text",
+                where=f"policy record {record.record_id!r}",
+                found=f"{counted(sum(map(int.__ne__, expected, [f or -1 for f in found])), 'pointer')} "
+                "before steps that are no one token",
+                expected=f"{counted(len(expected), 'pointer token')}, one before each step",
+                remedy="use the other --prompt-style, or another tokenizer",
+            )
+        return ids
 
     def pointers_for(self, pool: int) -> tuple[Pointer, ...]:
         """The pointers of the pool of a record; raises :class:`BackboneError`."""

@@ -110,7 +110,18 @@ def require_pointers_interface(dataset: Dataset, methods: Sequence[str]) -> None
 
 
 def require_readable(manifest: Manifest, num_pointers: int | None, *, where: Path) -> None:
-    """Raise :class:`BackboneError` if a backbone that knows ``num_pointers`` (None: enough) cannot read the records."""
+    """Raise :class:`BackboneError` if a backbone that knows ``num_pointers`` (None: enough) cannot read the records.
+
+    A backbone that knows a number of pointers knows nothing else: it is an embedded one.
+    """
+    if num_pointers is not None and manifest.record_form.is_text:
+        raise BackboneError(
+            "the backbone cannot read: records of steps are text",
+            where=str(where),
+            found=f"records of {manifest.record_form.view}",
+            expected="records of relations",
+            remedy="plan with a language model, such as --backbone smollm2-135m",
+        )
     most = max(manifest.lengths)
     needed = manifest.record_form.pool_of(most)
     if num_pointers is not None and num_pointers < needed:

@@ -19,6 +19,7 @@ from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
 from vcrt.records.policy_view import PointerRelation, PolicyRecord
 from vcrt.records.record_form import PLAIN_FORM, RecordForm
+from vcrt.records.step_texts import NO_TEXTS, StepTexts
 from vcrt.records.supervision import PosetRecord, SupervisedRecord
 
 
@@ -34,10 +35,16 @@ class Anonymised:
         return tuple(self.slot_of_operation.index(slot) for slot in slots)
 
 
-def anonymise(certified: CertifiedEpisode, seed: int, form: RecordForm = PLAIN_FORM) -> Anonymised:
+def anonymise(
+    certified: CertifiedEpisode,
+    seed: int,
+    form: RecordForm = PLAIN_FORM,
+    texts: StepTexts = NO_TEXTS,
+) -> Anonymised:
     """Draw fresh pointers for the operations and express the relation graph in them, in the given form.
 
-    The record's identity is a digest that cannot be traced back without the audit view.
+    The record's identity is a digest that cannot be traced back without the audit view. Where the form has another
+    view than relations, ``texts`` are what is shown of the operations.
     """
     episode = certified.episode
     content = episode.content_hash()
@@ -51,6 +58,8 @@ def anonymise(certified: CertifiedEpisode, seed: int, form: RecordForm = PLAIN_F
             relations=in_slots(form.kept(certified.relations), slots),
             distractors=form.draw_distractors(pointers, generator(seed, "distractors", content)),
             pool=pool,
+            task=texts.task,
+            steps=tuple(texts.steps[slots.index(slot)] for slot in range(len(texts.steps))),
         ),
         slot_of_operation=slots,
     )

@@ -37,6 +37,8 @@ LARGEST_POOL = MAX_OPERATIONS
 _SERVES = {MAX_ENUMERATED: POINTER_POOL, LARGE_POOL: LARGE_POOL, LARGEST_POOL: LARGEST_POOL}
 #: The most relations among operations that do not occur which a record may have.
 MAX_DISTRACTORS = 4
+#: The most characters of a step's text, or of a task.
+MAX_TEXT = 16_384
 
 Serialisation: TypeAlias = Literal["sorted", "shuffled"]
 
@@ -102,9 +104,10 @@ class PolicyRecord:
     """What the policy sees of one episode.
 
     ``pointers[slot]`` is the pointer (a number below ``pool``) of a slot, ascending; ``relations`` and ``distractors``
-    are sorted. ``pool`` is that of :func:`pointer_pool` unless a larger one is given. ``record_id`` is opaque and is
-    never rendered. Raises :class:`MalformedInputError` if a part does not fit the others, :class:`TooLargeError` for
-    too many operations.
+    are sorted. A record of another view has none; ``steps[slot]`` is then the text of a slot's step, and ``task`` says
+    what the steps start from. ``pool`` is that of :func:`pointer_pool` unless a larger one is given. ``record_id`` is
+    opaque and is never rendered. Raises :class:`MalformedInputError` if a part does not fit the others,
+    :class:`TooLargeError` for too many operations.
     """
 
     record_id: str
@@ -112,6 +115,8 @@ class PolicyRecord:
     relations: tuple[PointerRelation, ...]
     distractors: tuple[Distractor, ...] = ()
     pool: int = 0
+    task: str = ""
+    steps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"policy record {self.record_id!r}"
@@ -146,6 +151,7 @@ class PolicyRecord:
                 )
             _require_kind(relation.kind, where)
         _require_distractors(self.distractors, self.pointers, pool, where)
+        _require_texts(self, where)
 
     @property
     def num_operations(self) -> int:
@@ -172,7 +178,33 @@ class PolicyRecord:
             value["distractors"] = [[d.first, d.second, d.kind] for d in self.distractors]
         if self.pool != pointer_pool(self.num_operations):
             value["pool"] = self.pool
+        if self.steps:
+            value |= {"task": self.task, "steps": list(self.steps)}
         return value
+
+
+def _require_texts(record: PolicyRecord, where: str) -> None:
+    if not record.steps and not record.task:
+        return
+    if len(record.steps) != record.num_operations or not all(map(str.strip, record.steps)):
+        raise MalformedInputError(
+            "a record needs a text for each of its steps, or none at all",
+            where=where,
+            found=f"{counted(len(record.steps), 'text')}, "
+            f"{sum(not text.strip() for text in record.steps)} of them blank",
+            expected=f"{record.num_operations}",
+        )
+    if record.relations or record.distractors:
+        raise MalformedInputError("a record of steps states no relations", where=where)
+    longest = max(map(len, (record.task, *record.steps)))
+    if longest > MAX_TEXT:
+        raise TooLargeError(
+            "a step, or a task, whose text is too long for a record",
+            where=where,
+            found=f"{longest:,} characters",
+            expected=f"at most {MAX_TEXT:,}",
+            remedy="let the environment's describe and task give shorter texts",
+        )
 
 
 def _require_kind(kind: str, where: str) -> None:
@@ -223,6 +255,9 @@ class _Form(Strict):
     distractors: Annotated[list[_Triple], Field(min_length=1)] | None = None
     #: Left out where it is the usual one.
     pool: int | None = None
+    #: Left out where records have relations.
+    task: str | None = None
+    steps: list[str] | None = None
 
 
 def record_from_json(value: object) -> PolicyRecord:
@@ -241,6 +276,8 @@ def record_from_json(value: object) -> PolicyRecord:
             Distractor(a, b, cast(RelationType, kind)) for a, b, kind in form.distractors or ()
         ),
         pool=form.pool or 0,
+        task=form.task or "",
+        steps=tuple(form.steps or ()),
     )
     if form.model_dump(exclude_unset=True).keys() != record.to_json().keys():
         raise _not_a_record("a field that is left out where it says nothing")
@@ -252,7 +289,7 @@ def _not_a_record(found: str) -> MalformedInputError:
         "not a policy record",
         found=found,
         expected='{"record_id": str, "pointers": [int], "relations": [[slot, slot, type]]} and, if it has some, '
-        '"distractors": [[pointer, pointer, type]], "pool": int',
+        '"distractors": [[pointer, pointer, type]], "pool": int, "task": str, "steps": [str]',
     )
 
 
@@ -274,8 +311,16 @@ def render(
 
     ``sorted``: relations sorted by pointer and always first-before-second. ``shuffled``: pointers and relations in
     random order and either direction, as a verifier may serialise them. ``commutes`` is printed in random order in
-    both, so that its direction means nothing. Distractors are printed as relations are, among them.
+    both, so that its direction means nothing. Distractors are printed as relations are, among them. Raises
+    :class:`MalformedInputError` for a record of steps, which is text: see :func:`printed_slots`.
     """
+    if record.steps:
+        raise MalformedInputError(
+            "a record of steps is text, and no sequence of a few known tokens",
+            where=f"policy record {record.record_id!r}",
+            expected="a record of relations",
+            remedy="use a language model: --backbone smollm2-135m, for example",
+        )
     slots = list(range(record.num_operations))
     own = record.pointers
     relations = [Distractor(own[r.first], own[r.second], r.kind) for r in record.relations]
@@ -296,6 +341,16 @@ def render(
     for left, token, right in statements:
         tokens += [POINTER_TOKENS[left], token, POINTER_TOKENS[right], SEPARATOR]
     return [*tokens, ANSWER]
+
+
+def printed_slots(
+    record: PolicyRecord, serialisation: Serialisation, generator: np.random.Generator
+) -> tuple[int, ...]:
+    """In which order a record's steps are printed: by pointer, which is drawn, or shuffled each time."""
+    slots = list(range(record.num_operations))
+    if serialisation == "shuffled":
+        generator.shuffle(slots)
+    return tuple(slots)
 
 
 def in_words(tokens: Iterable[str]) -> Iterator[str]:

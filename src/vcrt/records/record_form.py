@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from vcrt.certification.relations import OperationRelation, directed
 from vcrt.documents import ClosedModel
@@ -29,6 +29,7 @@ from vcrt.records.policy_view import (
 Relations: TypeAlias = Literal["all", "reduced"]
 Commutations: TypeAlias = Literal["shown", "omitted"]
 Pool: TypeAlias = Literal["usual", "large"]
+View: TypeAlias = Literal["relations", "steps", "footprints"]
 
 
 class RecordForm(ClosedModel):
@@ -38,19 +39,35 @@ class RecordForm(ClosedModel):
     reduction). ``commutations``: whether the pairs that commute are among them. ``distractors``: how many relations
     among operations that do not occur stand beside them. ``pool``: whether few operations draw their pointers
     from a pool of 8, as is usual, or from the 32 that up to 32 operations have, so that records of any length look
-    alike. :func:`vcrt.certify` takes each of them by its name.
+    alike. ``view``: whether a record has relations at all, or in their place the native steps as text, or what each
+    step declares to read and to write; what depends on what is then for the policy to find.
+    :func:`vcrt.certify` takes each of them by its name.
 
     >>> RecordForm(relations="reduced", commutations="omitted", distractors=2).distractors
     2
     """
 
     model_config = ConfigDict(strict=True)
-    left_out = ("pool",)
+    left_out = ("pool", "view")
 
     relations: Relations = "all"
     commutations: Commutations = "shown"
     distractors: Annotated[int, Field(ge=0, le=MAX_DISTRACTORS)] = 0
     pool: Pool = "usual"
+    view: View = "relations"
+
+    @model_validator(mode="after")
+    def _forms_of_relations_need_relations(self) -> RecordForm:
+        if self.is_text and (self.relations == "reduced" or self.distractors):
+            raise ValueError(
+                f"records of {self.view} have no relations: leave relations and distractors as they are"
+            )
+        return self
+
+    @property
+    def is_text(self) -> bool:
+        """Whether records show steps as text, and no relations."""
+        return self.view != "relations"
 
     def pool_of(self, num_operations: int) -> int:
         """From how many pointers a record of this many operations draws.
@@ -63,6 +80,8 @@ class RecordForm(ClosedModel):
 
     def kept(self, relations: Iterable[OperationRelation]) -> list[OperationRelation]:
         """Those of an episode's relations that its record has, in their order."""
+        if self.is_text:
+            return []
         relations = list(relations)
         kept = directed(relations)
         if self.relations == "reduced":
@@ -109,6 +128,8 @@ class RecordForm(ClosedModel):
     def text(self) -> str:
         """What is not as usual, in words; empty if nothing is."""
         parts = []
+        if self.is_text:
+            return f"pointers drawn from {LARGE_POOL} or more" if self.pool == "large" else ""
         if self.relations == "reduced":
             parts.append("only relations that do not follow from others")
         if self.commutations == "omitted":

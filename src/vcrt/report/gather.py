@@ -22,8 +22,10 @@ from vcrt.protocol.scores import (
 )
 from vcrt.protocol.splits import set_aside
 from vcrt.records.dataset import Dataset, read_audit, require_agreement
+from vcrt.records.record_form import View
 from vcrt.report.anonymity import read_anonymity
 from vcrt.report.contents import FoldScore, ReportContents, RunReport, TestSetScores
+from vcrt.report.native_words import native_words
 from vcrt.report.source_validation import flag_sentences
 from vcrt.training.methods import method
 
@@ -31,9 +33,13 @@ TITLE = "Verifier-Certified Rule Transport"
 _FROZEN_VIEW = view_of(method(FROZEN_AS))
 
 
-def not_measured(backbone: BackboneReference) -> tuple[str, ...]:
-    """What no experiment on this backbone can tell."""
-    from_text = "Whether the relations could be read from raw text: the policy is given the certified relations."
+def not_measured(backbone: BackboneReference, view: View = "relations") -> tuple[str, ...]:
+    """What no experiment on this backbone and these records can tell."""
+    from_text = {
+        "relations": "Whether the relations could be read from raw text: the policy is given the certified relations.",
+        "steps": "Whether a policy orders steps that it writes itself: it is given them.",
+        "footprints": "Whether footprints could be read from raw text: the policy is given what the steps declare.",
+    }[view]
     if not backbone.is_embedded:
         return (from_text,)
     kind = "embedded backbone" if backbone.name == EMBEDDED_NAME else f"backbone {backbone.name}"
@@ -94,10 +100,10 @@ def gather(experiment: Experiment) -> ReportContents:
         },
         frozen={fold: _fold_score(of) for fold, of in scores.frozen[_FROZEN_VIEW].items()},
         runs=runs,
-        not_measured=not_measured(plan.backbone),
+        not_measured=not_measured(plan.backbone, dataset.manifest.record_form.view),
         tried=(plan.how_chosen,),
         warnings=(*plan.warnings, *other_code_sentences(experiment), *flag_sentences(runs)),
-        remarks=(*plan.remarks, *report_sentences(plan)),
+        remarks=(*plan.remarks, *report_sentences(plan), *native_words(dataset)),
         search=planned_search(experiment),
         anonymity=read_anonymity(experiment.path, dataset.manifest.root_hash),
         sources={fold: sources[fold] for fold in plan.held_out},

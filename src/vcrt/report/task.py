@@ -24,7 +24,8 @@ from vcrt.training.methods import METHODS
 def is_papers_task(contents: ReportContents) -> bool:
     """Whether an item asks what the paper's items do: four steps, 12 legal orders, all relations stated plainly."""
     asked = (contents.dataset["num_operations"], contents.dataset["orbit_size"])
-    return asked == (4, paper.LEGAL_ORDERS_PER_EPISODE) and not _form_text(contents)
+    form = _form(contents)
+    return asked == (4, paper.LEGAL_ORDERS_PER_EPISODE) and not form.is_text and not form.text
 
 
 def chance(contents: ReportContents, fold: str | None = None) -> float | None:
@@ -52,8 +53,8 @@ def task_text(contents: ReportContents) -> str:
     """What an item is, what the policy is given, when it passes, and what chance gives."""
     return (
         f"An item is an episode of {steps_text(contents.dataset)} steps from an environment that was not "
-        "trained on. The policy is given only anonymous pointers and the certified relations"
-        f"{_form_text(contents)}, no text, and writes one order greedily. It passes if the verifier accepts that order "
+        f"trained on. The policy is given {_given(contents)}, and writes one order greedily. It passes if the verifier "
+        f"accepts that order "
         f"and ends in the certified state; {_legal_text(contents)} a random order passes with {chance_text(contents)}."
     )
 
@@ -84,8 +85,22 @@ def steps_text(dataset: Mapping[str, Any]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
+def _form(contents: ReportContents) -> RecordForm:
+    return RecordForm.model_validate(contents.dataset.get("record_form", {}))
+
+
+def _given(contents: ReportContents) -> str:
+    """What a record shows."""
+    shown = {
+        "relations": "only anonymous pointers and the certified relations{}, no text",
+        "steps": "the task and the native steps as text, in random order under anonymous pointers{}, and no relations",
+        "footprints": "anonymous pointers{} with what each step declares to read and to write, and no relations",
+    }
+    return shown[_form(contents).view].format(_form_text(contents))
+
+
 def _form_text(contents: ReportContents) -> str:
-    form = RecordForm.model_validate(contents.dataset.get("record_form", {})).text
+    form = _form(contents).text
     return f" ({form})" if form else ""
 
 

@@ -36,7 +36,14 @@ from vcrt.environments.clrs.schema import (
     with_independent,
 )
 from vcrt.environments.clrs.trace import Trace
-from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
+from vcrt.environments.contract import (
+    Accepted,
+    Footprint,
+    Operation,
+    Rejected,
+    Schema,
+    Transition,
+)
 from vcrt.hashing import Json
 
 
@@ -64,6 +71,16 @@ class BellmanFordState(NamedTuple):
         pack, width = _layout(len(self.predecessors))
         reached = self.reached.to_bytes(width, "little")
         return pack(self.graph.digest, *self.distances) + self.predecessors + reached
+
+    def task(self) -> str:
+        """Which nodes are reached."""
+        reached = [str(node) for node in range(len(self.predecessors)) if self.reached >> node & 1]
+        return f"Shortest ways through a graph. Reached so far: {', '.join(reached)}."
+
+    def footprint(self, step: Edge) -> Footprint:
+        """The distances of both ends are read, and that of the head is written."""
+        tail, head = (f"distance {node}" for node in step)
+        return Footprint(reads=(tail, head), writes=(head,))
 
 
 @lru_cache

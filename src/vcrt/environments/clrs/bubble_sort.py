@@ -28,7 +28,14 @@ from vcrt.environments.clrs.schema import (
     state_after,
 )
 from vcrt.environments.clrs.trace import Trace
-from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
+from vcrt.environments.contract import (
+    Accepted,
+    Footprint,
+    Operation,
+    Rejected,
+    Schema,
+    Transition,
+)
 from vcrt.hashing import Json
 
 
@@ -50,6 +57,20 @@ class BubbleSortState(NamedTuple):
     def canonical(self) -> bytes:
         """Digest of the keys, then the order (bytes)."""
         return self.keys.digest + self.order
+
+    def task(self) -> str:
+        """The keys by rank, as they stand."""
+        ranks = {index: rank for rank, index in enumerate(_by_key(self))}
+        return f"Bubble sort. The keys by rank: {' '.join(str(ranks[i]) for i in self.order)}."
+
+    def footprint(self, step: int) -> Footprint:
+        """Two neighbouring places."""
+        places = (f"place {step - 1}", f"place {step}")
+        return Footprint(reads=places, writes=places)
+
+
+def _by_key(state: BubbleSortState) -> list[int]:
+    return sorted(state.order, key=lambda index: state.keys.values[index])
 
 
 def exchange(state: BubbleSortState, position: int) -> Transition[BubbleSortState]:

@@ -22,6 +22,7 @@ from vcrt.environments.clrs.shim import DISTRIBUTION, load_dm_clrs
 from vcrt.environments.contract import (
     CrossCheck,
     Episode,
+    Footprint,
     Operation,
     Schema,
     Transition,
@@ -109,6 +110,15 @@ class ClrsEnvironment(PreparedEnvironment[AlgorithmState]):
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
         """The episode and its transition against the trace of dm-clrs: see ``vcrt.environments.clrs.episodes``."""
         return cross_check(self._algorithm(episode), load_dm_clrs(), episode)
+
+    def task(self, episode: Episode) -> str:
+        """What the algorithm is about to do."""
+        return self.initial_state(episode).task()
+
+    def footprint(self, episode: Episode, operation: Operation) -> Footprint:
+        """What the step reads and writes, on the state before all steps."""
+        state = self.initial_state(episode)
+        return state.footprint(state.read(operation.payload))
 
     def _algorithm(self, episode: Episode) -> AlgorithmSchema[Any]:
         name = self.schema(episode.schema).name

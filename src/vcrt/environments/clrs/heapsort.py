@@ -39,7 +39,14 @@ from vcrt.environments.clrs.schema import (
     shuffled,
 )
 from vcrt.environments.clrs.trace import Trace
-from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
+from vcrt.environments.contract import (
+    Accepted,
+    Footprint,
+    Operation,
+    Rejected,
+    Schema,
+    Transition,
+)
 from vcrt.hashing import Json
 
 #: dm-clrs's phases: the heap is built, its largest key is extracted, the root is heapified again.
@@ -92,6 +99,21 @@ class HeapsortState(NamedTuple):
         size = len(self.order)
         tail = self.heapified << 16 | self.heap_size
         return self.keys.digest + self.order + tail.to_bytes(2 + (size + 7) // 8, "little")
+
+    def task(self) -> str:
+        """How large the heap is."""
+        return f"Heapsort of {len(self.order)} keys. The heap has {self.heap_size}."
+
+    def footprint(self, step: Heapify | Extract) -> Footprint:
+        """A node and all below it; all of the heap for an extraction."""
+        if isinstance(step, Extract):
+            nodes = list(range(step.last + 1))
+        else:
+            nodes = [step.node]
+            for node in nodes:
+                nodes += [child for child in (2 * node + 1, 2 * node + 2) if child < step.heap_size]
+        places = tuple(f"place {node}" for node in nodes)
+        return Footprint(reads=places, writes=places)
 
 
 def sink(keys: tuple[float, ...], order: bytearray, node: int, heap_size: int) -> int:

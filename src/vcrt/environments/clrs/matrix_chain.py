@@ -41,7 +41,14 @@ from vcrt.environments.clrs.schema import (
     with_independent,
 )
 from vcrt.environments.clrs.trace import Trace
-from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
+from vcrt.environments.contract import (
+    Accepted,
+    Footprint,
+    Operation,
+    Rejected,
+    Schema,
+    Transition,
+)
 from vcrt.hashing import Json
 
 #: (i, j), i < j: the product of the matrices i to j, which are counted from 1.
@@ -83,6 +90,17 @@ class MatrixChainState(NamedTuple):
     def canonical(self) -> bytes:
         """Digest of the dimensions, costs (doubles) and splits (bytes) by place, little-endian."""
         return self.dimensions.digest + self.costs + self.splits
+
+    def task(self) -> str:
+        """How many matrices there are."""
+        return f"The cheapest way to multiply {self.dimensions.num_elements - 1} matrices."
+
+    def footprint(self, step: Fill) -> Footprint:
+        """The cells of both sides of each split are read, and the cell itself is written."""
+        i, j = step.cell
+        sides = [side for k in range(i, j) for side in ((i, k), (k + 1, j)) if side[0] < side[1]]
+        own = f"cell {step.cell}"
+        return Footprint(reads=(*(f"cell {side}" for side in sides), own), writes=(own,))
 
 
 @lru_cache

@@ -28,7 +28,14 @@ from vcrt.environments.clrs.reading import (
 from vcrt.environments.clrs.rows import Array, byte_rows, edge_matrices, mask_one, masks
 from vcrt.environments.clrs.schema import AlgorithmSchema, Lifted, Rows, Taken, shuffled
 from vcrt.environments.clrs.trace import Trace
-from vcrt.environments.contract import Accepted, Operation, Rejected, Schema, Transition
+from vcrt.environments.contract import (
+    Accepted,
+    Footprint,
+    Operation,
+    Rejected,
+    Schema,
+    Transition,
+)
 from vcrt.hashing import Json
 
 #: dm-clrs's phases of one considered edge; a row of phase ``_DONE`` shows the state after it.
@@ -65,6 +72,19 @@ class KruskalState(NamedTuple):
         width = (size * size + 7) // 8
         edges = self.considered << 8 * width | self.tree
         return self.graph.digest + self.roots + edges.to_bytes(2 * width, "little")
+
+    def task(self) -> str:
+        """Which nodes are joined."""
+        joined: dict[int, list[str]] = {}
+        for node, root in enumerate(self.roots):
+            joined.setdefault(root, []).append(str(node))
+        several = [f"{{{', '.join(nodes)}}}" for nodes in joined.values() if len(nodes) > 1]
+        return f"A minimum spanning tree. Joined so far: {' '.join(several) or 'nothing'}."
+
+    def footprint(self, step: Edge) -> Footprint:
+        """The components of both ends, as they are before any step, are read and joined."""
+        ends = tuple(sorted({f"component {self.roots[node]}" for node in step}))
+        return Footprint(reads=ends, writes=ends)
 
 
 def follow(pointers: bytearray, path: list[int]) -> bool:

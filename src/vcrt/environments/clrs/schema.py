@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcrt.environments.clrs.trace import Trace
-from vcrt.environments.contract import Accepted, Operation, Schema, Transition
+from vcrt.environments.contract import Accepted, Footprint, Operation, Schema, Transition
 from vcrt.hashing import Json
 from vcrt.orders import first_before_second
 
@@ -49,6 +49,14 @@ class AlgorithmState(Protocol):
 
     def canonical(self) -> bytes:
         """Equal bytes exactly when two states have the same input and the same future; begins with its digest."""
+        ...
+
+    def task(self) -> str:
+        """What the algorithm is about to do, in a few words."""
+        ...
+
+    def footprint(self, step: Any) -> Footprint:
+        """What one operation reads and writes, in the form that :meth:`read` gave, as the algorithm's text has it."""
         ...
 
 

@@ -16,6 +16,7 @@ from vcrt.environments.contract import (
     BatchEnvironment,
     CrossCheck,
     Episode,
+    Footprint,
     Guards,
     Operation,
     Replay,
@@ -26,7 +27,7 @@ from vcrt.environments.cross_checks import replays_to_check, sampled_replays
 from vcrt.environments.lean.inprocess import RECHECKED
 from vcrt.environments.lean.judging import Job, Limits, judge
 from vcrt.environments.lean.posets import POSET_SCHEMAS, sample_poset
-from vcrt.environments.lean.program import Program, read_program
+from vcrt.environments.lean.program import Declarations, Program, footprint_of, read_program
 from vcrt.environments.lean.protection import protections
 from vcrt.environments.lean.rendering import PRELUDE
 from vcrt.environments.lean.schemas import SCHEMAS, sample_episode
@@ -158,13 +159,27 @@ class LeanEnvironment(BatchEnvironment):
         """The text that Lean gets for the step."""
         return str(operation.payload)
 
+    def task(self, episode: Episode) -> str:
+        """What stands before the steps: classes, or the theorem that is proved and how its proof begins."""
+        program = self._program(episode)
+        if isinstance(program, Declarations):
+            return "\n".join(step.text for step in program.setup)
+        return "\n".join(filter(None, (program.statement.text, program.opening)))
+
+    def footprint(self, episode: Episode, operation: Operation) -> Footprint:
+        """The names that a step's text mentions are read, and the name or instance that it gives is written."""
+        return footprint_of(self._program(episode), episode.operations.index(operation))
+
+    def _program(self, episode: Episode) -> Program:
+        return read_program(episode, max_chars=self.limits.max_step_chars)
+
     def _jobs(self, requests: Sequence[ReplayRequest]) -> list[Job]:
         programs: dict[int, Program] = {}
         jobs = []
         for request in requests:
             episode = request.episode
             if id(episode) not in programs:
-                programs[id(episode)] = read_program(episode, max_chars=self.limits.max_step_chars)
+                programs[id(episode)] = self._program(episode)
             if not all(0 <= index < episode.num_operations for index in request.sequence):
                 raise MalformedInputError(
                     "a sequence of steps that the episode does not have",

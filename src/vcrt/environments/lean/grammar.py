@@ -68,6 +68,11 @@ def rename(text: str, names: Mapping[str, str]) -> str:
     return _IDENTIFIER.sub(replacement, text)
 
 
+def names_in(text: str) -> frozenset[str]:
+    """The first component of every identifier in ``text``."""
+    return frozenset(found.partition(".")[0] for found in _IDENTIFIER.findall(text))
+
+
 def read_declaration(
     text: str, *, where: str, max_chars: int, classes: Collection[str] = ()
 ) -> Step:

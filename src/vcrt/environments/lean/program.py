@@ -8,10 +8,11 @@ in the proof of ``statement``: after ``opening`` (a ``refine`` that makes the go
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vcrt.environments.contract import Episode
+from vcrt.environments.contract import Episode, Footprint
 from vcrt.environments.lean import grammar
 from vcrt.environments.lean.grammar import Step
 from vcrt.errors import MalformedInputError
@@ -21,6 +22,10 @@ _FIELDS = {
     "declarations": {"form", "setup", "probes"},
     "tactics": {"form", "statement", "opening", "closing"},
 }
+
+
+#: The goals of a witness and of the proof that it fits.
+_WITNESS = re.compile(r"Exists\.intro \?(\w+) \?(\w+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +71,23 @@ def read_program(episode: Episode, *, max_chars: int) -> Program:
         raise _malformed(f"{place}: initial", _shown(initial), "one of the documented forms")
     read = _tactics if initial["form"] == "tactics" else _declarations
     return read(initial, episode, max_chars)
+
+
+def footprint_of(program: Program, number: int) -> Footprint:
+    """What step ``number`` mentions of what other steps give, and what it gives; of an instance, its class too.
+
+    The proof that a witness fits mentions the witness, in the goal that the opening makes.
+    """
+    own = program.steps[number]
+    given = {step.name for step in program.steps}
+    writes = [own.name]
+    if own.kind == "instance":
+        writes.append(f"instance of {own.text.partition(' : ')[2].partition(' := ')[0]}")
+    reads = set(grammar.names_in(own.text))
+    if isinstance(program, Tactics) and program.opening:
+        witnesses = _WITNESS.findall(program.opening)
+        reads |= {witness for witness, proof in witnesses if proof == own.name}
+    return Footprint(reads=tuple(sorted(reads & given - {own.name})), writes=tuple(writes))
 
 
 def _declarations(initial: Mapping[str, Json], episode: Episode, cap: int) -> Declarations:

@@ -13,6 +13,7 @@ from vcrt.environments.contract import (
     Accepted,
     CrossCheck,
     Episode,
+    Footprint,
     Operation,
     Schema,
     Transition,
@@ -32,6 +33,7 @@ from vcrt.environments.proofwriter.operations import (
 )
 from vcrt.environments.proofwriter.posets import POSET_SCHEMAS, sample_poset
 from vcrt.environments.proofwriter.search import SCHEMAS
+from vcrt.environments.proofwriter.sentences import atom_sentence
 from vcrt.environments.proofwriter.theory import theory_from_json
 from vcrt.limits import MAX_LIFTED
 
@@ -147,3 +149,17 @@ class ProofWriterEnvironment(PreparedEnvironment[TheoryState]):
         payload = operation.payload
         text = payload.get("text") if isinstance(payload, dict) else None
         return f"{operation.signature}: {text}" if isinstance(text, str) else operation.signature
+
+    def task(self, episode: Episode) -> str:
+        """The theory's facts, and what is taken of those that it does not have."""
+        theory = self.initial_state(episode).actions.grounding.theory
+        others = {"CWA": "All else is false.", "OWA": "All else is unknown."}
+        return " ".join([*map(atom_sentence, theory.facts), others[theory.assumption]])
+
+    def footprint(self, episode: Episode, operation: Operation) -> Footprint:
+        """The facts that the rule's conditions ask for are read, and those that it may conclude are written."""
+        state = self.initial_state(episode)
+        fires, texts = state.actions.step(operation), state.actions.grounding.texts
+        reads = {fact for rule in fires for fact in texts(rule.needs | rule.absent)}
+        writes = {fact for rule in fires for fact in texts(rule.head)}
+        return Footprint(reads=tuple(sorted(reads)), writes=tuple(sorted(writes)))

@@ -5,8 +5,9 @@ Not covered: whether the dataset agrees with its own replays (see :mod:`vcrt.dat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vcrt.hashing import canonical_json
 from vcrt.orders import Order, all_orders
 from vcrt.records.dataset import POLICY_COLUMNS, Dataset, load_items, policy_name
 from vcrt.records.policy_view import PointerRelation, PolicyRecord, record_of_json
@@ -17,8 +18,8 @@ from vcrt.records.rows import read_rows
 class ProbedRecord:
     """A row of a policy file, its record, and the labels that must not be guessable from them.
 
-    ``text`` is the row's record as it is written; ``row`` is its place among the ``num_rows`` of ``file``. ``legal``
-    has one flag for each column of :func:`vcrt.orders.all_orders`.
+    ``text`` is the row's record as it is written, ``record`` what it says, both without texts of steps; ``row`` is its
+    place among the ``num_rows`` of ``file``. ``legal`` has one flag for each column of :func:`vcrt.orders.all_orders`.
     """
 
     file: str
@@ -62,14 +63,19 @@ def read_probed_records(dataset: Dataset) -> list[ProbedRecord]:
         rows = read_rows(dataset.path / name, POLICY_COLUMNS)
         for place, row in enumerate(rows):
             item = items[row["record_id"]]
+            record, text = record_of_json(row["record"], environment), row["record"]
+            if record.steps:
+                # What steps are in words tells all; whether anything else does is the question.
+                record = replace(record, task="", steps=())
+                text = canonical_json(record.to_json()).decode()
             probed.append(
                 ProbedRecord(
                     file=name,
                     row=place,
                     num_rows=len(rows),
                     record_id=row["record_id"],
-                    text=row["record"],
-                    record=record_of_json(row["record"], environment),
+                    text=text,
+                    record=record,
                     environment=environment,
                     schema=item.schema,
                     source=item.source,
