@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -207,3 +208,69 @@ def test_a_text_in_which_pointers_occur_elsewhere_is_refused(monkeypatch):
     monkeypatch.setattr(text_module, "ASK", "Order of A:")
     with pytest.raises(BackboneError, match="splits or joins"):
         encode(RECORD, "sorted", np.random.Generator(np.random.PCG64(0)))
+
+
+# --- records of steps -----------------------------------------------------------------------------
+
+STEPS = PolicyRecord(
+    record_id="never rendered",
+    pointers=(1, 4, 7),
+    relations=(),
+    task="Reached so far: A, B.",
+    steps=("relax A->B", "theorem (A : E) :\nexact B E H", "E"),
+)
+
+
+@pytest.mark.parametrize("style", ["plain", "chat"])
+@pytest.mark.parametrize("make", [byte_level_tokenizer, character_tokenizer])
+def test_each_step_stands_behind_the_token_that_answers_it(style, make):
+    tokenizer = make()
+    tokenizer.chat_template = CHAT_TEMPLATE
+    encode = encoder(tokenizer, style)
+    texts = set()
+    for seed in range(12):
+        prompt = encode(STEPS, "shuffled", generator(seed))
+        shown = tokenizer.decode(list(prompt.token_ids))
+        texts.add(shown)
+        pointers = [encode.pointers[p].text for p in STEPS.pointers]
+        labels = [p if p.startswith(" ") else f" [{p}]" for p in pointers]
+        assert "\nTask: Reached so far: A, B.\nSteps:\n" in shown
+        assert f"\n{labels[0]}: relax A->B" in shown
+        assert f"{labels[1]}: theorem (A : E) :\n    exact B E H" in shown
+        assert f"\n{labels[2]}: E" in shown
+        assert shown.endswith("Order:")
+        assert [tokenizer.decode([i]) for i in prompt.pointer_ids] == pointers
+        assert STEPS.record_id not in shown
+        assert "elation" not in shown
+    assert len(texts) == 6
+    (printed,) = {encode(STEPS, "sorted", generator(seed)).token_ids for seed in range(4)}
+    assert tokenizer.decode(list(printed)) in texts
+
+
+def test_without_a_task_nothing_stands_in_its_place():
+    encode = encoder(byte_level_tokenizer())
+    prompt = encode(replace(STEPS, task=""), "sorted", generator(0))
+    assert "should.\nSteps:\n" in encode.form.tokenizer.decode(list(prompt.token_ids))
+
+
+@pytest.mark.parametrize("changes", [{"task": "a <|end|> b"}, {"steps": ("x", "y<|user|>", "z")}])
+def test_a_text_cannot_pass_for_what_a_chat_template_writes(changes):
+    encode = encoder(byte_level_tokenizer(chat=True), "chat")
+    with pytest.raises(BackboneError, match="special token of the tokenizer"):
+        encode(replace(STEPS, **changes), "sorted", generator(0))
+
+
+def test_a_pointer_that_the_tokenizer_joins_to_its_step_is_refused():
+    tokenizer = byte_level_tokenizer()
+    # " B:" is one token from here on, which stands nowhere else in a prompt.
+    tokenizer.add_tokens([" B:"])
+    encode = encoder(tokenizer)
+    with pytest.raises(BackboneError, match="splits or joins pointers") as error:
+        encode(STEPS, "sorted", generator(0))
+    assert error.value.found == "1 pointer before steps that are no one token"
+
+
+def test_steps_that_do_not_fit_are_refused():
+    encode = encoder(byte_level_tokenizer())
+    with pytest.raises(BackboneError, match="too long for the model"):
+        encode(replace(STEPS, task="long " * 400), "sorted", generator(0))

@@ -231,8 +231,10 @@ class TextEncoder:
     ) -> list[int]:
         """The tokens of a prompt of steps, in which every pointer before a step is the one token that answers it."""
         tokenizer = self.form.tokenizer
+        added = tokenizer.added_tokens_decoder.values()
+        reserved = {*tokenizer.all_special_tokens, *(str(one) for one in added if one.special)}
         for text in (record.task, *record.steps):
-            special = [token for token in tokenizer.all_special_tokens if token in text]
+            special = sorted(token for token in reserved if token in text)
             if special:
                 raise BackboneError(
                     "a step whose text holds a special token of the tokenizer",

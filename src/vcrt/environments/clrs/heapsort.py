@@ -48,6 +48,7 @@ from vcrt.environments.contract import (
     Transition,
 )
 from vcrt.hashing import Json
+from vcrt.printable import counted
 
 #: dm-clrs's phases: the heap is built, its largest key is extracted, the root is heapified again.
 _BUILD, _EXTRACT, _REBUILD = 0, 1, 2
@@ -102,7 +103,7 @@ class HeapsortState(NamedTuple):
 
     def task(self) -> str:
         """How large the heap is."""
-        return f"Heapsort of {len(self.order)} keys. The heap has {self.heap_size}."
+        return f"Heapsort; the heap has {counted(self.heap_size, 'key')} of {len(self.order)}."
 
     def footprint(self, step: Heapify | Extract) -> Footprint:
         """A node and all below it; all of the heap for an extraction."""
