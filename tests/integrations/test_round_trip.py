@@ -109,6 +109,20 @@ def test_every_form_of_record_comes_back(tmp_path, relations, commutations, dist
     assert {item.supervised.record.pool for item in items} == {8 if pool == "usual" else 32}
 
 
+@pytest.mark.parametrize("view", ["steps", "footprints"])
+def test_records_of_text_come_back(tmp_path, view):
+    dataset = vcrt.certify(
+        tmp_path / "data", schemas=["clrs/bubble_sort"], episodes=2, view=view, jobs=1
+    )
+    items = require_round_trip(dataset, tmp_path)
+    prompts = to_dataset(dataset)["prompt"]
+    for item, prompt in zip(items, prompts, strict=True):
+        record = item.supervised.record
+        assert ("Bubble sort" in prompt) == (view == "steps")
+        for slot, text in enumerate(record.steps):
+            assert f"\n{answer_text(record, (slot,))}: {text}\n" in prompt
+
+
 class AnyLength(Posets):
     """Episodes of as many steps as their schema's preset says."""
 
@@ -157,7 +171,7 @@ def test_records_of_several_lengths_come_back(tmp_path):
 def test_every_field_of_an_item_is_exported():
     """A field that is new must be exported too; this list is what the round trip was written for."""
     assert [field.name for field in fields(PolicyRecord)] == [
-        "record_id", "pointers", "relations", "distractors", "pool",
+        "record_id", "pointers", "relations", "distractors", "pool", "task", "steps",
     ]  # fmt: skip
     assert [field.name for field in fields(SupervisedRecord)] == ["record", "legal", "histories"]
     assert [field.name for field in fields(PosetRecord)] == ["record", "order"]
