@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from vcrt.api.models import import_backbone as import_backbone
     from vcrt.api.models import lock_backbone as lock_backbone
     from vcrt.api.models import pretrain_backbone as pretrain_backbone
+    from vcrt.api.relations import relations as relations
     from vcrt.api.reporting import explore as explore
     from vcrt.api.reporting import probe as probe
     from vcrt.api.reporting import write_report as write_report
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from vcrt.environments.contract import BatchEnvironment as BatchEnvironment
     from vcrt.environments.contract import Environment as Environment
     from vcrt.environments.contract import Episode as Episode
+    from vcrt.environments.contract import Footprint as Footprint
     from vcrt.environments.contract import Operation as Operation
     from vcrt.environments.contract import Provenance as Provenance
     from vcrt.environments.contract import Rejected as Rejected
@@ -96,13 +98,14 @@ _PLACES = {
     "vcrt.api.schedules": "schedule",
     "vcrt.api.models": "check_backbone export_model fetch_backbone import_backbone lock_backbone "
     "pretrain_backbone",
+    "vcrt.api.relations": "relations",
     "vcrt.api.reporting": "explore probe write_report",
     "vcrt.api.reproducing": "demo reproduce",
     "vcrt.certification.episodes": "CertifiedEpisode Exclusion",
     "vcrt.config": "RunConfig",
     "vcrt.config_files": "load_config",
-    "vcrt.environments.contract": "Accepted BatchEnvironment Environment Episode Operation Provenance "
-    "Rejected Schema StepEnvironment Versions",
+    "vcrt.environments.contract": "Accepted BatchEnvironment Environment Episode Footprint Operation "
+    "Provenance Rejected Schema StepEnvironment Versions",
     "vcrt.environments.proofwriter.answers": "theories",
     "vcrt.environments.registry": "environment_names load_environment",
     "vcrt.environments.tool_calls": "CallEnvironment CallRefused",

@@ -66,6 +66,7 @@ NOT_SETTINGS = {
     "methods": {"json": PRINTING},
     "plan": {"json": PRINTING},
     "report": {"table": PRINTING, "form": PRINTING},
+    "relations": {"json": PRINTING},
     "schedule": dict.fromkeys(("json", "mermaid", "dot"), PRINTING),
     "show": {
         **dict.fromkeys(("json", "pair", "brief", "full"), PRINTING),

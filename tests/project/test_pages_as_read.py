@@ -11,7 +11,7 @@ from reading import fresh_environment, read
 READINGS = (
     ("tool-calls.md",),
     ("your-environment.md",),
-    ("start.md", "certify.md", "train.md", "protocol.md"),
+    ("start.md", "certify.md", "train.md", "protocol.md", "report.md"),
 )
 
 

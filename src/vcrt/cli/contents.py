@@ -13,7 +13,7 @@ from vcrt.cli.environments import doctor, environments, theories
 from vcrt.cli.export import export, export_model
 from vcrt.cli.lift import lift
 from vcrt.cli.plan import methods, plan, search
-from vcrt.cli.report import explore, probe, report
+from vcrt.cli.report import explore, probe, relations, report
 from vcrt.cli.reproduce import demo, reproduce
 from vcrt.cli.schedule import schedule
 from vcrt.cli.show import show
@@ -80,6 +80,7 @@ CHAPTERS: dict[str, dict[str, Command]] = {
     "results": {
         "evaluate": Command(evaluate, "open the held-out environments, once"),
         "report": Command(report, "tables, figures and one HTML page", "write_report"),
+        "relations": Command(relations, "how well relations are inferred without replay"),
         "explore": Command(explore, "a page of episodes, orders and probabilities"),
         "decide": Command(
             decide, "ask a trained run for the order of your steps", "trained_policy decide"

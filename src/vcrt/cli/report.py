@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,7 +10,13 @@ import tyro
 from rich.console import Console
 
 import vcrt
-from vcrt.cli.options import DatasetPath, ExperimentPath, plain_console, say
+from vcrt.cli.options import (
+    DatasetPath,
+    ExperimentPath,
+    plain_console,
+    print_document,
+    say,
+)
 from vcrt.cli.progress import showing_progress
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.printable import counted
@@ -116,6 +122,46 @@ def probe(dataset: DatasetPath, output: Path | None = None, seed: int = 0) -> No
     if output is not None:
         say(console, f"wrote {output}")
     require_anonymous(found, str(dataset))
+
+
+def relations(
+    dataset: DatasetPath,
+    experiment: Path | None = None,
+    run: tuple[str, ...] = (),
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Score how well relations between steps are inferred without replaying them, against the certificates.
+
+    From words that steps share, from what they declare to read and to write, and from what an evaluated experiment's
+    policies say of the environments that they held out.
+
+    Example: vcrt relations runs/data --experiment runs/experiment
+
+    Args:
+        dataset: A directory made by `vcrt certify`.
+        experiment: An evaluated experiment on it.
+        run: Runs as METHOD/HELD-OUT/SEED; by default all.
+        seed: Seed of the resamples behind the intervals.
+        json: Print all scores for machines; progress goes to the standard error.
+    """
+    from vcrt.report.relation_table import relation_table
+    from vcrt.report.table import to_rich
+
+    console = plain_console(aside=json)
+    with showing_progress(console) as progress:
+        found = vcrt.relations(
+            dataset, experiment=experiment, run=run, seed=seed, progress=progress
+        )
+    if json:
+        print_document(asdict(found))
+        return
+    rows = [(row.environment, row.predictor, row.runs, row.scores) for row in found.rows]
+    console.print(to_rich(relation_table(rows)))
+    for name, implied in found.implied.items():
+        if implied:
+            pairs = counted(implied, "pair")
+            say(console, f"{name}: {pairs} left out, whose order others imply")
 
 
 def print_report(console: Console, report: Report) -> None:

@@ -204,7 +204,11 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The resources that a step declares to read and to write, by names of its environment; a claim, not evidence."""
+    """The resources that a step declares to read and to write, by names of its environment; a claim, not evidence.
+
+    >>> Footprint(reads=("cart",), writes=("cart", "orders")).writes
+    ('cart', 'orders')
+    """
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]

@@ -1,0 +1,200 @@
+"""Measure how well relations between steps can be inferred without replaying them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from vcrt.api.certifying import Environments, as_dataset
+from vcrt.api.experimenting import as_experiment, names_of
+from vcrt.certification.shards import factory_of
+from vcrt.environments.isolation import ask
+from vcrt.errors import RunError
+from vcrt.limits import MAX_DRAWN
+from vcrt.progress import SILENT, Progress
+from vcrt.protocol.experiment import Experiment
+from vcrt.protocol.relation_predictors import (
+    by_footprints,
+    by_policy,
+    by_shared_words,
+    declared,
+    described,
+)
+from vcrt.protocol.relation_scores import (
+    Labelled,
+    LabelledPair,
+    Prediction,
+    RelationScores,
+    best_threshold,
+    labelled,
+    relation_scores,
+)
+from vcrt.records.dataset import Dataset
+from vcrt.report.explorer.masses import RunMasses, chosen_runs, run_masses
+
+Said = TypeVar("Said")
+#: From which score on what claims to be a probability is a prediction of an edge.
+_HALF = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictorScores:
+    """How well one predictor infers the relations of one environment; ``runs`` of a policy are taken together."""
+
+    predictor: str
+    environment: str
+    scores: RelationScores
+    runs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RelationInference:
+    """The scores of each predictor on each environment, and how many pairs of each have no relation of their own."""
+
+    rows: tuple[PredictorScores, ...]
+    implied: Mapping[str, int]
+
+
+def relations(
+    dataset: Dataset | str | Path,
+    *,
+    experiment: Experiment | str | Path | None = None,
+    run: Sequence[str] = (),
+    environments: Environments | None = None,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> RelationInference:
+    """Score predictions of which steps depend on one another against a dataset's certificates: ``vcrt relations``.
+
+    Predictors: ``shared words`` of the steps' texts, whose threshold is chosen on the other environments; ``declared
+    footprints``, of environments that have them; and, with an evaluated ``experiment`` on the dataset, the policies of
+    its runs ``run`` (by default all), before and after training, each on the environment that it holds out.
+
+    Raises :class:`vcrt.errors.RunError` for an experiment on another dataset, or that was not evaluated, or on episodes
+    whose orders are too many to be listed.
+    """
+    opened = as_dataset(dataset)
+    known = {name: labelled(opened, name) for name in opened.environments}
+    rows = list(_by_words(known, environments, seed))
+    rows += _by_footprints(known, environments, seed)
+    if experiment is not None:
+        rows += _by_policies(
+            opened, as_experiment(experiment), names_of(run), known, seed, progress
+        )
+    order = {name: place for place, name in enumerate(dict.fromkeys(row.predictor for row in rows))}
+    rows.sort(key=lambda row: (row.environment, order[row.predictor]))
+    return RelationInference(tuple(rows), {name: one.implied for name, one in known.items()})
+
+
+def _by_words(
+    known: Mapping[str, Labelled], environments: Environments | None, seed: int
+) -> Iterator[PredictorScores]:
+    predictions = {}
+    for name, of in known.items():
+        texts = ask(factory_of(name, environments), partial(described, episodes=of.episodes))
+        predictions[name] = by_shared_words(of.pairs, _by_episode(of, texts))
+    for name, of in known.items():
+        others = [other for other in known if other != name] or [name]
+        threshold = best_threshold(
+            [pair for other in others for pair in known[other].pairs],
+            [prediction for other in others for prediction in predictions[other]],
+        )
+        yield _row("shared words", name, of.pairs, predictions[name], threshold, False, seed)
+
+
+def _by_footprints(
+    known: Mapping[str, Labelled], environments: Environments | None, seed: int
+) -> Iterator[PredictorScores]:
+    for name, of in known.items():
+        found = ask(factory_of(name, environments), partial(declared, episodes=of.episodes))
+        footprints = {
+            episode: [one for one in some if one is not None]
+            for episode, some in _by_episode(of, found).items()
+        }
+        if all(len(footprints[e.episode_id]) == e.num_operations for e in of.episodes):
+            predictions = by_footprints(of.pairs, footprints)
+            yield _row("declared footprints", name, of.pairs, predictions, _HALF, False, seed)
+
+
+def _by_policies(
+    dataset: Dataset,
+    experiment: Experiment,
+    names: Sequence[str],
+    known: Mapping[str, Labelled],
+    seed: int,
+    progress: Progress,
+) -> Iterator[PredictorScores]:
+    plan, manifest = experiment.plan, dataset.manifest
+    if plan.root_hash != manifest.root_hash:
+        raise RunError(
+            "the experiment is on another dataset",
+            where=str(experiment.path),
+            found=f"root hash {plan.root_hash}",
+            expected=f"root hash {manifest.root_hash}",
+        )
+    if manifest.num_operations is None or manifest.num_operations > MAX_DRAWN:
+        raise RunError(
+            "the orders of these episodes are too many to read a policy's relations from",
+            where=str(dataset.path),
+            expected=f"episodes of one length, of {MAX_DRAWN} operations at most",
+        )
+    slots = {name: known[name].slots for name in plan.held_out}
+    runs = chosen_runs(experiment, names or [one.name for one in plan.runs])
+    scored = run_masses(experiment, runs, slots, drawn=True, progress=progress)
+    closed = [one.run.name for one in scored if "closed" in one.roles.values()]
+    if closed:
+        raise RunError(
+            "what a run holds out is closed until the experiment is evaluated",
+            where=str(experiment.path),
+            found=f"{closed[0]}, not evaluated",
+            remedy=f"run `vcrt evaluate {experiment.path}` first",
+        )
+    for fold in plan.held_out:
+        own = [one for one in scored if one.run.held_out == fold]
+        for method in dict.fromkeys(one.run.method for one in own):
+            of_method = [one for one in own if one.run.method == method]
+            for words, update in (("before training", 0), ("", -1)):
+                yield _policy_row(f"{method} {words}".strip(), fold, of_method, update, known, seed)
+
+
+def _policy_row(
+    predictor: str,
+    fold: str,
+    runs: Sequence[RunMasses],
+    update: int,
+    known: Mapping[str, Labelled],
+    seed: int,
+) -> PredictorScores:
+    """All runs of a method together; of a policy before training the first, as all begin with one."""
+    taken = runs if update else runs[:1]
+    pairs: list[LabelledPair] = []
+    predictions: list[Prediction] = []
+    for one in taken:
+        probabilities = {name: masses[update].probabilities for name, masses in one.masses.items()}
+        pairs += known[fold].pairs
+        predictions += by_policy(known[fold].pairs, probabilities)
+    return _row(predictor, fold, pairs, predictions, _HALF, True, seed, runs=len(taken))
+
+
+def _row(
+    predictor: str,
+    environment: str,
+    pairs: Sequence[LabelledPair],
+    predictions: Sequence[Prediction],
+    threshold: float,
+    probabilities: bool,
+    seed: int,
+    *,
+    runs: int = 0,
+) -> PredictorScores:
+    scores = relation_scores(
+        pairs, predictions, threshold=threshold, probabilities=probabilities, seed=seed
+    )
+    return PredictorScores(predictor=predictor, environment=environment, scores=scores, runs=runs)
+
+
+def _by_episode(of: Labelled, found: Sequence[Sequence[Said]]) -> dict[str, Sequence[Said]]:
+    return {episode.episode_id: some for episode, some in zip(of.episodes, found, strict=True)}
