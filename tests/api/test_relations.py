@@ -8,6 +8,7 @@ import pytest
 
 import toy_environment as toy
 import vcrt
+from language_models import byte_level_tokenizer, locked_model
 from vcrt.cli import main
 from vcrt.errors import RunError
 
@@ -101,6 +102,23 @@ def test_policies_before_and_after_training_where_they_are_held_out(dataset, exp
     )
     printed = json.loads(capsys.readouterr().out)
     assert [row["runs"] for row in printed["rows"] if row["predictor"] == "vcrt"] == [1]
+
+
+def test_fewer_episodes_are_drawn_by_the_seed(dataset):
+    some = [vcrt.relations(dataset, episodes=3, seed=seed) for seed in (1, 1, 2)]
+    assert some[0] == some[1] != some[2]
+    assert {row.scores.pairs for row in some[0].rows} == {18}
+
+
+def test_a_language_model_is_asked_about_each_pair(dataset, tmp_path):
+    tokenizer = byte_level_tokenizer(letters="ABCDEFGHIJYyNn")
+    reference = locked_model(tmp_path / "model", "llama", tokenizer=tokenizer)
+    found = vcrt.relations(dataset, backbone=str(reference.folder), episodes=2)
+    asked = [row for row in found.rows if row.predictor.endswith(", asked")]
+    assert [row.environment for row in asked] == ["clrs", "proofwriter"]
+    for row in asked:
+        assert row.scores.pairs == 12
+        assert 0 <= row.scores.calibration <= 1
 
 
 def test_the_command_prints_a_table(dataset, capsys):

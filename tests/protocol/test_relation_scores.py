@@ -10,7 +10,13 @@ from sklearn.metrics import roc_auc_score
 
 from vcrt.environments.contract import Footprint
 from vcrt.orders import all_orders
-from vcrt.protocol.relation_predictors import by_footprints, by_policy, by_shared_words
+from vcrt.protocol.relation_predictors import (
+    by_answers,
+    by_footprints,
+    by_policy,
+    by_shared_words,
+    question,
+)
 from vcrt.protocol.relation_scores import (
     LabelledPair,
     Prediction,
@@ -134,6 +140,15 @@ def test_rare_words_tell_and_common_ones_do_not():
     assert one.edge == 1.0
     assert other.edge == 0.0
     assert log(6 / 3) > 0
+
+
+def test_the_likelier_answer_of_two_counts():
+    asked = [pair(0, True), pair(1, None)]
+    shares = {("e", 0, 1): 0.6, ("e", 1, 0): 0.2}
+    (found, _) = by_answers(asked, shares)
+    assert (found.edge, found.forward) == (0.6, pytest.approx(0.75))
+    assert "Task: t\nStep 1: a\nStep 2: b\n" in question("t", "a", "b")
+    assert question("", "a", "b").startswith("Step 1: a")
 
 
 def test_a_policy_says_by_its_orders_what_commutes():

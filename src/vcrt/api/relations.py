@@ -14,14 +14,19 @@ from vcrt.certification.shards import factory_of
 from vcrt.environments.isolation import ask
 from vcrt.errors import RunError
 from vcrt.limits import MAX_DRAWN
+from vcrt.policy.asking import yes_shares
+from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.experiment import Experiment
 from vcrt.protocol.relation_predictors import (
+    by_answers,
     by_footprints,
     by_policy,
     by_shared_words,
     declared,
     described,
+    question,
+    tasks,
 )
 from vcrt.protocol.relation_scores import (
     Labelled,
@@ -63,6 +68,8 @@ def relations(
     *,
     experiment: Experiment | str | Path | None = None,
     run: Sequence[str] = (),
+    backbone: str | None = None,
+    episodes: int | None = None,
     environments: Environments | None = None,
     seed: int = 0,
     progress: Progress = SILENT,
@@ -71,15 +78,19 @@ def relations(
 
     Predictors: ``shared words`` of the steps' texts, whose threshold is chosen on the other environments; ``declared
     footprints``, of environments that have them; and, with an evaluated ``experiment`` on the dataset, the policies of
-    its runs ``run`` (by default all), before and after training, each on the environment that it holds out.
+    its runs ``run`` (by default all), before and after training, each on the environment that it holds out. A language
+    model ``backbone`` is asked about each pair of steps in words, two prompts a pair. ``episodes`` are how many of each
+    environment are taken, drawn by ``seed``; all without it.
 
     Raises :class:`vcrt.errors.RunError` for an experiment on another dataset, or that was not evaluated, or on episodes
     whose orders are too many to be listed.
     """
     opened = as_dataset(dataset)
-    known = {name: labelled(opened, name) for name in opened.environments}
+    known = {name: labelled(opened, name, episodes, seed) for name in opened.environments}
     rows = list(_by_words(known, environments, seed))
     rows += _by_footprints(known, environments, seed)
+    if backbone is not None:
+        rows += _by_answers(known, load_backbone(backbone), environments, seed, progress)
     if experiment is not None:
         rows += _by_policies(
             opened, as_experiment(experiment), names_of(run), known, seed, progress
@@ -96,13 +107,51 @@ def _by_words(
     for name, of in known.items():
         texts = ask(factory_of(name, environments), partial(described, episodes=of.episodes))
         predictions[name] = by_shared_words(of.pairs, _by_episode(of, texts))
+    yield from _thresholded("shared words", known, predictions, False, seed)
+
+
+def _thresholded(
+    predictor: str,
+    known: Mapping[str, Labelled],
+    predictions: Mapping[str, Sequence[Prediction]],
+    probabilities: bool,
+    seed: int,
+) -> Iterator[PredictorScores]:
+    """Each environment by the threshold that is best on the others."""
     for name, of in known.items():
         others = [other for other in known if other != name] or [name]
         threshold = best_threshold(
             [pair for other in others for pair in known[other].pairs],
             [prediction for other in others for prediction in predictions[other]],
         )
-        yield _row("shared words", name, of.pairs, predictions[name], threshold, False, seed)
+        yield _row(predictor, name, of.pairs, predictions[name], threshold, probabilities, seed)
+
+
+def _by_answers(
+    known: Mapping[str, Labelled],
+    backbone: Backbone,
+    environments: Environments | None,
+    seed: int,
+    progress: Progress,
+) -> Iterator[PredictorScores]:
+    predictions = {}
+    for name, of in known.items():
+        factory = factory_of(name, environments)
+        texts = _by_episode(of, ask(factory, partial(described, episodes=of.episodes)))
+        given = ask(factory, partial(tasks, episodes=of.episodes))
+        task_of = dict(zip(of.slots, given, strict=True))
+        asked = [
+            (pair.episode_id, *ends)
+            for pair in of.pairs
+            for ends in ((pair.first, pair.second), (pair.second, pair.first))
+        ]
+        questions = [
+            question(task_of[name], texts[name][first], texts[name][second])
+            for name, first, second in asked
+        ]
+        shares = yes_shares(backbone, questions, progress=progress)
+        predictions[name] = by_answers(of.pairs, dict(zip(asked, shares, strict=True)))
+    yield from _thresholded(f"{backbone.name}, asked", known, predictions, True, seed)
 
 
 def _by_footprints(

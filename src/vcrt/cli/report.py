@@ -128,6 +128,8 @@ def relations(
     dataset: DatasetPath,
     experiment: Path | None = None,
     run: tuple[str, ...] = (),
+    backbone: str | None = None,
+    episodes: int | None = None,
     seed: int = 0,
     json: bool = False,
 ) -> None:
@@ -142,7 +144,9 @@ def relations(
         dataset: A directory made by `vcrt certify`.
         experiment: An evaluated experiment on it.
         run: Runs as METHOD/HELD-OUT/SEED; by default all.
-        seed: Seed of the resamples behind the intervals.
+        backbone: A language model that is asked in words about each pair of steps; two prompts a pair.
+        episodes: Take so many of each environment; all by default.
+        seed: Seed of the resamples behind the intervals, and of which episodes are taken.
         json: Print all scores for machines; progress goes to the standard error.
     """
     from vcrt.report.relation_table import relation_table
@@ -151,7 +155,13 @@ def relations(
     console = plain_console(aside=json)
     with showing_progress(console) as progress:
         found = vcrt.relations(
-            dataset, experiment=experiment, run=run, seed=seed, progress=progress
+            dataset,
+            experiment=experiment,
+            run=run,
+            backbone=backbone,
+            episodes=episodes,
+            seed=seed,
+            progress=progress,
         )
     if json:
         print_document(asdict(found))

@@ -110,10 +110,10 @@ class TextForm:
         """
         return self.asked(record_text(words, pointers, self.relation_names))
 
-    def asked(self, text: str) -> str:
-        """The whole prompt for a text; raises :class:`BackboneError` as :meth:`prompt_text` does."""
+    def asked(self, text: str, ask: str = ASK) -> str:
+        """The whole prompt for a text, ending with ``ask``; raises as :meth:`prompt_text` does."""
         if self.style == "plain":
-            return text + ASK
+            return text + ask
         if not self.tokenizer.chat_template:
             raise BackboneError(
                 "the tokenizer has no chat template",
@@ -145,7 +145,7 @@ class TextForm:
                 expected="once",
                 remedy="use --prompt-style plain",
             )
-        return f"{chat}{ASK}"
+        return f"{chat}{ask}"
 
     def token_ids(self, text: str) -> list[int]:
         """The tokens of a whole prompt; a plain text begins with the tokenizer's own first token, if it has one.

@@ -1,4 +1,4 @@
-"""Predict which steps depend on one another: from shared words, from declared footprints, from a policy's orders.
+"""Predict which steps depend on one another: from shared words, declared footprints, answers, a policy's orders.
 
 None of them sees a relation. What a policy knows is read from its own probabilities: of two steps that it puts one
 before the other in half of its orders, it says that they commute. Not covered: scoring
@@ -22,6 +22,11 @@ _WORD = re.compile(r"\w+")
 def described(environment: Environment, episodes: Sequence[Episode]) -> list[tuple[str, ...]]:
     """The text of each operation of each episode."""
     return [tuple(map(environment.describe, episode.operations)) for episode in episodes]
+
+
+def tasks(environment: Environment, episodes: Sequence[Episode]) -> list[str]:
+    """What the operations of each episode start from."""
+    return list(map(environment.task, episodes))
 
 
 def declared(
@@ -69,6 +74,27 @@ def by_footprints(
         both = not set(one.writes).isdisjoint(other.writes)
         forward = 0.5 if gives == takes else float(gives)
         found.append(Prediction(float(gives or takes or both), forward))
+    return found
+
+
+def question(task: str, first: str, second: str) -> str:
+    """Whether one step must stand before another, in words."""
+    given = f"Task: {task}\n" if task else ""
+    return (
+        f"{given}Step 1: {first}\nStep 2: {second}\n"
+        "Must step 1 be done before step 2? Answer yes or no.\n"
+    )
+
+
+def by_answers(
+    pairs: Sequence[LabelledPair], shares: Mapping[tuple[str, int, int], float]
+) -> list[Prediction]:
+    """An edge is as likely as the likelier yes to :func:`question`; ``shares`` of yes are by first and second."""
+    found = []
+    for pair in pairs:
+        one = shares[pair.episode_id, pair.first, pair.second]
+        other = shares[pair.episode_id, pair.second, pair.first]
+        found.append(Prediction(max(one, other), one / ((one + other) or 1.0)))
     return found
 
 

@@ -102,11 +102,15 @@ class RelationScores:
     threshold: float
 
 
-def labelled(dataset: Dataset, environment: str) -> Labelled:
-    """Every pair of operations of an environment's episodes, by their certificates."""
+def labelled(
+    dataset: Dataset, environment: str, number: int | None = None, seed: int = 0
+) -> Labelled:
+    """Every pair of operations of an environment's episodes, or of a ``number`` of them, by their certificates."""
     manifest = dataset.manifest
     episodes, slots, pairs, implied = [], {}, [], 0
-    for row in read_audit(dataset, environment):
+    rows = read_audit(dataset, environment)
+    drawn = generator(seed, "relations", "episodes", environment).permutation(len(rows))[:number]
+    for row in (rows[place] for place in sorted(drawn)):
         certified = certified_from_row(row, manifest.preset)
         made = anonymise(certified, manifest.seed, manifest.record_form)
         episode, slot_of = certified.episode, made.slot_of_operation
