@@ -173,8 +173,9 @@ def _the_forms_agree(environment: Environment, sample: Sample) -> str | None:
         return "derive the environment from StepEnvironment or BatchEnvironment"
     episode, replays = sample.episodes[0], sample.replays[0]
     if shares_prefixes(environment):
-        if (lost := _restored_states_agree(environment, episode, replays)) is not None:
-            return lost
+        for one, its in _pairs(sample):
+            if (lost := _restored_states_agree(environment, one, its)) is not None:
+                return lost
         requests = [ReplayRequest(episode, sequence) for sequence in replays]
         for shared in replay_sharing(environment, requests):
             if shared != replays[shared.sequence]:
