@@ -558,10 +558,10 @@ def test_a_copy_that_leaves_something_out_ends_in_an_error(scheduled, command, b
     assert "wave" not in said
 
 
-def test_what_only_some_orders_lose_is_no_schedule_and_said_alike_throughout(scheduled):
-    names = ("close", "open", "close", "buy", "mark", "mark", "see")
-    given = [{"again": 1}, {}, {}, {"item": "tea"}, {"again": 1}, {}, {}]
-    code, said = scheduled("lift", "log", calls=list(zip(names, given, strict=True)))
+@pytest.mark.parametrize("more", [(), ("mark", "see")], ids=["every order", "every context"])
+def test_what_only_some_orders_lose_is_no_schedule_and_said_alike_throughout(scheduled, more):
+    calls = [("close", {"again": 1}), ("open", {}), ("close", {}), ("buy", {"item": "tea"})]
+    code, said = scheduled("lift", "log", calls=[*calls, *((name, {}) for name in more)])
     assert code == 2, said
     assert "1 nondeterministic" in said
     assert "see whether snapshot and restore" in said
