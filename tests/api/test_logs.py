@@ -6,7 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
-from itertools import count
+import time
 from pathlib import Path
 
 import pytest
@@ -461,10 +461,8 @@ def test_what_a_clock_or_chance_gave_is_told_from_another_state(written):
     assert not looks_drawn('{"left":3}', '{"left":2}')
 
     class Numbered(Shop):
-        numbers = count(7)
-
         def order(self, state, item, customer):
-            return {"ordered": item, "number": next(self.numbers)}
+            return {"ordered": item, "number": time.time_ns()}
 
     calls = [("order", CALLS[2][1], {"ordered": "tea", "number": 1})]
     with pytest.raises(MalformedInputError, match="fix the clock and the chance in reset"):
@@ -502,3 +500,104 @@ def test_a_log_of_which_nothing_can_be_scheduled_is_refused(capsys, written, tmp
     path = written([{"name": "draw", "arguments": {"n": n}} for n in range(2)])
     for command in (["schedule"], ["lift", "log"]):
         refused(capsys, *command, path, "--environment", f"{tmp_path / 'drawn.py'}:Drawn")
+
+
+#: Sessions that a copy leaves out, sets and keys in their order, a clock, and state of the class.
+TOOLS = """
+import time
+import vcrt
+
+class Tools:
+    owners = {}
+    def __init__(self): self.session, self.marks, self.keys, self.members = None, {}, {}, set()
+    def __getstate__(self): return {k: v for k, v in vars(self).items() if k != "session"}
+    def __setstate__(self, state): self.__dict__.update(state, session=None)
+    def open(self): self.session = "open"
+    def close(self, again=0): self.session = None
+    def note(self, text): self.marks.setdefault("notes", []).append(text)
+    def buy(self, item): self.marks[item] = self.session
+    def mark(self, again=0): self.marks["marked"] = True
+    def see(self, again=0): return "marked" in self.marks
+    def put(self, key): self.keys[key] = 1
+    def evict(self): self.keys.pop(next(iter(self.keys), None), None)
+    def add(self, member): self.members.add(member)
+    def first(self): return list(self.members)[:1]
+    def stamp(self): self.marks["now"] = [time.time_ns()]
+    def own(self, who): self.owners["last"] = who
+
+class Env(vcrt.CallEnvironment):
+    name = "tools"
+    def reset(self, initial): return Tools()
+    def call(self, state, name, arguments): return getattr(state, name)(**arguments)
+"""
+
+
+@pytest.fixture
+def scheduled(capsys, written, tmp_path):
+    """The exit code and all that a command prints of a log of these calls."""
+    (tmp_path / "tools_of_tests.py").write_text(TOOLS)
+
+    def run_on(*command, calls):
+        path = written([{"name": name, "arguments": dict(given)} for name, given in calls])
+        environment = f"{tmp_path / 'tools_of_tests.py'}:Env"
+        code, out, err = run(capsys, *command, path, "--environment", environment, "--jobs", 1)
+        return code, out + err
+
+    return run_on
+
+
+@pytest.mark.parametrize("command", [("schedule",), ("lift", "log")])
+@pytest.mark.parametrize("before", [0, 3], ids=["early", "late"])
+def test_a_copy_that_leaves_something_out_ends_in_an_error(scheduled, command, before):
+    notes = [("note", {"text": text}) for text in "abc"[:before]]
+    calls = [*notes, ("open", {}), ("note", {"text": "x"}), ("buy", {"item": "tea"})]
+    code, said = scheduled(*command, calls=calls)
+    assert code == 2, said
+    assert "single steps do not agree with replays" in said
+    assert "restored from a snapshot: state.session is another" in said
+    assert "wave" not in said
+
+
+@pytest.mark.parametrize("more", [(), ("mark", "see")], ids=["every order", "every context"])
+def test_what_only_some_orders_lose_is_no_schedule_and_said_alike_throughout(scheduled, more):
+    calls = [("close", {"again": 1}), ("open", {}), ("close", {}), ("buy", {"item": "tea"})]
+    code, said = scheduled("lift", "log", calls=[*calls, *((name, {}) for name in more)])
+    assert code == 2, said
+    assert "1 nondeterministic" in said
+    assert "see whether snapshot and restore" in said
+    assert "context_dependent" not in said
+    assert "--window" not in said
+    assert "Reached(" not in said
+
+
+def test_what_differs_between_replays_is_said_by_its_place(scheduled):
+    code, said = scheduled("lift", "log", calls=[("note", {"text": "a"}), ("stamp", {})])
+    assert code == 2
+    assert 'state.marks["now"][0] differs between two runs of [0, 1]' in said
+    assert "accepted in state" in said
+    assert "Reached(" not in said
+
+
+def test_states_that_differ_in_an_order_alone_are_told_how_to_count_it(scheduled):
+    puts = [("put", {"key": "a"}), ("put", {"key": "b"}), ("evict", {}), ("evict", {})]
+    code, said = scheduled("schedule", calls=puts)
+    assert code == 2
+    assert "differ in the order of keys at state.keys: say `key_order = True`" in said
+    adds = [("add", {"member": 0}), ("add", {"member": 8}), ("first", {})]
+    code, said = scheduled("schedule", calls=adds)
+    assert code == 2
+    assert "differ in the order of a set at state.members[0]: let tools sort" in said
+
+
+def test_state_that_every_state_shares_is_an_error_with_the_calls_line(scheduled):
+    code, said = scheduled("schedule", calls=[("own", {"who": "ann"}), ("own", {"who": "bob"})])
+    assert code == 2
+    assert "trace.jsonl:1" in said
+    assert "class attribute tools_of_tests.Tools.owners changed" in said
+
+
+def test_a_trace_that_changes_nothing_is_told(scheduled):
+    for command in (("schedule",), ("lift", "log")):
+        code, said = scheduled(*command, calls=[("see", {}), ("first", {})])
+        assert code == 0
+        assert "none of 2 calls changed anything that vcrt can see" in said

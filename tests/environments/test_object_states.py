@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 import re
 import threading
@@ -21,7 +22,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from vcrt.environments.object_states import canonical_objects
+from vcrt.environments.object_states import canonical_objects, first_difference, form_of
 from vcrt.errors import MalformedInputError
 
 
@@ -83,7 +84,7 @@ def test_the_bytes_are_those_that_certificates_hold() -> None:
         (1, "k"): frozenset({"b", "a", "c", 2}),
         None: {"set", "of", "words"},
         "object": Shelf(red=Colour.RED, day=date(2026, 1, 2), price=Decimal("1.20"), raw=b"\xff"),
-        "slots": Slots(OrderedDict(z=1, a=Word("w"))),
+        "slots": Slots(OrderedDict(a=Word("w"), z=1)),
         "array": np.arange(4).reshape(2, 2),
         "class": Decimal,
         "function": dumps,
@@ -126,6 +127,9 @@ def test_the_bytes_are_those_that_certificates_hold() -> None:
         (UserDict(a=1), UserDict(a=2)),
         (MappingProxyType({"a": 1}), MappingProxyType({"a": 2})),
         (defaultdict(int, a=1), defaultdict(int)),
+        (OrderedDict(a=1, b=2), OrderedDict(b=2, a=1)),
+        (np.array([Shelf(a=1)], dtype=object), np.array([Shelf(a=2)], dtype=object)),
+        (np.array([[]], dtype=object), np.array([], dtype=object)),
     ],
 )
 def test_what_differs_is_told_apart(one, other) -> None:
@@ -147,6 +151,35 @@ def test_the_order_of_keys_and_members_does_not_count() -> None:
     assert canonical_objects(set(words)) == canonical_objects({*words[::-1]})
     mixed = {1: "a", "1": "b", None: "c", (1,): "d"}
     assert canonical_objects(mixed) == canonical_objects(dict(reversed(mixed.items())))
+
+
+def test_arrays_of_objects_are_read_by_their_elements() -> None:
+    def array_of(value):
+        return np.array([Shelf(a=value), None], dtype=object)
+
+    assert canonical_objects(array_of(1)) == canonical_objects(array_of(1))
+    one = array_of(1)
+    assert canonical_objects([one, one]) != canonical_objects([one, array_of(1)])
+    with pytest.raises(MalformedInputError) as refused:
+        canonical_objects(Shelf(a=np.array([1, object()])))
+    assert refused.value.where == "state.a.flat[1]"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "where"),
+    [
+        (Shelf(a=1), Shelf(a=None), "state.a"),
+        ({"k": [1, Shelf(b=(1, 2))]}, {"k": [1, Shelf(b=(1, 3))]}, 'state["k"][1].b[1]'),
+        ({"k": {"a": 1, "b": 2}}, {"k": {"b": 2, "a": 1}}, 'state["k"]'),
+        (Tagged([1], 1), Tagged([1], 2), "state.tag"),
+        ([1], [1, 2], "state"),
+        ([1], [True], "state[0]"),
+        ({2, 1}, {1, 2}, None),
+        (Shelf(a=1), Shelf(a=1), None),
+    ],
+)
+def test_where_two_states_differ_is_a_place(one, other, where) -> None:
+    assert first_difference(form_of(one), form_of(other)) == where
 
 
 def test_attributes_can_be_left_out() -> None:
@@ -183,6 +216,8 @@ counted.calls = 1
         type("Made", (), {}),
         (number for number in (1, 2)),
         weakref.ref(Shelf),
+        logging.getLogger("shop"),
+        np.array([object()]),
     ],
     ids=lambda value: type(value).__name__,
 )

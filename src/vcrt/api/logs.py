@@ -11,6 +11,7 @@ from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.config import given
 from vcrt.certification.data_flow import DataFlow
 from vcrt.certification.episodes import ANY_PRESET, CertifiedEpisode, Exclusion
+from vcrt.certification.lattice import Lattice
 from vcrt.certification.log_lifting import (
     LEAST,
     Departure,
@@ -28,9 +29,13 @@ from vcrt.certification.store import remove_store
 from vcrt.datasets.freezing import make_dataset, unfinished_path
 from vcrt.environments.call_logs import Trace, read_traces
 from vcrt.environments.conformance import Finding, validate_episodes
+from vcrt.environments.conformance_checks import DETERMINISTIC, SINGLE_STEPS
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.isolation import ask
+from vcrt.environments.object_states import first_difference, form_of
 from vcrt.environments.registry import named_factory
+from vcrt.environments.shared_prefixes import state_after
+from vcrt.environments.tool_calls import CallEnvironment
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.limits import MAX_OPERATIONS
@@ -41,6 +46,12 @@ from vcrt.storage import require_new
 
 #: Exclusions after which the replays say nothing.
 _NO_SCHEDULE = ("nondeterministic", "version_disagreement", "unequal_futures")
+#: What is said of states that differ in an order alone, and where.
+_KEY_ORDER = "the two states differ in the order of keys at {}: say `key_order = True` in the environment's class"
+_SET_ORDER = (
+    "the two states differ in the order of a set at {}: let tools sort what they take of it, or hold a mapping and say "
+    "`key_order = True` in the environment's class"
+)
 #: How many episodes of a log the checks of conformance are run on.
 _CHECKED = 3
 
@@ -124,6 +135,10 @@ def lift_log(
     checked = [one.episode for one in sorted(lifted, key=lambda one: one.episode.num_operations)]
     findings = ask(factory, _validation(checked[:_CHECKED]))
     failed = tuple(finding for finding in findings if not finding.passed)
+    _require_restored(name, failed)
+    for run in runs:
+        if run.warning is not None:
+            tell(run.warning)
     for finding in failed:
         tell(f"{finding.check}: {finding.problem}; to mend: {finding.remedy}")
     config = given([one.episode for one in lifted], preset=ANY_PRESET)
@@ -188,6 +203,20 @@ def _validation(episodes: Sequence[Episode]) -> Callable[[Environment], list[Fin
     return check
 
 
+def _require_restored(name: str, failed: Sequence[Finding]) -> None:
+    """Raise the error of states that snapshots do not keep, if that is what failed: it would tell orders apart."""
+    for finding in failed:
+        if finding.check == SINGLE_STEPS and all(one.check != DETERMINISTIC for one in failed):
+            raise MalformedInputError(
+                "an environment whose single steps do not agree with replays",
+                where=f"environment {name!r}",
+                found=finding.problem,
+                expected="the same whether a state was restored from a snapshot (by default, a deep copy) or not",
+                remedy="let snapshot and restore, or __deepcopy__, __getstate__ and __reduce__ of the state's classes, "
+                "leave nothing out",
+            )
+
+
 def _outcomes(
     factory: EnvironmentFactory,
     schemas: Sequence[CertifiedSchema],
@@ -208,20 +237,27 @@ def _outcomes(
 
 
 def _scheduled(
-    environment: Environment, one: LiftedWindow, outcome: CertifiedEpisode | Exclusion
+    environment: Environment,
+    one: LiftedWindow,
+    outcome: CertifiedEpisode | Exclusion,
 ) -> LiftedCalls:
     replays = (
         outcome.evidence
         if isinstance(outcome, CertifiedEpisode)
         else replays_of(environment, [one.episode])[0]
     )
-    schedule, problem = None, None
+    schedule, problem, once = None, None, isinstance(outcome, Exclusion)
     try:
         if isinstance(outcome, Exclusion) and outcome.kind in _NO_SCHEDULE:
             raise UncertifiedError(outcome.kind, outcome.detail)
-        schedule = checked_schedule(environment, replays, one.flows)
+        schedule = checked_schedule(environment, replays, one.flows, once=once)
     except UncertifiedError as error:
-        problem = f"{error.kind}: {error}"
+        kind, detail = error.kind, error.detail
+        if kind in _NO_SCHEDULE:
+            detail += _cause(environment, replays, kind)
+            if once:
+                outcome = Exclusion(one.episode.episode_id, kind, detail, outcome.cross_checks)
+        problem = f"{kind}: {detail}"
     return LiftedCalls(
         trace=one.trace,
         first=one.first,
@@ -231,6 +267,35 @@ def _scheduled(
         schedule=schedule,
         problem=problem,
     )
+
+
+def _cause(environment: Environment, replays: EpisodeReplays, kind: str) -> str:
+    """What may be the cause of states of one hash with other futures, or of two replays that differ; "" if unknown."""
+    if not isinstance(environment, CallEnvironment):
+        return ""
+    episode, said = replays.episode, list[str]()
+    if kind == "unequal_futures" and replays.tree.contradiction is None:
+        unequal = Lattice.of(replays.tree).unequal
+        states = [state_after(environment, episode, order) for order in (unequal or ())[:2]]
+        for set_order, advice in enumerate((_KEY_ORDER, _SET_ORDER) if states else ()):
+            one, other = (form_of(state, set_order=bool(set_order)) for state in states)
+            if (where := first_difference(one, other)) is not None:
+                said.append(advice.format(where))
+                break
+    if kind == "nondeterministic":
+        order = tuple(range(episode.num_operations))
+        for length in range(len(order) + 1):
+            one, other = (form_of(state_after(environment, episode, order[:length])) for _ in "ab")
+            where = first_difference(one, other)
+            if where is not None:
+                said.append(f"{where} differs between two runs of {list(order[:length])}")
+                break
+        else:
+            said.append(
+                "two runs of the trace gave equal states: see whether snapshot and restore (by default, deep copies) "
+                "keep all of the state"
+            )
+    return "".join(f"; {each}" for each in said)
 
 
 def _nothing(runs: Sequence[RunTrace]) -> VcrtError:

@@ -22,6 +22,7 @@ from vcrt.environments.call_logs import (
     windows,
 )
 from vcrt.environments.contract import Environment, Episode, Operation, Provenance, Rejected
+from vcrt.environments.outside_states import Watch
 from vcrt.environments.tool_calls import (
     Call,
     CallEnvironment,
@@ -118,13 +119,27 @@ class LiftedWindow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunTrace:
-    """A trace that was run as it stands: what was lifted of it, and how its outputs compare with the log's."""
+    """A trace that was run as it stands: what was lifted of it, and how its outputs compare with the log's.
+
+    ``changes_nothing``: calls of tools that are not declared read-only were made, and the state stayed as it was.
+    """
 
     trace: Trace
     windows: tuple[LiftedWindow, ...]
     num_logged: int
     num_refused: int
     departure: Departure | None
+    changes_nothing: bool = False
+
+    @property
+    def warning(self) -> str | None:
+        """What is to be said of a trace that changes nothing, None of others."""
+        if not self.changes_nothing:
+            return None
+        return (
+            f"{self.trace.name}: none of {counted(len(self.trace.calls), 'call')} changed anything that vcrt can see; "
+            "if one did, let reset return what it changed, or override canonical, snapshot and restore"
+        )
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -169,7 +184,8 @@ def run_trace(
             expected="a vcrt.CallEnvironment, with reset and call",
         )
     _require_known(environment, trace)
-    outputs, fails = _outputs(environment, trace)
+    watch = Watch(environment)
+    outputs, fails = _outputs(environment, trace, watch)
     departure = _departure(environment, trace, outputs, fails)
     lifted = len(trace.calls) if departure is None else departure.place
     if departure is not None and redact:
@@ -177,6 +193,7 @@ def run_trace(
         departure = replace(departure, logged=logged, replayed=replayed)
     operations = operations_of(trace.calls, fails=fails, redact=redact)
     schema = environment.schemas[0].name
+    reading = {tool.name for tool in environment.tools() if tool.read_only}
     made = []
     for part in windows(lifted, window, MAX_OPERATIONS) if lifted >= LEAST else ():
         made.append(
@@ -213,6 +230,7 @@ def run_trace(
         num_logged=sum(call.logged is not None for call in trace.calls),
         num_refused=sum(place < lifted for place in fails),
         departure=departure,
+        changes_nothing=watch.idle and any(call.name not in reading for call in trace.calls),
     )
 
 
@@ -235,7 +253,7 @@ def _require_known(environment: CallEnvironment[Any], trace: Trace) -> None:
 
 
 def _outputs(
-    environment: CallEnvironment[Any], trace: Trace
+    environment: CallEnvironment[Any], trace: Trace, watch: Watch
 ) -> tuple[tuple[str | None, ...], dict[int, str]]:
     """What each call gives where it stands, as far as the log has the same, and the call after that.
 
@@ -248,7 +266,7 @@ def _outputs(
         outputs: list[str | None] = []
         for place, operation in enumerate(operations):
             try:
-                answer = environment.step(state, operation)
+                answer = watch.step(state, operation)
             except VcrtError as error:
                 raise error.within(trace.places[place]) from error
             if isinstance(answer, Rejected):
@@ -290,7 +308,7 @@ def _departure(
     call, output = trace.calls[place], outputs[place] or "null"
     logged = call.logged or "null"
     said = json.loads(logged)
-    again, _ = _outputs(environment, trace)
+    again, _ = _outputs(environment, trace, Watch(environment))
     return Departure(
         place=place,
         call=call_text(call.name, call.arguments),

@@ -40,6 +40,19 @@ class Reached:
     end_hash: str | None = None
     output: str | None = None
 
+    def __str__(self) -> str:
+        """In words."""
+        if self.rejection is not None:
+            return f"refused ({self.rejection})"
+        gives = "" if self.output is None else f" with the output {self.output[:80]!r}"
+        return f"accepted in state {str(self.state_hash)[:8]}{gives}"
+
+
+def contradiction_text(sequence: Order, one: Reached | None, other: Reached | None) -> str:
+    """What two replays of one sequence gave, in words."""
+    said = " in one replay and ".join(str(each or "not asked for") for each in (one, other))
+    return f"the sequence {list(sequence)} was {said} in another"
+
 
 def replay_of(sequence: Order, passed: Sequence[Reached]) -> Replay:
     """The replay of a sequence by the answers to its prefixes, from the empty one to itself or the first refused."""
@@ -65,9 +78,7 @@ class Answers:
         """Note an answer; the first that was given to a sequence stays."""
         known = self.by_sequence.setdefault(sequence, reached)
         if known != reached and self.contradiction is None:
-            self.contradiction = (
-                f"the sequence {list(sequence)} gave {known} in one replay and {reached} in another"
-            )
+            self.contradiction = contradiction_text(sequence, known, reached)
 
     def note_replay(self, replay: Replay) -> None:
         """Note what was answered to every sequence that a replay begins with."""

@@ -25,18 +25,27 @@ CHECKED_ORDERS = 64
 
 
 def checked_schedule(
-    environment: Environment, replays: EpisodeReplays, flows: Sequence[DataFlow] = ()
+    environment: Environment,
+    replays: EpisodeReplays,
+    flows: Sequence[DataFlow] = (),
+    *,
+    once: bool = False,
 ) -> Schedule:
     """The schedule of what was replayed, with ``checked_orders`` of its orders replayed besides if it is not complete.
 
-    Raises what :func:`vcrt.certification.schedules.schedule_of` raises, and what the environment raises.
+    Where all was replayed only ``once``, orders that it allows and both orders of each edge's certificate are replayed
+    from fresh initial states in any case. Raises what :func:`vcrt.certification.schedules.schedule_of` raises, and what
+    the environment raises.
     """
     schedule = schedule_of(replays.tree, flows)
-    if schedule.complete:
+    if schedule.complete and not once:
         return schedule
     trial = _Trial(environment, replays, Answers(dict(replays.tree.answers)))
     draw = generator(0, "orders of a schedule", replays.episode.content_hash())
     while True:
+        if once:
+            trial.replay_edges(schedule)
+            schedule_of(trial.answers.tree(schedule.num_steps), flows)
         orders = list(
             dict.fromkeys(
                 draw_extension(schedule.order, below_of(draw)) for _ in range(CHECKED_ORDERS)
@@ -44,7 +53,7 @@ def checked_schedule(
         )
         failing = [order for order in orders if not trial.is_legal(order)]
         if not failing:
-            return replace(schedule, checked_orders=len(orders))
+            return schedule if schedule.complete else replace(schedule, checked_orders=len(orders))
         for order in failing:
             trial.find_swap(order)
         schedule = schedule_of(trial.answers.tree(schedule.num_steps), flows)
@@ -62,6 +71,13 @@ class _Trial:
         (found,) = replay_all(self.environment, [ReplayRequest(self.replays.episode, order)])
         self.answers.note_replay(found)
         return found
+
+    def replay_edges(self, schedule: Schedule) -> None:
+        """Replay both orders of each edge's certificate."""
+        for edge in schedule.edges:
+            if edge.certificate is not None:
+                for path in (edge.certificate.forward, edge.certificate.reverse):
+                    self.replay((*edge.certificate.context, *path.operations))
 
     def is_legal(self, order: Order) -> bool:
         """Whether an order ends as the reference order does, each step with the same output."""

@@ -27,7 +27,7 @@ from vcrt.certification.episodes import (
 from vcrt.certification.evidence import Evidence, replays_for_second_opinions
 from vcrt.certification.lattice_replay import replay_lattices
 from vcrt.certification.replay import replay_exhaustively
-from vcrt.certification.replay_tree import EpisodeReplays
+from vcrt.certification.replay_tree import EpisodeReplays, contradiction_text
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.environments.contract import CrossCheck, Environment, Episode, Guards, Schema, Versions
 from vcrt.environments.guarding import make_guarded
@@ -210,7 +210,7 @@ def _difference(first: EpisodeReplays, second: EpisodeReplays) -> str | None:
     for sequence in dict.fromkeys((*ours, *theirs)):
         one, other = ours.get(sequence), theirs.get(sequence)
         if one != other:
-            return f"{list(sequence)}: {one}, then {other}"
+            return contradiction_text(sequence, one, other)
     return second.tree.contradiction
 
 

@@ -67,6 +67,7 @@ def _summary(lifted: LiftedLog) -> list[str]:
         lines.append(
             f"{counted(refused, 'call')} {verb} refused in the trace itself: that is the output there"
         )
+    lines += [run.warning for run in lifted.traces if run.warning is not None]
     for finding in lifted.failed_checks:
         lines += [f"{finding.check}: {finding.problem}", f"  to mend: {finding.remedy}"]
     return lines
@@ -121,6 +122,7 @@ def log_document(lifted: LiftedLog) -> dict[str, Json]:
                 "calls": len(run.trace.calls),
                 "outputs_in_log": run.num_logged,
                 "refused_in_trace": run.num_refused,
+                "warning": run.warning,
                 "departure": None
                 if run.departure is None
                 else {

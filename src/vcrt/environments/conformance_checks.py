@@ -6,7 +6,7 @@ A check gives None, or what it found in terms of the operations' signatures; :da
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from vcrt.environments.contract import (
@@ -19,7 +19,14 @@ from vcrt.environments.contract import (
     ReplayRequest,
     StepEnvironment,
 )
-from vcrt.environments.shared_prefixes import as_values, replay_sharing, shares_prefixes
+from vcrt.environments.object_states import first_difference, form_of
+from vcrt.environments.shared_prefixes import (
+    as_values,
+    offers_snapshots,
+    replay_sharing,
+    shares_prefixes,
+    state_after,
+)
 from vcrt.hashing import Json, canonical_json, sha256_hex
 
 #: Steps of an episode that a quick look runs from one state.
@@ -166,6 +173,9 @@ def _the_forms_agree(environment: Environment, sample: Sample) -> str | None:
         return "derive the environment from StepEnvironment or BatchEnvironment"
     episode, replays = sample.episodes[0], sample.replays[0]
     if shares_prefixes(environment):
+        for one, its in _pairs(sample):
+            if (lost := _restored_states_agree(environment, one, its)) is not None:
+                return lost
         requests = [ReplayRequest(episode, sequence) for sequence in replays]
         for shared in replay_sharing(environment, requests):
             if shared != replays[shared.sequence]:
@@ -187,6 +197,41 @@ def _the_forms_agree(environment: Environment, sample: Sample) -> str | None:
         state = answer.state
         if sha256_hex(environment.canonical(state)) != replay.state_hashes[length]:
             return f"step and replay give {_native(episode, order[:length])} different hashes"
+    return None
+
+
+def _restored_states_agree(
+    environment: StepEnvironment[object],
+    episode: Episode,
+    replays: Mapping[tuple[int, ...], Replay],
+) -> str | None:
+    """Whether the reference order and its reversal fare as in their replays if each step starts from a snapshot."""
+    if not offers_snapshots(environment):
+        return None
+    order = tuple(range(episode.num_operations))
+    for sequence in (order, order[::-1]):
+        state = environment.initial_state(episode)
+        for length, index in enumerate(sequence):
+            kept = environment.snapshot(state)
+            answer = environment.step(environment.restore(kept), episode.operations[index])
+            replay = replays[sequence]
+            reached = len(replay.state_hashes) > length + 1
+            if isinstance(answer, Accepted):
+                state = answer.state
+                found = sha256_hex(environment.canonical(state)), answer.output
+                same = reached and found == (replay.state_hashes[length + 1], replay.output(length))
+            else:
+                same = not reached
+            if not same:
+                whole = form_of(state_after(environment, episode, sequence[:length]))
+                where = first_difference(whole, form_of(environment.restore(kept)))
+                lost = f": {where} is another" if where is not None else ""
+                return (
+                    f"{_native(episode, sequence[: length + 1])} ends otherwise if the state after "
+                    f"{_native(episode, sequence[:length])} was restored from a snapshot{lost}"
+                )
+            if not reached:
+                break
     return None
 
 
@@ -282,6 +327,7 @@ def _pairs(sample: Sample) -> Iterable[tuple[Episode, dict[tuple[int, ...], Repl
     return zip(sample.episodes, sample.replays, strict=True)
 
 
+SINGLE_STEPS, DETERMINISTIC = "single steps agree with replays", "replay is deterministic"
 STABLE = "versions are stable"
 SAMPLING = "sampling is a function of the seed"
 #: The checks on a sample, the ones that explain others first.
@@ -289,10 +335,10 @@ CHECKS: dict[str, Callable[[Environment, Sample], str | None]] = {
     "episodes are well formed": _episodes_are_well_formed,
     "the reference order is accepted": _reference_is_accepted,
     "refusals give a reason": _refusals_give_a_reason,
-    "replay is deterministic": _replay_is_deterministic,
+    DETERMINISTIC: _replay_is_deterministic,
     "an episode's JSON is enough to replay it": _json_is_enough,
     "replays agree on their prefixes": _prefixes_agree,
-    "single steps agree with replays": _the_forms_agree,
+    SINGLE_STEPS: _the_forms_agree,
     "a step leaves its state as it was": _states_stay_as_they_were,
     "every step has an effect": _every_step_has_an_effect,
     "some order is refused or ends elsewhere": _some_order_is_not_legal,
@@ -308,12 +354,12 @@ REMEDIES: dict[str, str] = {
     "they are registered, and fill in source and generator",
     "the reference order is accepted": "list the operations in an order that the verifier accepts",
     "refusals give a reason": "pass the verifier's own message on",
-    "replay is deterministic": "look for random numbers, clocks, counters, memory addresses in messages, the "
+    DETERMINISTIC: "look for random numbers, clocks, counters, memory addresses in messages, the "
     "order of a set in canonical(), and for what one replay leaves behind for the next",
     "an episode's JSON is enough to replay it": "put all that a replay needs into initial and the payloads, in a form "
     "that JSON gives back unchanged (text keys, lists), and remember nothing about an episode elsewhere",
     "replays agree on their prefixes": "let the answer to a step depend only on the steps before it",
-    "single steps agree with replays": "let replay() be what step() and canonical() give, step by step; let step() "
+    SINGLE_STEPS: "let replay() be what step() and canonical() give, step by step; let step() "
     "change nothing in its state; a state from restore() must have the future of the one that snapshot() was given",
     "a step leaves its state as it was": "let step() make a new state and change nothing that the old one can reach: "
     "copy first, or use immutable values",

@@ -2,8 +2,8 @@
 
 It serves environments whose native state is objects of somebody's own classes. Two states have equal bytes if their
 objects have the same classes, equal values, and the same objects in the same places (cycles and sharing count). The
-order of a mapping's keys and of a set does not. Not covered: state that lives outside of the objects (open files,
-databases, C code), which is refused, never passed over.
+order of a mapping's keys does not, but for an ``OrderedDict``, nor does that of a set. Not covered: state that lives
+outside of the objects (open files, databases, C code), which is refused, never passed over.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from enum import Enum, auto
 from functools import lru_cache
 from io import BytesIO, StringIO
 from json.encoder import encode_basestring
+from logging import Logger
 from operator import itemgetter
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
@@ -58,15 +59,54 @@ def canonical_objects(
     >>> canonical_objects({"b": {2, 1}, "a": (1, None)}) == canonical_objects({"a": (1, None), "b": {1, 2}})
     True
     """
-    return canonical_json(_Writer(frozenset(ignored), key_order).form(state, None))
+    return canonical_json(StateWriter(frozenset(ignored), key_order).form(state, None))
 
 
-class _Writer:
+def form_of(state: object, *, set_order: bool = False) -> Json:
+    """What a state holds as JSON, keys in their order (members of sets too, if asked for); a text if it is unread."""
+    try:
+        return StateWriter(frozenset(), True, set_order).form(state, None)
+    except (MalformedInputError, RecursionError):
+        return "unread"
+
+
+def first_difference(one: Any, other: Any, path: str = "state") -> str | None:
+    """Where two forms of states differ first, such as ``state.shelf["a"]``; None if nowhere.
+
+    >>> first_difference(form_of({"a": [1, 2]}), form_of({"a": [1, 3]}))
+    'state["a"][1]'
+    """
+    if canonical_json(one) == canonical_json(other):
+        return None
+    if isinstance(one, dict) and isinstance(other, dict) and list(one) == list(other):
+        for parts, others in zip(one.values(), other.values(), strict=True):
+            for step, value, now in _paired(parts, others):
+                found = first_difference(value, now, path + step[:50])
+                if found is not None:
+                    return found
+    return path
+
+
+def _paired(parts: Any, others: Any) -> Iterable[tuple[str, Any, Any]]:
+    """What stands at one place in attributes, in the items of a mapping or in those of a sequence."""
+    if isinstance(parts, dict) and isinstance(others, dict):
+        return [(f".{name}", parts[name], others[name]) for name in parts if name in others]
+    if not isinstance(parts, list) or not isinstance(others, list) or len(parts) != len(others):
+        return ()
+    if not all(isinstance(each, list) for each in (*parts, *others)):
+        return [(f"[{n}]", *pair) for n, pair in enumerate(zip(parts, others, strict=True))]
+    same = [key for key, _ in parts] == [key for key, _ in others]
+    pairs = zip(parts, others, strict=True) if same else ()
+    return [(f"[{key}]", value, now) for (key, value), (_, now) in pairs]
+
+
+class StateWriter:
     """Numbers objects as it meets them, so that a second reference to one is told from an equal object."""
 
-    def __init__(self, ignored: frozenset[str], key_order: bool) -> None:
+    def __init__(self, ignored: frozenset[str], key_order: bool, set_order: bool = False) -> None:
         self.ignored = ignored
         self.key_order = key_order
+        self.set_order = set_order
         self.met: dict[int, int] = {}
         # Numbers are those of living objects alone: what is made on the way is kept until the end.
         self.kept: list[object] = []
@@ -77,6 +117,8 @@ class _Writer:
         if kind in _AS_JSON:
             return value  # type: ignore[no-any-return]
         shape, name, has_more = _shape(kind)
+        if shape is _Shape.SIMPLE and issubclass(kind, np.ndarray) and value.dtype.hasobject:
+            return self._elements(value, name, where)
         if shape is _Shape.TEXT or shape is _Shape.SIMPLE:
             plain = value if shape is _Shape.TEXT else _simple(value, name)
             more = self._attributes(value, where) if has_more else None
@@ -103,23 +145,37 @@ class _Writer:
         more = self._attributes(value, where) if has_more else None
         return {name: parts, "attributes": more} if more else {name: parts}
 
+    def _elements(self, value: Any, name: str, where: _Place) -> Json:
+        """An array of objects."""
+        if id(value) in self.met:
+            return {"again": self.met[id(value)]}
+        self.met[id(value)] = len(self.met)
+        elements = value.ravel().tolist()
+        self.kept += [value, elements]
+        shape: Json = [str(value.dtype), list(value.shape)]
+        parts = [self.form(v, (where, ".flat[{!r}]", i)) for i, v in enumerate(elements)]
+        return {name: [shape, parts]}
+
     def _parts(self, value: Any, shape: _Shape, where: _Place) -> Sequence[Json]:
         """What a container holds."""
         if shape is _Shape.MAPPING:
             return self._entries(value, where)
         if shape is _Shape.SET:
-            return sorted(self._texts(value, (where, ": a member", None)))
+            texts = self._texts(value, (where, ": a member", None))
+            return texts if self.set_order else sorted(texts)
         return [
             v if type(v) in _AS_JSON else self.form(v, (where, "[{!r}]", i))
             for i, v in enumerate(value)
         ]
 
     def _entries(self, value: Mapping[Any, Any], where: _Place) -> list[Json]:
-        """Keys, as JSON, and forms of the values, in the order of the keys."""
+        """Keys, as JSON, and forms of the values, sorted by the keys, or in their order where that counts."""
         pairs = zip(self._texts(value, (where, ": a key", None)), value, strict=True)
+        # As for Python, which says that two of another order are not equal.
+        in_order = self.key_order or isinstance(value, OrderedDict)
         return [
             [text, v if type(v := value[key]) in _AS_JSON else self.form(v, (where, "[{!r}]", key))]
-            for text, key in (pairs if self.key_order else sorted(pairs, key=itemgetter(0)))
+            for text, key in (pairs if in_order else sorted(pairs, key=itemgetter(0)))
         ]
 
     def _texts(self, values: Iterable[Any], where: _Place) -> list[str]:
@@ -186,6 +242,7 @@ class _Shape(Enum):
 _SHAPES: tuple[tuple[_Shape, tuple[Any, ...]], ...] = (
     (_Shape.TEXT, (str,)),
     (_Shape.SIMPLE, _SIMPLE),
+    (_Shape.HIDDEN, (Logger,)),
     (_Shape.NAMED, (type, FunctionType)),
     (_Shape.METHOD, (MethodType, BuiltinFunctionType)),
     (_Shape.MAPPING, (OrderedDict, defaultdict, dict, MappingProxyType)),

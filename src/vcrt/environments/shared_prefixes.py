@@ -129,6 +129,17 @@ def _replay(sequence: _Order, answers: dict[_Order, _Answer]) -> Replay:
     return Replay(sequence, tuple(hashes), rejection, some_outputs(outputs[1:]))
 
 
+def state_after(
+    environment: StepEnvironment[object], episode: Episode, sequence: Sequence[int]
+) -> object:
+    """The state after these operations, from a fresh start; one that is refused is passed over."""
+    state = environment.initial_state(episode)
+    for index in sequence:
+        answer = environment.step(state, episode.operations[index])
+        state = answer.state if isinstance(answer, Accepted) else state
+    return state
+
+
 def as_values(environment: StepEnvironment[object]) -> StepEnvironment[object]:
     """The environment with states that are values: itself, or, if it offers snapshots, one whose states they are."""
     return _Restoring(environment) if offers_snapshots(environment) else environment

@@ -118,7 +118,7 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         return Versions(
             environment=self.name,
             adapter="1",
-            canonicalizer="objects/1",
+            canonicalizer="objects/2",
             verifier=f"{kind.__module__}.{kind.__qualname__} {_source_digest(kind)}",
         )
 

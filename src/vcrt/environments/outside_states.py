@@ -1,0 +1,233 @@
+"""Find what a call changes beside the state that ``reset`` returned, where no replay in another order puts it back.
+
+Looked at are: the globals of the modules of the environment's class and of those that lie beside them, attributes of
+their classes, of the classes of what the state holds and of members of enumerations, defaults and closures of their
+functions, the environment's own attributes, context variables, and environment variables. Not covered: what lies
+outside of the process (files, databases, servers), and objects whose values cannot be read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from itertools import count
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, TypeAlias
+
+from vcrt.environments.contract import Operation, Transition
+from vcrt.environments.object_states import StateWriter
+from vcrt.environments.tool_calls import CallEnvironment
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json, json_digest
+
+#: Digests by owner and name: of all that the name holds, and of that without what the state holds too.
+_Look: TypeAlias = "dict[str, dict[str, tuple[str, str]]]"
+#: What vcrt itself sets on an environment.
+_OWN = frozenset({"_starts", "_is_guarded"})
+
+
+@dataclass(slots=True)
+class Watch:
+    """Makes the calls of an environment one after the other, and looks at what they change beside the state.
+
+    An environment whose ``call`` comes with vcrt is not looked at. ``idle`` says whether no call has changed the state.
+    """
+
+    environment: CallEnvironment[Any]
+    idle: bool = True
+
+    def step(self, state: Any, operation: Operation) -> Transition[Any]:
+        """One call; raises :class:`MalformedInputError` if it changes something else, or leaves a thread running."""
+        environment = self.environment
+        kind = type(environment)
+        if kind.call.__module__.partition(".")[0] == "vcrt":
+            self.idle = False
+            return environment.step(state, operation)
+        form = environment.canonical(state) if self.idle else b""
+        restores = kind.restore is not CallEnvironment.restore
+        kept = environment.snapshot(state) if restores else None
+        before, threads = _Looking(environment, state), set(threading.enumerate())
+        answer = environment.step(state, operation)
+        state, call = getattr(answer, "state", state), environment.describe(operation)
+        self.idle = self.idle and environment.canonical(state) == form
+        if started := sorted(one.name for one in set(threading.enumerate()) - threads):
+            raise MalformedInputError(
+                "a call that leaves a thread running",
+                found=f"{started[0]} runs on after call {call}",
+                expected="a call that is over, with all its effects, when it returns",
+                remedy="let call join the threads and timers that it starts; make pools of threads in reset",
+            )
+        after = _Looking(environment, state)
+        change = _first_change(before.found, after.found)
+        if change is None:
+            return answer
+        if restores:
+            now = environment.snapshot(state)
+            restored = environment.restore(kept)
+            same = _first_change(before.found, _Looking(environment, restored).found) is None
+            environment.restore(now)
+            if same:
+                return answer
+        owner, name = change
+        raise MalformedInputError(
+            "state outside of what `reset` returned",
+            found=f"{owner}{name} changed during call {call}",
+            expected="all state in what `reset` returns, which is copied to replay calls in other orders",
+            remedy=f"make it in reset and keep it there; if no call can see it, name {name!r} in the environment's "
+            "`ignored`",
+        )
+
+
+def _first_change(before: _Look, after: _Look) -> tuple[str, str] | None:
+    """The first owner and name of which both digests differ; of owners that were met at both times."""
+    for owner in before:
+        one, other = before[owner], after.get(owner, before[owner])
+        for name in sorted({*one, *other}):
+            pairs = zip(one.get(name, ("", "")), other.get(name, ("", "")), strict=True)
+            if all(a != b for a, b in pairs):
+                return owner, name
+    return None
+
+
+class _Looking:
+    """A look at what is beside a state; ``found`` has the digests."""
+
+    def __init__(self, environment: CallEnvironment[Any], state: Any) -> None:
+        self.ignored = frozenset(environment.ignored)
+        bases = [each for each in type(environment).__mro__ if not _comes_along(each)]
+        self.spaces = _namespaces(bases)
+        of_state = _Reader(self, {}, of_state=True)
+        with suppress(Exception):
+            of_state.form(state, None)
+        # What was met is kept: the identities of living objects alone are told apart.
+        self.known, self.kept = of_state.seen, [of_state]
+        self.found: _Look = {"environment variable ": self._digests(os.environ)}
+        own = {
+            name: value
+            for name, value in vars(environment).items()
+            if name not in _OWN and not hasattr(CallEnvironment, name)
+        }
+        self.found["attribute of the environment "] = self._digests(own)
+        classes = {id(each): each for each in (*bases, *of_state.classes)}
+        for name, space in self.spaces.values():
+            self.found[f"global {name}."] = self._digests(space)
+            local = (v for v in space.values() if isinstance(v, type) and v.__module__ == name)
+            classes |= {id(each): each for each in local}
+        for each in classes.values():
+            self._add_class(each)
+
+    def _add_class(self, kind: Any) -> None:
+        for base in kind.__mro__:
+            name = f"{base.__module__}.{base.__qualname__}"
+            if _comes_along(base) or f"class attribute {name}." in self.found:
+                continue
+            inner = {n: getattr(v, "__func__", v) for n, v in vars(base).items()}
+            if issubclass(base, Enum):
+                inner = {
+                    n: v for n, v in inner.items() if n[0] != "_" and n not in base.__members__
+                }
+                for member in base:
+                    self.found[f"attribute {name}.{member.name}."] = self._digests(vars(member))
+            self.found[f"class attribute {name}."] = self._digests(inner)
+
+    def _digests(self, values: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+        """Of all values that can be read."""
+        found = {}
+        for name, value in list(values.items()):
+            skipped = name in self.ignored or (name[:2] == "__" == name[-2:])
+            if skipped or isinstance(value, ModuleType | logging.Logger):
+                continue
+            with suppress(Exception):
+                whole = _Reader(self, {})
+                digest = json_digest(whole.form(value, None))
+                self.kept.append(whole)
+                apart = digest
+                if self.known.keys() & whole.seen.keys():
+                    apart = json_digest(_Reader(self, self.known).form(value, None))
+                found[name] = digest, apart
+        return found
+
+
+class _Reader(StateWriter):
+    """Writes what it can, and the identity of what it cannot; of what is ``known`` the identity alone."""
+
+    def __init__(
+        self, looking: _Looking, known: Mapping[int, object], *, of_state: bool = False
+    ) -> None:
+        super().__init__(looking.ignored, key_order=True)
+        # What a function holds is no part of the state: its name alone is.
+        self.spaces, self.known = {} if of_state else looking.spaces, known
+        self.seen: dict[int, object] = {}
+        self.classes: dict[Any, None] = {}
+
+    def form(self, value: Any, where: Any) -> Json:
+        """The form of a value, whatever it is."""
+        if id(value) in self.known:
+            return {"state": id(value)}
+        if isinstance(value, type):
+            self.classes[value] = None
+            return {"class": f"{value.__module__}.{value.__qualname__}"}
+        self.classes[type(value)] = None
+        if isinstance(value, FunctionType):
+            if id(value) in self.met or id(value.__globals__) not in self.spaces:
+                return {"function": f"{value.__module__}.{value.__qualname__}"}
+            self.met[id(value)] = len(self.met)
+            held = [value.__defaults__, value.__kwdefaults__, vars(value), *_cells(value)]
+            return {"function": [self.form(each, where) for each in held]}
+        if isinstance(value, ContextVar):
+            return {"context": self.form(value.get(None), where)}
+        if isinstance(value, Enum):
+            return {"member": f"{type(value).__qualname__}.{value.name}"}
+        if isinstance(value, count):
+            return {"count": repr(value)}
+        self.seen[id(value)] = value
+        try:
+            return super().form(value, where)
+        except MalformedInputError:
+            return {"unread": id(value)}
+
+
+def _cells(function: FunctionType) -> Iterator[object]:
+    """What a function has of the functions around it."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # not set yet
+            yield cell.cell_contents
+
+
+def _comes_along(kind: Any) -> bool:
+    """Whether a class is of Python or of vcrt itself."""
+    top = kind.__module__.partition(".")[0]
+    return top == "vcrt" or top in sys.stdlib_module_names
+
+
+def _namespaces(classes: list[Any]) -> dict[int, tuple[str, dict[str, Any]]]:
+    """The globals of the modules of these classes, with those of the modules beside them, by identity."""
+    found: dict[int, tuple[str, dict[str, Any]]] = {}
+    for kind in classes:
+        module = sys.modules.get(kind.__module__)
+        spaces = [vars(module)] if module is not None else []
+        # A class that was sent to another process by value has globals of its own.
+        spaces += [v.__globals__ for v in vars(kind).values() if isinstance(v, FunctionType)]
+        for space in spaces:
+            found.setdefault(id(space), (kind.__module__, space))
+        file = getattr(module, "__file__", None)
+        if file is None or Path(file).parent.name in ("site-packages", "dist-packages"):
+            continue
+        package = getattr(module, "__package__", None)
+        folder, prefix = f"{Path(file).parent}{os.sep}", f"{package}." if package else ""
+        for name, other in list(sys.modules.items()):
+            space = getattr(other, "__dict__", {})
+            path = space.get("__file__")
+            if isinstance(path, str) and path.startswith(folder):
+                inner = path[len(folder) :].removesuffix(".py").replace(os.sep, ".")
+                if name == prefix + inner.removesuffix(".__init__"):
+                    found.setdefault(id(space), (name, space))
+    return found

@@ -1,0 +1,168 @@
+"""What calls change beside the state that reset returned: found along the trace, and named."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import pytest
+
+from vcrt.certification.log_lifting import run_trace
+from vcrt.environments.call_logs import Trace
+from vcrt.environments.guarding import make_guarded
+from vcrt.environments.registry import FromFile
+from vcrt.environments.tool_calls import Call
+from vcrt.errors import MalformedInputError
+
+#: A class for each place: ``put`` changes it.
+ENVIRONMENTS = """
+import collections, contextvars, enum, functools, itertools, logging, os, threading
+import vcrt
+import beside_the_attic
+
+LOG = logging.getLogger("attic")
+GLOBAL = []
+NOW = contextvars.ContextVar("now")
+NUMBERS = itertools.count()
+CATALOGUE = {"tea": collections.Counter(left=3)}
+
+class Colour(enum.Enum):
+    RED = 1
+
+class Held:
+    value = 0
+
+def add(x, to=[]):
+    to.append(x)
+
+def counting():
+    made = []
+    return lambda x: made.append(x)
+
+count_up = counting()
+
+@functools.lru_cache
+def double(x):
+    return 2 * x
+
+class Tools:
+    shared = {}
+    def __init__(self):
+        self.items, self.colour, self.add, self.held = {}, Colour.RED, add, Held
+
+class Attic(vcrt.CallEnvironment):
+    name = "attic"
+    def reset(self, initial):
+        self.current = Tools()
+        return self.current
+    def call(self, state, name, arguments):
+        return getattr(self, name)(state, **arguments)
+    def global_list(self, state, x): GLOBAL.append(x)
+    def module_beside(self, state, x): beside_the_attic.ITEMS.append(x)
+    def class_attribute(self, state, x): state.shared[x] = x
+    def class_value(self, state, x): state.held.value = x
+    def environment_class(self, state, x): type(self).last = x
+    def environment_attribute(self, state, x): self.last = x
+    def default(self, state, x): state.add(x)
+    def closure(self, state, x): count_up(x)
+    def member(self, state, x): state.colour.seen = x
+    def context_variable(self, state, x): NOW.set(x)
+    def environment_variable(self, state, x): os.environ["ATTIC"] = str(x)
+    def counter(self, state, x): next(NUMBERS)
+    def refused(self, state, x):
+        GLOBAL.append(x)
+        raise vcrt.CallRefused("no")
+    def timer(self, state, x): threading.Timer(5, print).start()
+    def sound(self, state, x):
+        LOG.info("put %s", x)
+        worker = threading.Thread(target=double, args=(x,))
+        worker.start()
+        worker.join()
+        import beside_the_attic_too
+        state.items[x] = CATALOGUE["tea"]
+        return self.current is state
+    def look(self, state, x): return x
+
+class Careless(Attic):
+    ignored = frozenset({"GLOBAL"})
+
+class Kept(Attic):
+    def canonical(self, state): return repr((state.items, GLOBAL)).encode()
+    def snapshot(self, state): return dict(state.items), list(GLOBAL)
+    def restore(self, snapshot):
+        made = Tools()
+        made.items, GLOBAL[:] = dict(snapshot[0]), snapshot[1]
+        return made
+"""
+
+
+@pytest.fixture
+def ran(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for name in ("beside_the_attic", "beside_the_attic_too"):
+        (tmp_path / f"{name}.py").write_text("ITEMS = []\n")
+    (tmp_path / "attic_of_tests.py").write_text(ENVIRONMENTS)
+
+    def run(*names, kind="Attic"):
+        environment = make_guarded(FromFile(str(tmp_path / "attic_of_tests.py"), kind))
+        calls = tuple(Call(name, {"x": x}) for x, name in enumerate(names))
+        places = tuple(f"call {x}" for x in range(len(calls)))
+        trace = Trace(name="trace", calls=calls, places=places)
+        return run_trace(environment, trace, 0, source="test")
+
+    yield run
+    for name in ("attic_of_tests", "beside_the_attic", "beside_the_attic_too"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("global_list", "global attic_of_tests.GLOBAL"),
+        ("module_beside", "global beside_the_attic.ITEMS"),
+        ("class_attribute", "class attribute attic_of_tests.Tools.shared"),
+        ("class_value", "class attribute attic_of_tests.Held.value"),
+        ("environment_class", "class attribute attic_of_tests.Attic.last"),
+        ("environment_attribute", "attribute of the environment last"),
+        ("default", "global attic_of_tests.add"),
+        ("closure", "global attic_of_tests.count_up"),
+        ("member", "attribute attic_of_tests.Colour.RED.seen"),
+        ("context_variable", "global attic_of_tests.NOW"),
+        ("environment_variable", "environment variable ATTIC"),
+        ("counter", "global attic_of_tests.NUMBERS"),
+        ("refused", "global attic_of_tests.GLOBAL"),
+    ],
+)
+def test_what_a_call_changes_elsewhere_is_named(ran, monkeypatch, name, place):
+    monkeypatch.setenv("ATTIC", "none")
+    with pytest.raises(MalformedInputError, match="outside of what `reset` returned") as caught:
+        ran("sound", name, "sound")
+    assert caught.value.where == "call 1"
+    assert caught.value.found == f"{place} changed during call {name}(x=1)"
+
+
+def test_what_lies_in_the_state_or_is_a_cache_is_no_other_place(ran):
+    assert not ran("sound", "look", "sound").changes_nothing
+
+
+def test_what_no_call_can_see_may_be_named(ran):
+    ran("global_list", "sound", kind="Careless")
+
+
+def test_what_restore_puts_back_is_state(ran):
+    found = ran("global_list", "sound", "global_list", kind="Kept")
+    assert not found.changes_nothing
+    assert import_module("attic_of_tests").GLOBAL == [0, 2]
+    with pytest.raises(MalformedInputError, match=r"Tools\.shared changed"):
+        ran("global_list", "class_attribute", kind="Kept")
+
+
+def test_a_thread_that_runs_on_is_named_with_its_call(ran):
+    with pytest.raises(MalformedInputError, match="leaves a thread running") as caught:
+        ran("sound", "timer")
+    assert caught.value.where == "call 1"
+    assert "timer(x=1)" in caught.value.found
+
+
+def test_a_trace_that_changes_nothing_says_so(ran):
+    assert ran("look", "look").changes_nothing
