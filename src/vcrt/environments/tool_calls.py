@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-import pickle
 import sys
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -245,7 +244,7 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         """A deep copy; raises :class:`vcrt.errors.MalformedInputError` for a connection, a lock or a file."""
         try:
             return copied(state)
-        except (TypeError, copy.Error, pickle.PicklingError) as error:
+        except (TypeError, copy.Error) as error:
             try:
                 canonical_objects(state)
             except MalformedInputError as named:
