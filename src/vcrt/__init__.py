@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from vcrt.environments.registry import load_environment as load_environment
     from vcrt.environments.tool_calls import CallEnvironment as CallEnvironment
     from vcrt.environments.tool_calls import CallRefused as CallRefused
+    from vcrt.environments.tool_calls import call_method as call_method
     from vcrt.errors import VcrtError as VcrtError
     from vcrt.objective.orbit_mass import orbit_log_mass as orbit_log_mass
     from vcrt.orders import all_orders as all_orders
@@ -108,7 +109,7 @@ _PLACES = {
     "Provenance Rejected Schema StepEnvironment Versions",
     "vcrt.environments.proofwriter.answers": "theories",
     "vcrt.environments.registry": "environment_names load_environment",
-    "vcrt.environments.tool_calls": "CallEnvironment CallRefused",
+    "vcrt.environments.tool_calls": "CallEnvironment CallRefused call_method",
     "vcrt.errors": "VcrtError",
     "vcrt.objective.orbit_mass": "orbit_log_mass",
     "vcrt.orders": "all_orders linear_extensions",

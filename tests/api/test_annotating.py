@@ -98,4 +98,6 @@ def test_what_it_cannot_annotate_is_said(log, lifted, tmp_path):
 def test_a_log_of_single_calls_is_refused(capsys, log):
     single = Path(log.parent / "single.jsonl")
     single.write_text('{"name": "list", "arguments": {"folder": "a"}}\n', encoding="utf-8")
-    assert "nothing was lifted" in refused(capsys, "annotate", single, "--environment", STORE)
+    assert "no two calls of one trace" in refused(
+        capsys, "annotate", single, "--environment", STORE
+    )

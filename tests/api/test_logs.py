@@ -14,9 +14,11 @@ import pytest
 import vcrt
 from command_line import refused, run
 from shop import Shop
+from vcrt.certification.log_lifting import run_trace
 from vcrt.cli import main
 from vcrt.environments.call_logs import looks_drawn, read_traces, same_output, same_refusal, windows
 from vcrt.errors import EnvironmentFailure, MalformedInputError, UnknownNameError, VcrtError
+from vcrt.progress import Silent
 
 SHOP = Path(__file__).parents[1] / "support" / "shop.py"
 CALLS = [
@@ -276,6 +278,206 @@ def test_a_tool_that_there_is_not_is_named_with_a_near_one(written):
     with pytest.raises(UnknownNameError, match="did you mean 'order'") as caught:
         vcrt.lift_log([path], environment=Named, jobs=1)
     assert caught.value.where == f"{path}:7, call 6 ordr()"
+    failed = {"name": "ordr", "arguments": {}, "output": "Error: no such tool"}
+    found = vcrt.lift_log([written([failed, *plain()])], environment=Named, jobs=1)
+    (left_out,) = found.left_out
+    assert left_out.text.startswith(
+        f"{path}: 1 of 7 calls is left out, in {path}:1: a call of an unknown tool 'ordr'"
+    )
+    assert found.calls[0].episode.num_operations == 6
+
+
+class Till:
+    def __init__(self):
+        self.sold = []
+
+    def sell(self, item, amount=1):
+        self.sold += [item] * amount
+        return len(self.sold)
+
+
+class Tills(vcrt.CallEnvironment):
+    name = "tills"
+
+    def reset(self, initial):
+        return Till()
+
+    def call(self, state, name, arguments):
+        return vcrt.call_method(state, name, arguments)
+
+
+SALES = [{"name": "sell", "arguments": {"item": each}} for each in ("tea", "rice")]
+FAILURES = [
+    "Error: 404 sel",
+    "error executing tool",
+    "TypeError: bad argument",
+    {"error": "no"},
+    {"isError": True, "content": [{"type": "text", "text": "unknown"}]},
+]
+
+
+@pytest.mark.parametrize("logged", FAILURES)
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (("sel", {"item": "tea"}), "no tool 'sel'; did you mean 'sell'?"),
+        (
+            ("sell", {"itm": "tea"}),
+            "do not fit the tool 'sell': missing a required argument: 'item'",
+        ),
+        (("__init__", {}), "no tool '__init__'"),
+        (("sold", {}), "no tool 'sold'"),
+    ],
+)
+def test_a_call_that_no_tool_takes_is_a_refusal_where_the_log_shows_that_it_failed(
+    written, call, reason, logged
+):
+    name, arguments = call
+    path = written([SALES[0], {"name": name, "arguments": arguments, "output": logged}, SALES[1]])
+    environment = Tills()
+    run = run_trace(environment, read_traces(path)[0], 0, source="log")
+    assert (run.departure, run.left_out, run.num_refused) == (None, (), 1)
+    (window,) = run.windows
+    answer = environment.step(environment.reset(None), window.episode.operations[1])
+    assert reason in json.loads(answer.output)["error"]
+
+
+@pytest.mark.parametrize("logged", [{}, {"output": "sold"}, {"output": "no error"}])
+def test_a_call_that_no_tool_takes_is_named_where_the_log_does_not_show_it(written, logged):
+    path = written([*SALES, {"name": "sel", "arguments": {"item": "tea"}, **logged}])
+    with pytest.raises(MalformedInputError, match="no tool of the environment takes") as caught:
+        vcrt.lift_log([path], environment=Tills, jobs=1)
+    assert caught.value.where == f'{path}:3, call 2 sel(item="tea")'
+    assert "did you mean 'sell'" in caught.value.found
+
+
+def test_what_a_tool_itself_does_wrong_is_no_refusal():
+    class Broken(Till):
+        def sell(self, item):
+            return item + 1
+
+    with pytest.raises(TypeError, match="str"):
+        vcrt.call_method(Broken(), "sell", {"item": "tea"})
+    assert vcrt.call_method(Till(), "sell", {"item": "tea", "amount": 2}) == 2
+
+
+def unreadable(output):
+    function = {"name": "sell", "arguments": "{item: tea"}
+    yield {"role": "assistant", "tool_calls": [{"id": "bad", "function": function}]}
+    if output is not None:
+        yield {"role": "tool", "tool_call_id": "bad", "content": output}
+
+
+def test_a_call_with_arguments_that_are_no_json_is_left_out_where_it_failed(capsys, written):
+    lines = [*chat(), *unreadable("Error: bad arguments")]
+    path = written([*unreadable("Error: bad arguments"), *chat()])
+    given = ["schedule", path, "--environment", f"{SHOP}:Shop", "--jobs", "1"]
+    code, out, _ = run(capsys, *given)
+    assert code == 0
+    first = out.split("\n")[0]
+    assert f"1 of 7 calls is left out, in {path}:1: a call whose arguments are no JSON" in first
+    assert "whose output says that it failed" in first
+    assert "6 calls in" in out
+    (document,) = json.loads(run(capsys, *given, "--json")[1])
+    (left_out,) = document["left_out"]
+    assert left_out["where"] == f"{path}:1"
+    assert not document["complete"]
+    (trace,) = read_traces(written(lines))
+    assert (len(trace.calls), len(trace.known), len(trace.places)) == (6, 6, 6)
+
+
+@pytest.mark.parametrize("output", [None, "sold"])
+def test_a_call_with_arguments_that_are_no_json_is_an_error_where_it_did_not_fail(written, output):
+    path = written([*chat(), *unreadable(output)])
+    with pytest.raises(MalformedInputError, match="arguments are no JSON") as caught:
+        read_traces(path)
+    assert caught.value.where == f"{path}:13, tool 'sell'"
+    assert "add the output that the agent got" in caught.value.remedy
+
+
+def test_a_block_that_says_is_error_shows_a_failure(written):
+    use = {"type": "tool_use", "id": "1", "name": "sell", "input": "tea"}
+    for content in ("unknown", [{"type": "text", "text": "unknown"}]):
+        result = {"type": "tool_result", "tool_use_id": "1", "content": content, "is_error": True}
+        messages = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        (trace,) = read_traces(written([*messages, *SALES]))
+        assert (len(trace.calls), len(trace.invalid)) == (2, 1)
+        result["is_error"] = False
+        with pytest.raises(MalformedInputError, match="no JSON"):
+            read_traces(written([*messages, *SALES]))
+
+
+def test_two_outputs_of_one_call_are_an_error(written):
+    lines = list(chat())
+    again = {"role": "tool", "tool_call_id": "c0", "content": '{"item": "tea", "left": 9}'}
+    with pytest.raises(MalformedInputError, match="two outputs of one call") as caught:
+        read_traces(written([*lines, again]))
+    assert caught.value.where.endswith("trace.jsonl:13")
+    assert "trace.jsonl:1" in caught.value.found
+    assert len(read_traces(written([*lines, lines[1]]))[0].calls) == 6
+
+
+def test_an_answer_to_another_request_is_no_output_of_a_call(written):
+    other = [
+        {"jsonrpc": "2.0", "id": 0, "method": "tools/list"},
+        {"jsonrpc": "2.0", "id": 0, "result": {"tools": []}},
+    ]
+    (trace,) = read_traces(written([*mcp(), *other]))
+    assert same_output(trace.calls[0].logged, json.dumps(CALLS[0][2]))
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-32"])
+def test_a_log_in_another_coding_is_named_so(tmp_path, coding):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(json.dumps(plain()[0]), encoding=coding)
+    with pytest.raises(MalformedInputError, match="UTF-16") as caught:
+        read_traces(path)
+    assert "iconv" in caught.value.remedy
+
+
+def test_a_log_without_its_environment_is_not_taken_for_a_certificate(capsys, written):
+    for name in ("trace.jsonl", "trace.json"):
+        path = written(plain(), name)
+        message = refused(capsys, "schedule", path)
+        assert "a log without the environment of its calls" in message
+        assert f"vcrt schedule {path} --environment" in message
+    assert "documented form" in refused(capsys, "schedule", written([{}], "bad.json"), code=4)
+
+
+def test_a_log_of_one_call_has_nothing_to_compare(capsys, written):
+    message = refused(capsys, "schedule", written(plain()[:1]), "--environment", f"{SHOP}:Shop")
+    assert "no two calls of one trace to compare" in message
+
+
+def test_long_traces_are_told_before_they_are_replayed(written, caplog):
+    caplog.set_level("INFO", "vcrt")
+    path = written(plain()[:2] * 6)
+    lifted(path)
+    (told,) = [text for text in caplog.messages if "--window 4" in text]
+    assert "12 of 12 calls are certified together" in told
+    caplog.clear()
+    lifted(path, window=4)
+    lifted(written(plain()))
+    assert not any("--window 4" in text for text in caplog.messages)
+
+
+def test_schedules_that_are_made_after_certification_are_a_task_of_their_own(written):
+    tasks = []
+
+    class Shown(Silent):
+        def task(self, description, total, unit):
+            tasks.append((description, total))
+            return self
+
+        def advance(self, units=1):
+            tasks.append(("advance", units))
+
+        def calls(self, done, seconds, expected, note=""):
+            tasks.append(("calls", done))
+
+    lifted(written(plain()), progress=Shown())
+    start = tasks.index(("schedule shop: which calls wait", 1))
+    assert ("advance", 1) in tasks[start:]
 
 
 def test_a_call_that_breaks_is_named_with_its_line(written):
@@ -576,6 +778,14 @@ def test_what_differs_between_replays_is_said_by_its_place(scheduled):
     assert 'state.marks["now"][0] differs between two runs of [0, 1]' in said
     assert "accepted in state" in said
     assert "Reached(" not in said
+
+
+def test_keys_of_states_are_hidden_with_outputs(scheduled):
+    calls = [("note", {"text": "a"}), ("stamp", {})]
+    code, said = scheduled("lift", "log", "--redact", calls=calls)
+    assert code == 2
+    assert "state.marks[...] differs between two runs of [0, 1]" in said
+    assert '"now"' not in said
 
 
 def test_states_that_differ_in_an_order_alone_are_told_how_to_count_it(scheduled):

@@ -65,7 +65,26 @@ def test_away_from_a_terminal_quick_work_is_one_line_of_progress():
         for _ in range(50):
             task.advance()
     (line,) = console.file.getvalue().splitlines()
-    assert line.startswith("replay: 50/50 orders, ")
+    assert line.startswith("replay: 50/50 orders, done in ")
+
+
+def test_lines_of_progress_say_when_no_call_ends(monkeypatch):
+    now = [time.monotonic()]
+    monkeypatch.setattr("vcrt.cli.progress.time.monotonic", lambda: now[0])
+    console = Console(file=StringIO(), force_terminal=False)
+    with showing_progress(console) as progress:
+        task = progress.task("certify", 2, "candidates")
+        for done in (0, 40, 400, 400, 900):
+            now[0] += 11.0
+            task.calls(done, 1.0, None)
+    first, _, estimated, same, more = console.file.getvalue().splitlines()
+    assert (
+        first
+        == "certify: 0/2 candidates, 0 calls, none ended since: one lasts, or answers are compared"
+    )
+    assert "how many there will be is not known yet" in estimated
+    assert same.startswith("certify: 0/2 candidates, 400 calls, none ended since")
+    assert more.startswith("certify: 0/2 candidates, 900 calls, ")
 
 
 def test_the_whole_way_gives_a_report(evaluated):

@@ -10,8 +10,10 @@ import pytest
 
 import vcrt
 from documentation import blocks, text_of
+from vcrt.environments.guarding import make_guarded
 from vcrt.environments.registry import named_factory
-from vcrt.errors import EnvironmentFailure, UnavailableError
+from vcrt.environments.tool_calls import InvalidCall
+from vcrt.errors import EnvironmentFailure, MalformedInputError, VcrtError
 
 BESIDE = """
 def stock():
@@ -103,8 +105,9 @@ def test_a_file_that_cannot_be_loaded_is_named_with_its_line(folder, text, found
     file.write_text(text)
     factory = named_factory(f"{file}:Shop")
     for _ in range(2):  # what is half loaded is not taken for the module
-        with pytest.raises(UnavailableError, match="cannot be loaded") as caught:
+        with pytest.raises(VcrtError, match="cannot be loaded") as caught:
             factory()
+        assert caught.value.exit_code == (3 if "import no_such" in text else 2)
         assert found in caught.value.found
         assert remedy.format(file=file) in caught.value.remedy
         assert "package" not in caught.value.remedy
@@ -113,14 +116,14 @@ def test_a_file_that_cannot_be_loaded_is_named_with_its_line(folder, text, found
 def test_the_classes_of_a_file_are_named_without_running_it(tmp_path):
     file = tmp_path / "two.py"
     file.write_text("class One: ...\nclass Other: ...\nraise SystemExit\n")
-    with pytest.raises(UnavailableError, match="without the name of its class") as caught:
+    with pytest.raises(MalformedInputError, match="without the name of its class") as caught:
         named_factory(str(file))
     assert caught.value.expected == f"{file}:One or {file}:Other"
     file.write_text("class One: ...\n")
-    with pytest.raises(UnavailableError, match="without the class 'Non'") as caught:
+    with pytest.raises(MalformedInputError, match="without the class 'Non'") as caught:
         named_factory(f"{file}:Non")()
     assert caught.value.expected == f"{file}:One"
-    with pytest.raises(UnavailableError, match="the class of environment 'One'") as caught:
+    with pytest.raises(MalformedInputError, match="the class of environment 'One'") as caught:
         named_factory(f"{file}:One")()
     assert "vcrt.CallEnvironment" in caught.value.expected
 
@@ -145,15 +148,19 @@ def test_the_conformance_kit_takes_a_file(folder):
 
 def test_an_environment_without_a_sampler_is_told_what_it_needs(folder):
     done = vcrt_command(folder, "environments", "validate", "corner.py:Shop")
-    assert done.returncode == 3
+    assert done.returncode == 2
     assert "`vcrt lift log TRACE.jsonl --environment corner.py:Shop`" in done.stderr
 
 
-def test_advice_names_a_command_that_works(folder):
+def test_advice_is_what_helps_and_not_the_command_that_was_run(folder):
     (folder / "taking_of_the_shop.py").write_text("def take(state, arguments): return 1 / 0\n")
     done = vcrt_command(folder, "lift", "log", "trace.jsonl", "--environment", "corner.py:Shop")
     assert done.returncode == EnvironmentFailure.exit_code
-    assert "mend it there; `vcrt lift log LOG --environment corner.py:Shop`" in done.stderr
+    assert "mend it there; what a tool refuses, `call` says by vcrt.CallRefused" in done.stderr
+    assert "lift log" not in done.stderr
+    (folder / "nameless.py").write_text(SHOP.replace("name =", "label ="))
+    done = vcrt_command(folder, "lift", "log", "trace.jsonl", "--environment", "nameless.py:Shop")
+    assert "name = ... in the class\n  to mend: write it there" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["reset", "canonical", "step", "snapshot", "tools"])
@@ -162,5 +169,84 @@ def test_the_pages_example_calls_no_method_of_the_environment(tmp_path, name):
     example = blocks(text_of("tool-calls.md"), "python")[0]
     (tmp_path / "paged.py").write_text(example)
     shop = named_factory(f"{tmp_path / 'paged.py'}:Shop")()
-    with pytest.raises(AttributeError, match=f"no attribute '{name}'"):
+    with pytest.raises(InvalidCall, match=f"no tool '{name}'"):
         shop.call(shop.reset(None), name, {})
+
+
+HELD = """
+import sqlite3, threading
+import vcrt
+
+class Tools:
+    def __init__(self):
+        self.db = {held}
+
+class Notes(vcrt.CallEnvironment):
+    name = "notes"
+    ignored = frozenset({ignored})
+
+    def reset(self, initial):
+        return Tools()
+
+    def call(self, state, name, arguments):
+        return vcrt.call_method(state, name, arguments)
+"""
+
+
+@pytest.mark.parametrize(
+    "held", ["sqlite3.connect(':memory:')", "threading.Lock()", "open('held.py')"]
+)
+def test_what_cannot_be_copied_has_one_message_whatever_is_ignored(tmp_path, monkeypatch, held):
+    monkeypatch.chdir(tmp_path)
+    messages = set()
+    for ignored in ("()", "('db',)"):
+        text = HELD.replace("{held}", held).replace("{ignored}", ignored)
+        (tmp_path / "held.py").write_text(text)
+        made: dict = {}
+        exec(text, made)
+        environment = make_guarded(made["Notes"])
+        state = environment.reset(None)
+        for ask in (environment.canonical, environment.snapshot):
+            if ignored == "()" or ask != environment.canonical:
+                with pytest.raises(MalformedInputError) as caught:
+                    ask(state)
+                messages.add(str(caught.value))
+    (message,) = messages
+    assert "state.db" in message
+    assert "override canonical, snapshot and restore, all three" in message
+    assert "ignored" not in message
+
+
+def test_what_can_be_copied_may_be_ignored():
+    made: dict = {}
+    exec(HELD.replace("{held}", "lambda: 1").replace("{ignored}", "()"), made)
+    environment = make_guarded(made["Notes"])
+    with pytest.raises(MalformedInputError, match="`ignored` if no call can see it") as caught:
+        environment.canonical(environment.reset(None))
+    assert "canonical, snapshot and restore" in caught.value.remedy
+
+
+@pytest.fixture
+def notes(tmp_path):
+    """The page's example of a database in memory."""
+    (example,) = [b for b in blocks(text_of("tool-calls.md"), "python") if "sqlite3" in b]
+    (log,) = [b for b in blocks(text_of("tool-calls.md"), "json") if "raed" in b]
+    (tmp_path / "notes.jsonl").write_text(log)
+
+    def write(text=example):
+        (tmp_path / "notes.py").write_text(text)
+        return f"{tmp_path / 'notes.py'}:Notes"
+
+    return write
+
+
+def test_a_database_in_memory_is_an_environment(notes, tmp_path):
+    assert vcrt.schedule(tmp_path / "notes.jsonl", environment=notes(), jobs=1)[
+        0
+    ].schedule.waves == ((0, 1, 3), (2,))
+    environment = named_factory(notes())()
+    state = environment.reset(None)
+    for name in "ab":
+        environment.call(state, "write", {"name": name, "text": name})
+        kept = environment.snapshot(state)
+        assert environment.canonical(environment.restore(kept)) == environment.canonical(state)

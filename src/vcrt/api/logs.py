@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vcrt.certification.call_progress import call_progress
 from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.config import given
 from vcrt.certification.data_flow import DataFlow
@@ -32,13 +33,13 @@ from vcrt.environments.conformance import Finding, validate_episodes
 from vcrt.environments.conformance_checks import DETERMINISTIC, SINGLE_STEPS
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.isolation import ask
-from vcrt.environments.object_states import first_difference, form_of
+from vcrt.environments.object_states import first_difference, form_of, without_keys
 from vcrt.environments.registry import named_factory
 from vcrt.environments.shared_prefixes import state_after
-from vcrt.environments.tool_calls import CallEnvironment
+from vcrt.environments.tool_calls import CallEnvironment, is_redacted
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
-from vcrt.limits import MAX_OPERATIONS
+from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress, tell
 from vcrt.records.dataset import Dataset
@@ -132,6 +133,8 @@ def lift_log(
     if not lifted:
         raise _nothing(runs)
     name = lifted[0].episode.environment
+    if window is None:
+        _tell_lengths(lifted)
     checked = [one.episode for one in sorted(lifted, key=lambda one: one.episode.num_operations)]
     findings = ask(factory, _validation(checked[:_CHECKED]))
     failed = tuple(finding for finding in findings if not finding.passed)
@@ -155,7 +158,7 @@ def lift_log(
             progress=progress,
             factories=factories,
         )
-        calls = _outcomes(factory, schemas, lifted)
+        calls = _outcomes(factory, schemas, lifted, progress)
         if output is not None and not any(isinstance(c.outcome, CertifiedEpisode) for c in calls):
             remove_store(shards)
         elif output is not None:
@@ -221,6 +224,7 @@ def _outcomes(
     factory: EnvironmentFactory,
     schemas: Sequence[CertifiedSchema],
     lifted: Sequence[LiftedWindow],
+    progress: Progress,
 ) -> tuple[LiftedCalls, ...]:
     """What came of each episode; those that certify nothing are replayed once more for what they show."""
     outcomes: dict[str, CertifiedEpisode | Exclusion] = {}
@@ -233,7 +237,24 @@ def _outcomes(
             _scheduled(environment, one, outcomes[one.episode.episode_id]) for one in lifted
         )
 
-    return ask(factory, schedules)
+    name = lifted[0].episode.environment
+    with call_progress() as calls:
+        task = progress.task(f"schedule {name}: which calls wait", len(lifted), "episodes")
+        calls.expect(name, task, len(lifted), None)
+        made = ask(factory, calls.counted(schedules), on_wait=calls.show)
+        return calls.done(name, len(lifted), made)
+
+
+def _tell_lengths(lifted: Sequence[LiftedWindow]) -> None:
+    """Say beforehand which traces take long, and what windows would change."""
+    long = max(lifted, key=lambda one: one.episode.num_operations)
+    number = long.episode.num_operations
+    if number > MAX_COMPLETE:
+        tell(
+            f"{long.trace.name}: {number} of {len(long.trace.calls)} calls are certified together, in sampled "
+            "contexts, which may take minutes; --window 4 takes each 4 calls that follow each other: quicker, but "
+            "calls further apart are not compared"
+        )
 
 
 def _scheduled(
@@ -280,7 +301,7 @@ def _cause(environment: Environment, replays: EpisodeReplays, kind: str) -> str:
         for set_order, advice in enumerate((_KEY_ORDER, _SET_ORDER) if states else ()):
             one, other = (form_of(state, set_order=bool(set_order)) for state in states)
             if (where := first_difference(one, other)) is not None:
-                said.append(advice.format(where))
+                said.append(advice.format(without_keys(where) if is_redacted(episode) else where))
                 break
     if kind == "nondeterministic":
         order = tuple(range(episode.num_operations))
@@ -288,6 +309,7 @@ def _cause(environment: Environment, replays: EpisodeReplays, kind: str) -> str:
             one, other = (form_of(state_after(environment, episode, order[:length])) for _ in "ab")
             where = first_difference(one, other)
             if where is not None:
+                where = without_keys(where) if is_redacted(episode) else where
                 said.append(f"{where} differs between two runs of {list(order[:length])}")
                 break
         else:
@@ -301,7 +323,7 @@ def _cause(environment: Environment, replays: EpisodeReplays, kind: str) -> str:
 def _nothing(runs: Sequence[RunTrace]) -> VcrtError:
     missing = [one for run in runs for one in run.left_out]
     return departed(missing) or VcrtError(
-        "nothing was lifted",
+        "no two calls of one trace to compare",
         where="; ".join(dict.fromkeys(run.trace.place_of(0) for run in runs if run.trace.calls)),
         found="; ".join(one.text for one in missing),
         expected="two calls or more in a trace, and no fewer than the window",

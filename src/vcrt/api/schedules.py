@@ -13,6 +13,7 @@ from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.log_lifting import LeftOut, RunTrace, flows_of
 from vcrt.certification.schedules import Schedule, schedule_of
 from vcrt.certification.shards import EnvironmentFactory
+from vcrt.environments.call_logs import read_traces
 from vcrt.environments.contract import Episode
 from vcrt.errors import VcrtError
 from vcrt.progress import SILENT, Progress
@@ -57,6 +58,13 @@ def schedule(
                 found="no environment",
                 expected="a log, with the environment that its calls are of",
             )
+        if dataset is None and _is_log(Path(source)):
+            raise VcrtError(
+                "a log without the environment of its calls",
+                where=str(source),
+                expected="--environment FILE.py:CLASS, or the name of a registered environment",
+                remedy=f"vcrt schedule {source} --environment FILE.py:CLASS",
+            )
         examined = show(str(source), dataset, progress=progress).examined
         replays = examined.evidence.replays
         episode, found, problem = replays.episode, None, None
@@ -81,6 +89,16 @@ def schedule(
     return tuple(
         one for run in lifted.traces for one in _of_trace(run, list(islice(rest, len(run.windows))))
     )
+
+
+def _is_log(path: Path) -> bool:
+    """Whether a file is a log of calls by its name or by what is in it; a certificate is one document."""
+    if not path.is_file() or path.suffix == ".jsonl":
+        return path.is_file()
+    try:
+        return bool(read_traces(path))
+    except (OSError, ValueError):
+        return False
 
 
 def _of_trace(run: RunTrace, lifted: Sequence[LiftedCalls]) -> list[Scheduled]:

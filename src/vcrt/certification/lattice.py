@@ -234,13 +234,21 @@ class Lattice:
 
     def legal_contexts(self, order: PartialOrder) -> frozenset[int]:
         """The contexts that sequences lead to which keep every pair of ``order``, by number."""
-        reached = {0}
+        reached, before = {0}, order.predecessors
         # Contexts stand by length, so one pass suffices.
-        for (number, operation), answer in sorted(self.transitions.items(), key=lambda i: i[0]):
-            waits = order.predecessors[operation] & ~self.contexts[number].done
-            if number in reached and isinstance(answer, int) and not waits:
+        for number, operation, done, answer in self._accepted:
+            if number in reached and not before[operation] & ~done:
                 reached.add(answer)
         return frozenset(reached)
+
+    @cached_property
+    def _accepted(self) -> list[tuple[int, int, int, int]]:
+        """The accepted transitions, sorted: context, operation, what has run in the context, and where it leads to."""
+        return [
+            (number, operation, self.contexts[number].done, answer)
+            for (number, operation), answer in sorted(self.transitions.items(), key=lambda i: i[0])
+            if isinstance(answer, int)
+        ]
 
     @cached_property
     def reference_outputs(self) -> Mapping[int, str]:

@@ -19,6 +19,7 @@ from vcrt.environments.call_logs import (
     looks_drawn,
     same_output,
     same_refusal,
+    shows_failure,
     windows,
 )
 from vcrt.environments.contract import Environment, Episode, Operation, Provenance, Rejected
@@ -26,6 +27,7 @@ from vcrt.environments.outside_states import Watch
 from vcrt.environments.tool_calls import (
     Call,
     CallEnvironment,
+    InvalidRejected,
     call_text,
     episode_of_calls,
     hidden,
@@ -67,7 +69,10 @@ class Departure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
-    """The calls ``first`` to ``last`` of a trace, of which nothing is certified or scheduled, and why."""
+    """The calls ``first`` to ``last`` of a trace, of which nothing is certified or scheduled, and why.
+
+    ``place`` is where a call stands that is not numbered among those of the trace, as it failed before a tool ran.
+    """
 
     trace: str
     first: int
@@ -75,6 +80,7 @@ class LeftOut:
     reason: str
     total: int
     departure: Departure | None = None
+    place: str | None = None
 
     @property
     def counted(self) -> str:
@@ -87,6 +93,8 @@ class LeftOut:
     @property
     def text(self) -> str:
         """Of which trace, how many calls, which, and why."""
+        if self.place is not None:
+            return f"{self.trace}: {self.counted}, in {self.place}: {self.reason}"
         return f"{self.trace}: {self.counted}, {self.first} to {self.last}: {self.reason}"
 
     def to_json(self) -> dict[str, Json]:
@@ -104,6 +112,8 @@ class LeftOut:
                 "replayed": self.departure.replayed,
                 "remedy": self.departure.remedy,
             }
+        if self.place is not None:
+            found = {"trace": self.trace, "where": self.place, "reason": self.reason}
         return found
 
 
@@ -143,11 +153,23 @@ class RunTrace:
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The calls that are in no episode, or stand after an output that the log does not have."""
+        """The calls that are in no episode, stand after an output that the log does not have, or ran no tool."""
         total, departure = len(self.trace.calls), self.departure
+        invalid = tuple(
+            LeftOut(
+                trace=self.trace.name,
+                first=0,
+                last=0,
+                reason=f"{reason}, and whose output says that it failed; the others are numbered without it",
+                total=total + len(self.trace.invalid),
+                place=place,
+            )
+            for place, reason in self.trace.invalid
+        )
         if departure is None and (self.windows or not total):
-            return ()
+            return invalid
         return (
+            *invalid,
             LeftOut(
                 trace=self.trace.name,
                 first=departure.place if departure is not None and self.windows else 0,
@@ -183,7 +205,7 @@ def run_trace(
             found=type(environment).__name__,
             expected="a vcrt.CallEnvironment, with reset and call",
         )
-    _require_known(environment, trace)
+    trace = _known(environment, trace)
     watch = Watch(environment)
     outputs, fails = _outputs(environment, trace, watch)
     departure = _departure(environment, trace, outputs, fails)
@@ -245,21 +267,28 @@ def flows_of(tree: ReplayTree, episode: Episode) -> tuple[DataFlow, ...]:
     return data_flow(given, [reference.output(k) for k in range(len(given))])
 
 
-def _require_known(environment: CallEnvironment[Any], trace: Trace) -> None:
+def _known(environment: CallEnvironment[Any], trace: Trace) -> Trace:
+    """The trace without calls of tools that there are not, as far as their outputs say that they failed."""
     tools = [tool.name for tool in environment.tools()]
+    unknown: dict[int, tuple[str, str]] = {}
     for place, call in enumerate(trace.calls):
         if tools and call.name not in tools:
-            raise UnknownNameError.of("tool", call.name, tools, where=trace.place_of(place))
+            error = UnknownNameError.of("tool", call.name, tools, where=trace.place_of(place))
+            if not shows_failure(call.logged):
+                raise error
+            unknown[place] = trace.places[place], f"a call of an {error.what}"
+    return trace.without(unknown)
 
 
 def _outputs(
     environment: CallEnvironment[Any], trace: Trace, watch: Watch
-) -> tuple[tuple[str | None, ...], dict[int, str]]:
+) -> tuple[tuple[str | None, ...], dict[int, Rejected]]:
     """What each call gives where it stands, as far as the log has the same, and the call after that.
 
-    The second part are the places of calls that are refused where they stand, with the reasons.
+    The second part are the places of calls that are refused where they stand, with the refusals. Raises
+    :class:`MalformedInputError` for a call that no tool takes, if the log does not say that it failed.
     """
-    fails: dict[int, str] = {}
+    fails: dict[int, Rejected] = {}
     while True:
         operations = operations_of(trace.calls, fails=fails)
         state = environment.initial_state(_whole(environment, trace, operations))
@@ -269,9 +298,18 @@ def _outputs(
                 answer = watch.step(state, operation)
             except VcrtError as error:
                 raise error.within(trace.places[place]) from error
+            if isinstance(answer, InvalidRejected) and not shows_failure(trace.calls[place].logged):
+                raise MalformedInputError(
+                    "a call that no tool of the environment takes",
+                    where=trace.place_of(place),
+                    found=answer.reason,
+                    expected="a tool that takes it, or an output in the log that says that it failed, such as "
+                    "`Error: unknown tool`",
+                    remedy="mend the environment's class; or delete the call, or add the output that the agent got",
+                )
             if isinstance(answer, Rejected):
                 # It may have changed something before it refused: all is run again with this refusal as an output.
-                fails[place] = answer.reason
+                fails[place] = answer
                 break
             state = answer.state
             outputs.append(answer.output)
@@ -289,18 +327,23 @@ def _whole(
     return episode_of_calls(environment.name, schema, trace.initial, operations, provenance)
 
 
-def _differs(call: Call, output: str | None, reason: str | None) -> bool:
+def _differs(call: Call, output: str | None, refusal: Rejected | None) -> bool:
     """Whether a call gave another output than the log has, or was refused for another reason."""
     if call.logged is None or same_output(call.logged, output or "null"):
         return False
-    return reason is None or not same_refusal(call.logged, reason)
+    if refusal is None:
+        return True
+    # Each executor says in its own words that no tool takes a call.
+    return not isinstance(refusal, InvalidRejected) and not same_refusal(
+        call.logged, refusal.reason
+    )
 
 
 def _departure(
     environment: CallEnvironment[Any],
     trace: Trace,
     outputs: Sequence[str | None],
-    fails: Mapping[int, str],
+    fails: Mapping[int, Rejected],
 ) -> Departure | None:
     place = len(outputs) - 1
     if place < 0 or not _differs(trace.calls[place], outputs[place], fails.get(place)):

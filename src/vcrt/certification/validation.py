@@ -24,6 +24,7 @@ from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.conformance import ANSWERS, Finding, attempted, validate
 from vcrt.environments.contract import Environment, Episode, Schema
 from vcrt.environments.isolation import Description
+from vcrt.environments.tool_calls import comes_from_logs
 from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.printable import counted
 
@@ -54,6 +55,10 @@ def look_at(
     ``quick`` leaves out most sequences, all episodes but the first and the certification of long ones; without
     ``long``, these alone are left out.
     """
+    if comes_from_logs(environment):
+        environment.sample(
+            environment.schemas[0].name, seeds[0]
+        )  # raises, and says which command has the checks
     findings = validate(environment, seeds, quick=quick, checked=checked)
     # What does not answer cannot be certified.
     silent = {found.subject for found in findings if found.check == ANSWERS and not found.passed}

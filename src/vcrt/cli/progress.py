@@ -190,6 +190,7 @@ class _LineTask:
     printed: float = field(default_factory=time.monotonic)
     clock: _Clock = field(default_factory=_Clock)
     estimated: bool = False
+    calls_printed: int = 0
 
     def advance(self, units: int = 1) -> None:
         """Note that more units are done; prints a line at a tenth, not too soon after the last, and at the end."""
@@ -204,7 +205,8 @@ class _LineTask:
             elapsed = now - self.began
             rate = self.done / elapsed if elapsed else 0.0
             left = (self.total - self.done) / rate if rate else 0.0
-            self._print(f"{self.done}/{self.total} {self.unit}, {rate:.1f}/s, {left:.0f} s left")
+            rest = f"done in {duration(elapsed)}" if ended else f"{rate:.1f}/s, {left:.0f} s left"
+            self._print(f"{self.done}/{self.total} {self.unit}, {rest}")
 
     def calls(self, done: int, seconds: float, expected: int | None, note: str = "") -> None:
         """Print an estimate once, and a line now and then: ever more seldom in long work."""
@@ -214,9 +216,14 @@ class _LineTask:
         if not self.estimated and is_worth_an_estimate(pace):
             self.estimated = True
             self._print(estimate(pace, seconds, note))
-        elif done and time.monotonic() - self.printed >= max(LINE_INTERVAL, pace.elapsed / 20):
+            self.calls_printed = done
+        elif time.monotonic() - self.printed >= max(LINE_INTERVAL, pace.elapsed / 20):
             left = "" if pace.left_s is None else f", {duration(pace.left_s)} left"
-            self._print(f"{self.done}/{self.total} {self.unit}, {pace.text()}{left}")
+            made = f"{pace.text()}{left}"
+            if done == self.calls_printed:
+                made = f"{done:,} calls, none ended since: one lasts, or answers are compared"
+            self._print(f"{self.done}/{self.total} {self.unit}, {made}")
+            self.calls_printed = done
 
     def _print(self, text: str) -> None:
         self.printed = time.monotonic()

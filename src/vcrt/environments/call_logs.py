@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,8 @@ class Trace:
 
     ``initial`` is what the environment is reset to, None if the log does not say. ``known[k]`` are the texts that were
     there before call ``k``, outputs of calls apart: an argument found in one comes from there. ``places[k]`` is the
-    file and line of call ``k``.
+    file and line of call ``k``. ``invalid`` are calls that failed before a tool ran: where each stands, and why; they
+    are not among ``calls``.
     """
 
     name: str
@@ -50,6 +51,18 @@ class Trace:
     places: tuple[str, ...]
     initial: Json = None
     known: tuple[tuple[str, ...], ...] = ()
+    invalid: tuple[tuple[str, str], ...] = ()
+
+    def without(self, invalid: Mapping[int, tuple[str, str]]) -> Trace:
+        """The trace without some calls, by number, each with where it stands and why it is left out."""
+        kept = [number for number in range(len(self.calls)) if number not in invalid]
+        return replace(
+            self,
+            calls=tuple(self.calls[number] for number in kept),
+            places=tuple(self.places[number] for number in kept),
+            known=tuple(self.known[number] for number in kept) if self.known else (),
+            invalid=(*self.invalid, *invalid.values()),
+        )
 
     def place_of(self, number: int) -> str:
         """Where a call stands: its file and line, its number, and the call itself."""
@@ -80,7 +93,7 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
         else:
             lines.take(value, where)
     traces += [lines.trace()] if lines.calls else []
-    if not any(trace.calls for trace in traces):
+    if not any(trace.calls or trace.invalid for trace in traces):
         raise MalformedInputError(
             "a log without any call of a tool", where=str(path), expected=FORMS
         )
@@ -89,6 +102,14 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
 
 def _values(path: Path) -> Iterator[tuple[str, Any]]:
     text = read_limited(path, MAX_BYTES)
+    if b"\0" in text[:4]:
+        raise MalformedInputError(
+            "a log that is not in UTF-8",
+            where=str(path),
+            found="UTF-16 or UTF-32",
+            expected="UTF-8",
+            remedy=f"iconv -f UTF-16 -t UTF-8 {path.name} > utf8-{path.name}",
+        )
     try:
         whole = strict_json(text)
     except ValueError:
@@ -119,15 +140,22 @@ class _Gathered:
     #: Identifiers of calls without an output yet, in one message; and those of them that came twice, with the place.
     open: set[str] = field(default_factory=set)
     twice: dict[str, str] = field(default_factory=dict)
+    #: Calls whose arguments cannot be read, and why.
+    unread: dict[int, MalformedInputError] = field(default_factory=dict)
 
     def trace(self) -> Trace:
+        """All of it; raises the error of a call that cannot be read, unless its output says that it failed."""
+        for number, error in self.unread.items():
+            if not shows_failure(self.calls[number].logged):
+                raise error
+        invalid = {n: (self.places[n], error.what) for n, error in self.unread.items()}
         return Trace(
             name=self.name,
             calls=tuple(self.calls),
             initial=self.initial,
             known=tuple(self.known),
             places=tuple(self.places),
-        )
+        ).without(invalid)
 
     def take(self, value: Any, where: str) -> None:
         """Take an item of a trace; raises :class:`MalformedInputError`."""
@@ -159,7 +187,12 @@ class _Gathered:
                 case {"type": "tool_use", "name": name}:
                     self.call(name, block.get("input"), block.get("id"), where)
                 case {"type": "tool_result", "tool_use_id": identifier}:
-                    self.output(identifier, block.get("content"), where)
+                    output = block.get("content")
+                    if block.get("is_error") is True:
+                        text = [{"type": "text", "text": output}]
+                        given = output if isinstance(output, list) else text
+                        output = {"content": given, "isError": True}
+                    self.output(identifier, output, where)
                 case {"text": str(text)}:
                     self.texts.append(text)
         for call in message.get("tool_calls") or ():
@@ -174,7 +207,8 @@ class _Gathered:
             case {"method": "tools/call", "params": {"name": name, **rest}}:
                 self.call(name, rest.get("arguments", {}), identifier, where)
             case {"method": _}:
-                return
+                # Another request: what answers it is no call's output.
+                self.waiting.pop(identifier, None)
             case {"result": result} if identifier in self.waiting:
                 self.output(identifier, result, where)
             case {"error": {"message": str(reason)}} if identifier in self.waiting:
@@ -185,24 +219,23 @@ class _Gathered:
     ) -> None:
         if not isinstance(name, str) or not name:
             raise _malformed(where, f"a tool named {name!r:.80}")
-        if isinstance(arguments, str):
-            try:
-                arguments = strict_json(arguments) if arguments.strip() else {}
-            except ValueError as error:
-                raise MalformedInputError(
-                    "a call whose arguments are no JSON",
-                    where=f"{where}, tool {name!r}",
-                    found=arguments[:120],
-                    expected="a JSON object of arguments by name",
-                ) from error
+        try:
+            text = isinstance(arguments, str)
+            arguments = (strict_json(arguments) if arguments.strip() else {}) if text else arguments
+            what = "a call whose arguments are no object"
+        except ValueError:
+            what = "a call whose arguments are no JSON"
         arguments = {} if arguments is None else arguments
         if not isinstance(arguments, dict):
-            raise MalformedInputError(
-                "a call whose arguments are no object",
+            self.unread[len(self.calls)] = MalformedInputError(
+                what,
                 where=f"{where}, tool {name!r}",
-                found=json.dumps(arguments)[:120],
-                expected="arguments by name",
+                found=(arguments if isinstance(arguments, str) else json.dumps(arguments))[:120],
+                expected="a JSON object of arguments by name; or an output that says that the call failed, such as "
+                "`Error: no JSON`, with which it is left out",
+                remedy="write what was meant, delete the call, or add the output that the agent got",
             )
+            arguments = {}
         if identifier is not None:
             self._await(str(identifier), where)
         self.places.append(where)
@@ -234,8 +267,16 @@ class _Gathered:
                 found=f"identifier {str(identifier)[:80]!r}",
                 expected=f"that of one of {counted(len(self.calls), 'call')} so far",
             )
-        call = self.calls[place]
-        self.calls[place] = Call(call.name, call.arguments, canonical_json(output).decode())
+        call, logged = self.calls[place], canonical_json(output).decode()
+        if call.logged not in (None, logged):
+            raise MalformedInputError(
+                "two outputs of one call",
+                where=where,
+                found=f"identifier {str(identifier)[:80]!r}, of the call in {self.places[place]}, again",
+                expected="one output for each call",
+                remedy="delete the one that the agent did not get",
+            )
+        self.calls[place] = Call(call.name, call.arguments, logged)
 
 
 def _logged(value: Mapping[str, Any]) -> str | None:
@@ -282,6 +323,30 @@ def same_refusal(logged: str, reason: str) -> bool:
                 said = said if isinstance(said, str) else text
         said = said.strip()
         if reason.strip() in (said, _BEFORE_REASON.sub("", said, count=1)):
+            return True
+    return False
+
+
+#: How an output that is a text begins if the call failed.
+_FAILURE = re.compile(r"\s*((?i:error)\b|([A-Za-z_]\w*\.)*\w*(Error|Exception)\s*:)")
+
+
+def shows_failure(logged: str | None) -> bool:
+    """Whether a log's output says that the call failed, whatever the reason: as :func:`same_refusal` knows refusals.
+
+    >>> shows_failure('"Error: unknown tool"'), shows_failure('{"error":"x"}'), shows_failure('"no error"')
+    (True, True, False)
+    """
+    if logged is None:
+        return False
+    value = json.loads(logged)
+    if isinstance(value, Mapping) and value.get("isError") is True:
+        return True
+    for text in _forms(value):
+        said = _json_or_text(text)
+        if isinstance(said, Mapping) and said.get("error"):
+            return True
+        if _FAILURE.match(said if isinstance(said, str) else text):
             return True
     return False
 

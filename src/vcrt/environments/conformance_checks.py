@@ -19,7 +19,7 @@ from vcrt.environments.contract import (
     ReplayRequest,
     StepEnvironment,
 )
-from vcrt.environments.object_states import first_difference, form_of
+from vcrt.environments.object_states import first_difference, form_of, without_keys
 from vcrt.environments.shared_prefixes import (
     as_values,
     offers_snapshots,
@@ -27,6 +27,7 @@ from vcrt.environments.shared_prefixes import (
     shares_prefixes,
     state_after,
 )
+from vcrt.environments.tool_calls import is_redacted
 from vcrt.hashing import Json, canonical_json, sha256_hex
 
 #: Steps of an episode that a quick look runs from one state.
@@ -225,6 +226,8 @@ def _restored_states_agree(
             if not same:
                 whole = form_of(state_after(environment, episode, sequence[:length]))
                 where = first_difference(whole, form_of(environment.restore(kept)))
+                if where is not None and is_redacted(episode):
+                    where = without_keys(where)
                 lost = f": {where} is another" if where is not None else ""
                 return (
                     f"{_native(episode, sequence[: length + 1])} ends otherwise if the state after "

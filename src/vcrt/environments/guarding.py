@@ -31,7 +31,7 @@ from vcrt.environments.contract import (
     operation_to_json,
 )
 from vcrt.environments.registry import make_environment, name_in_commands
-from vcrt.environments.tool_calls import CallEnvironment
+from vcrt.environments.tool_calls import comes_from_logs
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import canonical_json
 from vcrt.printable import counted
@@ -117,10 +117,13 @@ def place_of(error: BaseException) -> str:
 
 
 def checks_advice(environment: Environment) -> str:
-    """The command that runs the checks of this environment, in words."""
+    """How to find what is wrong with an environment: what ``call`` says by what, or the command of the checks."""
     name = name_in_commands(environment)
-    if type(environment).sample is CallEnvironment.sample:
-        return f"`vcrt lift log LOG --environment {name}` runs the environment's checks"
+    if comes_from_logs(environment):
+        return (
+            "what a tool refuses, `call` says by vcrt.CallRefused or an exception in `refusals`; vcrt.call_method "
+            "refuses calls that no tool takes"
+        )
     return f"`vcrt environments validate {name}` runs the environment's checks"
 
 
@@ -154,13 +157,19 @@ def _require_json(value: Any, where: str) -> None:
         ) from error
 
 
-def _unfit(what: str, where: str, found: str, expected: str) -> EnvironmentFailure:
+def _unfit(
+    what: str,
+    where: str,
+    found: str,
+    expected: str,
+    remedy: str = "`vcrt environments validate NAME` runs the environment's checks",
+) -> EnvironmentFailure:
     return EnvironmentFailure(
         f"an environment gave {what}",
         where=where,
         found=found,
         expected=expected,
-        remedy="`vcrt environments validate NAME` runs the environment's checks",
+        remedy=remedy,
     )
 
 
@@ -174,7 +183,8 @@ class _Guard:
                 getattr(environment, name)
             except Exception as error:
                 found = f"{type(error).__name__}: {error}"
-                raise _unfit(f"no {name!r}", where, found, f"{name} = ... in the class") from error
+                expected = f"{name} = ... in the class"
+                raise _unfit(f"no {name!r}", where, found, expected, "write it there") from error
         self._environment: Any = environment
         self._own = {
             name: getattr(environment, name)
@@ -210,12 +220,15 @@ class _Guard:
         except BaseException as error:
             if record is None and isinstance(error, KeyboardInterrupt):
                 raise  # whoever sits before this process
+            advice = checks_advice(self._environment)
+            if comes_from_logs(self._environment) and not call.startswith("step "):
+                advice = ""
             raise EnvironmentFailure(
                 "an environment's own code ended a call without an answer",
                 where=f"{self._place(episode, call)}; {place_of(error)}",
                 found=f"{type(error).__name__}: {str(error)[:300]}",
                 expected="Accepted, Rejected, or what else the method is to give",
-                remedy=f"mend it there; {checks_advice(self._environment)}",
+                remedy="; ".join(filter(None, ("mend it there", advice))),
             ) from error
         finally:
             if os.getpid() != process:

@@ -73,6 +73,8 @@ def form_of(state: object, *, set_order: bool = False) -> Json:
 def first_difference(one: Any, other: Any, path: str = "state") -> str | None:
     """Where two forms of states differ first, such as ``state.shelf["a"]``; None if nowhere.
 
+    Keys may be anything that calls were given: :func:`without_keys` takes them out.
+
     >>> first_difference(form_of({"a": [1, 2]}), form_of({"a": [1, 3]}))
     'state["a"][1]'
     """
@@ -85,6 +87,16 @@ def first_difference(one: Any, other: Any, path: str = "state") -> str | None:
                 if found is not None:
                     return found
     return path
+
+
+def without_keys(path: str) -> str:
+    """A path as :func:`first_difference` gives it, up to the first key, which may hold anything.
+
+    >>> without_keys('state.shelf["a"].of[1]')
+    'state.shelf[...]'
+    """
+    start, bracket, _ = path.partition("[")
+    return f"{start}[...]" if bracket else start
 
 
 def _paired(parts: Any, others: Any) -> Iterable[tuple[str, Any, Any]]:

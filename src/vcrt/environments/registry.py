@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vcrt.call_record import current_record
 from vcrt.environments.contract import Environment
-from vcrt.errors import UnavailableError, UnknownNameError, VcrtError
+from vcrt.errors import MalformedInputError, UnavailableError, UnknownNameError, VcrtError
 
 GROUP = "vcrt.environments"
 #: The environments of the paper, which are certified when none is named.
@@ -61,8 +61,10 @@ def make_environment(
     """What a class, or another callable without arguments, makes; raises :class:`UnavailableError` if it does not.
 
     Whatever somebody's class raises is named here, but for errors that are named already. ``file`` is the Python file
-    that it is loaded from, if it is given by one.
+    that it is loaded from, if it is given by one: what is wrong in it is a :class:`MalformedInputError`, and a module
+    that it lacks is not.
     """
+    own = UnavailableError if file is None else MalformedInputError
     if isinstance(factory, Environment):
         raise UnavailableError(
             f"environment {name!r} is given by an instance",
@@ -78,7 +80,8 @@ def make_environment(
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and current_record() is None:
             raise  # whoever sits before this process
-        raise UnavailableError(
+        kind = UnavailableError if isinstance(error, ImportError) else own
+        raise kind(
             f"environment {name!r} cannot be loaded",
             where=where,
             found=f"{type(error).__name__}: {error}",
@@ -88,7 +91,7 @@ def make_environment(
             else _mended(error, file),
         ) from error
     if not isinstance(made, Environment):
-        raise UnavailableError(
+        raise own(
             f"{'the plug-in for' if file is None else 'the class of'} environment {name!r} is not an Environment",
             where=where,
             found=type(made).__name__,
@@ -146,7 +149,7 @@ class FromFile:
     name: str
 
     def __call__(self) -> Environment:
-        """Make it; raises :class:`UnavailableError`."""
+        """Make it; raises as :func:`make_environment` does."""
         return make_environment(self.name, self._made, f"{self.path}:{self.name}", self.path)
 
     def _made(self) -> object:
@@ -169,7 +172,7 @@ class FromFile:
                 raise
         kind = getattr(module, self.name, None)
         if kind is None:
-            raise UnavailableError(
+            raise MalformedInputError(
                 f"a file without the class {self.name!r}",
                 where=self.path,
                 expected=_classes_expected(self.path, place),
@@ -185,11 +188,11 @@ def _classes_expected(path: str, file: Path) -> str:
 def named_factory(name: str) -> Callable[[], Environment]:
     """How the environment of that name is made: a registered one, or ``FILE.py:CLASS``.
 
-    Raises :class:`UnavailableError` for a file that is not there, or without its class.
+    Raises :class:`MalformedInputError` for a file that is not there, or without its class.
     """
     path, separator, kind = name.rpartition(":")
     if not separator and name.endswith(".py") and Path(name).is_file():
-        raise UnavailableError(
+        raise MalformedInputError(
             "a file without the name of its class",
             found=name,
             expected=_classes_expected(name, Path(name)),
@@ -198,7 +201,7 @@ def named_factory(name: str) -> Callable[[], Environment]:
         return Registered(name)
     file = Path(path)
     if not file.is_file():
-        raise UnavailableError(
+        raise MalformedInputError(
             f"environment {name!r} cannot be loaded",
             found=f"no file {path}",
             expected="FILE.py:CLASS, or the name of a registered environment",

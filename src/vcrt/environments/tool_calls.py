@@ -7,18 +7,22 @@ they end in one state and each call gave the same output in both. Not covered: r
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import sys
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from types import CodeType
 from typing import Any, ClassVar, Generic
 
 from vcrt.environments.contract import (
     Accepted,
+    Environment,
     Episode,
     Operation,
     Provenance,
@@ -32,7 +36,7 @@ from vcrt.environments.contract import (
 from vcrt.environments.object_copies import copied
 from vcrt.environments.object_states import canonical_objects
 from vcrt.environments.registry import name_in_commands
-from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
+from vcrt.errors import MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
 
 #: The most characters of an operation's name that are made of its call.
@@ -41,6 +45,43 @@ _MAX_SIGNATURE = 120
 
 class CallRefused(Exception):
     """A tool's answer that it will not do this, raised by ``call``: its message is the reason."""
+
+
+class InvalidCall(CallRefused):
+    """A call of a tool that there is not, or with arguments that do not fit: nothing was run."""
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidRejected(Rejected):
+    """The refusal of an :class:`InvalidCall`; a log may tell the reason in any words."""
+
+
+def call_method(tools: object, name: str, arguments: Mapping[str, Any]) -> object:
+    """Call the method of that name; raises :class:`InvalidCall` if there is none or its parameters are others.
+
+    Names that begin with an underscore are no tools.
+
+    >>> call_method([3, 1], "indx", {})
+    Traceback (most recent call last):
+    ...
+    vcrt.environments.tool_calls.InvalidCall: no tool 'indx'; did you mean 'index'?
+    """
+    method = None if name.startswith("_") else getattr(tools, name, None)
+    if not callable(method):
+        kind = type(tools)
+        names = [n for n in dir(kind) if n[0] != "_" and callable(getattr(kind, n, None))]
+        near = get_close_matches(name, names, n=1)
+        raise InvalidCall(f"no tool {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    try:
+        return method(**arguments)
+    except TypeError:
+        try:
+            inspect.signature(method).bind(**arguments)
+        except TypeError as error:
+            raise InvalidCall(f"arguments that do not fit the tool {name!r}: {error}") from error
+        except ValueError:  # a function of C that does not say
+            pass
+        raise
 
 
 #: Starts of windows that are kept; a shard of work has fewer.
@@ -123,8 +164,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         )
 
     def sample(self, schema: str, seed: int) -> Episode:
-        """Nothing to sample: raises :class:`vcrt.errors.UnavailableError`, as its episodes come from logs."""
-        raise UnavailableError(
+        """Nothing to sample: raises :class:`vcrt.errors.VcrtError`, as its episodes come from logs."""
+        raise VcrtError(
             "an environment without a sampler",
             where=f"environment {self.name!r}",
             expected="a log of calls",
@@ -175,6 +216,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             reason = str(error) or type(error).__name__
             output = {"error": reason}
             if not payload.get("fails"):
+                if isinstance(error, InvalidCall):  # names alone, which are never hidden
+                    return InvalidRejected(reason)
                 kept = hide(output_text(output))
                 return Rejected(reason if kept == output_text(output) else kept)
         try:
@@ -192,11 +235,21 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
 
     def canonical(self, state: State) -> bytes:
         """The canonical bytes of the state's objects."""
-        return canonical_objects(state, ignored=self.ignored, key_order=self.key_order)
+        try:
+            return canonical_objects(state, ignored=self.ignored, key_order=self.key_order)
+        except MalformedInputError as error:
+            raise _outside(error, state) from error
 
     def snapshot(self, state: State) -> object:
-        """A deep copy."""
-        return copied(state)
+        """A deep copy; raises :class:`vcrt.errors.MalformedInputError` for a connection, a lock or a file."""
+        try:
+            return copied(state)
+        except (TypeError, copy.Error) as error:
+            try:
+                canonical_objects(state)
+            except MalformedInputError as named:
+                raise _outside(named, state) from error
+            raise
 
     def restore(self, snapshot: Any) -> State:
         """A deep copy of the snapshot."""
@@ -207,6 +260,34 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         """The call with all of its arguments."""
         payload: Any = operation.payload
         return call_text(payload["name"], payload["arguments"])
+
+
+def comes_from_logs(environment: Environment) -> bool:
+    """Whether the environment is one of calls without a sampler of its own."""
+    return type(environment).sample is CallEnvironment.sample
+
+
+def _outside(error: MalformedInputError, state: object) -> MalformedInputError:
+    """The same error of a state that cannot be read; to ignore is advised only what can be copied."""
+    remedy = (
+        "override canonical, snapshot and restore, all three, as docs/tool-calls.md does for sqlite3; or keep what no "
+        "call needs out of the state"
+    )
+    with suppress(Exception):
+        copied(state)
+        remedy = (
+            "name the attribute in the environment's `ignored` if no call can see it; else "
+            + remedy
+        )
+    return MalformedInputError(
+        error.what, where=error.where, found=error.found, expected=error.expected, remedy=remedy
+    )
+
+
+def is_redacted(episode: Episode) -> bool:
+    """Whether what calls gave is kept by its hash alone."""
+    payloads = [operation.payload for operation in episode.operations]
+    return any(isinstance(payload, Mapping) and payload.get("redact") for payload in payloads)
 
 
 def initial_of(episode: Episode) -> Mapping[str, Json]:
