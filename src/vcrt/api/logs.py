@@ -40,6 +40,7 @@ from vcrt.environments.tool_calls import CallEnvironment, is_redacted
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
+from vcrt.printable import counted
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress, tell
 from vcrt.records.dataset import Dataset
@@ -251,7 +252,7 @@ def _tell_lengths(lifted: Sequence[LiftedWindow]) -> None:
     number = long.episode.num_operations
     if number > MAX_COMPLETE:
         tell(
-            f"{long.trace.name}: {number} of {len(long.trace.calls)} calls are certified together, in sampled "
+            f"{long.trace.name}: {number} of {counted(len(long.trace.calls), 'call')} are certified together, in sampled "
             "contexts, which may take minutes; --window 4 takes each 4 calls that follow each other: quicker, but "
             "calls further apart are not compared"
         )
