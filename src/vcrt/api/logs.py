@@ -253,8 +253,8 @@ def _tell_lengths(lifted: Sequence[LiftedWindow]) -> None:
     if number > MAX_COMPLETE:
         tell(
             f"{long.trace.name}: {number} of {counted(len(long.trace.calls), 'call')} are certified together, in "
-            "sampled contexts, which may take minutes; --window 4 takes each 4 calls that follow each other: quicker, but "
-            "calls further apart are not compared"
+            "sampled contexts, which may take minutes; --window 4 takes each 4 calls that follow each other: quicker, "
+            "but calls further apart are not compared"
         )
 
 
