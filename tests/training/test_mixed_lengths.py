@@ -191,7 +191,8 @@ def test_records_without_anti_diamonds_teach_only_by_the_caps(estimate):
     assert metrics.mean_reward == 1
     assert metrics.zero_advantage_share == 1
     assert metrics.anti_diamond_loss == metrics.policy_loss == metrics.illegal_mass == 0
-    assert metrics.orbit_mass == 1
+    # A sum of probabilities in float32, whose last bit depends on the processor.
+    assert metrics.orbit_mass == pytest.approx(1, abs=1e-6)
     assert metrics.retention == 0
     assert metrics.gradient_norm == 0
     assert same_tensors(weights(state.model), weights(tiny_model()))

@@ -110,8 +110,9 @@ class TextForm:
         """
         return self.asked(record_text(words, pointers, self.relation_names))
 
-    def asked(self, text: str, ask: str = ASK) -> str:
-        """The whole prompt for a text, ending with ``ask``; raises as :meth:`prompt_text` does."""
+    def asked(self, text: str, ask: str | None = None) -> str:
+        """The whole prompt for a text, ending with ``ask`` (``Order:``); raises as :meth:`prompt_text` does."""
+        ask = ASK if ask is None else ask
         if self.style == "plain":
             return text + ask
         if not self.tokenizer.chat_template:
