@@ -108,7 +108,15 @@ def test_a_server_that_is_killed_between_two_calls():
     environment.close()
 
 
-def test_an_interruption_ends_the_server():
+@pytest.fixture
+def interruptible():
+    """Interruptions reach Python even where whoever began the tests in the background has had them ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interruption_ends_the_server(interruptible):
     environment = Small()
     state = environment.reset(None)
     environment.call(state, "read", {"path": "a"})
