@@ -28,14 +28,7 @@ from vcrt.environments.clrs.schema import (
     state_after,
 )
 from vcrt.environments.clrs.trace import Trace
-from vcrt.environments.contract import (
-    Accepted,
-    Footprint,
-    Operation,
-    Rejected,
-    Schema,
-    Transition,
-)
+from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
 
 

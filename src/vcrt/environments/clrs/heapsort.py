@@ -39,14 +39,7 @@ from vcrt.environments.clrs.schema import (
     shuffled,
 )
 from vcrt.environments.clrs.trace import Trace
-from vcrt.environments.contract import (
-    Accepted,
-    Footprint,
-    Operation,
-    Rejected,
-    Schema,
-    Transition,
-)
+from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
 from vcrt.printable import counted
 

@@ -41,14 +41,7 @@ from vcrt.environments.clrs.schema import (
     with_independent,
 )
 from vcrt.environments.clrs.trace import Trace
-from vcrt.environments.contract import (
-    Accepted,
-    Footprint,
-    Operation,
-    Rejected,
-    Schema,
-    Transition,
-)
+from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
 
 #: (i, j), i < j: the product of the matrices i to j, which are counted from 1.

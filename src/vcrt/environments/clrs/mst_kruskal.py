@@ -28,14 +28,7 @@ from vcrt.environments.clrs.reading import (
 from vcrt.environments.clrs.rows import Array, byte_rows, edge_matrices, mask_one, masks
 from vcrt.environments.clrs.schema import AlgorithmSchema, Lifted, Rows, Taken, shuffled
 from vcrt.environments.clrs.trace import Trace
-from vcrt.environments.contract import (
-    Accepted,
-    Footprint,
-    Operation,
-    Rejected,
-    Schema,
-    Transition,
-)
+from vcrt.environments.contract import Accepted, Footprint, Operation, Rejected, Schema, Transition
 from vcrt.hashing import Json
 
 #: dm-clrs's phases of one considered edge; a row of phase ``_DONE`` shows the state after it.
