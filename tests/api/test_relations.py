@@ -10,7 +10,7 @@ import toy_environment as toy
 import vcrt
 from language_models import byte_level_tokenizer, locked_model
 from vcrt.cli import main
-from vcrt.errors import RunError
+from vcrt.errors import RunError, VcrtError
 
 SCHEMAS = ("clrs/bubble_sort", "clrs/bellman_ford", "proofwriter/attribute_chain")
 
@@ -108,6 +108,11 @@ def test_fewer_episodes_are_drawn_by_the_seed(dataset):
     some = [vcrt.relations(dataset, episodes=3, seed=seed) for seed in (1, 1, 2)]
     assert some[0] == some[1] != some[2]
     assert {row.scores.pairs for row in some[0].rows} == {18}
+
+
+def test_no_episodes_at_all_are_refused(dataset):
+    with pytest.raises(VcrtError, match="too few episodes"):
+        vcrt.relations(dataset, episodes=0)
 
 
 def test_a_language_model_is_asked_about_each_pair(dataset, tmp_path):

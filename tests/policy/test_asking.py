@@ -47,3 +47,5 @@ def test_a_model_that_cannot_be_asked_is_refused(tmp_path):
     backbone = load_backbone(locked_model(tmp_path / "n", "llama", tokenizer=tokenizer))
     with pytest.raises(BackboneError, match="too long for the model"):
         yes_shares(backbone, ["so " * 600])
+    with pytest.raises(BackboneError, match="special token of the tokenizer"):
+        yes_shares(backbone, ["so <|end|> or not"])

@@ -12,7 +12,7 @@ from vcrt.api.certifying import Environments, as_dataset
 from vcrt.api.experimenting import as_experiment, names_of
 from vcrt.certification.shards import factory_of
 from vcrt.environments.isolation import ask
-from vcrt.errors import RunError
+from vcrt.errors import RunError, VcrtError
 from vcrt.limits import MAX_DRAWN
 from vcrt.policy.asking import yes_shares
 from vcrt.policy.backbone import Backbone, load_backbone
@@ -86,6 +86,8 @@ def relations(
     whose orders are too many to be listed.
     """
     opened = as_dataset(dataset)
+    if episodes is not None and episodes < 1:
+        raise VcrtError("too few episodes", found=f"{episodes} episodes", expected="at least 1")
     known = {name: labelled(opened, name, episodes, seed) for name in opened.environments}
     rows = list(_by_words(known, environments, seed))
     rows += _by_footprints(known, environments, seed)

@@ -329,9 +329,9 @@ class _Guard:
         place = self._place(episode.episode_id, call)
         if not isinstance(found, Footprint):
             raise _unfit("no footprint", place, repr(found)[:120], "Footprint(reads, writes)")
-        names = [*found.reads, *found.writes]
-        if not all(isinstance(name, str) for name in names):
-            raise _unfit("a footprint of no names", place, repr(found)[:120], "texts")
+        for names in (found.reads, found.writes):
+            if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+                raise _unfit("a footprint of no names", place, repr(found)[:120], "tuples of texts")
         return found
 
     def initial_state(self, episode: Episode) -> Any:

@@ -28,8 +28,8 @@ def yes_shares(
 ) -> list[float]:
     """Of the probability that a backbone gives to yes or no as the next word, the share of yes, for each question.
 
-    Raises :class:`BackboneError` for an embedded backbone, a question that is too long for the model, and a tokenizer
-    in which yes and no begin alike.
+    Raises :class:`BackboneError` for an embedded backbone, a question that is too long for the model or holds a
+    special token, and a tokenizer in which yes and no begin alike.
     """
     encode = backbone.encode
     if not isinstance(encode, TextEncoder):
@@ -46,6 +46,7 @@ def yes_shares(
             where=backbone.name,
             remedy="use another language model",
         )
+    encode.form.require_plain(questions)
     prompts = [encode.form.token_ids(encode.form.asked(q, ask=ASK)) for q in questions]
     longest = max(map(len, prompts), default=0)
     if encode.max_length is not None and longest > encode.max_length:

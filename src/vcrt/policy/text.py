@@ -148,6 +148,20 @@ class TextForm:
             )
         return f"{chat}{ask}"
 
+    def require_plain(self, texts: Iterable[str]) -> None:
+        """Raise :class:`BackboneError` for a text of a step that could pass for what a chat template writes."""
+        added = self.tokenizer.added_tokens_decoder.values()
+        reserved = {*self.tokenizer.all_special_tokens, *(str(a) for a in added if a.special)}
+        for text in texts:
+            special = sorted(token for token in reserved if token in text)
+            if special:
+                raise BackboneError(
+                    "a step whose text holds a special token of the tokenizer",
+                    found=f"{special[0]!r} in {text[:80]!r}",
+                    expected="text that is nothing but text to the model",
+                    remedy="let the environment's describe write it another way",
+                )
+
     def token_ids(self, text: str) -> list[int]:
         """The tokens of a whole prompt; a plain text begins with the tokenizer's own first token, if it has one.
 
@@ -232,18 +246,7 @@ class TextEncoder:
     ) -> list[int]:
         """The tokens of a prompt of steps, in which every pointer before a step is the one token that answers it."""
         tokenizer = self.form.tokenizer
-        added = tokenizer.added_tokens_decoder.values()
-        reserved = {*tokenizer.all_special_tokens, *(str(one) for one in added if one.special)}
-        for text in (record.task, *record.steps):
-            special = sorted(token for token in reserved if token in text)
-            if special:
-                raise BackboneError(
-                    "a step whose text holds a special token of the tokenizer",
-                    where=f"policy record {record.record_id!r}",
-                    found=f"{special[0]!r} in {text[:80]!r}",
-                    expected="text that is nothing but text to the model",
-                    remedy="let the environment's describe write it another way",
-                )
+        self.form.require_plain((record.task, *record.steps))
         shown, ends = steps_text(record, slots, [p.text for p in pointers])
         prompt = self.form.asked(shown)
         ids = self.form.token_ids(prompt)

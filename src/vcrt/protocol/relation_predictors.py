@@ -52,7 +52,8 @@ def by_shared_words(
     steps = [step for some in words.values() for step in some]
     frequency = Counter(word for step in steps for word in step)
     raw = [
-        sum(
+        # Exact, as sets of texts have another order in each process.
+        math.fsum(
             math.log(len(steps) / frequency[word])
             for word in words[pair.episode_id][pair.first] & words[pair.episode_id][pair.second]
         )
