@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vcrt.api.annotating import annotate as annotate
     from vcrt.api.certifying import certify as certify
+    from vcrt.api.certifying import certify_completion as certify_completion
     from vcrt.api.certifying import certify_episode as certify_episode
     from vcrt.api.certifying import verify as verify
     from vcrt.api.certifying import verify_certificate as verify_certificate
@@ -70,6 +71,11 @@ if TYPE_CHECKING:
     from vcrt.environments.tool_calls import CallEnvironment as CallEnvironment
     from vcrt.environments.tool_calls import CallRefused as CallRefused
     from vcrt.environments.tool_calls import call_method as call_method
+    from vcrt.environments.written import UnreadableCompletion as UnreadableCompletion
+    from vcrt.environments.written import WrittenEnvironment as WrittenEnvironment
+    from vcrt.environments.written import WrittenStep as WrittenStep
+    from vcrt.environments.written import WrittenSteps as WrittenSteps
+    from vcrt.environments.written import WrittenTrace as WrittenTrace
     from vcrt.errors import VcrtError as VcrtError
     from vcrt.objective.orbit_mass import orbit_log_mass as orbit_log_mass
     from vcrt.orders import all_orders as all_orders
@@ -89,7 +95,8 @@ __version__ = "0.1.0"
 #: Where each public name lives.
 _PLACES = {
     "vcrt.api.annotating": "annotate",
-    "vcrt.api.certifying": "certify certify_episode verify verify_certificate verify_proof verify_seal",
+    "vcrt.api.certifying": "certify certify_completion certify_episode verify verify_certificate verify_proof "
+    "verify_seal",
     "vcrt.api.datasets": "export prove seal show",
     "vcrt.api.doctor": "doctor",
     "vcrt.api.listing": "list_environments methods validate_environment",
@@ -110,6 +117,7 @@ _PLACES = {
     "vcrt.environments.proofwriter.answers": "theories",
     "vcrt.environments.registry": "environment_names load_environment",
     "vcrt.environments.tool_calls": "CallEnvironment CallRefused call_method",
+    "vcrt.environments.written": "UnreadableCompletion WrittenEnvironment WrittenStep WrittenSteps WrittenTrace",
     "vcrt.errors": "VcrtError",
     "vcrt.objective.orbit_mass": "orbit_log_mass",
     "vcrt.orders": "all_orders linear_extensions",

@@ -143,6 +143,27 @@ def num_linear_extensions(order: PartialOrder) -> int:
     return int(counts[0])
 
 
+def linear_extensions_up_to(order: PartialOrder, limit: int) -> list[Order] | None:
+    """All orders that keep every pair, in lexicographic order; None if there are more than ``limit``, of any number.
+
+    >>> linear_extensions_up_to(PartialOrder.of(3, [(0, 2)]), 3)
+    [(0, 1, 2), (0, 2, 1), (1, 0, 2)]
+    >>> linear_extensions_up_to(PartialOrder.of(64, []), 1000)
+    """
+    found: list[Order] = []
+    # Every legal prefix goes on to an order, so that none is begun in vain.
+    unfinished: list[tuple[Order, int]] = [((), 0)]
+    while unfinished:
+        prefix, done = unfinished.pop()
+        if done == order.everything:
+            if len(found) == limit:
+                return None
+            found.append(prefix)
+        for operation in reversed(order.moves(done)):
+            unfinished.append(((*prefix, operation), done | 1 << operation))
+    return found
+
+
 def num_contexts_of_pairs(order: PartialOrder) -> NDArray[np.int64]:
     """``[n, n]``: how many down-sets hold neither of two operations; limits as :func:`num_linear_extensions`.
 

@@ -72,7 +72,7 @@ def _in_local_processes(
     while unfinished:
         with Workers(min(jobs, len(unfinished)), on_wait) as workers:
             try:
-                do = partial(_do, function, error)
+                do = partial(do_piece, function, error)
                 futures: deque[Future[Result] | None] = deque(
                     None if piece[0] in done_alone else workers.submit(do, piece)
                     for piece in unfinished
@@ -98,28 +98,28 @@ def _in_local_processes(
             argument = in_hand[doing.work]
             part = narrow(argument, doing.episode)
             if part is not None:
-                _alone(function, part, doing, error, on_wait)
-            done_alone[doing.work] = _alone(function, argument, doing, error, on_wait)
+                do_alone(function, part, doing, error, on_wait)
+            done_alone[doing.work] = do_alone(function, argument, doing, error, on_wait)
         if not suspects and died_before:
             raise _died(error, "", broken) from broken
         died_before = not suspects
 
 
-def _alone(
+def do_alone(
     function: Callable[[Argument], Result],
     argument: Argument,
-    before: Doing,
+    before: Doing | None,
     error: type[VcrtError],
     on_wait: Callable[[], None],
 ) -> Result:
-    """The result of what died or overran ``before``, in one process with no other beside it."""
+    """The result of what died or overran ``before``, in one process with no other beside it; raises ``error``."""
     with Workers(1, on_wait) as workers:
         try:
-            return workers.result(workers.submit(partial(_do, function, error), (0, argument)))
+            return workers.result(workers.submit(partial(do_piece, function, error), (0, argument)))
         except BrokenProcessPool as failure:
             broken = failure
     now = next(iter(workers.ended), before)
-    if now.overdue_s > 0:
+    if now is not None and now.overdue_s > 0:
         raise error(
             "a verifier's call ran over its time limit, and again when it was tried alone",
             where=now.place,
@@ -128,7 +128,8 @@ def _alone(
             remedy="mend what hangs, or allow more: `--verifier-timeout SECONDS`, or `call_timeout_s` in the "
             "environment's class",
         )
-    raise _died(error, now.place or before.place, broken) from broken
+    places = [doing.place for doing in (now, before) if doing is not None and doing.place]
+    raise _died(error, next(iter(places), ""), broken) from broken
 
 
 def _died(error: type[VcrtError], place: str, failure: BrokenProcessPool) -> VcrtError:
@@ -142,7 +143,7 @@ def _died(error: type[VcrtError], place: str, failure: BrokenProcessPool) -> Vcr
     )
 
 
-def _do(
+def do_piece(
     function: Callable[[Argument], Result], error: type[VcrtError], piece: tuple[int, Argument]
 ) -> Result:
     """Do one piece of work; whatever would end whoever awaits its result is an error."""

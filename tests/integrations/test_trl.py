@@ -31,7 +31,8 @@ from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.anti_diamond_margin import anti_diamond_loss
 from vcrt.objective.clipped_loss import clipped_loss
 
-TOLERANCE = 1e-6
+#: Sums of float32 in another succession: one pass over a tree of tokens in place of a row for each sample.
+TOLERANCE = 1e-5
 #: An orbit of one completion, which tiny models hit often if they may sample few letters.
 SINGLE = ["a"]
 FEW = {"suppress_tokens": [0, 2, 5, 6, 7]}
@@ -263,7 +264,7 @@ def test_rows_without_an_orbit_are_ordinary_rows(saved, tmp_path):
     _, ours, _ = train(
         OrbitGRPOTrainer, OrbitGRPOConfig(**options), load_model(saved), dataset, rewards
     )
-    assert [row["loss"] for row in ours] == [row["loss"] for row in theirs]
+    assert [row["loss"] for row in ours] == pytest.approx([row["loss"] for row in theirs], abs=1e-6)
     assert {row["orbit/credited"] for row in ours} == {0}
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from vcrt.certification.completion_judge import MAX_STEPS, CompletionJudge
+from vcrt.certification.completions import Judgement
 from vcrt.certification.config import sampled as sampled_series
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, preset_named
 from vcrt.certification.schema_names import select_schemas
@@ -19,6 +21,7 @@ from vcrt.environments.guarding import required_episode
 from vcrt.environments.isolation import Description, describe
 from vcrt.environments.registry import given_environments
 from vcrt.errors import DatasetError, MalformedInputError, VcrtError
+from vcrt.hashing import Json
 from vcrt.jobs import num_jobs
 from vcrt.processes import Backend
 from vcrt.progress import SILENT, Progress
@@ -55,6 +58,34 @@ def certify_episode(
     required_episode(episode, "the episode that was given")
     factory = factory_of(environment) if isinstance(environment, str) else environment
     return examine(factory, episode, preset_named(preset)).outcome
+
+
+def certify_completion(
+    environment: str | EnvironmentFactory,
+    task: Json,
+    completion: str,
+    *,
+    max_steps: int = MAX_STEPS,
+) -> Judgement:
+    r"""Read a text that a model wrote, replay its steps, and certify their order if they solve the task.
+
+    ``environment`` is a class of :class:`vcrt.WrittenSteps`, such as a :class:`vcrt.WrittenEnvironment`, or a
+    registered name; ``task`` is what it needs to know of the problem. A failure and a success that certifies nothing
+    are answers, not errors. Raises :class:`vcrt.errors.VerifierFailure` if the environment breaks twice.
+
+    >>> import vcrt
+    >>> class Drawer(vcrt.WrittenEnvironment):
+    ...     name = "drawer"
+    ...     def reset(self, task): return set()
+    ...     def call(self, state, name, arguments): state.add(arguments["item"])
+    >>> vcrt.certify_completion(Drawer, None, 'put(item="pen")\nput(item="ruler")').order.pairs
+    ()
+    """
+    factory = factory_of(environment) if isinstance(environment, str) else environment
+    with CompletionJudge(factory, max_steps=max_steps) as judge:
+        judge.begin([task], [completion])
+        (judgement,) = judge.finish()
+    return judgement
 
 
 def certify(

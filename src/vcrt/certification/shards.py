@@ -62,7 +62,7 @@ def factory_of(
 
 
 @cache
-def _environment(factory: EnvironmentFactory) -> Environment:
+def environment_of(factory: EnvironmentFactory) -> Environment:
     """One environment a process: some have a verifier to start."""
     return make_guarded(factory)
 
@@ -70,7 +70,7 @@ def _environment(factory: EnvironmentFactory) -> Environment:
 def replay_first(shard: Shard) -> FirstReplay:
     """Sample (or take), replay and judge the candidates of a shard."""
     with _naming(shard.schema):
-        environment = _environment(shard.factory)
+        environment = environment_of(shard.factory)
         before = environment.versions()
         episodes = shard.episodes or _sampled(environment, shard)
         designed = environment.schema(shard.schema) if shard.seeds else None
@@ -102,12 +102,12 @@ def replay_again(work: tuple[Shard, FirstReplay]) -> SecondReplay:
         before = environment.versions()
         episodes = [item.episode for item in evidence]
         sampled = {e.episode_id: e for e in _sampled(environment, shard)}
-        again = _replayed(environment, episodes, sampled=shard.preset.samples, backwards=True)
+        again = replayed(environment, episodes, sampled=shard.preset.samples, backwards=True)
         return SecondReplay(
             versions=(before, environment.versions()),
             differences=tuple(
                 _resampled(item.episode, sampled if shard.seeds else None)
-                or _difference(item.replays, repeated)
+                or difference_of(item.replays, repeated)
                 for item, repeated in zip(evidence, again, strict=True)
             ),
             of=json_digest(first.to_json()),
@@ -163,7 +163,7 @@ def evidence_again(
     factory, episodes, preset, backwards = work
     environment = make_guarded(factory, thorough=True)
     before = environment.versions()
-    evidence = _evidence(environment, episodes, sampled=preset.samples, backwards=backwards)
+    evidence = evidence_of(environment, episodes, sampled=preset.samples, backwards=backwards)
     return (before, environment.versions()), evidence
 
 
@@ -205,7 +205,8 @@ def _resampled(episode: Episode, sampled: Mapping[str, Episode] | None) -> str |
     return "its seed gave another episode in another process"
 
 
-def _difference(first: EpisodeReplays, second: EpisodeReplays) -> str | None:
+def difference_of(first: EpisodeReplays, second: EpisodeReplays) -> str | None:
+    """Where two replays of an episode differ, in words; None if they do not."""
     ours, theirs = first.tree.answers, second.tree.answers
     for sequence in dict.fromkeys((*ours, *theirs)):
         one, other = ours.get(sequence), theirs.get(sequence)
@@ -239,14 +240,15 @@ def _judged(
 ) -> list[CertifiedEpisode | Exclusion]:
     return [
         certify_episode(item.replays, versions, preset, item.cross_checks)
-        for item in _evidence(environment, episodes, sampled=preset.samples, backwards=backwards)
+        for item in evidence_of(environment, episodes, sampled=preset.samples, backwards=backwards)
     ]
 
 
-def _evidence(
+def evidence_of(
     environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
 ) -> list[Evidence]:
-    found = _replayed(environment, episodes, sampled=sampled, backwards=backwards)
+    """What the verifier says of episodes, second opinions included; tried again once if it breaks."""
+    found = replayed(environment, episodes, sampled=sampled, backwards=backwards)
     replays = [replays_for_second_opinions(item) for item in found]
     opinions = _retried_once(lambda: environment.cross_check_all(episodes, replays))
     if not isinstance(opinions, list) or len(opinions) != len(episodes):
@@ -257,9 +259,10 @@ def _evidence(
     return [Evidence(item, tuple(checks)) for item, checks in zip(found, opinions, strict=True)]
 
 
-def _replayed(
+def replayed(
     environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
 ) -> list[EpisodeReplays]:
+    """The replays of episodes, tried again once if the verifier breaks; raises :class:`VerifierFailure`."""
     before = [episode.content_hash() for episode in episodes]
     found = _retried_once(
         lambda: replays_of(environment, episodes, sampled=sampled, backwards=backwards)

@@ -32,8 +32,9 @@ from vcrt.environments.contract import (
 )
 from vcrt.environments.registry import make_environment, name_in_commands
 from vcrt.environments.tool_calls import comes_from_logs
+from vcrt.environments.written import UnreadableCompletion, WrittenSteps, WrittenTrace
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VcrtError, VerifierFailure
-from vcrt.hashing import canonical_json
+from vcrt.hashing import Json, canonical_json
 from vcrt.printable import counted
 from vcrt.workers import TIMEOUT
 
@@ -61,6 +62,8 @@ def _guarded_methods(environment: Environment) -> list[str]:
     if isinstance(environment, StepEnvironment):
         derived += [(name, StepEnvironment) for name in ("snapshot", "restore")]
         names += ["initial_state", "step", "canonical"]
+    if isinstance(environment, WrittenSteps):
+        names += ["read", "solved"]
     names += [
         name for name, base in derived if getattr(kind, name) is not getattr(base, name, None)
     ]
@@ -188,7 +191,7 @@ class _Guard:
         self._environment: Any = environment
         self._own = {
             name: getattr(environment, name)
-            for name in dir(Environment) + dir(StepEnvironment)
+            for name in dir(Environment) + dir(StepEnvironment) + dir(WrittenSteps)
             if not name.startswith("_") and hasattr(environment, name)
         }
         self._timeout_s = call_timeout(environment)
@@ -333,6 +336,31 @@ class _Guard:
             if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
                 raise _unfit("a footprint of no names", place, repr(found)[:120], "tuples of texts")
         return found
+
+    def read(self, task: Json, completion: str) -> WrittenTrace:
+        def found() -> object:
+            try:
+                return self._own["read"](task, completion)
+            except UnreadableCompletion as reason:
+                return reason
+
+        call = f"reading of {completion[:60]!r}"
+        trace = self.call("", call, found)
+        if isinstance(trace, UnreadableCompletion):
+            raise trace
+        place = self._place("", call)
+        if not isinstance(trace, WrittenTrace):
+            raise _unfit("no trace", place, repr(trace)[:120], "WrittenTrace(initial, steps)")
+        for part in (trace.initial, *(step.payload for step in trace.steps)):
+            _require_json(part, place)
+        return trace
+
+    def solved(self, task: Json, state: Any) -> bool:
+        return bool(
+            self.call(
+                self._episode, "question whether it is solved", self._own["solved"], task, state
+            )
+        )
 
     def initial_state(self, episode: Episode) -> Any:
         self._episode = episode.episode_id

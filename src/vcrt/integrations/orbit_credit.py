@@ -1,8 +1,9 @@
 """Compute the credit of an orbit, for a trainer that works on the token log-probabilities of completions.
 
 A completion ``y`` of an orbit ``O`` stands for all of ``O`` if its token log-probabilities sum to ``log Z(O)`` instead
-of ``log pi(y)``. So each of its tokens gets an equal share of the *surplus* ``log Z(O) - log pi(y)``; for an orbit of
-one completion the surplus is exactly 0, and nothing changes. Not covered: where the numbers come from, and the loss.
+of ``log pi(y)``. So each of the tokens in which the orbit's completions differ gets an equal share of the *surplus*
+``log Z(O) - log pi(y)``; for an orbit of one completion the surplus is exactly 0, and nothing changes. Not covered:
+where the numbers come from, and the loss.
 
 Shapes: ``B`` samples, ``T`` tokens of a completion, ``U`` prompts, ``M`` candidates of a prompt, ``N`` rows.
 """
@@ -11,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from vcrt.errors import MalformedInputError
 from vcrt.objective.anti_diamond_margin import anti_diamond_loss
@@ -26,7 +30,13 @@ TokenIds: TypeAlias = tuple[int, ...]
 Level: TypeAlias = Literal["token", "sequence", "trajectory"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+def _num_equal(one: TokenIds, other: TokenIds) -> int:
+    """How many tokens two completions begin with alike."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Candidates:
     """The completions of one prompt whose probability a loss needs: its certified orbit, and the illegal ones.
 
@@ -55,6 +65,14 @@ class Candidates:
     def member(self, completion: TokenIds) -> int:
         """The place of a completion in the orbit, or -1."""
         return self.orbit.index(completion) if completion in self.orbit else -1
+
+    @cached_property
+    def shared(self) -> tuple[int, int]:
+        """How many tokens the orbit's completions have in common at their beginning, and at their end behind these."""
+        first, last = min(self.orbit, default=()), max(self.orbit, default=())
+        begin = _num_equal(first, last)
+        turned = [completion[begin:][::-1] for completion in self.orbit]
+        return begin, _num_equal(min(turned, default=()), max(turned, default=()))
 
 
 def encode_completions(
@@ -133,6 +151,11 @@ def padded_rows(
     )
 
 
+def padded_tokens(rows: Sequence[Tensor], length: int) -> Tensor:
+    """``[B, length]``: the values ``[T]`` of each row, with zeros behind them."""
+    return torch.stack([pad(row, (0, length - len(row))) for row in rows])
+
+
 def unpadded(ids: Tensor, mask: Tensor) -> list[TokenIds]:
     """The tokens of each row of ``ids [B, T]`` where ``mask [B, T]`` is 1."""
     return [
@@ -195,14 +218,28 @@ def tabulate(batch: Sequence[Candidates], log_probs: Tensor) -> CandidateScores:
     )
 
 
-def credited_log_probs(log_probs: Tensor, mask: Tensor, surplus: Tensor, level: Level) -> Tensor:
-    """Token log-probabilities ``[B, T]`` with each sample's surplus ``[B]`` shared out over its tokens.
+def differing_tokens(
+    candidates: Sequence[Candidates], samples: Sequence[TokenIds], length: int
+) -> Tensor:
+    """``[B, length]`` bool: the tokens of each sample in which its orbit's completions differ; all if none do."""
+    found = torch.zeros(len(samples), length, dtype=torch.bool)
+    for row, (own, sample) in enumerate(zip(candidates, samples, strict=True)):
+        begin, end = own.shared if len(own.orbit) > 1 else (0, 0)
+        found[row, begin : len(sample) - end] = True
+    return found
+
+
+def credited_log_probs(
+    log_probs: Tensor, mask: Tensor, surplus: Tensor, level: Level, differing: Tensor
+) -> Tensor:
+    """Token log-probabilities ``[B, T]`` with each sample's surplus ``[B]`` shared out over its ``differing`` tokens.
 
     At the level ``trajectory`` every token carries the whole completion's log-probability, surplus included: a ratio
     of such tokens is the ratio of trajectories, and a mean over tokens is one value a completion. ``mask [B, T]`` is 1
-    for the tokens that count.
+    for the tokens that count; ``differing [B, T]`` is as :func:`differing_tokens` gives it.
     """
     if level == "trajectory":
         total = (log_probs * mask).sum(-1) + surplus
         return total[:, None].expand_as(log_probs)
-    return log_probs + (surplus / mask.sum(-1).clamp(min=1))[:, None]
+    shares = differing.to(log_probs.dtype)
+    return log_probs + surplus[:, None] * shares / shares.sum(-1, keepdim=True).clamp(min=1)

@@ -109,40 +109,47 @@ class PrefixTree(NodeTree):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TextTree(NodeTree):
-    """The tokens of a prefix tree whose slots are texts of one or more tokens."""
+class TokenTree(NodeTree):
+    """The prefixes of some texts, each given by its tokens: whatever texts share is one way.
 
-    token_ids: tuple[int, ...]
-    #: ``[N]``: the row of the prefix tree whose last slot each node writes.
-    prefix_rows: IndexArray
+    A row is a prefix that some text goes on from, so the last token of a text has no row of its own.
+    """
+
+    #: ``[N]``: the token that each row but the root ends with.
+    token_ids: IndexArray
+    #: For each text, the rows at which its tokens are written, one for each token.
+    rows: tuple[IndexArray, ...]
 
     def tokens(self, pointer_ids: Sequence[int]) -> list[int]:
         """``[N]``: the token of each node."""
-        return list(self.token_ids)
+        found: list[int] = self.token_ids.tolist()
+        return found
 
 
-def text_tree(tree: PrefixTree, texts: Sequence[Sequence[int]]) -> TextTree:
-    """A node for each token of ``texts[slot]``, wherever a prefix of ``tree`` chooses the slot."""
-    tokens: list[int] = []
-    parent, depths, ends = [-1], [0], [0]
-    prefix_rows: list[int] = []
-    for row in range(1, tree.num_rows):
-        slot, last = int(tree.last_slot[row]), ends[tree.parent[row]]
-        for token in texts[slot]:
-            tokens.append(token)
-            parent.append(last)
-            depths.append(depths[last] + 1)
-            prefix_rows.append(row)
-            last = len(tokens)
-        ends.append(last)
+def token_tree(texts: Sequence[Sequence[int]]) -> TokenTree:
+    """The smallest tree of texts, none of them empty; equal texts have equal rows."""
+    following: list[dict[int, int]] = [{}]
+    parent, depths, tokens, rows = [-1], [0], list[int](), list[IndexArray]()
+    for text in texts:
+        row, way = 0, [0]
+        for token in text[:-1]:
+            if token not in following[row]:
+                following[row][token] = len(parent)
+                parent.append(row)
+                depths.append(depths[row] + 1)
+                tokens.append(token)
+                following.append({})
+            row = following[row][token]
+            way.append(row)
+        rows.append(_frozen(np.array(way, np.int64)))
     above = np.array(parent, np.int64)
-    return TextTree(
-        token_ids=tuple(tokens),
+    return TokenTree(
         depth=max(depths),
         parent=_frozen(above),
         depths=_frozen(np.array(depths, np.int64)),
         ancestors=_frozen(_ancestors(above)),
-        prefix_rows=_frozen(np.array(prefix_rows, np.int64)),
+        token_ids=_frozen(np.array(tokens, np.int64)),
+        rows=tuple(rows),
     )
 
 

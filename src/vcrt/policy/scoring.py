@@ -3,7 +3,7 @@
 Three backends give the same logits (:mod:`vcrt.policy.backends` says which suits a model): ``tree`` puts a tree of
 orders behind the prompt in one masked pass, ``fork`` continues a cache of the prompt by every longest prefix, ``naive``
 runs every sequence by itself. All have gradients, and all score in evaluation mode, whatever mode the model is in.
-Pointers are single tokens; steps that are written out are scored by :func:`score_texts`.
+Pointers are single tokens; texts of several are scored by :mod:`vcrt.policy.text_scoring`.
 
 Legend: ``B`` prompts, ``R`` rows of the (largest) prefix tree, ``V`` vocabulary, ``n`` operations.
 """
@@ -38,7 +38,6 @@ from vcrt.policy.prefix_tree import (
     PrefixTree,
     order_tree,
     prefix_tree,
-    text_tree,
 )
 from vcrt.policy.prompts import CausalModel, Prompt
 from vcrt.policy.tree_scoring import KEPT, tree_logits
@@ -51,7 +50,6 @@ __all__ = [
     "greedy_orders",
     "score_orders",
     "score_prefixes",
-    "score_texts",
 ]
 
 _LOGITS = {"tree": tree_logits, "fork": fork_logits, "naive": naive_logits}
@@ -150,46 +148,6 @@ def score_prefixes(
         used=used,
         malformed_log_probs=answer.malformed_log_probs,
     )
-
-
-def score_texts(
-    model: CausalModel,
-    prompts: Sequence[Prompt],
-    trees: Sequence[PrefixTree],
-    *,
-    backend: Backend = "auto",
-) -> Tensor:
-    """``[B, R, n]``: the log-probability that the model writes each slot's text next, after each prefix of the tree.
-
-    For prompts :func:`vcrt.policy.prompts.with_texts`; whatever prefixes share is scored once. A text's probability is
-    the product of its tokens' over the whole vocabulary. Where a tree does not go on with a slot, it is ``-inf``: let
-    trees hold whole orders. Differentiable. Raises as :func:`score_orders`, and :class:`MalformedInputError` for a
-    prompt without texts.
-    """
-    if not prompts or not all(prompt.texts for prompt in prompts):
-        raise MalformedInputError("a prompt whose slots have no texts", expected="with_texts(...)")
-    nodes = [text_tree(tree, prompt.texts) for prompt, tree in zip(prompts, trees, strict=True)]
-    exact = _exact_backend(model, prompts, nodes, backend)
-    with evaluation_mode(model):
-        logits = _LOGITS[exact](model, prompts, nodes)
-    shape = (max(tree.num_rows for tree in trees), max(p.num_operations for p in prompts))
-    found = []
-    for row_logits, prompt, tree, text in zip(logits, prompts, trees, nodes, strict=True):
-        index = _on(logits.device, text.parent[1:], text.tokens(prompt.pointer_ids))
-        before = row_logits[index[0]]
-        before = before if before.dtype == torch.float64 else before.float()
-        of_tokens = before.gather(1, index[1][:, None])[:, 0] - before.logsumexp(1)
-        rows, parent, slot = _on(
-            logits.device, text.prefix_rows, tree.parent[1:], tree.last_slot[1:]
-        )
-        of_prefixes = of_tokens.new_zeros(tree.num_rows).index_add(0, rows, of_tokens)[1:]
-        nothing = of_tokens.new_full(shape, -torch.inf)
-        found.append(nothing.index_put((parent, slot), of_prefixes))
-    return torch.stack(found)
-
-
-def _on(device: torch.device, *arrays: Any) -> list[Tensor]:
-    return [torch.as_tensor(np.array(array), device=device) for array in arrays]
 
 
 @torch.no_grad()

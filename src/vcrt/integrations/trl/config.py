@@ -14,18 +14,20 @@ from vcrt.printable import counted
 ORBIT, ILLEGAL = "orbit", "illegal"
 #: A column of :mod:`vcrt.integrations.datasets`: a partial order where orbits are not listed.
 PARTIAL_ORDER = "partial_order"
+#: The column that an environment's task is in; without it, the task is all columns but the prompt.
+TASK = "task"
 LEVELS = ("token", "sequence", "trajectory")
 
 
 @dataclass
 class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
-    """TRL's configuration, with the paper's defaults and four fields more.
+    """TRL's configuration, with the paper's defaults and fields of the orbit.
 
     ``importance_sampling_level``: beside TRL's ``token`` (a ratio for each token) and ``sequence`` (one for each
     completion, its log divided by the number of tokens) there is ``trajectory``, the paper's: one ratio for each
     completion, not normalised by length; it needs ``loss_type="grpo"``. A credited sample's ratio is the orbit's at
     ``trajectory``, its T-th root at ``sequence`` (T tokens), and at ``token`` the orbit's surplus over the sample is
-    shared out equally over the tokens.
+    shared out equally over the tokens in which the orbit's members differ: reasoning before an answer keeps its own.
 
     ``scale_rewards``: beside TRL's ``group``, ``batch`` and ``none`` there is ``leave_one_out``, the paper's: reward
     minus the mean of the other rewards, which is TRL's ``none`` times G / (G - 1) for groups of G.
@@ -59,8 +61,25 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
     orbit_batch_size: int | None = field(
         default=None,
         metadata={
-            "help": "Members that are scored at a time; per_device_train_batch_size by default."
+            "help": "Members that are scored at a time, where they are scored in rows of their own; "
+            "per_device_train_batch_size by default."
         },
+    )
+    orbit_jobs: int = field(
+        default=1, metadata={"help": "Completions that an environment judges at a time."}
+    )
+    orbit_max_steps: int = field(
+        default=16, metadata={"help": "The most steps of a completion that is certified."}
+    )
+    orbit_max_members: int = field(
+        default=24,
+        metadata={
+            "help": "The most orders of a completion that are scored, legal and illegal each; of a larger orbit, a "
+            "block whose ratio is an unbiased estimate of the orbit's."
+        },
+    )
+    orbit_max_tokens: int = field(
+        default=8192, metadata={"help": "The most tokens of a completion's legal orders together."}
     )
 
     def __post_init__(self) -> None:
@@ -124,11 +143,30 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
                 f"orbit_batch_size={self.orbit_batch_size}",
                 "orbit_batch_size of 1 or more",
             ),
+            *(
+                (
+                    getattr(self, name) < 1,
+                    "a number that is none",
+                    f"{name}={getattr(self, name)}",
+                    f"{name} of 1 or more",
+                )
+                for name in (
+                    "orbit_jobs",
+                    "orbit_max_steps",
+                    "orbit_max_members",
+                    "orbit_max_tokens",
+                )
+            ),
         ]
 
 
-def require_supported(args: Any, dataset: Any, kwargs: Mapping[str, Any]) -> None:
-    """Raise :class:`RunError` or :class:`MalformedInputError` unless a trainer can be made of these arguments."""
+def require_supported(
+    args: Any, dataset: Any, kwargs: Mapping[str, Any], *, online: bool = False
+) -> None:
+    """Raise :class:`RunError` or :class:`MalformedInputError` unless a trainer can be made of these arguments.
+
+    ``online`` orbits are those of what the model writes: the dataset has none.
+    """
     if not isinstance(args, OrbitGRPOConfig):
         raise RunError(
             "a configuration without the orbit's fields",
@@ -142,6 +180,8 @@ def require_supported(args: Any, dataset: Any, kwargs: Mapping[str, Any]) -> Non
                 found=name,
                 remedy=f"leave {name} out",
             )
+    if online:
+        return
     columns = getattr(dataset, "column_names", None)
     needed = [ORBIT, ILLEGAL] if args.orbit_alpha else [ORBIT]
     missing = [name for name in needed if columns is not None and name not in columns]

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor
 
+from vcrt.certification.shards import EnvironmentFactory
 from vcrt.errors import RunError
 from vcrt.integrations.orbit_credit import (
     Candidates,
     CandidateScores,
     TokenIds,
     credited_log_probs,
+    differing_tokens,
     encode_completions,
     padded_rows,
+    padded_tokens,
     tabulate,
     unpadded,
 )
 from vcrt.integrations.trl.config import ILLEGAL, ORBIT, OrbitGRPOConfig, require_supported
 from vcrt.integrations.trl.library import GRPOTrainer, disable_gradient_checkpointing
+from vcrt.integrations.trl.online import OnlineOrbits
+from vcrt.policy.backends import choose_backend
+from vcrt.policy.text_scoring import TextScores, score_texts
 
 
 @dataclass(frozen=True, slots=True)
 class _Credit:
     """What the hook needs while a loss is computed; ``inputs`` is that loss's own copy."""
 
-    surplus: Tensor
+    scored: _Scored
     inputs: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Scored:
     """The scores that a batch's samples need."""
 
@@ -42,6 +50,8 @@ class _Scored:
     prompts: Tensor
     #: ``[B]``: see :meth:`CandidateScores.surplus`.
     surplus: Tensor
+    #: The samples' own scores, where one pass gives all; None where TRL's own pass does.
+    samples: Sequence[TextScores] | None
     #: A 0 with a gradient of 0.
     unused: Tensor
 
@@ -62,10 +72,15 @@ class _Scored:
 
 
 class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's GRPOTrainer with the orbit ratio and the anti-diamond margin; arguments are TRL's.
+    """TRL's GRPOTrainer with the orbit ratio and the anti-diamond margin; arguments are TRL's, and one more.
 
-    ``args`` is an :class:`OrbitGRPOConfig`. Raises :class:`RunError` for what the orbit cannot be combined with, and
-    :class:`MalformedInputError` for columns of another form.
+    ``args`` is an :class:`OrbitGRPOConfig`. With an ``environment``, a class of :class:`vcrt.WrittenSteps` (such as a
+    :class:`vcrt.WrittenEnvironment`) or the name of a registered one, what the model writes is judged, rewarded and
+    certified as it is sampled: its reward, 1 for a completion that solves its task, stands before those of
+    ``reward_funcs``, which may be left out. The task is a row's column ``task``, or else all its columns but
+    ``prompt``. Raises :class:`RunError` for what the orbit cannot be combined with, and
+    :class:`MalformedInputError` for columns of another form; while it trains, :class:`vcrt.errors.VerifierFailure` for
+    an environment that breaks twice over the same completion.
     """
 
     _tag_names = ("trl", "grpo", "orbit-grpo")
@@ -76,15 +91,22 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         reward_funcs: Any = None,
         args: OrbitGRPOConfig | None = None,
         train_dataset: Any = None,
+        *further: Any,
+        environment: str | EnvironmentFactory | None = None,
         **kwargs: Any,
     ) -> None:
         args = OrbitGRPOConfig("Orbit-GRPO") if args is None else args
-        require_supported(args, train_dataset, kwargs)
+        require_supported(args, train_dataset, kwargs, online=environment is not None)
         # TRL knows neither word: it is given what the hooks below build on.
         self._level: Any = args.importance_sampling_level
         self._leaves_one_out = args.scale_rewards == "leave_one_out"
         self._credit: _Credit | None = None
-        super().__init__(model, reward_funcs, args=args, train_dataset=train_dataset, **kwargs)
+        self._online: OnlineOrbits | None = None
+        if environment is not None:
+            self._online = OnlineOrbits(environment, args)
+            own = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+            reward_funcs = [self._online.reward, *(each for each in own if each is not None)]
+        super().__init__(model, reward_funcs, args, train_dataset, *further, **kwargs)
         if self._is_vlm:
             raise RunError(
                 "orbits of completions to images are not supported",
@@ -96,6 +118,14 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._leaves_one_out:
             self.scale_rewards = "none"
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's; the environment's workers end with it."""
+        try:
+            return super().train(*args, **kwargs)
+        finally:
+            if self._online is not None:
+                self._online.end()
+
     def _calculate_rewards(self, *args: Any) -> Tensor:
         per_function: Tensor = super()._calculate_rewards(*args)
         weighted = (per_function * self.reward_weights.to(per_function.device)).nansum(1)
@@ -103,8 +133,17 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._rewards = weighted.masked_fill(per_function.isnan().all(1), torch.nan)
         return per_function
 
+    def _generate(self, prompts: list[Any]) -> Any:
+        generated = super()._generate(prompts)
+        if self._online is not None:
+            # The environment is at work while other policies score the samples.
+            self._online.begin(generated[1], self._tokenizer)
+        return generated
+
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's batch, with each sample's candidates, its place in the orbit and its old surplus."""
+        if self._online is not None:
+            self._online.rows = inputs
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if "tool_mask" in output:
             raise RunError(
@@ -120,13 +159,21 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._leaves_one_out:
             group = self.num_generations if is_training else self.num_generations_eval
             output["advantages"] = output["advantages"] * _leave_one_out(self._rewards, group)[own]
-        candidates = self._candidates(inputs, output)
+        prompts = unpadded(output["prompt_ids"], output["prompt_mask"])
         samples = unpadded(output["completion_ids"], output["completion_mask"])
+        if self._online is None:
+            candidates = self._candidates(inputs, prompts)
+            succeeded = self._rewards[own] > self.args.orbit_success
+        else:
+            candidates = self._online.candidates(
+                prompts, samples, self._tokenizer, update=self.state.global_step
+            )
+            succeeded = torch.tensor(self._online.succeeded, device=self._rewards.device)
+            self._log_online(self._online)
         members = torch.tensor(
             [c.member(sample) for c, sample in zip(candidates, samples, strict=True)],
             device=output["completion_ids"].device,
         )
-        succeeded = self._rewards[own] > self.args.orbit_success
         output["orbit_members"] = members.masked_fill(~succeeded, -1)
         output["orbit_candidates"] = candidates
         output["orbit_missed"] = (succeeded & (members < 0)).float()
@@ -141,10 +188,9 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return output
 
     def _candidates(
-        self, inputs: Sequence[Mapping[str, Any]], output: Mapping[str, Any]
+        self, inputs: Sequence[Mapping[str, Any]], prompts: Sequence[TokenIds]
     ) -> list[Candidates]:
-        """The candidates of each sample; samples of one prompt share theirs."""
-        prompts = unpadded(output["prompt_ids"], output["prompt_mask"])
+        """The candidates of each sample, of the dataset's columns; samples of one prompt share theirs."""
         known: dict[tuple[object, ...], Candidates] = {}
         result = []
         for prompt, row in zip(prompts, inputs, strict=True):
@@ -166,36 +212,79 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             max_length=self.max_completion_length,
         )
 
-    def _score(self, model: Any, inputs: Mapping[str, Any], *, with_illegal: bool) -> _Scored:
-        """Score the candidates that this batch's samples need, in as few rows as there are different ones."""
+    def _score(
+        self,
+        model: Any,
+        inputs: Mapping[str, Any],
+        *,
+        with_illegal: bool,
+        entropies: bool = False,
+    ) -> _Scored:
+        """Score the samples of a batch and the candidates that they need, each different one once."""
         members: Tensor = inputs["orbit_members"]
         rows: dict[Candidates, int] = {}
-        prompts = []
+        places = []
         for candidates, member in zip(inputs["orbit_candidates"], members.tolist(), strict=True):
             wanted = candidates
             if not with_illegal:
                 wanted = Candidates(prompt=candidates.prompt, orbit=candidates.orbit)
             needs_margin = with_illegal and bool(candidates.orbit and candidates.illegal)
             is_needed = member >= 0 or needs_margin
-            prompts.append(rows.setdefault(wanted, len(rows)) if is_needed else -1)
+            places.append(rows.setdefault(wanted, len(rows)) if is_needed else -1)
         batch = list(rows)
         pairs = [(c.prompt, completion) for c in batch for completion in c.completions]
-        log_probs, unused = self._sequence_log_probs(model, pairs, inputs)
-        place = torch.tensor(prompts, device=members.device)
-        if not batch:
-            return _Scored(
-                None, place, members.new_zeros(members.shape, dtype=torch.float32), unused
-            )
-        scores = tabulate(batch, log_probs)
-        return _Scored(scores, place, scores.surplus(place, members), unused)
+        samples, unused = None, members.new_zeros((), dtype=torch.float32)
+        if self._scores_trees(model, inputs):
+            found = self._by_tree(model, [*_samples(inputs), *pairs], entropies=entropies)
+            samples, others = found[: len(members)], found[len(members) :]
+            log_probs = [scores.log_probs.sum() for scores in others]
+            totals = torch.stack(log_probs) if log_probs else unused.new_zeros(0)
+        else:
+            totals, unused = self._by_rows(model, pairs, inputs)
+        place = torch.tensor(places, device=members.device)
+        scores = tabulate(batch, totals) if batch else None
+        nothing = members.new_zeros(members.shape, dtype=torch.float32)
+        return _Scored(
+            scores=scores,
+            prompts=place,
+            surplus=nothing if scores is None else scores.surplus(place, members),
+            samples=samples,
+            unused=unused,
+        )
 
-    def _sequence_log_probs(
+    def _scores_trees(self, model: Any, inputs: Mapping[str, Any]) -> bool:
+        """Whether one pass over trees of tokens is exact for this model, and gives all that TRL's own pass does."""
+        longest = inputs["prompt_ids"].shape[1] + self.max_completion_length
+        exact = choose_backend(self.accelerator.unwrap_model(model), "auto", longest=longest)
+        return exact == "tree" and not self.aux_loss_enabled
+
+    def _by_tree(
+        self, model: Any, pairs: Sequence[tuple[TokenIds, TokenIds]], *, entropies: bool
+    ) -> list[TextScores]:
+        """The scores of (prompt, completion) pairs by one call of the model: a tree of tokens behind each prompt."""
+        trees: dict[TokenIds, dict[TokenIds, int]] = {}
+        for prompt, completion in pairs:
+            of_prompt = trees.setdefault(prompt, {})
+            of_prompt.setdefault(completion, len(of_prompt))
+        with self.accelerator.autocast():
+            scores = score_texts(
+                model,
+                list(trees),
+                [list(texts) for texts in trees.values()],
+                backend="tree",
+                temperature=self.temperature,
+                entropies=entropies,
+            )
+        of = dict(zip(trees, scores, strict=True))
+        return [of[prompt][trees[prompt][completion]] for prompt, completion in pairs]
+
+    def _by_rows(
         self,
         model: Any,
         pairs: Sequence[tuple[TokenIds, TokenIds]],
         inputs: Mapping[str, Any],
     ) -> tuple[Tensor, Tensor]:
-        """``[N]`` log-probabilities of completions, and a 0 that ties rows to the loss which were added.
+        """``[N]`` log-probabilities of completions, a row each, and a 0 that ties rows to the loss which were added.
 
         Processes must call the model equally often, or they wait for each other for ever: those with fewer rows
         score their first again.
@@ -205,7 +294,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         most = int(self.accelerator.gather(count).max())
         if most == 0:
             return torch.zeros(0, device=device), torch.zeros((), device=device)
-        spare = pairs[0] if pairs else self._first_sample(inputs)
+        spare = pairs[0] if pairs else _samples(inputs)[0]
         rows = padded_rows(
             [*pairs, *[spare] * (most - len(pairs))],
             padding=self._tokenizer.pad_token_id,
@@ -221,24 +310,16 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         log_probs = (token_log_probs * rows.completion_mask).sum(-1)
         return log_probs[: len(pairs)], 0.0 * log_probs[len(pairs) :].sum()
 
-    def _first_sample(self, inputs: Mapping[str, Any]) -> tuple[TokenIds, TokenIds]:
-        (prompt,) = unpadded(inputs["prompt_ids"][:1], inputs["prompt_mask"][:1])
-        completion = inputs["completion_ids"][0].tolist()
-        return prompt, tuple(completion)
-
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         """TRL's loss on credited log-probabilities, plus the weighted margin loss."""
         alpha = self.args.orbit_alpha
-        scored = self._score(model, inputs, with_illegal=alpha > 0)
+        scored = self._score(model, inputs, with_illegal=alpha > 0, entropies=True)
         inputs = dict(inputs)
         if "old_per_token_logps" in inputs:
-            inputs["old_per_token_logps"] = credited_log_probs(
-                inputs["old_per_token_logps"],
-                inputs["completion_mask"],
-                inputs["orbit_old_surplus"],
-                self._level,
+            inputs["old_per_token_logps"] = self._credited(
+                inputs["old_per_token_logps"], inputs["orbit_old_surplus"], inputs
             )
-        self._credit = _Credit(scored.surplus, inputs)
+        self._credit = _Credit(scored, inputs)
         try:
             loss: Tensor = super()._compute_loss(model, inputs)
         finally:
@@ -250,22 +331,50 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         total: Tensor = loss + (alpha * margin_loss + scored.unused) / accumulation
         return total
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        """TRL's, and within a loss the credited log-probabilities in their place."""
-        log_probs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+    def _credited(self, log_probs: Tensor, surplus: Tensor, inputs: Mapping[str, Any]) -> Tensor:
+        mask: Tensor = inputs["completion_mask"]
+        samples = [completion for _, completion in _samples(inputs)]
+        differing = differing_tokens(inputs["orbit_candidates"], samples, mask.shape[1])
+        return credited_log_probs(log_probs, mask, surplus, self._level, differing.to(mask.device))
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """TRL's, by one pass over trees where that is exact; within a loss, the credited log-probabilities."""
+        batch = _batch(input_ids, attention_mask, logits_to_keep)
+        credit = self._credit
+        if credit is not None and credit.scored.samples is not None:
+            found = credit.scored.samples
+        elif credit is None and self._scores_trees(model, batch):
+            found = self._by_tree(model, _samples(batch), entropies=False)
+        else:
+            return self._with_credit(
+                super()._get_per_token_logps_and_entropies(
+                    model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs
+                )
+            )
+        log_probs = padded_tokens([scores.log_probs for scores in found], logits_to_keep)
+        spread = [scores.entropies for scores in found if scores.entropies is not None]
+        entropies = padded_tokens(spread, logits_to_keep) if spread else None
+        return self._with_credit((log_probs, entropies, None))
+
+    def _with_credit(self, found: tuple[Tensor, Any, Any]) -> tuple[Tensor, Any, Any]:
         if self._credit is None:
-            return log_probs, entropies, aux_loss
-        inputs = self._credit.inputs
-        credited = credited_log_probs(
-            log_probs, inputs["completion_mask"], self._credit.surplus, self._level
-        )
+            return found
+        log_probs, inputs = found[0], self._credit.inputs
+        credited = self._credited(log_probs, self._credit.scored.surplus, inputs)
         if "ref_per_token_logps" in inputs:
             # The KL is about the sampled tokens: the reference moves along, so that differences stay what they are.
             inputs["ref_per_token_logps"] = inputs["ref_per_token_logps"] + (credited - log_probs)
-        return credited, entropies, aux_loss
+        return credited, *found[1:]
 
     def _log_orbits(self, scored: _Scored, inputs: Mapping[str, Any], margin_loss: Tensor) -> None:
-        metrics = self._metrics["train" if self.model.training else "eval"]
         values = {
             "orbit/credited": (inputs["orbit_members"] >= 0).float().mean(),
             "orbit/missed": inputs["orbit_missed"].mean(),
@@ -273,7 +382,36 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             "orbit/margin_loss": margin_loss.detach(),
         }
         for name, value in values.items():
-            metrics[name].append(self.accelerator.gather(value).nanmean().item())
+            self._log(name, self.accelerator.gather(value).nanmean().item())
+
+    def _log_online(self, online: OnlineOrbits) -> None:
+        """What became of the samples, in shares of them, and what it took, over all processes."""
+        every: list[Mapping[str, float]] = gather_object([online.counts])
+        summed: Any = sum(map(Counter, every), Counter[str]())
+        samples = summed.pop("samples")
+        for name, value in summed.items():
+            self._log(f"orbit/{name}", value / samples)
+
+    def _log(self, name: str, value: float) -> None:
+        self._metrics["train" if self.model.training else "eval"][name].append(value)
+
+
+def _batch(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str, Tensor]:
+    """The parts of a batch of prompts and completions of ``length`` places."""
+    return {
+        "prompt_ids": input_ids[:, :-length],
+        "prompt_mask": attention_mask[:, :-length],
+        "completion_ids": input_ids[:, -length:],
+        "completion_mask": attention_mask[:, -length:],
+    }
+
+
+def _samples(inputs: Mapping[str, Any]) -> list[tuple[TokenIds, TokenIds]]:
+    """The prompt and the completion of each sample."""
+    prompts = unpadded(inputs["prompt_ids"], inputs["prompt_mask"])
+    return list(
+        zip(prompts, unpadded(inputs["completion_ids"], inputs["completion_mask"]), strict=True)
+    )
 
 
 def _leave_one_out(rewards: Tensor, group_size: int) -> Tensor:

@@ -1,0 +1,152 @@
+"""Judge and certify completions in worker processes, while their caller does something else.
+
+:meth:`CompletionJudge.begin` hands completions out, :meth:`CompletionJudge.finish` waits for what became of them. Two
+sets of workers live as long as the judge: one looks first, the other replays what the first has accepted. A worker that
+dies or overruns its time limit is ended with all that it started; what it had in hand is tried once more, alone, and a
+second failure raises :class:`vcrt.errors.VerifierFailure`: a broken verifier is never a verdict.
+
+Not covered: what is judged (:mod:`vcrt.certification.completions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import Any
+
+from joblib.externals.loky.process_executor import BrokenProcessPool
+
+from vcrt.call_record import Doing
+from vcrt.certification.completions import FirstLook, Judgement, Work, look_again, look_first
+from vcrt.certification.shards import EnvironmentFactory
+from vcrt.errors import VerifierFailure
+from vcrt.hashing import Json, json_digest
+from vcrt.processes import do_alone, do_piece
+from vcrt.workers import Workers
+
+#: The most steps of a completion that is certified, by default; a longer one stands for itself.
+MAX_STEPS = 16
+_LOOK_AGAIN = partial(do_piece, look_again, VerifierFailure)
+
+
+class CompletionJudge:
+    """Judges completions of one environment, ``jobs`` at a time; a context manager that ends its workers.
+
+    Equal completions of equal tasks are judged once. Judgements depend neither on ``jobs`` nor on what is beside them.
+    """
+
+    def __init__(
+        self,
+        factory: EnvironmentFactory,
+        *,
+        jobs: int = 1,
+        max_steps: int = MAX_STEPS,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._factory, self._jobs, self._on_wait = factory, jobs, on_wait
+        self._look_first = partial(look_first, max_steps=max_steps)
+        self._workers: tuple[Workers, Workers] | None = None
+        self._lock = Lock()
+        self._asked: list[str] = []
+        #: What is to be judged, and what has been, by its key.
+        self._work: dict[str, Work] = {}
+        self._found: dict[str, Judgement] = {}
+        self._first: dict[str, Future[FirstLook]] = {}
+        self._second: dict[str, Future[Judgement]] = {}
+
+    def __enter__(self) -> CompletionJudge:
+        return self
+
+    def __exit__(self, kind: object, failure: object, trace: object) -> None:
+        self.end(kind, failure, trace)
+
+    def end(self, kind: object = None, failure: object = None, trace: object = None) -> None:
+        """End the workers; they begin anew when something is handed out."""
+        for workers in self._workers or ():
+            workers.__exit__(kind, failure, trace)
+        self._workers = None
+
+    def begin(self, tasks: Sequence[Json], completions: Sequence[str]) -> None:
+        """Hand completions out, each with its task; those of an earlier call are forgotten."""
+        work: list[Work] = [
+            (self._factory, task, text) for task, text in zip(tasks, completions, strict=True)
+        ]
+        self._asked = [json_digest([task, text]) for _, task, text in work]
+        self._work, self._found = dict(zip(self._asked, work, strict=True)), {}
+        self._submit()
+
+    def finish(self) -> list[Judgement]:
+        """The judgement of each completion that was handed out, in their order; waits for them.
+
+        Raises :class:`VerifierFailure` for what broke its worker twice, and what the environment raises.
+        """
+        for key in self._work:
+            while key not in self._found:
+                self._wait_for(key)
+        return [self._found[key] for key in self._asked]
+
+    def _submit(self) -> None:
+        """Hand out whatever has no judgement yet."""
+        if self._workers is None:
+            self._workers = Workers(self._jobs, self._on_wait), Workers(self._jobs, self._on_wait)
+        self._first, self._second = {}, {}
+        look: Any = partial(do_piece, self._look_first, VerifierFailure)
+        for number, (key, work) in enumerate(self._work.items()):
+            if key not in self._found:
+                future = self._workers[0].submit(look, (number, work))
+                self._first[key] = future
+                future.add_done_callback(partial(self._when_done, key, number, self._second))
+
+    def _when_done(
+        self,
+        key: str,
+        number: int,
+        second: dict[str, Future[Judgement]],
+        done: Future[FirstLook],
+    ) -> None:
+        """Go on at once, in a thread of the workers; whatever is broken is for whoever waits to find."""
+        if not done.cancelled() and done.exception() is None:
+            with suppress(BrokenProcessPool):
+                self._go_on(key, number, second, done.result())
+
+    def _go_on(
+        self, key: str, number: int, second: dict[str, Future[Judgement]], look: FirstLook
+    ) -> None:
+        """Hand a completion that the first look accepted to the second."""
+        with self._lock:
+            if self._workers is not None and look.evidence is not None and key not in second:
+                piece = number, (self._work[key], look)
+                second[key] = self._workers[1].submit(_LOOK_AGAIN, piece)
+
+    def _wait_for(self, key: str) -> None:
+        """Find the judgement of one completion, or of what broke the workers beside it."""
+        assert self._workers is not None
+        number = list(self._work).index(key)
+        at = self._workers[0]
+        try:
+            look = at.result(self._first[key])
+            if look.evidence is None:
+                self._found[key] = look.judgement
+                return
+            at = self._workers[1]
+            self._go_on(key, number, self._second, look)
+            self._found[key] = at.result(self._second[key])
+            return
+        except BrokenProcessPool:
+            broken = at.ended
+        self.end()
+        keys = list(self._work)
+        doings = {keys[d.work]: d for d in broken if d.work is not None and d.work < len(keys)}
+        for suspect in doings or [key]:
+            if suspect not in self._found:
+                self._found[suspect] = self._alone(self._work[suspect], doings.get(suspect))
+        self._submit()
+
+    def _alone(self, work: Work, before: Doing | None) -> Judgement:
+        look = do_alone(self._look_first, work, before, VerifierFailure, self._on_wait)
+        if look.evidence is None:
+            return look.judgement
+        return do_alone(look_again, (work, look), before, VerifierFailure, self._on_wait)

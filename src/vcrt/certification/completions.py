@@ -1,0 +1,257 @@
+"""Certify the steps of a completion that solves its task, and choose which of their orders are scored.
+
+The steps that a model wrote are an episode like any other: they are replayed in every order (of more than
+``vcrt.limits.MAX_EXHAUSTIVE`` steps, in every context, or a sample of them), again in another process and succession,
+shown to the second opinions, and certified with the preset ``any``. The orbit of the completion is the same text with
+its steps in any certified order. A failure is certified for nothing and stands for itself.
+
+Not covered: worker processes (:mod:`vcrt.certification.completion_judge`), tokens and probabilities.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from math import factorial
+from typing import TypeAlias
+
+import numpy as np
+
+from vcrt.certification.episodes import ANY_PRESET, Exclusion, certify_episode
+from vcrt.certification.evidence import Evidence
+from vcrt.certification.shards import (
+    EnvironmentFactory,
+    difference_of,
+    environment_of,
+    evidence_of,
+    replayed,
+)
+from vcrt.environments.contract import Episode, Versions
+from vcrt.environments.written import (
+    UnreadableCompletion,
+    WrittenSteps,
+    WrittenTrace,
+    episode_of,
+    failure_of,
+    require_written,
+)
+from vcrt.hashing import Json
+from vcrt.limits import MAX_COUNTED
+from vcrt.orders import Order, all_orders, transitive_reduction
+from vcrt.partial_orders import PartialOrder, linear_extensions_up_to
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """A text as pieces that change places: ``moved[i]`` is step i, ``fixed`` is what stands before, between and after.
+
+    ``fixed`` has one text more than ``moved``.
+    """
+
+    fixed: tuple[str, ...]
+    moved: tuple[str, ...]
+
+    def text(self, order: Order) -> str:
+        """The whole text with its steps in this order."""
+        pieces = [self.fixed[0]]
+        for step, after in zip(order, self.fixed[1:], strict=True):
+            pieces += [self.moved[step], after]
+        return "".join(pieces)
+
+    @property
+    def reference(self) -> Order:
+        """The order in which the steps were written."""
+        return tuple(range(len(self.moved)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """What is known of a completion.
+
+    ``failure`` says why it does not solve its task, None if it does. Then ``order`` is the certified order of its steps
+    in ``segments``, or None where they are certified for nothing, and ``exclusion`` says why not: a kind of
+    :class:`vcrt.certification.episodes.Exclusion`, or ``single_step``, ``too_many_steps`` or ``reading``. Times are in
+    seconds of a worker.
+    """
+
+    failure: str | None
+    num_steps: int = 0
+    segments: Segments | None = None
+    order: PartialOrder | None = None
+    exclusion: str | None = None
+    detail: str = ""
+    judging_s: float = 0.0
+    certifying_s: float = 0.0
+
+    @property
+    def success(self) -> bool:
+        """Whether the completion solves its task."""
+        return self.failure is None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLook:
+    """What the first worker found: a judgement, and of several steps that succeed, the evidence for more."""
+
+    judgement: Judgement
+    versions: Versions | None = None
+    evidence: Evidence | None = None
+
+
+#: An environment, a task and a completion.
+Work: TypeAlias = tuple[EnvironmentFactory, Json, str]
+
+
+def look_first(work: Work, max_steps: int) -> FirstLook:
+    """Read and judge a completion, and replay the orders of a success of 2 to ``max_steps`` steps."""
+    factory, task, completion = work
+    began = time.perf_counter()
+    environment = require_written(environment_of(factory))
+    try:
+        trace = environment.read(task, completion)
+    except UnreadableCompletion as reason:
+        return FirstLook(Judgement(failure=f"unreadable: {reason}", judging_s=_since(began)))
+    episode = episode_of(environment, task, trace, completion)
+    number = episode.num_operations
+    judgement = Judgement(
+        failure=failure_of(environment, task, episode),
+        num_steps=number,
+        segments=segments_of(trace, completion),
+        judging_s=_since(began),
+    )
+    if not judgement.success:
+        return FirstLook(judgement)
+    if not 2 <= number <= max_steps:
+        kind = "single_step" if number < 2 else "too_many_steps"
+        return FirstLook(_uncertified(judgement, kind, f"{number}, at most {max_steps}"))
+    began = time.perf_counter()
+    (evidence,) = evidence_of(environment, [episode], sampled=False, backwards=False)
+    versions = environment.versions()
+    return FirstLook(replace(judgement, certifying_s=_since(began)), versions, evidence)
+
+
+def look_again(work: tuple[Work, FirstLook]) -> Judgement:
+    """Replay what the first look replayed, in another process and succession, and certify it or say why not."""
+    (factory, task, _), first = work
+    began = time.perf_counter()
+    found = _certified(require_written(environment_of(factory)), task, first)
+    return replace(found, certifying_s=found.certifying_s + _since(began))
+
+
+def _certified(environment: WrittenSteps, task: Json, first: FirstLook) -> Judgement:
+    assert first.evidence is not None
+    assert first.versions is not None
+    judgement, evidence = first.judgement, first.evidence
+    (again,) = replayed(environment, [evidence.episode], sampled=False, backwards=True)
+    if environment.versions() != first.versions:
+        return _uncertified(judgement, "version_disagreement", f"{environment.versions()}")
+    if (difference := difference_of(evidence.replays, again)) is not None:
+        return _uncertified(judgement, "nondeterministic", difference)
+    outcome = certify_episode(evidence.replays, first.versions, ANY_PRESET, evidence.cross_checks)
+    if isinstance(outcome, Exclusion):
+        return _uncertified(judgement, outcome.kind, outcome.detail)
+    if (reason := _read_otherwise(environment, task, judgement, evidence.episode)) is not None:
+        return _uncertified(judgement, "reading", reason)
+    return replace(judgement, order=outcome.order)
+
+
+def _uncertified(judgement: Judgement, kind: str, detail: str) -> Judgement:
+    return replace(judgement, exclusion=kind, detail=detail)
+
+
+def _read_otherwise(
+    environment: WrittenSteps, task: Json, judgement: Judgement, episode: Episode
+) -> str | None:
+    """How the text is read with its steps the other way round, if not as those steps; None if it is."""
+    assert judgement.segments is not None
+    order = judgement.segments.reference[::-1]
+    expected = [episode.operations[step].payload for step in order]
+    try:
+        trace = environment.read(task, judgement.segments.text(order))
+    except UnreadableCompletion as reason:
+        return f"unreadable with its steps the other way round: {reason}"
+    same = [step.payload for step in trace.steps] == expected and trace.initial == episode.initial
+    return None if same else "other steps are read where they stand the other way round"
+
+
+def _since(began: float) -> float:
+    return time.perf_counter() - began
+
+
+def segments_of(trace: WrittenTrace, completion: str) -> Segments:
+    """A completion as the texts of its steps and what stands around them."""
+    ends = [0, *(step.end for step in trace.steps)]
+    starts = [*(step.start for step in trace.steps), len(completion)]
+    return Segments(
+        fixed=tuple(completion[end:start] for end, start in zip(ends, starts, strict=True)),
+        moved=tuple(completion[step.start : step.end] for step in trace.steps),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoredOrders:
+    """Orders of a completion's steps that are scored. The one in which they were written is among ``legal``."""
+
+    legal: tuple[Order, ...]
+    illegal: tuple[Order, ...]
+    #: Whether ``legal`` is the whole orbit, and ``illegal`` all other orders.
+    whole_orbit: bool
+    all_illegal: bool
+
+
+def scored_orders(
+    order: PartialOrder, *, max_legal: int, max_illegal: int, draw: np.random.Generator
+) -> ScoredOrders:
+    r"""The orbit of the order 0, 1, 2, ... if it has at most ``max_legal`` orders, else a block of it; illegal orders.
+
+    A block has all legal orders that differ from the written one within a window of neighbouring places alone. Its
+    width is the largest whose permutations fit, its place is drawn, and neither depends on the order that was written.
+    So the windows' blocks are a partition of the orbit :math:`O`, and of a text that the policy :math:`\pi_k` has
+    drawn from it, :math:`E[Z_\theta(B) / Z_k(B)] = \sum_B Z_k(B) / Z_k(O) \cdot Z_\theta(B) / Z_k(B) = Z_\theta(O) /
+    Z_k(O)`: the ratio of the block's mass is an unbiased estimate of the orbit's, and so is its gradient. With blocks
+    of one order it is the ratio of the trajectory.
+
+    The illegal orders are all others if they fit, else those that differ from a legal order in one certified pair of
+    neighbours alone (the paper's minimally changed reversals), nearest to the written order, pair by pair.
+    """
+    number = order.num_operations
+    written = tuple(range(number))
+    legal = linear_extensions_up_to(order, max_legal)
+    whole = legal is not None
+    if legal is None:
+        width = max(w for w in range(1, number + 1) if factorial(w) <= max_legal)
+        first = int(draw.integers(number - width + 1))
+        legal = _reordered_within(order, first, first + width)
+    others = factorial(number) - len(legal) if whole and number <= MAX_COUNTED else None
+    if others is not None and others <= max_illegal:
+        kept = set(legal)
+        illegal = [each for each in all_orders(number) if each not in kept]
+    else:
+        illegal = [_reversal(order, pair) for pair in sorted(transitive_reduction(order.pairs))]
+    return ScoredOrders(
+        legal=(written, *(each for each in legal if each != written)),
+        illegal=tuple(illegal[:max_illegal]),
+        whole_orbit=whole,
+        all_illegal=others is not None and others <= max_illegal,
+    )
+
+
+def _reordered_within(order: PartialOrder, first: int, end: int) -> list[Order]:
+    """The legal orders that differ from 0, 1, 2, ... in the places from ``first`` up to ``end`` alone."""
+    number = order.num_operations
+    inside = [(a - first, b - first) for a, b in order.pairs if first <= a and b < end]
+    found = linear_extensions_up_to(PartialOrder.of(end - first, inside), factorial(end - first))
+    assert found is not None
+    return [
+        (*range(first), *(step + first for step in middle), *range(end, number)) for middle in found
+    ]
+
+
+def _reversal(order: PartialOrder, pair: tuple[int, int]) -> Order:
+    """The order nearest to 0, 1, 2, ... that is legal but for this pair, which stand side by side, reversed."""
+    first, second = pair
+    between = range(first + 1, second)
+    needed = [step for step in between if order.predecessors[second] >> step & 1]
+    others = [step for step in between if step not in needed]
+    after = range(second + 1, order.num_operations)
+    return (*range(first), *needed, second, first, *others, *after)

@@ -1,0 +1,120 @@
+"""Judge, reward and certify what a trainer samples, as it is sampled, and make candidates of it.
+
+Not covered: the loss (:mod:`vcrt.integrations.trl.trainer`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vcrt.certification.completion_judge import CompletionJudge
+from vcrt.certification.completions import Judgement
+from vcrt.certification.shards import EnvironmentFactory, factory_of
+from vcrt.hashing import Json
+from vcrt.integrations.orbit_credit import Candidates, TokenIds
+from vcrt.integrations.trl.config import TASK, OrbitGRPOConfig
+from vcrt.integrations.written_orbits import OrbitLimits, written_orbit
+from vcrt.randomness import generator
+
+
+class OnlineOrbits:
+    """The judge of a trainer's samples, and what it found of the last batch of them."""
+
+    def __init__(self, environment: str | EnvironmentFactory, args: OrbitGRPOConfig) -> None:
+        factory = factory_of(environment) if isinstance(environment, str) else environment
+        self._args = args
+        self._judge = CompletionJudge(factory, jobs=args.orbit_jobs, max_steps=args.orbit_max_steps)
+        self._limits = OrbitLimits(
+            max_members=args.orbit_max_members,
+            max_illegal=args.orbit_max_members if args.orbit_alpha else 0,
+            max_tokens=args.orbit_max_tokens,
+            max_length=args.max_completion_length,
+        )
+        #: The rows of the batch that is being sampled.
+        self.rows: Sequence[Mapping[str, Any]] = ()
+        self._judgements: list[Judgement] = []
+        #: Sums over the last batch's samples, by what they are of; ``samples`` is how many there were.
+        self.counts: dict[str, float] = {}
+        # TRL names a reward function's logs by this.
+        self.reward = _named("solved", self._reward)
+
+    def begin(self, completions: Sequence[Sequence[int]], tokenizer: Any) -> None:
+        """Hand sampled tokens to the workers."""
+        texts = [
+            tokenizer.decode(
+                ids[:-1] if ids[-1] == tokenizer.eos_token_id else ids,
+                skip_special_tokens=False,
+                clean_up_tokenization_spaces=False,
+            )
+            for ids in map(list, completions)
+        ]
+        self._judge.begin([task_of(row) for row in self.rows], texts)
+
+    def _reward(self, **_: Any) -> list[float]:
+        """1 for a completion that solves its task, else 0, in the order of the batch."""
+        began = time.perf_counter()
+        self._judgements = self._judge.finish()
+        self.counts = defaultdict(float, waited_s=time.perf_counter() - began)
+        return [float(judgement.success) for judgement in self._judgements]
+
+    @property
+    def succeeded(self) -> list[bool]:
+        """Whether each completion of the last batch solves its task."""
+        return [judgement.success for judgement in self._judgements]
+
+    def candidates(
+        self,
+        prompts: Sequence[TokenIds],
+        completions: Sequence[TokenIds],
+        tokenizer: Any,
+        *,
+        update: int,
+    ) -> list[Candidates]:
+        """The candidates of each completion of the last batch; draws depend on the number of the update alone."""
+        found = []
+        counts = self.counts
+        for prompt, completion, judgement in zip(
+            prompts, completions, self._judgements, strict=True
+        ):
+            orbit = written_orbit(
+                prompt,
+                completion,
+                judgement,
+                encode=lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
+                end=tokenizer.eos_token_id,
+                limits=self._limits,
+                draw=generator(self._args.seed, "orbit windows", update),
+            )
+            found.append(orbit.candidates)
+            counts["samples"] += 1
+            counts["judging_s"] += judgement.judging_s
+            counts["certifying_s"] += judgement.certifying_s
+            counts["members"] += len(orbit.candidates.orbit)
+            if judgement.failure is not None and judgement.failure.startswith("unreadable"):
+                counts["unreadable"] += 1
+            if orbit.missed is not None:
+                counts[f"missed/{orbit.missed}"] += 1
+        return found
+
+    def end(self) -> None:
+        """End the workers; they begin anew with the next batch."""
+        self._judge.end()
+
+
+def task_of(row: Mapping[str, Any]) -> Json:
+    """The task of a dataset's row: its column ``task``, or else all columns but the prompt."""
+    if TASK in row:
+        task: Json = row[TASK]
+        return task
+    return {name: value for name, value in row.items() if name != "prompt"}
+
+
+def _named(name: str, method: Any) -> Any:
+    def function(**kwargs: Any) -> Any:
+        return method(**kwargs)
+
+    function.__name__ = name
+    return function

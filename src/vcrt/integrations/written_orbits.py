@@ -1,0 +1,86 @@
+"""Make candidates of completions that a model wrote: the tokens of a success in its certified orders, and in others.
+
+A text counts only as the tokens that its tokenizer makes of it. A success whose own tokens are others, or that was cut
+off, stands for itself: which of its other orders would have been written how is not known then. Pure, but for the
+tokenizer. Not covered: judging (:mod:`vcrt.certification.completion_judge`) and probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcrt.certification.completions import Judgement, scored_orders
+from vcrt.integrations.orbit_credit import Candidates, TokenIds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OrbitLimits:
+    """How much of an orbit is scored for one completion.
+
+    At most so many orders of each kind, and at most ``max_tokens`` tokens in all orders of a kind, as if they shared
+    nothing; the order that was written always is. ``max_length`` is the most tokens of a completion, its end included.
+    """
+
+    max_members: int = 24
+    max_illegal: int = 24
+    max_tokens: int = 8192
+    max_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenOrbit:
+    """The candidates of one completion; ``missed`` names why a success is no member of an orbit, None if it is one."""
+
+    candidates: Candidates
+    missed: str | None
+
+
+def written_orbit(
+    prompt: TokenIds,
+    completion: TokenIds,
+    judgement: Judgement,
+    *,
+    encode: Callable[[str], list[int]],
+    end: int,
+    limits: OrbitLimits,
+    draw: np.random.Generator,
+) -> WrittenOrbit:
+    """The candidates of a completion: none for a failure, or for a success that stands for itself.
+
+    ``encode`` gives the tokens of a text, without special ones; ``end`` is the token that ends a completion. ``draw``
+    may not depend on the completion.
+    """
+    if judgement.order is None or judgement.segments is None:
+        return WrittenOrbit(Candidates(prompt=prompt), judgement.exclusion)
+    if completion[-1] != end:
+        return WrittenOrbit(Candidates(prompt=prompt), "cut_off")
+    segments = judgement.segments
+    if (*encode(segments.text(segments.reference)), end) != completion:
+        return WrittenOrbit(Candidates(prompt=prompt), "tokens")
+    # What does not depend on the order says how many orders fit, or the choice of them would depend on the sample.
+    size = max(1, sum(len(encode(text)) for text in (*segments.fixed, *segments.moved)))
+    fit = max(1, limits.max_tokens // size)
+    orders = scored_orders(
+        judgement.order,
+        max_legal=min(limits.max_members, fit),
+        max_illegal=min(limits.max_illegal, fit),
+        draw=draw,
+    )
+    legal, illegal = (
+        dict.fromkeys((*encode(segments.text(order)), end) for order in some)
+        for some in (orders.legal, orders.illegal)
+    )
+    # Sorted, so that completions of one orbit have equal candidates.
+    return WrittenOrbit(
+        Candidates(
+            prompt=prompt,
+            orbit=tuple(sorted(ids for ids in legal if len(ids) <= limits.max_length)),
+            illegal=tuple(
+                sorted(ids for ids in illegal if len(ids) <= limits.max_length and ids not in legal)
+            ),
+        ),
+        None,
+    )

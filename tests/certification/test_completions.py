@@ -1,0 +1,307 @@
+"""What a model wrote: read, judged, certified, and which of its orders are scored."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from math import factorial, isclose
+
+import numpy as np
+import pytest
+
+import vcrt
+from kitchen import (
+    MIX,
+    SOLUTION,
+    TAKE_EGG,
+    TAKE_MILK,
+    TASK,
+    FirstLineKitchen,
+    ImpatientKitchen,
+    Kitchen,
+    ThoughtfulKitchen,
+)
+from vcrt.certification.completion_judge import CompletionJudge
+from vcrt.certification.completions import (
+    Segments,
+    look_again,
+    look_first,
+    scored_orders,
+    segments_of,
+)
+from vcrt.environments.written import WrittenEnvironment, answer_span, read_call
+from vcrt.errors import EnvironmentFailure, MalformedInputError, VerifierFailure
+from vcrt.partial_orders import PartialOrder, linear_extensions_up_to
+from vcrt.randomness import generator
+
+
+def judged(completion, environment=Kitchen, task=TASK, max_steps=16):
+    """The judgement of a completion, in this process."""
+    work = environment, task, completion
+    first = look_first(work, max_steps)
+    return first.judgement if first.evidence is None else look_again((work, first))
+
+
+def texts_of(judgement, **limits):
+    limits = {"max_legal": 24, "max_illegal": 24, **limits}
+    found = scored_orders(judgement.order, draw=generator(0, "test"), **limits)
+    return tuple(
+        [judgement.segments.text(order) for order in orders]
+        for orders in (found.legal, found.illegal)
+    )
+
+
+def test_a_success_stands_for_all_certified_orders_of_its_own_text():
+    judgement = judged(SOLUTION)
+    assert judgement.success
+    assert judgement.order.pairs == ((0, 2), (1, 2))
+    legal, illegal = texts_of(judgement)
+    assert legal == [SOLUTION, "\n".join([TAKE_MILK, TAKE_EGG, MIX])]
+    assert len(illegal) == 4
+    for text in legal:
+        assert judged(text).success
+    for text in illegal:
+        assert not judged(text).success
+
+
+def test_thoughts_move_with_the_step_that_they_lead_to_and_nothing_else_moves():
+    text = (
+        'Let me think.\nWhat do I need?\n<answer>\nFirst an egg.\n  take(item="egg")\n\n'
+        f"Milk, too.\n{TAKE_MILK}\n{MIX}\nDone.</answer> Good."
+    )
+    judgement = judged(text, ThoughtfulKitchen)
+    assert judgement.segments.moved == (
+        'First an egg.\n  take(item="egg")',
+        f"Milk, too.\n{TAKE_MILK}",
+        MIX,
+    )
+    assert judgement.segments.text((0, 1, 2)) == text
+    assert texts_of(judgement)[0][1] == (
+        f"Let me think.\nWhat do I need?\n<answer>\nMilk, too.\n{TAKE_MILK}\n\nFirst an egg.\n"
+        f'  take(item="egg")\n{MIX}\nDone.</answer> Good.'
+    )
+
+
+@pytest.mark.parametrize(
+    ("completion", "reason"),
+    [
+        ("", "no line is a step"),
+        ("I would take an egg.", "no line is a step"),
+        (f"{TAKE_EGG}\n{MIX}", "no milk on the table"),
+        (f"{TAKE_EGG}\n{TAKE_MILK}", "do not solve the task"),
+        ('fry(item="egg")', "no tool 'fry'"),
+        ('take(what="egg")', "do not fit"),
+        (f"{TAKE_EGG}\n{SOLUTION}", "egg is there already"),
+    ],
+)
+def test_a_failure_says_why_and_is_certified_for_nothing(completion, reason):
+    judgement = judged(completion)
+    assert not judgement.success
+    assert reason in judgement.failure
+    assert judgement.order is judgement.exclusion is None
+
+
+@pytest.mark.parametrize(
+    "text", [SOLUTION, f"<answer>{SOLUTION}", f"<answer>{SOLUTION}</answer>" * 2]
+)
+def test_an_answer_that_is_missing_or_there_twice_is_unreadable(text):
+    judgement = judged(text, ThoughtfulKitchen)
+    assert "times, not once" in judgement.failure
+
+
+@pytest.mark.parametrize(
+    ("completion", "task", "kind"),
+    [
+        ('take(item="egg")', None, "single_step"),
+        ("\n".join(f'take(item="{i}")' for i in range(17)), None, "too_many_steps"),
+        ("count()\ncount()\nflicker()", None, "nondeterministic"),
+    ],
+)
+def test_a_success_that_certifies_nothing_stands_for_itself(completion, task, kind):
+    judgement = judged(completion, task=task)
+    assert judgement.success
+    assert judgement.exclusion == kind
+    assert judgement.order is None
+
+
+def test_a_reading_that_depends_on_places_certifies_nothing():
+    judgement = judged(f"{TAKE_EGG}\n{TAKE_MILK}", FirstLineKitchen, task=None)
+    assert judgement.exclusion == "reading"
+
+
+def test_repeated_steps_are_numbered_and_what_looks_is_a_step():
+    judgement = judged(f"count()\n{TAKE_EGG}\ncount()", task=None)
+    assert judgement.order.pairs == ((0, 1), (0, 2), (1, 2))
+
+
+def test_steps_of_five_hundred_tokens_and_sixty_four_of_them_are_read():
+    long = "\n".join(f'take(item="{str(i) * 900}")' for i in range(3))
+    assert judged(long, task=None).order.pairs == ()
+    many = "\n".join(f'take(item="{i}")' for i in range(64))
+    judgement = judged(many, task=None, max_steps=8)
+    assert (judgement.num_steps, judgement.exclusion) == (64, "too_many_steps")
+
+
+def test_an_environment_that_gives_no_spans_in_order_is_named():
+    class Overlapping(Kitchen):
+        def read(self, task, completion):
+            trace = super().read(task, completion)
+            return type(trace)(initial=trace.initial, steps=trace.steps[::-1])
+
+    with pytest.raises(MalformedInputError, match="one behind the other"):
+        judged(SOLUTION, Overlapping)
+    with pytest.raises(MalformedInputError, match="does not read what a model writes"):
+        judged(SOLUTION, lambda: vcrt.load_environment("clrs"))
+
+
+@pytest.mark.parametrize(
+    ("line", "call"),
+    [
+        ("a()", ("a", {})),
+        ('  a(x=1, y=[1, {"b": "(,=)"}]) ', ("a", {"x": 1, "y": [1, {"b": "(,=)"}]})),
+        ("a(x=1, x=2)", None),
+        ("a(1)", None),
+        ("a(x=1 y=2)", None),
+        ("a(x=)", None),
+        ("a(x=1) b", None),
+        ("then a(x=1)", None),
+    ],
+)
+def test_lines_are_read_as_calls(line, call):
+    assert read_call(line) == call
+
+
+def test_markers_in_the_wrong_order_are_refused():
+    with pytest.raises(vcrt.UnreadableCompletion, match="before"):
+        answer_span("</a> <a>", ("<a>", "</a>"))
+
+
+# What is scored.
+
+
+def posets(count, number, seed):
+    draw = generator(seed, "posets")
+    for _ in range(count):
+        pairs = [(a, b) for a in range(number) for b in range(a + 1, number) if draw.random() < 0.3]
+        yield PartialOrder.of(number, pairs)
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 6])
+def test_extensions_are_those_that_permutations_give(number):
+    for order in posets(5, number, number):
+        expected = [p for p in permutations(range(number)) if order.allows(p)]
+        assert linear_extensions_up_to(order, len(expected)) == expected
+        assert linear_extensions_up_to(order, len(expected) - 1) is None
+
+
+@pytest.mark.parametrize("number", [3, 4, 5, 6])
+def test_legal_and_illegal_orders_are_what_they_say(number):
+    for order in posets(8, number, number):
+        found = scored_orders(order, max_legal=6, max_illegal=5, draw=generator(0, "a"))
+        written = tuple(range(number))
+        assert found.legal[0] == written
+        assert len(set(found.legal)) == len(found.legal) <= 6
+        assert all(order.allows(each) for each in found.legal)
+        assert not any(order.allows(each) for each in found.illegal)
+        extensions = [p for p in permutations(range(number)) if order.allows(p)]
+        assert found.whole_orbit == (len(extensions) <= 6)
+        if found.all_illegal:
+            assert len(found.illegal) + len(found.legal) == factorial(number)
+        for each in found.illegal if not found.all_illegal else ():
+            # Legal but for one pair of neighbours.
+            swapped = [(*each[:k], each[k + 1], each[k], *each[k + 2 :]) for k in range(number - 1)]
+            assert any(order.allows(other) for other in swapped)
+
+
+def renamed(order, by):
+    """The partial order of steps that are numbered as ``by`` has them: number k is step ``by[k]``."""
+    place = {step: number for number, step in enumerate(by)}
+    pairs = [(place[a], place[b]) for a, b in order.pairs]
+    return PartialOrder.of(order.num_operations, pairs)
+
+
+@pytest.mark.parametrize("max_legal", [1, 2, 6])
+def test_the_ratio_of_a_block_is_unbiased_for_that_of_the_orbit(max_legal):
+    """Exactly, over all texts that the behaviour policy may have drawn from the orbit, for every place of a window."""
+    (order,) = posets(1, 5, 3)
+    orbit = [p for p in permutations(range(5)) if order.allows(p)]
+    assert len(orbit) > 6
+    draw = np.random.default_rng(0)
+    old = dict(zip(orbit, draw.dirichlet(np.ones(len(orbit))) * 0.3, strict=True))
+    new = dict(zip(orbit, draw.dirichlet(np.ones(len(orbit))) * 0.2, strict=True))
+    places = set()
+    for seed in range(6):
+        mean = 0.0
+        for written in orbit:
+            found = scored_orders(
+                renamed(order, written),
+                max_legal=max_legal,
+                max_illegal=0,
+                draw=generator(seed, "window"),
+            )
+            block = [tuple(written[number] for number in each) for each in found.legal]
+            places.add(tuple(sorted(block)))
+            share = sum(new[each] for each in block) / sum(old[each] for each in block)
+            mean += old[written] / sum(old.values()) * share
+        assert isclose(mean, sum(new.values()) / sum(old.values()), rel_tol=1e-12)
+    assert len(places) >= len(orbit) / max_legal
+
+
+# Workers.
+
+
+def test_workers_give_what_one_process_gives_and_equal_completions_are_judged_once():
+    completions = [SOLUTION, "nothing", SOLUTION, f"{TAKE_MILK}\n{TAKE_EGG}\n{MIX}"]
+    with CompletionJudge(Kitchen, jobs=2) as judge:
+        judge.begin([TASK] * 4, completions)
+        found = judge.finish()
+        again = judge.finish()
+    assert found == again
+    assert found[0] is found[2]
+    for judgement, completion in zip(found, completions, strict=True):
+        expected = judged(completion)
+        for name in ("failure", "num_steps", "segments", "order", "exclusion"):
+            assert getattr(judgement, name) == getattr(expected, name)
+
+
+@pytest.mark.parametrize(
+    ("line", "environment", "words"),
+    [("die()", Kitchen, "died twice"), ("stall()", ImpatientKitchen, "ran over its time limit")],
+)
+def test_an_environment_that_breaks_is_an_error_and_never_a_verdict(line, environment, words):
+    with CompletionJudge(environment) as judge:
+        judge.begin([None, TASK], [line, SOLUTION])
+        with pytest.raises(VerifierFailure, match=words):
+            judge.finish()
+        # The next completions are judged as if nothing had happened.
+        judge.begin([TASK], [SOLUTION])
+        assert judge.finish()[0].order is not None
+
+
+class Broken(Kitchen):
+    """One whose own code is wrong."""
+
+    def call(self, state, name, arguments):
+        raise KeyError(name)
+
+
+def test_an_environments_own_error_is_named():
+    with CompletionJudge(Broken) as judge:
+        judge.begin([TASK], [SOLUTION])
+        with pytest.raises(EnvironmentFailure, match="KeyError"):
+            judge.finish()
+
+
+def test_segments_hold_the_whole_text():
+    class Odd(WrittenEnvironment):
+        name = "odd"
+
+        def reset(self, task):
+            return []
+
+        def call(self, state, name, arguments):
+            state.append(name)
+
+    text = "\n\n a()\n\t\nb()  \n tail"
+    segments = segments_of(Odd().read(None, text), text)
+    assert segments == Segments(fixed=("\n\n ", "\n\t\n", "  \n tail"), moved=("a()", "b()"))
+    assert segments.text((0, 1)) == text
