@@ -1,11 +1,14 @@
 """A tiny model with a tokenizer that knows an end token, a dataset with orbits, and trainers over them."""
 
+import copy
 from itertools import permutations
 
 import torch
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
+
+from vcrt.integrations.trl import OrbitGRPOTrainer
 
 torch.set_num_threads(1)
 
@@ -122,3 +125,34 @@ def train(trainer_class, config, model, dataset, rewards=reward, **kwargs):
     trainer.train()
     logs = [row for row in trainer.state.log_history if "loss" in row]
     return trainer, logs, recorder.gradients
+
+
+class Observed(OrbitGRPOTrainer):
+    """Keeps, of every loss, the weights it was computed at, its inputs, and the weights the samples came from."""
+
+    def _generate_and_score_completions(self, inputs):
+        self.behaviour = snapshot(self.model)
+        return super()._generate_and_score_completions(inputs)
+
+    def _compute_loss(self, model, inputs):
+        loss = super()._compute_loss(model, inputs)
+        self.seen = [
+            *getattr(self, "seen", []),
+            (snapshot(self.model), self.behaviour, inputs, loss.item()),
+        ]
+        return loss
+
+
+def snapshot(model):
+    copied = copy.deepcopy(model)
+    # TRL's fused head is bound to the model that it was added to.
+    copied.forward = type(copied).forward.__get__(copied)
+    return copied
+
+
+def log_prob(model, prompt, completion, temperature):
+    """The log-probability of one completion by itself, unpadded, from the model's plain logits."""
+    ids = torch.tensor([[*prompt, *completion]])
+    logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1].float() / temperature
+    chosen = logits.log_softmax(-1).gather(-1, torch.tensor(completion)[:, None])
+    return chosen.sum()

@@ -1,0 +1,259 @@
+"""Orbits of what the model writes itself: judged, certified and credited while TRL trains."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
+
+
+from letters import Hanging, Letters
+from trl_support import (
+    ILLEGAL,
+    LEGAL,
+    Observed,
+    load_model,
+    log_prob,
+    rows,
+    save_model,
+    settings,
+    tokenizer,
+    train,
+)
+from vcrt.errors import RunError, VerifierFailure
+from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
+from vcrt.objective.clipped_loss import clipped_loss
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+def tasks(letters="abc", count=8):
+    return (
+        rows(count=count)
+        .remove_columns(["orbit", "illegal"])
+        .add_column("letters", [letters] * count)
+    )
+
+
+def options(tmp_path, **changes):
+    return settings(
+        tmp_path,
+        generation_kwargs={"suppress_tokens": [0, 2, 6, 7]},
+        max_completion_length=4,
+        **changes,
+    )
+
+
+def listed_reward(completions, orbit, **kwargs):
+    return [float(text in members) for text, members in zip(completions, orbit, strict=True)]
+
+
+def test_it_trains_as_on_orbits_that_the_dataset_lists(saved, tmp_path):
+    """The same samples, rewards, orbits and so losses, although nobody has told them."""
+    changes = options(tmp_path, temperature=2.0, max_steps=6)
+    _, listed, _ = train(
+        OrbitGRPOTrainer,
+        OrbitGRPOConfig(**changes, orbit_alpha=0.0),
+        load_model(saved),
+        rows(),
+        listed_reward,
+    )
+    _, online, _ = train(
+        OrbitGRPOTrainer,
+        OrbitGRPOConfig(**changes, orbit_alpha=0.0),
+        load_model(saved),
+        tasks(),
+        None,
+        environment=Letters,
+    )
+    assert [row["loss"] for row in online] == [row["loss"] for row in listed]
+    for name in ("orbit/credited", "orbit/mass", "reward"):
+        assert [r.get(name) for r in online] == pytest.approx(
+            [r.get(name) for r in listed], nan_ok=True
+        )
+    assert max(row["orbit/credited"] for row in online) > 0
+    assert max(row.get("orbit/certifying_s", 0) for row in online) > 0
+
+
+def test_the_loss_is_the_papers_and_illegal_orders_of_a_success_give_the_margin(saved, tmp_path):
+    config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0), orbit_alpha=0.3)
+    trainer, logs, _ = train(
+        Observed, config, load_model(saved), tasks(), None, environment=Letters
+    )
+    known = tokenizer()
+    encode = lambda text: (*known(text)["input_ids"], 1)  # noqa: E731
+    legal, illegal = ({encode(text) for text in texts} for texts in (LEGAL, ILLEGAL))
+    seen = 0
+    for model, behaviour, inputs, loss in trainer.seen:
+        ratios, margins = [], []
+        for index, candidates in enumerate(inputs["orbit_candidates"]):
+            mask = inputs["completion_mask"][index].bool()
+            sample = tuple(inputs["completion_ids"][index][mask].tolist())
+            assert bool(candidates.orbit) == (sample in legal)
+
+            def total(model, texts, prompt=candidates.prompt):
+                scores = [log_prob(model, prompt, text, config.temperature) for text in texts]
+                return torch.stack(scores).logsumexp(0)
+
+            own = [sample]
+            if candidates.orbit:
+                seen += 1
+                assert (set(candidates.orbit), set(candidates.illegal)) == (legal, illegal)
+                own = candidates.orbit
+                delta = total(model, legal) - total(model, illegal)
+                margins.append(0.5 * (config.orbit_margin - delta).clamp(min=0).square())
+            else:
+                margins.append(torch.zeros(()))
+            ratios.append(total(model, own) - total(behaviour, own))
+        expected = (
+            clipped_loss(torch.stack(ratios)[None], inputs["advantages"][None], config.epsilon)
+            + 0.3 * torch.stack(margins).mean()
+        )
+        assert loss == pytest.approx(float(expected), abs=1e-5)
+    assert seen > 0
+    assert max(row["orbit/margin_loss"] for row in logs) > 0
+
+
+def test_members_that_do_not_all_fit_are_a_block_with_the_sample(saved, tmp_path):
+    config = OrbitGRPOConfig(
+        **options(tmp_path, temperature=2.0, per_device_train_batch_size=32, max_steps=24),
+        orbit_alpha=0.0,
+        orbit_max_members=2,
+    )
+    trainer, _, _ = train(Observed, config, load_model(saved), tasks(), None, environment=Letters)
+    found = [
+        (candidates, member)
+        for _, _, inputs, _ in trainer.seen
+        for candidates, member in zip(
+            inputs["orbit_candidates"], inputs["orbit_members"].tolist(), strict=True
+        )
+        if candidates.orbit
+    ]
+    assert found
+    assert all(len(candidates.orbit) <= 2 and member >= 0 for candidates, member in found)
+    assert any(len(candidates.orbit) == 2 for candidates, _ in found)
+
+
+def test_reasons_are_logged_by_name(saved, tmp_path):
+    """Single steps stand for themselves; so does what was cut off, of which no one knows how it would end."""
+    short = options(tmp_path, temperature=2.0, max_steps=2)
+    _, logs, _ = train(
+        OrbitGRPOTrainer,
+        OrbitGRPOConfig(**short),
+        load_model(saved),
+        tasks("a"),
+        None,
+        environment=Letters,
+    )
+    assert logs[0]["orbit/missed/single_step"] == logs[0]["orbit/missed"] == logs[0]["reward"] > 0
+    assert logs[0]["orbit/credited"] == 0
+    cut = {
+        **short,
+        "max_completion_length": 3,
+        "generation_kwargs": {"suppress_tokens": [0, 1, 2, 6, 7]},
+    }
+    _, logs, _ = train(
+        OrbitGRPOTrainer,
+        OrbitGRPOConfig(**cut),
+        load_model(saved),
+        tasks(),
+        None,
+        environment=Letters,
+    )
+    assert logs[0]["orbit/missed/cut_off"] == logs[0]["reward"] > 0
+
+
+def test_other_rewards_stand_behind_the_environments(saved, tmp_path):
+    config = OrbitGRPOConfig(
+        **options(tmp_path, temperature=2.0, max_steps=1), reward_weights=[1.0, 0.5]
+    )
+    _, logs, _ = train(
+        OrbitGRPOTrainer,
+        config,
+        load_model(saved),
+        tasks(),
+        lambda completions, **_: [2.0] * len(completions),
+        environment=Letters,
+    )
+    assert logs[0]["reward"] == pytest.approx(logs[0]["rewards/solved/mean"] + 1.0)
+
+
+def test_an_environment_that_dies_stops_the_run_and_gives_no_reward(saved, tmp_path):
+    config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0))
+    with pytest.raises(VerifierFailure, match="died twice"):
+        train(OrbitGRPOTrainer, config, load_model(saved), tasks(), None, environment=Hanging)
+
+
+def test_a_task_may_be_a_column_of_its_own(saved, tmp_path):
+    dataset = rows(count=8).remove_columns(["orbit", "illegal"])
+    dataset = dataset.add_column("task", [{"letters": ["a"]}] * 8)
+    config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0, max_steps=1))
+    _, logs, _ = train(
+        OrbitGRPOTrainer, config, load_model(saved), dataset, None, environment=Letters
+    )
+    assert logs[0]["reward"] > 0
+
+
+def test_numbers_of_orders_and_workers_are_checked(tmp_path):
+    with pytest.raises(RunError, match="orbit_max_members of 1 or more"):
+        OrbitGRPOConfig(**options(tmp_path), orbit_max_members=0)
+
+
+def test_a_merging_tokenizer_is_scored_as_it_would_write():
+    """The tokens of another order are what the tokenizer makes of the whole text, across the edges of steps."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    from kitchen import Kitchen
+    from vcrt.certification.completion_judge import CompletionJudge
+    from vcrt.integrations.written_orbits import OrbitLimits, written_orbit
+    from vcrt.randomness import generator
+
+    text = 'count()\ntake(item="egg")'
+    vocabulary = {"<end>": 0, "t)": 1}
+    for letter in sorted(set(text)):
+        vocabulary.setdefault(letter, len(vocabulary))
+    vocabulary['")'], vocabulary["()\n"] = len(vocabulary), len(vocabulary) + 1
+    vocabulary["()"] = len(vocabulary)
+    raw = Tokenizer(
+        models.BPE(vocab=vocabulary, merges=[("(", ")"), ("()", "\n"), ('"', ")")], unk_token=None)
+    )
+    known = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<end>")
+
+    def encode(text):
+        return known(text, add_special_tokens=False)["input_ids"]
+
+    with CompletionJudge(Kitchen) as judge:
+        judge.begin([None], [text])
+        (judgement,) = judge.finish()
+    # Counting sees what was taken: two orders, of which the other is illegal.
+    limits = OrbitLimits(max_length=99)
+    own = (*encode(text), 0)
+    found = written_orbit(
+        (1,), own, judgement, encode=encode, end=0, limits=limits, draw=generator(0, "x")
+    )
+    assert found.candidates.orbit == (own,)
+    assert found.candidates.illegal == ((*encode('take(item="egg")\ncount()'), 0),)
+    assert vocabulary["()\n"] in own
+    assert vocabulary["()"] in found.candidates.illegal[0]
+    # Tokens that the tokenizer would not make of the text: which other orders they stand for is not known.
+    apart = own.index(vocabulary["()\n"])
+    odd = (*own[:apart], vocabulary["()"], vocabulary["\n"], *own[apart + 1 :])
+    found = written_orbit(
+        (1,), odd, judgement, encode=encode, end=0, limits=limits, draw=generator(0, "x")
+    )
+    assert (found.missed, found.candidates.orbit) == ("tokens", ())
+
+
+def test_tasks_are_what_json_holds():
+    from vcrt.integrations.trl.online import task_of
+
+    assert task_of({"prompt": "p", "letters": "ab"}) == {"letters": "ab"}
+    assert task_of({"prompt": "p", "task": {"x": 1}, "y": 2}) == {"x": 1}
+    json.dumps(task_of({"prompt": "p"}))
