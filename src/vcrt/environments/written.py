@@ -62,7 +62,13 @@ class WrittenTrace:
 
 
 class WrittenSteps(Environment):
-    """What an environment adds so that a model's own text can be certified: :meth:`read`, perhaps :meth:`solved`."""
+    """What an environment adds so that a model's own text can be certified: :meth:`read`, perhaps :meth:`solved`.
+
+    Any environment that is there already gets it by a class with both as bases, this one first.
+
+    >>> issubclass(WrittenEnvironment, WrittenSteps)
+    True
+    """
 
     @abstractmethod
     def read(self, task: Json, completion: str) -> WrittenTrace:
