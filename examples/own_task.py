@@ -5,8 +5,8 @@ python examples/own_task.py                       # some five minutes on a CPU
 python examples/own_task.py --data MY.jsonl --model NAME_OR_FOLDER
 
 The model is asked in which order to put clothes on. First it is taught what an answer looks like, in orders that need
-not work. Then it learns which do: whatever order it finds, the environment finds out by trying which other orders of the
-same lines would have worked as well, and they share the credit.
+not work. Then it learns which do: whatever order it finds, the environment tries which other orders of the same lines
+would have worked as well, and they share the credit.
 """
 
 import argparse
@@ -33,16 +33,21 @@ NEEDS = {
 
 
 class Dressing(vcrt.WrittenEnvironment):
+    """Clothes are put on, one a line."""
+
     name = "dressing"
 
-    def reset(self, task):  # the state: what is to be put on, and what is on
+    def reset(self, task):
+        """What is to be put on, and what is on."""
         return {"clothes": set(task["clothes"]), "on": set()}
 
-    def read_step(self, task, line):  # a line is a step if it is one of the clothes
+    def read_step(self, task, line):
+        """A line is a step if it is one of the clothes."""
         word = line.strip(" -*.0123456789").lower()
         return ("put_on", {"what": word}) if word in task["clothes"] else None
 
     def call(self, state, name, arguments):
+        """Put one on."""
         what = arguments["what"]
         if what in state["on"]:
             raise vcrt.CallRefused(f"{what} is on already")
@@ -52,17 +57,17 @@ class Dressing(vcrt.WrittenEnvironment):
         state["on"].add(what)
 
     def solved(self, task, state):
+        """Whether all of them are on."""
         return state["on"] == state["clothes"]
 
 
 def in_any_order(row):
     """A row for learning what an answer looks like: its lines stand in an order that need not work."""
-    text = "\n".join(sorted(row["clothes"], key=lambda word: hash_of(word, row)))
-    return {"prompt": row["prompt"], "completion": [{"role": "assistant", "content": text}]}
-
-
-def hash_of(*parts):
-    return sha256(repr(parts).encode()).hexdigest()
+    lines = sorted(row["clothes"], key=lambda word: sha256(f"{word} {row}".encode()).digest())
+    return {
+        "prompt": row["prompt"],
+        "completion": [{"role": "assistant", "content": "\n".join(lines)}],
+    }
 
 
 if __name__ == "__main__":

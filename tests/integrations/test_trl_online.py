@@ -190,6 +190,14 @@ def test_an_environment_that_dies_stops_the_run_and_gives_no_reward(saved, tmp_p
         train(OrbitGRPOTrainer, config, load_model(saved), tasks(), None, environment=Hanging)
 
 
+def test_a_model_in_float32_is_trained_in_autocast(saved, tmp_path):
+    config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0, max_steps=2, bf16=True))
+    _, logs, _ = train(
+        OrbitGRPOTrainer, config, load_model(saved), tasks("a"), None, environment=Letters
+    )
+    assert logs[0]["loss"] == pytest.approx(0, abs=1e-3)
+
+
 def test_a_task_may_be_a_column_of_its_own(saved, tmp_path):
     dataset = rows(count=8).remove_columns(["orbit", "illegal"])
     dataset = dataset.add_column("task", [{"letters": ["a"]}] * 8)
@@ -236,7 +244,7 @@ def test_a_merging_tokenizer_is_scored_as_it_would_write():
     limits = OrbitLimits(max_length=99)
     own = (*encode(text), 0)
     found = written_orbit(
-        (1,), own, judgement, encode=encode, end=0, limits=limits, draw=generator(0, "x")
+        (1,), own, judgement, encode=encode, ends=[0], limits=limits, draw=generator(0, "x")
     )
     assert found.candidates.orbit == (own,)
     assert found.candidates.illegal == ((*encode('take(item="egg")\ncount()'), 0),)
@@ -246,7 +254,7 @@ def test_a_merging_tokenizer_is_scored_as_it_would_write():
     apart = own.index(vocabulary["()\n"])
     odd = (*own[:apart], vocabulary["()"], vocabulary["\n"], *own[apart + 1 :])
     found = written_orbit(
-        (1,), odd, judgement, encode=encode, end=0, limits=limits, draw=generator(0, "x")
+        (1,), odd, judgement, encode=encode, ends=[0], limits=limits, draw=generator(0, "x")
     )
     assert (found.missed, found.candidates.orbit) == ("tokens", ())
 

@@ -7,7 +7,7 @@ tokenizer. Not covered: judging (:mod:`vcrt.certification.completion_judge`) and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,18 +44,19 @@ def written_orbit(
     judgement: Judgement,
     *,
     encode: Callable[[str], list[int]],
-    end: int,
+    ends: Collection[int],
     limits: OrbitLimits,
     draw: np.random.Generator,
 ) -> WrittenOrbit:
     """The candidates of a completion: none for a failure, or for a success that stands for itself.
 
-    ``encode`` gives the tokens of a text, without special ones; ``end`` is the token that ends a completion. ``draw``
+    ``encode`` gives the tokens of a text, without special ones; ``ends`` are the tokens that end a completion. ``draw``
     may not depend on the completion.
     """
     if judgement.order is None or judgement.segments is None:
         return WrittenOrbit(Candidates(prompt=prompt), judgement.exclusion)
-    if completion[-1] != end:
+    end = completion[-1]
+    if end not in ends:
         return WrittenOrbit(Candidates(prompt=prompt), "cut_off")
     segments = judgement.segments
     if (*encode(segments.text(segments.reference)), end) != completion:

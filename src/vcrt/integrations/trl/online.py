@@ -41,11 +41,13 @@ class OnlineOrbits:
         # TRL names a reward function's logs by this.
         self.reward = _named("solved", self._reward)
 
-    def begin(self, completions: Sequence[Sequence[int]], tokenizer: Any) -> None:
-        """Hand sampled tokens to the workers."""
+    def begin(
+        self, completions: Sequence[Sequence[int]], tokenizer: Any, ends: Sequence[int]
+    ) -> None:
+        """Hand sampled tokens to the workers, without the token of ``ends`` that ends them."""
         texts = [
             tokenizer.decode(
-                ids[:-1] if ids[-1] == tokenizer.eos_token_id else ids,
+                ids[:-1] if ids[-1] in ends else ids,
                 skip_special_tokens=False,
                 clean_up_tokenization_spaces=False,
             )
@@ -70,6 +72,7 @@ class OnlineOrbits:
         prompts: Sequence[TokenIds],
         completions: Sequence[TokenIds],
         tokenizer: Any,
+        ends: Sequence[int],
         *,
         update: int,
     ) -> list[Candidates]:
@@ -84,7 +87,7 @@ class OnlineOrbits:
                 completion,
                 judgement,
                 encode=lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
-                end=tokenizer.eos_token_id,
+                ends=ends,
                 limits=self._limits,
                 draw=generator(self._args.seed, "orbit windows", update),
             )

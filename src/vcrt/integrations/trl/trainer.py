@@ -137,7 +137,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         generated = super()._generate(prompts)
         if self._online is not None:
             # The environment is at work while other policies score the samples.
-            self._online.begin(generated[1], self._tokenizer)
+            self._online.begin(generated[1], self._tokenizer, self.eos_token_ids)
         return generated
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -166,7 +166,11 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             succeeded = self._rewards[own] > self.args.orbit_success
         else:
             candidates = self._online.candidates(
-                prompts, samples, self._tokenizer, update=self.state.global_step
+                prompts,
+                samples,
+                self._tokenizer,
+                self.eos_token_ids,
+                update=self.state.global_step,
             )
             succeeded = torch.tensor(self._online.succeeded, device=self._rewards.device)
             self._log_online(self._online)
