@@ -10,6 +10,7 @@ from tabular_policy import random_order
 from vcrt.errors import MalformedInputError, TooLargeError
 from vcrt.orders import linear_extensions, transitive_closure
 from vcrt.partial_orders import (
+    LinearExtensions,
     PartialOrder,
     legal_prefixes,
     num_legal_prefixes,
@@ -25,6 +26,8 @@ def test_everything_agrees_with_enumeration(n, seed):
     extensions = linear_extensions(n, order.pairs)
     assert set(order.pairs) == transitive_closure(order.pairs)
     assert num_linear_extensions(order) == len(extensions)
+    by_rank = LinearExtensions(order)
+    assert sorted(by_rank[rank] for rank in range(len(by_rank))) == extensions
     assert [o for o in permutations(range(n)) if order.allows(o)] == extensions
     prefixes = sorted({o[:k] for o in extensions for k in range(n + 1)}, key=lambda p: (len(p), p))
     for depth in (0, n - 1, n):
@@ -56,6 +59,14 @@ def test_counts_that_are_known():
     assert num_linear_extensions(PartialOrder.of(8, zigzag)) == 1385
 
 
+def test_orders_too_many_to_list_have_ranks_all_the_same():
+    last = LinearExtensions(PartialOrder.of(16, [(3, 9)]))
+    assert len(last) == factorial(16) // 2
+    ends = {last[rank] for rank in (0, 1, len(last) // 2, len(last) - 1)}
+    assert len(ends) == 4
+    assert all(order.index(3) < order.index(9) for order in ends)
+
+
 def test_a_bound_is_found_quickly_for_many_operations():
     assert num_legal_prefixes(PartialOrder.of(64, []), 62, 10_000) is None
     chain = PartialOrder.of(64, [(k, k + 1) for k in range(63)])
@@ -75,3 +86,8 @@ def test_what_cannot_be_is_said():
         PartialOrder.of(65, [])
     with pytest.raises(TooLargeError, match="estimate the share"):
         num_linear_extensions(PartialOrder.of(21, []))
+    with pytest.raises(TooLargeError, match="estimate the share"):
+        LinearExtensions(PartialOrder.of(21, []))
+    for rank in (-1, 3):
+        with pytest.raises(IndexError):
+            LinearExtensions(PartialOrder.of(3, [(0, 1)]))[rank]

@@ -132,15 +132,47 @@ def num_linear_extensions(order: PartialOrder) -> int:
     >>> num_linear_extensions(PartialOrder.of(16, [(0, 1)]))
     10461394944000
     """
-    if order.num_operations > MAX_COUNTED:
-        raise TooLargeError(
-            "too many operations to count their linear extensions",
-            found=f"{counted(order.num_operations, 'operation')}",
-            expected=f"at most {MAX_COUNTED}",
-            remedy="estimate the share of legal orders from draws of a uniform policy instead",
-        )
-    *_, (_, counts) = _levels(order)
-    return int(counts[0])
+    return len(LinearExtensions(order))
+
+
+class LinearExtensions:
+    """All orders that keep every pair, by rank and without listing them; limits as :func:`num_linear_extensions`.
+
+    >>> [LinearExtensions(PartialOrder.of(3, [(0, 1)]))[rank] for rank in range(3)]
+    [(2, 0, 1), (0, 2, 1), (0, 1, 2)]
+    """
+
+    def __init__(self, order: PartialOrder) -> None:
+        if order.num_operations > MAX_COUNTED:
+            raise TooLargeError(
+                "too many operations to count their linear extensions",
+                found=f"{counted(order.num_operations, 'operation')}",
+                expected=f"at most {MAX_COUNTED}",
+                remedy="estimate the share of legal orders from draws of a uniform policy instead",
+            )
+        start = np.zeros(1, np.uint64), np.ones(1, np.int64)
+        self._everything = order.everything
+        self._levels = [start, *_levels(order)]
+
+    def __len__(self) -> int:
+        return int(self._levels[-1][1][0])
+
+    def __getitem__(self, rank: int) -> Order:
+        """The order of a rank from 0 on; ranks go by the last operation, then the one before it, and so on."""
+        if not 0 <= rank < len(self):
+            raise IndexError(rank)
+        left, backwards = self._everything, list[int]()
+        for sets, counts in reversed(self._levels[:-1]):
+            for operation in members(left):
+                before = left & ~(1 << operation)
+                place = int(np.searchsorted(sets, np.uint64(before)))
+                ways = int(counts[place]) if place < len(sets) and sets[place] == before else 0
+                if rank < ways:
+                    break
+                rank -= ways
+            backwards.append(operation)
+            left = before
+        return tuple(reversed(backwards))
 
 
 def linear_extensions_up_to(order: PartialOrder, limit: int) -> list[Order] | None:

@@ -11,6 +11,8 @@ import vcrt
 from language_models import byte_level_tokenizer, locked_model
 from vcrt.cli import main
 from vcrt.errors import RunError, VcrtError
+from vcrt.records.audit import certified_from_row
+from vcrt.records.dataset import read_audit
 
 SCHEMAS = ("clrs/bubble_sort", "clrs/bellman_ford", "proofwriter/attribute_chain")
 
@@ -108,6 +110,51 @@ def test_fewer_episodes_are_drawn_by_the_seed(dataset):
     some = [vcrt.relations(dataset, episodes=3, seed=seed) for seed in (1, 1, 2)]
     assert some[0] == some[1] != some[2]
     assert {row.scores.pairs for row in some[0].rows} == {18}
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory):
+    path = tmp_path_factory.mktemp("six") / "d"
+    schemas = ("clrs/posets6", "proofwriter/posets6")
+    made = vcrt.certify(path, preset="posets6", schemas=schemas, episodes=3, jobs=1)
+    vcrt.verify(made, jobs=1)
+    return made
+
+
+def test_longer_episodes_have_all_pairs_but_those_that_others_imply(six):
+    found = vcrt.relations(six)
+    scores = {name: row.scores for name, row in rows(found).items()}
+    for name in ("clrs", "proofwriter"):
+        certified = [certified_from_row(r, six.manifest.preset) for r in read_audit(six, name)]
+        relations = [relation for of in certified for relation in of.relations]
+        declared = scores[name, "declared footprints"]
+        assert declared.pairs == scores[name, "shared words"].pairs == len(relations)
+        assert declared.pairs + found.implied[name] == 15 * 3
+        assert declared.edges == sum(r.kind != "commutes" for r in relations) > 3
+        assert declared.missed == 0
+    assert found.implied["proofwriter"] > 0
+
+
+def test_episodes_of_several_lengths(tmp_path):
+    schemas = ("clrs/bubble_sort", "clrs/posets6", "proofwriter/attribute_chain")
+    made = vcrt.certify(tmp_path / "d", preset="any", schemas=schemas, episodes=2, jobs=1)
+    found = rows(vcrt.relations(made))
+    assert found["clrs", "declared footprints"].scores.pairs == 2 * (6 + 15)
+    assert {row.scores.missed for name, row in found.items() if "declared" in name[1]} == {0}
+
+
+def test_a_policys_relations_are_not_read_beyond_five_steps(six, tmp_path):
+    """Before any of its files is opened: the runs are not even trained."""
+    planned = vcrt.plan(
+        six.path,
+        tmp_path / "e",
+        methods=("vcrt",),
+        runs=1,
+        config=vcrt.RunConfig().override({"model.backbone": "embedded-long"}),
+    )
+    with pytest.raises(RunError, match="too many to read a policy's relations from") as refused:
+        vcrt.relations(six, experiment=planned)
+    assert "of one length, of 5 operations at most" in str(refused.value)
 
 
 def test_no_episodes_at_all_are_refused(dataset):

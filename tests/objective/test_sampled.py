@@ -139,6 +139,7 @@ def test_every_term_but_the_sampled_kl_is_the_same(seed, orbit_ratio, shuffled):
     for name in (
         "policy_loss",
         "contrastive_loss",
+        "augmentation_loss",
         "orbit_mass",
         "illegal_mass",
         "clip_fraction",

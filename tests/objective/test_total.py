@@ -153,6 +153,7 @@ LOGGED = (
     "policy_loss",
     "anti_diamond_loss",
     "contrastive_loss",
+    "augmentation_loss",
     "mean_reward",
     "orbit_mass",
     "illegal_mass",
@@ -186,6 +187,7 @@ def test_every_method_has_the_loss_and_gradient_that_listed_orders_gave(n, inter
             duals=DUALS if uses_constraints else None,
             policy_term="policy_loss" in chosen.terms,
             contrast="contrastive_loss" in chosen.terms,
+            augment="augmentation_loss" in chosen.terms,
         )
         found = _terms(policy, leaves[1], batch, terms=chosen.terms)
         assert found.loss.item() == pytest.approx(expected.loss.item(), abs=1e-10)

@@ -91,6 +91,11 @@ class ListedTerms:
         return _contrastive_loss(self.events, self.batch)
 
     @property
+    def augmentation_loss(self) -> Tensor:
+        """Of the certified orders, whether the method trains on them or not."""
+        return _augmentation_loss(self.events, self.batch)
+
+    @property
     def mean_reward(self) -> Tensor:
         """Mean reward of the sampled events."""
         return self.batch.rewards.mean()
@@ -136,11 +141,13 @@ def listed_objective(
     duals: Mapping[str, float] | None,
     policy_term: bool = True,
     contrast: bool = False,
+    augment: bool = False,
 ) -> ListedTerms:
     """The objective of the current policy, given by ``events [B, E]`` and ``choice_log_probs [B, R, n]``.
 
-    ``policy_term`` switches the clipped policy loss and ``contrast`` the contrastive loss; ``batch.margin_set`` holds
-    the set of the anti-diamond loss; ``duals`` holds each constraint's multiplier, None leaves the penalties out.
+    ``policy_term`` switches the clipped policy loss, ``contrast`` the contrastive and ``augment`` the augmentation
+    loss; ``batch.margin_set`` holds the set of the anti-diamond loss; ``duals`` holds each constraint's multiplier,
+    None leaves the penalties out.
     """
     orders = events[:, : batch.legal.shape[1]]
     log_ratio = _log_ratio(events, batch)
@@ -157,6 +164,8 @@ def listed_objective(
         loss = loss + config.alpha * anti_loss.mean()
     if contrast:
         loss = loss + config.alpha * _contrastive_loss(events, batch)
+    if augment:
+        loss = loss + _augmentation_loss(events, batch)
     return ListedTerms(
         loss=loss,
         policy_loss=policy_loss.detach(),
@@ -181,6 +190,15 @@ def _log_ratio(events: Tensor, batch: ListedBatch) -> Tensor:
 def _contrastive_loss(events: Tensor, batch: ListedBatch) -> Tensor:
     scores = events.gather(1, batch.samples) / batch.num_choices
     return contrastive_loss(scores, batch.rewards > 0)
+
+
+def _augmentation_loss(events: Tensor, batch: ListedBatch) -> Tensor:
+    """Item by item and order by order."""
+    found = []
+    for of_item, legal in zip(events, batch.legal.tolist(), strict=True):
+        own = [of_item[column] for column, is_legal in enumerate(legal) if is_legal]
+        found.append(-sum(own[1:], own[0]) / len(own))
+    return torch.stack(found).mean()
 
 
 def _penalties(

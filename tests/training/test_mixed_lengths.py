@@ -25,7 +25,7 @@ from vcrt.training.methods import method
 from vcrt.training.orbit_masses import orbit_log_masses
 
 LENGTHS = (5, 2, 3, 6, 4)
-NAMES = ("vcrt", "shuffled-orbit", "shuffled-all", "contrastive", "canonical-grpo")
+NAMES = ("vcrt", "shuffled-orbit", "shuffled-all", "contrastive", "augmentation", "canonical-grpo")
 
 
 def mixed(*, share=0.4):
@@ -86,6 +86,7 @@ def one_of(drawn, number, item):
             samples=found.samples[part],
             orbit_paths=found.orbit_paths and found.orbit_paths[part],
             credit_paths=found.credit_paths and found.credit_paths[part],
+            uniform_paths=found.uniform_paths and found.uniform_paths[part],
             swaps=found.swaps[part],
         ),
     )
@@ -137,6 +138,7 @@ def test_each_term_is_the_mean_of_what_the_records_have_alone(name, estimate):
         "anti_diamond_loss",
         "orbit_mass",
         "illegal_mass",
+        "augmentation_loss",
         "mean_reward",
         "clip_fraction",
         "orbit_log_mass_error",

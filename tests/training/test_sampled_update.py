@@ -1,18 +1,23 @@
 """An update on drawn prefixes: it begins where the policy is, repeats, and climbs like the exact one."""
 
+import math
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
 
 from sampled_training import EXACT, SAMPLED, poset_record, records, train
+from tabular_policy import members
 from training_fixtures import ENCODE, same_tensors, tiny_model, weights
 from vcrt.config import EstimatorConfig
-from vcrt.errors import ConfigError, RunError
+from vcrt.errors import ConfigError, RunError, TooLargeError
 from vcrt.partial_orders import PartialOrder, num_legal_prefixes, num_linear_extensions
 from vcrt.policy.scoring import score_orders
 from vcrt.records.supervision import PosetRecord
+from vcrt.training.batch_trees import draw_trees
 from vcrt.training.items import encode_items
-from vcrt.training.legal_trees import swaps_along
+from vcrt.training.legal_trees import swaps_along, uniform_orders
 from vcrt.training.methods import method
 from vcrt.training.orbit_masses import orbit_log_masses
 
@@ -24,6 +29,7 @@ METHODS = (
     "no-anti",
     "shuffled-all",
     "margin-only",
+    "augmentation",
 )
 
 
@@ -56,8 +62,6 @@ def test_exact_masses_are_those_of_all_orders():
     found = orbit_log_masses(model, items, interface="pointers", config=EXACT, seed=0)
     with torch.no_grad():
         scores = score_orders(model, [item.prompt for item in items], interface="pointers")
-    from tabular_policy import members
-
     for number, item in enumerate(items):
         inside = members(item.orbit)
         expected = scores.order_log_probs[number][inside].logsumexp(0)
@@ -132,6 +136,55 @@ def test_a_shuffled_orbit_is_as_large_as_the_certified_one():
         num_linear_extensions(item.orbit) for item in items
     ]
     assert any(item.credit != item.orbit for item in items)
+
+
+@pytest.mark.parametrize("scheme", ["independent", "systematic"])
+def test_augmentation_draws_certified_orders_alike(scheme):
+    """Systematic ones are each as often as any other, if they are a multiple of the orders; independent ones nearly."""
+    items = encode_items(records(2), method("augmentation"), seed=0, encode=ENCODE)
+    num = [num_linear_extensions(item.orbit) for item in items]
+    num_paths = math.lcm(*num) * (1 if scheme == "systematic" else 60)
+    estimate = EstimatorConfig(max_legal_prefixes=0, num_paths=num_paths, scheme=scheme)
+    drawn = draw_trees(
+        tiny_model(),
+        items,
+        method=method("augmentation"),
+        num_samples=8,
+        config=estimate,
+        backend="auto",
+        generator=torch.Generator().manual_seed(1),
+    ).drawn
+    for item, count, orders in zip(items, num, drawn.uniform_paths, strict=True):
+        often = Counter(orders)
+        expected = estimate.num_paths / count
+        assert len(often) == count > 1
+        assert all(item.is_legal(order) for order in often)
+        spread = 0 if scheme == "systematic" else 5 * expected**0.5
+        assert all(abs(times - expected) <= spread for times in often.values())
+
+
+@pytest.mark.parametrize("estimate", [EXACT, SAMPLED], ids=["exact", "sampled"])
+def test_augmentation_spreads_the_policy_over_the_certified_orders(estimate):
+    """What is trained by drawn orders is measured by all of them: towards the logarithm of their number."""
+    some = records(share=0.35)
+    state, _ = train("augmentation", 40, estimate=estimate, some=some, rate=5e-3)
+    items = encode_items(some, method("augmentation"), seed=0, encode=ENCODE)
+    with torch.no_grad():
+        prompts = [item.prompt for item in items]
+        before, after = (
+            score_orders(model, prompts, interface="pointers").order_log_probs
+            for model in (tiny_model(), state.model)
+        )
+    for number, item in enumerate(items):
+        inside = members(item.orbit)
+        least = math.log(inside.sum())
+        first, last = (-scores[number][inside].mean().item() for scores in (before, after))
+        assert least < last < least + (first - least) / 2
+
+
+def test_augmentation_of_orders_that_cannot_be_counted_is_refused():
+    with pytest.raises(TooLargeError, match="leave the method augmentation out"):
+        uniform_orders(PartialOrder.of(21, []), 4, "systematic", torch.Generator())
 
 
 def test_answers_in_tokens_are_refused():

@@ -50,23 +50,24 @@ def test_the_table_is_the_papers():
             m.ratio,
             m.margin if "anti_diamond_loss" in m.terms else None,
             {*constrained()} <= {*m.terms},
-            "contrastive_loss" in m.terms,
+            *(name in m.terms for name in ("contrastive_loss", "augmentation_loss")),
         )
         for name, m in METHODS.items()
     }
     assert all({*constrained()} & {*m.terms} in (set(), {*constrained()}) for m in METHODS.values())
     assert rows == {
-        "outcome-grpo": (True, "trajectory", None, False, False),
-        "canonical-grpo": (True, "trajectory", None, False, False),
-        "vcrt": (True, "orbit", "native", True, False),
-        "no-orbit": (True, "trajectory", "native", True, False),
-        "shuffled-orbit": (True, "shuffled_orbit", "native", True, False),
-        "no-anti": (True, "orbit", None, True, False),
-        "shuffled-all": (True, "shuffled_orbit", "shuffled", True, False),
-        "margin-only": (False, "orbit", "native", True, False),
-        "no-constraints": (True, "orbit", "native", False, False),
-        "orbit-grpo": (True, "orbit", None, False, False),
-        "contrastive": (True, "trajectory", None, False, True),
+        "outcome-grpo": (True, "trajectory", None, False, False, False),
+        "canonical-grpo": (True, "trajectory", None, False, False, False),
+        "vcrt": (True, "orbit", "native", True, False, False),
+        "no-orbit": (True, "trajectory", "native", True, False, False),
+        "shuffled-orbit": (True, "shuffled_orbit", "native", True, False, False),
+        "no-anti": (True, "orbit", None, True, False, False),
+        "shuffled-all": (True, "shuffled_orbit", "shuffled", True, False, False),
+        "margin-only": (False, "orbit", "native", True, False, False),
+        "no-constraints": (True, "orbit", "native", False, False, False),
+        "orbit-grpo": (True, "orbit", None, False, False, False),
+        "contrastive": (True, "trajectory", None, False, True, False),
+        "augmentation": (False, "trajectory", None, False, False, True),
     }
     assert tuple(METHODS)[:6] == PAPER_METHODS
     assert all(name == row.name for name, row in METHODS.items())
@@ -312,6 +313,8 @@ def _by_hand(name, items, frozen, *, seed, rate):
                 rest = sum(new[b][c].exp() for c in range(24) if c not in legal)
                 delta = mass.log() - rest.log()
                 loss = loss + 0.1 * 0.5 * torch.relu(2.0 - delta) ** 2 / 2
+            if "augmentation_loss" in chosen.terms:
+                loss = loss - sum(new[b][c] for c in inside) / len(inside) / len(items)
             retention.append(frozen[b].exp() - z)
             kl.append(
                 sum(o.exp() * (o - x) for o, x in zip(old[b], new[b], strict=True))

@@ -43,6 +43,10 @@ class ListedOrders:
             log_inside=inside, log_outside=outside, standard_error=exact, effective_paths=exact
         )
 
+    def mean_log_prob(self, orders: Tensor) -> Tensor:
+        """``[B]``: the mean over the set of the orders' log-probabilities, from those of all, ``[B, M]``."""
+        return orders.masked_fill(~self.members, 0.0).sum(-1) / self.members.sum(-1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LegalPrefixes:
@@ -55,6 +59,13 @@ class LegalPrefixes:
     def masses(self, choices: Tensor, used: Tensor) -> Masses:
         """The mass inside and outside of the set, from ``choices [B, R, n]``."""
         return exact_masses(choices, self.legal, used, self.rows)
+
+    def mean_log_prob(self, choices: Tensor) -> Tensor:
+        """``[B]``: the mean over the linear extensions of their log-probabilities, from ``choices [B, R, n]``."""
+        # A row that leaves one choice has an order for each legal move, as the last operation is forced.
+        ends = self.legal & self.rows.last[..., None]
+        orders = (self.rows.reached(choices)[..., None] + choices).masked_fill(~ends, 0.0)
+        return orders.sum((1, 2)) / ends.sum((1, 2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +82,15 @@ class MaskedPaths:
         """The mass inside and outside of the set, from ``choices [B, R, n]``."""
         terms = path_terms(choices, self.legal, used, self.paths)
         return estimate_masses(terms, self.behaviour_log_q)
+
+    def mean_log_prob(self, choices: Tensor) -> Tensor:
+        """``[B]``: an estimate of the mean over the linear extensions, from ``choices [B, R, n]``.
+
+        The paths were drawn by ``q`` and not uniformly, so each weighs ``1 / q``, self-normalised: consistent, but
+        biased towards the mean over ``q`` where the weights are few. Training draws paths uniformly instead.
+        """
+        weights = (-self.behaviour_log_q).softmax(-1)
+        return (weights * log_choice(choices, self.paths).sum(-1)).sum(-1)
 
 
 OrderSet: TypeAlias = ListedOrders | LegalPrefixes | MaskedPaths
@@ -113,6 +133,8 @@ class FrozenBatch:
     behaviour_log_mass: Tensor | None
     #: The set that the anti-diamond loss sets against the other orders.
     margin: OrderSet
+    #: ``[B, K, T]``: linear extensions drawn uniformly, for a method that trains on them where not all are scored.
+    uniform_paths: Paths | None = None
     #: ``[H, 3]``: (prompt, row after ab, row after ba) of certified swaps.
     histories: Tensor
     #: ``[R, n]`` or ``[B, R, n]`` bool: the slots that each row has used.

@@ -129,6 +129,13 @@ class LegalRows:
     parent: Tensor
     slot: Tensor
 
+    def reached(self, choice_log_probs: Tensor) -> Tensor:
+        """``[B, R]``: the log-probability of each legal row's prefix, from ``[B, R, n]``."""
+        prompt = torch.arange(len(choice_log_probs), device=choice_log_probs.device)[:, None]
+        came = choice_log_probs[prompt, self.parent, self.slot]
+        came = torch.where(self.chain.amax(-1) > 0, came, torch.zeros_like(came))
+        return came[prompt[..., None], self.chain].sum(-1)
+
 
 def exact_masses(choice_log_probs: Tensor, legal: Tensor, used: Tensor, rows: LegalRows) -> Masses:
     """``Z+`` and ``Z-`` from a tree that holds every legal prefix: illegal orders leave it, each at one row.
@@ -136,10 +143,7 @@ def exact_masses(choice_log_probs: Tensor, legal: Tensor, used: Tensor, rows: Le
     Takes log-probabilities ``[B, R, n]`` and booleans of that shape: which moves are legal, which slots are used.
     """
     inside, outside = legal_and_illegal(choice_log_probs, legal, used)
-    prompt = torch.arange(len(inside), device=inside.device)[:, None]
-    came = choice_log_probs[prompt, rows.parent, rows.slot]
-    came = torch.where(rows.chain.amax(-1) > 0, came, torch.zeros_like(came))
-    reached = came[prompt[..., None], rows.chain].sum(-1)
+    reached = rows.reached(choice_log_probs)
     stays = (reached + inside).masked_fill(~rows.last, -torch.inf)
     leaves = (reached + outside).masked_fill(~rows.legal, -torch.inf)
     log_inside = _logsumexp(stays, -1)

@@ -14,6 +14,7 @@ from torch import Tensor
 from vcrt.config import ObjectiveConfig
 from vcrt.objective.action_kl import mean_action_kl
 from vcrt.objective.anti_diamond_margin import separation
+from vcrt.objective.augmentation import augmentation_loss
 from vcrt.objective.augmented_lagrangian import Constraint
 from vcrt.objective.clipped_loss import policy_loss
 from vcrt.objective.commutation import commutation
@@ -90,6 +91,13 @@ TERMS: dict[str, Term] = {
             weight="alpha",
             title="Contrastive loss",
             note="Logged for methods that do not train on it as well.",
+        ),
+        Term(
+            name="augmentation_loss",
+            value=augmentation_loss,
+            title="Augmentation loss (nats an order)",
+            note="The mean negative log-likelihood of the certified orders; logged for methods that do not train on "
+            "it as well.",
         ),
     )
 }

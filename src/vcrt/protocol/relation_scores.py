@@ -160,7 +160,14 @@ def relation_scores(
     sources = {source: i for i, source in enumerate(sorted({pair.source for pair in pairs}))}
     number = np.array([sources[pair.source] for pair in pairs])
     draw = generator(seed, "relations", "resamples")
-    weights = list(_weights(number, len(sources), draw))
+    counts = draw.multinomial(
+        len(sources), np.full(len(sources), 1 / len(sources)), size=NUM_RESAMPLES
+    )
+
+    def weights() -> Iterator[Floats]:
+        """Of each resample, how often each pair is in it; one at a time, as pairs may be many."""
+        return (each[number].astype(np.float64) for each in counts)
+
     directions = [
         (pair.forward, prediction.forward)
         for pair, prediction, taken in zip(pairs, predictions, found, strict=True)
@@ -174,20 +181,12 @@ def relation_scores(
         directed=len(directions),
         turned=sum(forward != (said > 0.5) for forward, said in directions),
         f1=_estimate(
-            _f1(edges, found, np.ones_like(edges)), [_f1(edges, found, w) for w in weights]
+            _f1(edges, found, np.ones_like(edges)), [_f1(edges, found, w) for w in weights()]
         ),
-        auroc=_auroc(edges, scores, weights),
+        auroc=_auroc(edges, scores, weights()),
         calibration=_calibration_error(edges, scores) if probabilities else None,
         threshold=threshold,
     )
-
-
-def _weights(
-    number: npt.NDArray[np.int64], num: int, draw: np.random.Generator
-) -> Iterator[Floats]:
-    """Of each resample, how often each pair is in it."""
-    for counts in draw.multinomial(num, np.full(num, 1 / num), size=NUM_RESAMPLES):
-        yield counts[number].astype(np.float64)
 
 
 def _f1(edges: Floats, found: npt.NDArray[np.bool_], weights: Floats) -> float:
@@ -197,11 +196,11 @@ def _f1(edges: Floats, found: npt.NDArray[np.bool_], weights: Floats) -> float:
     return 2 * right / (2 * right + wrong) if right or wrong else 1.0
 
 
-def _auroc(edges: Floats, scores: Floats, weights: Sequence[Floats]) -> Estimate | None:
+def _auroc(edges: Floats, scores: Floats, weights: Iterator[Floats]) -> Estimate | None:
     if edges.all() or not edges.any():
         return None
     _, rank = np.unique(scores, return_inverse=True)
-    usable = [w for w in weights if (w * edges).any() and (w * (1 - edges)).any()]
+    usable = (w for w in weights if (w * edges).any() and (w * (1 - edges)).any())
     replicates = [weighted_auroc(edges, rank, w) for w in usable]
     return _estimate(weighted_auroc(edges, rank, np.ones_like(edges)), replicates)
 

@@ -48,6 +48,7 @@ from vcrt.training.legal_trees import (
     paths_in,
     swaps_along,
     tree_of,
+    uniform_orders,
     used_in,
 )
 from vcrt.training.methods import Method
@@ -61,6 +62,8 @@ class Drawn:
     orbit_paths: list[list[Order]] | None
     credit_paths: list[list[Order]] | None
     swaps: list[list[Swap]]
+    #: Legal orders of the orbit, all equally likely, for a method that trains on them; None if all are scored.
+    uniform_paths: list[list[Order]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +95,8 @@ def draw_trees(
     """The trees of an update, all orders where these are listed; elsewhere drawn from the current policy.
 
     ``prompts_at_a_time`` bounds how many are scored at once; what is drawn does not depend on it. Raises
-    :class:`RunError` for answers in tokens where orders are not listed.
+    :class:`RunError` for answers in tokens where orders are not listed, and :class:`TooLargeError` where orders should
+    be drawn uniformly that are too many to be counted.
     """
     lengths = [item.prompt.num_operations for item in items]
     if all(item.listed for item in items):
@@ -133,11 +137,18 @@ def draw_trees(
             _some_swaps(order, paths, config.num_swaps, generator)
             for order, paths in zip(orbits, found[1], strict=True)
         ],
+        uniform_paths=[
+            uniform_orders(order, config.num_paths, config.scheme, generator) for order in orbits
+        ]
+        if "augmentation_loss" in method.terms and not exact_orbit
+        else None,
     )
     sets = [(orbits, drawn.orbit_paths)] + ([(credits, drawn.credit_paths)] if credits else [])
     trees = []
     for number, length in enumerate(lengths):
         prefixes = [order[: length - 2] for order in drawn.samples[number]]
+        if drawn.uniform_paths is not None:
+            prefixes += [order[: length - 2] for order in drawn.uniform_paths[number]]
         for orders, paths in sets:
             some = legal_leaves(orders[number]) if paths is None else paths[number]
             prefixes += [prefix[: length - 2] for prefix in some]
@@ -265,6 +276,9 @@ def freeze(
         credit=credit,
         behaviour_log_mass=mass,
         margin=credit if method.margin == "shuffled" and credit is not None else orbit,
+        uniform_paths=_on(paths_in(batch.trees, drawn.uniform_paths), device)
+        if drawn is not None and drawn.uniform_paths is not None
+        else None,
         histories=_histories(batch, items).to(device),
         used=used,
         num_choices=torch.tensor(num_choices, device=device)[:, None],

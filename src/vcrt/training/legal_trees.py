@@ -12,10 +12,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from vcrt.config import Scheme
+from vcrt.errors import TooLargeError
+from vcrt.limits import MAX_COUNTED
 from vcrt.objective.masked_paths import LegalRows, Paths
 from vcrt.orders import Order
-from vcrt.partial_orders import PartialOrder, legal_prefixes, num_legal_prefixes
+from vcrt.partial_orders import (
+    LinearExtensions,
+    PartialOrder,
+    legal_prefixes,
+    num_legal_prefixes,
+)
 from vcrt.policy.prefix_tree import PrefixTree, prefix_tree
+from vcrt.printable import counted
 
 
 def fits(orders: Sequence[PartialOrder], max_rows: int) -> bool:
@@ -30,6 +39,28 @@ def legal_leaves(order: PartialOrder) -> list[Order]:
     """The legal prefixes that leave one choice."""
     depth = max(order.num_operations - 2, 0)
     return [prefix for prefix in legal_prefixes(order, depth) if len(prefix) == depth]
+
+
+def uniform_orders(
+    order: PartialOrder, count: int, scheme: Scheme, generator: torch.Generator
+) -> list[Order]:
+    """``count`` linear extensions, each as likely as any other; ``systematic`` ones are spread over all ranks.
+
+    Raises :class:`vcrt.errors.TooLargeError` beyond ``vcrt.limits.MAX_COUNTED`` operations.
+    """
+    if order.num_operations > MAX_COUNTED:
+        raise TooLargeError(
+            "too many operations to draw their orders uniformly",
+            found=counted(order.num_operations, "operation"),
+            expected=f"at most {MAX_COUNTED}, or no more legal prefixes than estimator.max_legal_prefixes",
+            remedy="leave the method augmentation out",
+        )
+    extensions = LinearExtensions(order)
+    num = len(extensions)
+    ranks = torch.randint(num, (count,), generator=generator).tolist()
+    if scheme == "systematic":
+        ranks = [(ranks[0] + place * num // count) % num for place in range(count)]
+    return [extensions[rank] for rank in ranks]
 
 
 def tree_of(num_operations: int, prefixes: Iterable[Order], longest: int) -> PrefixTree:

@@ -135,6 +135,11 @@ _ROWS = (
         summary="canonical-grpo that also contrasts correct samples with incorrect ones, in the manner of MCPO",
         terms=("policy_loss", "contrastive_loss"),
     ),
+    Method(
+        name="augmentation",
+        summary="supervised training on all certified orders alike, nothing learnt from rewards",
+        terms=("augmentation_loss",),
+    ),
 )
 
 #: The six methods of the paper, in its order.
