@@ -25,7 +25,7 @@ help:
 	@echo "make test       the test suite"
 	@echo "make test-slow  the tests that take long"
 	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
-	@echo "make test-integrations  the tests with TRL, datasets, verifiers, trackers and MCP servers, which it installs"
+	@echo "make test-integrations  the tests with TRL, verl, datasets, verifiers, trackers and MCP servers, which it installs"
 	@echo "make test-browser  the tests of the pages in Chromium, which it installs if it can"
 	@echo "make docs       the documentation, notebooks executed, in build/docs"
 	@echo "make suites     the frozen suites of 6, 8, 12 and 16 steps, certified and verified, in build/suites; up to an hour"
@@ -78,10 +78,14 @@ $(BENCH): $(DONE)
 	$(call add,bench,bench)
 	@touch $@
 
-# TRL, datasets, verifiers, trackers and the client of MCP, for the tests of the bridges to them; `make test` skips those
-# without.
+# TRL, datasets, verifiers, trackers, verl and the client of MCP, for the tests of the bridges to them; `make test` skips
+# those without. verl comes without its dependencies: it asks for an older transformers, and its loss needs four of them.
 $(INTEGRATIONS): $(DONE)
 	$(call add,integrations,trl$(comma)verifiers$(comma)tracking$(comma)mcp)
+ifeq ($(LOCK),)
+	$(PIP) -c constraints.txt codetiming hydra-core ray tensordict
+	$(PIP) --no-deps verl==0.9.1
+endif
 	@touch $@
 
 # Published MCP servers, each as it is released, apart from the environment of everything else; where npm is missing or
