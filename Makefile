@@ -7,6 +7,7 @@ CLUSTERS := $(VENV)/.installed-clusters
 BENCH := $(VENV)/.installed-bench
 INTEGRATIONS := $(VENV)/.installed-integrations
 SERVERS := build/mcp-servers/.installed
+VERL := build/verl/.installed
 PAGES := $(VENV)/.installed-pages
 RELEASE := build/release-tools
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -78,14 +79,10 @@ $(BENCH): $(DONE)
 	$(call add,bench,bench)
 	@touch $@
 
-# TRL, datasets, verifiers, trackers, verl and the client of MCP, for the tests of the bridges to them; `make test` skips
-# those without. verl comes without its dependencies: it asks for an older transformers, and its loss needs four of them.
+# TRL, datasets, verifiers, trackers and the client of MCP, for the tests of the bridges to them; `make test` skips those
+# without.
 $(INTEGRATIONS): $(DONE)
 	$(call add,integrations,trl$(comma)verifiers$(comma)tracking$(comma)mcp)
-ifeq ($(LOCK),)
-	$(PIP) -c constraints.txt codetiming hydra-core ray tensordict
-	$(PIP) --no-deps verl==0.9.1
-endif
 	@touch $@
 
 # Published MCP servers, each as it is released, apart from the environment of everything else; where npm is missing or
@@ -102,6 +99,18 @@ $(SERVERS): $(DONE)
 	  || echo "npm could not install: the tests of the file and memory servers will be skipped"
 	cd build/mcp-servers/bin && for server in ../git/bin/mcp-server-git ../sqlite/bin/mcp-server-sqlite \
 	  ../node_modules/.bin/mcp-server-*; do [ ! -e $$server ] || ln -s $$server .; done
+	@touch $@
+
+# verl in an environment of its own, and vcrt as a user of verl puts it there: verl asks for an older transformers, and has
+# a top-level package called `tests`. PyTorch comes first, so that nothing asks for another.
+$(VERL): pyproject.toml
+	rm -rf build/verl
+	$(PYTHON) -m venv build/verl
+	build/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	build/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 verl==0.9.1 transferqueue==0.1.11 \
+	  transformers==5.10.4 tensordict==0.10.0 ray==2.60.0 cachetools==8.0.2 fastapi==0.165.0 uvicorn==0.54.0 tyro==1.0.17 \
+	  hatchling==1.33.0 pytest==9.2.0
+	build/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 # Playwright, to look at pages in a browser, and what builds the documentation.
@@ -174,8 +183,9 @@ test-slow: $(CLUSTERS)
 test-paper-scale: $(DONE)
 	$(BIN)/python -m pytest -m paper_scale
 
-test-integrations: $(INTEGRATIONS) $(SERVERS)
+test-integrations: $(INTEGRATIONS) $(SERVERS) $(VERL)
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/integrations tests/environments/mcp
+	build/verl/bin/python -m pytest tests/integrations/test_verl.py tests/integrations/test_verl_trainer.py
 	PATH="$(CURDIR)/build/mcp-servers/bin:$$PATH" PYTHONPATH=examples/mcp_servers $(BIN)/python -m pytest examples/mcp_servers
 
 # Chromium, if there is none yet: Debian's, or Playwright's own.

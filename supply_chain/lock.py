@@ -4,7 +4,7 @@
 
 pip resolves each set under constraints.txt in a fresh environment, and what it would install is written down, for this
 platform and Python alone. PyTorch is left out, because which build of it comes is the index's choice; what its
-CPU build depends on is not. dm-clrs, bfcl-eval, agentdojo and verl are added as they are, without what they depend on.
+CPU build depends on is not. dm-clrs, bfcl-eval and agentdojo are added as they are, without what they depend on.
 """
 
 from __future__ import annotations
@@ -18,21 +18,18 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-#: What the parts of verl import that vcrt uses; verl itself comes without its dependencies, whose versions differ.
-VERL_NEEDS = ["codetiming", "hydra-core", "ray", "tensordict"]
 #: The sets, by the name of their lock file: extras of the project, or requirements of their own.
 SETS = {
     "dev": [".[dev]"],
     "clusters": [".[dev,ray,dask]"],
     "bench": [".[dev,bench]"],
-    "integrations": [".[dev,trl,verifiers,tracking,mcp]", *VERL_NEEDS],
+    "integrations": [".[dev,trl,verifiers,tracking,mcp]"],
     "pages": [".[dev,browser,docs]"],
     "release": ["build", "hatchling", "cyclonedx-bom", "pip-audit"],
 }
 #: Installed by steps of their own.
 LEFT_OUT = {"torch", "vcrt"}
 WITHOUT_DEPENDENCIES = ["dm-clrs==2.0.3", "bfcl-eval==2026.3.23", "agentdojo==0.1.35"]
-VERL = "verl==0.9.1"
 HEADER = """\
 # Made by supply_chain/lock.py: do not edit. For {platform} only.
 # Installed by: pip install --require-hashes --no-deps -r THIS_FILE
@@ -73,8 +70,7 @@ def main(names: list[str]) -> None:
         for name in names or SETS:
             packages = resolved(python, SETS[name])
             if name != "release":
-                alone = [*WITHOUT_DEPENDENCIES, *([VERL] if name == "integrations" else [])]
-                packages |= resolved(python, alone, "--no-deps")
+                packages |= resolved(python, WITHOUT_DEPENDENCIES, "--no-deps")
             lines = [
                 f"{package}=={version} --hash=sha256:{digest}"
                 for package, (version, digest) in sorted(packages.items())

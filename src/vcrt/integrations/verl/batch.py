@@ -28,6 +28,7 @@ from vcrt.integrations.orbit_rows import (
 )
 from vcrt.integrations.verl.library import DataProto, compute_position_id_with_mask
 from vcrt.integrations.verl.loss import row_values
+from vcrt.printable import counted
 
 GROUP = "uid"
 #: The tensors of an expanded batch: ``[N, P]``, ``[N, T]``, ``[N, P + T]`` three times, and ``[N, T]`` three times.
@@ -229,7 +230,7 @@ def _require_batch(
     if len(orbits) != size or successes.shape != (size,):
         raise MalformedInputError(
             "not one orbit and one success for each sample",
-            found=f"{len(orbits)} orbits, successes {tuple(successes.shape)}",
+            found=f"{counted(len(orbits), 'orbit')}, successes {tuple(successes.shape)}",
             expected=f"{size} of each",
         )
     if multiple_of < 1:
@@ -252,7 +253,7 @@ def _require_lengths(members: Sequence[TokenIds], width: int, number: int) -> No
             raise MalformedInputError(
                 "a member of an orbit that does not fit a row",
                 where=f"sample {number}",
-                found=f"{len(member)} tokens",
+                found=counted(len(member), "token"),
                 expected=f"1 to {width}",
                 remedy="raise data.max_response_length" if member else "leave empty ones out",
             )
@@ -266,7 +267,7 @@ def _require_own_tokens(batch: Any, number: int) -> None:
         raise RunError(
             "a success with tokens that are not in the loss has no orbit",
             where=f"sample {number}",
-            found=f"{int(mask.sum())} tokens in response_mask",
+            found=f"{counted(int(mask.sum()), 'token')} in response_mask",
             expected="all of the response: no tools, no token or sequence left out by a rejection",
             remedy="leave it out of successes: it then stands for itself",
         )
