@@ -7,6 +7,7 @@ CLUSTERS := $(VENV)/.installed-clusters
 BENCH := $(VENV)/.installed-bench
 INTEGRATIONS := $(VENV)/.installed-integrations
 SERVERS := build/mcp-servers/.installed
+VERL := build/verl/.installed
 PAGES := $(VENV)/.installed-pages
 RELEASE := build/release-tools
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -25,7 +26,7 @@ help:
 	@echo "make test       the test suite"
 	@echo "make test-slow  the tests that take long"
 	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
-	@echo "make test-integrations  the tests with TRL, datasets, verifiers, trackers and MCP servers, which it installs"
+	@echo "make test-integrations  the tests with TRL, verl, datasets, verifiers, trackers and MCP servers, which it installs"
 	@echo "make test-browser  the tests of the pages in Chromium, which it installs if it can"
 	@echo "make docs       the documentation, notebooks executed, in build/docs"
 	@echo "make suites     the frozen suites of 6, 8, 12 and 16 steps, certified and verified, in build/suites; up to an hour"
@@ -100,6 +101,18 @@ $(SERVERS): $(DONE)
 	  ../node_modules/.bin/mcp-server-*; do [ ! -e $$server ] || ln -s $$server .; done
 	@touch $@
 
+# verl in an environment of its own, and vcrt as a user of verl puts it there: verl asks for an older transformers, and has
+# a top-level package called `tests`. PyTorch comes first, so that nothing asks for another.
+$(VERL): pyproject.toml
+	rm -rf build/verl
+	$(PYTHON) -m venv build/verl
+	build/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	build/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 verl==0.9.1 transferqueue==0.1.11 \
+	  transformers==5.10.4 tensordict==0.10.0 ray==2.60.0 cachetools==8.0.2 fastapi==0.165.0 uvicorn==0.54.0 tyro==1.0.17 \
+	  hatchling==1.33.0 pytest==9.2.0
+	build/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
 # Playwright, to look at pages in a browser, and what builds the documentation.
 $(PAGES): $(DONE)
 	$(call add,pages,browser$(comma)docs)
@@ -170,8 +183,9 @@ test-slow: $(CLUSTERS)
 test-paper-scale: $(DONE)
 	$(BIN)/python -m pytest -m paper_scale
 
-test-integrations: $(INTEGRATIONS) $(SERVERS)
+test-integrations: $(INTEGRATIONS) $(SERVERS) $(VERL)
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/integrations tests/environments/mcp
+	build/verl/bin/python -m pytest tests/integrations/test_verl.py tests/integrations/test_verl_trainer.py
 	PATH="$(CURDIR)/build/mcp-servers/bin:$$PATH" PYTHONPATH=examples/mcp_servers $(BIN)/python -m pytest examples/mcp_servers
 
 # Chromium, if there is none yet: Debian's, or Playwright's own.

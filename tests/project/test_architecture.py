@@ -41,6 +41,7 @@ PURE = (
     "orders.py",
     "objective",
     "integrations/orbit_credit.py",
+    "integrations/orbit_rows.py",
     "integrations/text.py",
     "protocol/crossed.py",
     "protocol/statistics.py",

@@ -173,6 +173,7 @@ SHELL = {
     "mv",
     "sed",
     "echo",
+    "export",
     "pytest",
     "npm",
 }

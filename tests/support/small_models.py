@@ -7,8 +7,6 @@ import math
 import torch
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3Config, Qwen3ForCausalLM
 
-from vcrt.policy.scoring import Prompt
-
 INTERFACES = ("pointers", "tokens")
 
 
@@ -47,6 +45,9 @@ def make_model(vocab_size=9, dtype=torch.float64, seed=0, sharpness=3.0, **overr
 
 
 def make_prompts(num_operations, lengths=(4, 9, 6), vocab_size=9, seed=3):
+    # Here, because the models are used beside an older transformers as well.
+    from vcrt.policy.scoring import Prompt
+
     draw = torch.Generator().manual_seed(seed)
     return [
         Prompt(
