@@ -143,8 +143,8 @@ def test_steps_of_five_hundred_tokens_and_sixty_four_of_them_are_read():
 
 def test_an_environment_that_gives_no_spans_in_order_is_named():
     class Overlapping(Kitchen):
-        def read(self, task, completion):
-            trace = super().read(task, completion)
+        def parse(self, task, completion):
+            trace = super().parse(task, completion)
             return type(trace)(initial=trace.initial, steps=trace.steps[::-1])
 
     with pytest.raises(MalformedInputError, match="one behind the other"):
@@ -302,6 +302,6 @@ def test_segments_hold_the_whole_text():
             state.append(name)
 
     text = "\n\n a()\n\t\nb()  \n tail"
-    segments = segments_of(Odd().read(None, text), text)
+    segments = segments_of(Odd().parse(None, text), text)
     assert segments == Segments(fixed=("\n\n ", "\n\t\n", "  \n tail"), moved=("a()", "b()"))
     assert segments.text((0, 1)) == text

@@ -70,8 +70,8 @@ class ImpatientKitchen(Kitchen):
 class FirstLineKitchen(Kitchen):
     """One whose first line counts twice: what a step is depends on its place."""
 
-    def read(self, task, completion):
-        trace = super().read(task, completion)
+    def parse(self, task, completion):
+        trace = super().parse(task, completion)
         first = {**trace.steps[0].payload, "arguments": {"item": "salt"}}
         return type(trace)(
             initial=trace.initial,

@@ -33,7 +33,7 @@ class Letters(WrittenSteps, StepEnvironment):
     def canonical(self, state):
         return "".join(sorted(state)).encode()
 
-    def read(self, task, completion):
+    def parse(self, task, completion):
         found = list(re.finditer(r"[a-e]", completion))
         if not found:
             raise UnreadableCompletion("no letter")

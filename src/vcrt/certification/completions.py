@@ -108,7 +108,7 @@ def look_first(work: Work, max_steps: int) -> FirstLook:
     began = time.perf_counter()
     environment = require_written(environment_of(factory))
     try:
-        trace = environment.read(task, completion)
+        trace = environment.parse(task, completion)
     except UnreadableCompletion as reason:
         return FirstLook(Judgement(failure=f"unreadable: {reason}", judging_s=_since(began)))
     episode = episode_of(environment, task, trace, completion)
@@ -167,7 +167,7 @@ def _read_otherwise(
     order = judgement.segments.reference[::-1]
     expected = [episode.operations[step].payload for step in order]
     try:
-        trace = environment.read(task, judgement.segments.text(order))
+        trace = environment.parse(task, judgement.segments.text(order))
     except UnreadableCompletion as reason:
         return f"unreadable with its steps the other way round: {reason}"
     same = [step.payload for step in trace.steps] == expected and trace.initial == episode.initial

@@ -63,7 +63,7 @@ def _guarded_methods(environment: Environment) -> list[str]:
         derived += [(name, StepEnvironment) for name in ("snapshot", "restore")]
         names += ["initial_state", "step", "canonical"]
     if isinstance(environment, WrittenSteps):
-        names += ["read", "solved"]
+        names += ["parse", "solved"]
     names += [
         name for name, base in derived if getattr(kind, name) is not getattr(base, name, None)
     ]
@@ -337,10 +337,10 @@ class _Guard:
                 raise _unfit("a footprint of no names", place, repr(found)[:120], "tuples of texts")
         return found
 
-    def read(self, task: Json, completion: str) -> WrittenTrace:
+    def parse(self, task: Json, completion: str) -> WrittenTrace:
         def found() -> object:
             try:
-                return self._own["read"](task, completion)
+                return self._own["parse"](task, completion)
             except UnreadableCompletion as reason:
                 return reason
 

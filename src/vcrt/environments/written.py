@@ -35,34 +35,42 @@ from vcrt.hashing import Json, canonical_json, json_digest
 WRITTEN = "written"
 #: The most characters of an operation's name that are made of its payload.
 _MAX_NAME = 120
+_UNSOLVED = "the steps do not solve the task"
 
 
 class UnreadableCompletion(Exception):
-    """A completion in which the environment finds no steps, raised by ``read``: its message is the reason."""
+    """A completion in which the environment finds no steps, raised by ``parse``: its message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenStep:
     """A step of a completion: its characters, from ``start`` up to ``end``, and what the environment runs for it.
 
-    Free text that belongs to the step, such as the thought that leads to it, lies inside.
+    Free text that belongs to the step, such as the thought that leads to it, lies inside. ``signature`` is the step's
+    name; by default it is made of ``payload``, and numbered where a step occurs again.
     """
 
     start: int
     end: int
     payload: Json
+    signature: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenTrace:
-    """The steps of a completion, in their order, and the native state that they start from."""
+    """The steps of a completion, in their order, and the native state that they start from.
+
+    ``schema`` and ``source`` are those of the episode that the steps make, for environments that look at them.
+    """
 
     initial: Json
     steps: tuple[WrittenStep, ...]
+    schema: str = WRITTEN
+    source: str | None = None
 
 
 class WrittenSteps(Environment):
-    """What an environment adds so that a model's own text can be certified: :meth:`read`, perhaps :meth:`solved`.
+    """What an environment adds so that a model's own text can be certified: :meth:`parse`, perhaps :meth:`solved`.
 
     Any environment that is there already gets it by a class with both as bases, this one first.
 
@@ -71,7 +79,7 @@ class WrittenSteps(Environment):
     """
 
     @abstractmethod
-    def read(self, task: Json, completion: str) -> WrittenTrace:
+    def parse(self, task: Json, completion: str) -> WrittenTrace:
         """The steps of a completion; raises :class:`UnreadableCompletion` with the reason if it has none.
 
         Must find the same steps in the same text with its steps in other places: what a step is may not depend on what
@@ -81,7 +89,7 @@ class WrittenSteps(Environment):
     def solved(self, task: Json, state: Any) -> bool:
         """Whether the state after the last step is what the task asks for. Default: whatever was accepted is.
 
-        Asked of environments of the step form; in the batch form, replay itself refuses what does not solve the task.
+        Environments of the batch form are given the SHA-256 of its canonical form.
         """
         return True
 
@@ -109,7 +117,7 @@ class WrittenEnvironment(CallEnvironment[State], WrittenSteps, Generic[State]):
         """
         return read_call(line)
 
-    def read(self, task: Json, completion: str) -> WrittenTrace:
+    def parse(self, task: Json, completion: str) -> WrittenTrace:
         """The lines of the answer that are steps, each with the free text before it."""
         start, end = answer_span(completion, self.answer)
         steps = list[WrittenStep]()
@@ -181,7 +189,7 @@ def require_written(environment: object) -> WrittenSteps:
         "an environment that does not read what a model writes",
         where=f"environment {getattr(environment, 'name', environment)!r}",
         found=type(environment).__name__,
-        expected="a subclass of vcrt.WrittenEnvironment, or of WrittenSteps with a method read",
+        expected="a subclass of vcrt.WrittenEnvironment, or of WrittenSteps with a method parse",
     )
 
 
@@ -197,12 +205,12 @@ def episode_of(
         if not last <= step.start < step.end <= len(completion):
             raise MalformedInputError(
                 "steps whose spans are not one behind the other",
-                where=f"environment {environment.name!r}, read",
+                where=f"environment {environment.name!r}, parse",
                 found=f"characters {step.start} to {step.end} after {last}, of {len(completion)}",
                 expected="spans that are not empty and do not overlap, in the order of the text",
             )
         last = step.end
-        text = canonical_json(step.payload).decode()
+        text = step.signature or canonical_json(step.payload).decode()
         seen[text] = seen.get(text, 0) + 1
         name = (
             f"{text[:_MAX_NAME]} {json_digest(step.payload)[:6]}" if len(text) > _MAX_NAME else text
@@ -211,10 +219,12 @@ def episode_of(
         operations.append(Operation(signature=signature, payload=step.payload))
     return Episode(
         environment=environment.name,
-        schema=WRITTEN,
+        schema=trace.schema,
         initial=trace.initial,
         operations=tuple(operations),
-        provenance=Provenance(source=json_digest(task), generator="completion", seed=0),
+        provenance=Provenance(
+            source=trace.source or json_digest(task), generator="completion", seed=0
+        ),
     )
 
 
@@ -223,11 +233,13 @@ def failure_of(environment: WrittenSteps, task: Json, episode: Episode) -> str |
     if not isinstance(environment, StepEnvironment):
         order = tuple(range(episode.num_operations))
         (replay,) = environment.replay([ReplayRequest(episode, order)])
-        return None if replay.rejection is None else replay.rejection.reason
+        if replay.rejection is not None:
+            return replay.rejection.reason
+        return None if environment.solved(task, replay.terminal_hash) else _UNSOLVED
     state = environment.initial_state(episode)
     for operation in episode.operations:
         transition = environment.step(state, operation)
         if isinstance(transition, Rejected):
             return f"{operation.signature}: {transition.reason}"
         state = transition.state
-    return None if environment.solved(task, state) else "the steps do not solve the task"
+    return None if environment.solved(task, state) else _UNSOLVED

@@ -1,0 +1,123 @@
+"""Make tasks of an environment's own episodes, whose steps a model writes as text, a line for each.
+
+A task has the start of an episode, the text of each of its steps, and the state in which they are to end. A completion
+is read line by line; a line that is no step's text is free text. Any environment of a registered name serves, in both
+forms. Not covered: steps that the task does not list, and where episodes come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vcrt.environments.contract import Environment, Episode, ReplayRequest, StepEnvironment
+from vcrt.environments.registry import load_environment
+from vcrt.environments.written import UnreadableCompletion, WrittenStep, WrittenSteps, WrittenTrace
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json, sha256_hex
+
+_ASK = "Write every step once, one a line, in an order in which all of them work and end as they should."
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenEpisodes:
+    """Makes the environment of this name, with the texts of a task's steps as what a model writes.
+
+    >>> WrittenEpisodes("clrs")().name
+    'clrs'
+    """
+
+    environment: str
+
+    def __call__(self) -> WrittenSteps:
+        """The environment."""
+        kind = type(load_environment(self.environment))
+        made: WrittenSteps = type(f"Written{kind.__name__}", (_EpisodeLines, kind), {})()
+        return made
+
+
+class _EpisodeLines(WrittenSteps):
+    """Reads lines that are texts of a task's steps."""
+
+    def parse(self, task: Json, completion: str) -> WrittenTrace:
+        given: Any = task
+        known = {text: (payload, signature) for text, payload, signature in given["steps"]}
+        steps, place = list[WrittenStep](), 0
+        for line in completion.split("\n"):
+            text = line.strip()
+            if text in known:
+                start = place + line.index(text)
+                steps.append(WrittenStep(start, start + len(text), *known[text]))
+            place += len(line) + 1
+        if not steps:
+            raise UnreadableCompletion("no line is a step of the task")
+        if len({step.signature for step in steps}) < len(steps):
+            raise UnreadableCompletion("a step is written twice")
+        return WrittenTrace(
+            initial=given["initial"],
+            steps=tuple(steps),
+            schema=given["schema"],
+            source=given["source"],
+        )
+
+    def solved(self, task: Json, state: Any) -> bool:
+        given: Any = task
+        end = sha256_hex(self.canonical(state)) if isinstance(self, StepEnvironment) else state
+        return bool(given["goal"] == end)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenTask:
+    """A task of an episode: its prompt, what the environment needs, and the reference trace."""
+
+    prompt: str
+    task: dict[str, Json]
+    completion: str
+
+
+def written_task(
+    environment: Environment, episode: Episode, draw: np.random.Generator
+) -> WrittenTask:
+    """The task of an episode, its steps listed in an order that ``draw`` gives.
+
+    Raises :class:`MalformedInputError` for an episode whose own order is refused, and for two steps with one text.
+    """
+    texts = [" ".join(environment.describe(one).split()) for one in episode.operations]
+    order = tuple(range(episode.num_operations))
+    (replay,) = environment.replay([ReplayRequest(episode, order)])
+    distinct = len(set(texts)) == len(texts)
+    if replay.terminal_hash is None or not distinct:
+        raise MalformedInputError(
+            "an episode that makes no task",
+            where=episode.episode_id,
+            found="two steps with one text" if not distinct else "its order is refused",
+        )
+    listed = [texts[place] for place in draw.permutation(len(texts))]
+    start = environment.task(episode)
+    return WrittenTask(
+        prompt="\n".join(
+            [*([f"Task: {start}"] if start else []), "Steps:", *listed, _ASK, "Answer:\n"]
+        ),
+        task={
+            "initial": episode.initial,
+            "schema": episode.schema,
+            "source": episode.provenance.source,
+            "steps": [
+                [text, operation.payload, operation.signature]
+                for text, operation in zip(texts, episode.operations, strict=True)
+            ],
+            "goal": replay.terminal_hash,
+        },
+        completion="\n".join(texts),
+    )
+
+
+def written_tasks(
+    name: str, episodes: Sequence[Episode], draw: np.random.Generator
+) -> list[WrittenTask]:
+    """The tasks of episodes of one environment, in their order."""
+    environment = load_environment(name)
+    return [written_task(environment, episode, draw) for episode in episodes]
