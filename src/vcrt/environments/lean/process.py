@@ -12,7 +12,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -47,6 +47,10 @@ class Output:
     failure: str | None = None
 
 
+def _is_line(received: bytearray) -> bool:
+    return received.endswith(b"\n")
+
+
 class LeanProcess:
     """A process that may have ``max_memory_mb`` in use, until its owner ends it."""
 
@@ -71,8 +75,15 @@ class LeanProcess:
         """The number of the process."""
         return self._process.pid
 
-    def exchange(self, data: bytes, seconds: float, *, last: bool = False) -> Output:
-        """What the process prints after ``data``: a line or, after its ``last`` input, all until it ends.
+    def exchange(
+        self,
+        data: bytes,
+        seconds: float,
+        *,
+        last: bool = False,
+        whole: Callable[[bytearray], bool] = _is_line,
+    ) -> Output:
+        """What the process prints after ``data``: a ``whole`` answer or, after its ``last`` input, all until it ends.
 
         It breaks off by its death, by a limit, or when ``seconds`` are over and nothing more is there.
         """
@@ -92,7 +103,7 @@ class LeanProcess:
                 received += chunk
                 if not chunk:
                     return _output(received, self._death(last=last))
-                if not last and received.endswith(b"\n"):
+                if not last and whole(received):
                     return _output(received, None)
                 if len(received) > MAX_OUTPUT_BYTES:
                     return _output(received, f"more than {MAX_OUTPUT_BYTES:,} bytes")
