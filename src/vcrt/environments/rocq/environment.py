@@ -22,7 +22,7 @@ from vcrt.environments.contract import (
 )
 from vcrt.environments.cross_checks import replays_to_check, sampled_replays
 from vcrt.environments.rocq.judging import Judge
-from vcrt.environments.rocq.program import Declarations, read_program
+from vcrt.environments.rocq.program import Declarations, Proof, read_program
 from vcrt.environments.rocq.recheck import protected_by, second_opinions
 from vcrt.environments.rocq.schemas import SCHEMAS, sample_episode
 from vcrt.environments.rocq.session import Limits, shared_session
@@ -47,6 +47,7 @@ class RocqEnvironment(BatchEnvironment):
         self.recheck = recheck
         self._rechecked = 0
         self._judge: Judge | None = None
+        self._read: tuple[Episode, Proof | Declarations] | None = None
 
     def versions(self) -> Versions:
         """Which Rocq judges; raises :class:`vcrt.errors.UnavailableError` without a fit one."""
@@ -78,7 +79,7 @@ class RocqEnvironment(BatchEnvironment):
             episode = requests[indices[0]].episode
             sequences = [tuple(requests[index].sequence) for index in indices]
             _require_known(episode, sequences)
-            program = read_program(episode)
+            program = self._program(episode)
             found = self._judging().replays(program, sequences, where=episode.episode_id)
             replays.update(zip(indices, found, strict=True))
         return [replays[index] for index in range(len(requests))]
@@ -130,6 +131,12 @@ class RocqEnvironment(BatchEnvironment):
         if isinstance(program, Declarations):
             return "\n".join(before)
         return "\n".join([*program.statement.sentences, *program.opening])
+
+    def _program(self, episode: Episode) -> Proof | Declarations:
+        """Its program, read once while the same episode is asked about."""
+        if self._read is None or self._read[0] is not episode:
+            self._read = episode, read_program(episode)
+        return self._read[1]
 
     def _judging(self) -> Judge:
         if self._judge is None:

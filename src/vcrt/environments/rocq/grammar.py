@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from vcrt.errors import MalformedInputError
 
@@ -29,165 +30,57 @@ _VISIBLE = re.compile(
     r"[^\x00-\x08\x0b-\x1f\x7f\u061c\u200b-\u200f\u2028-\u202f\u2066-\u2069\ufeff]*"
 )
 _DECLARATION = re.compile(rf"({_NAME})\s+({_NAME})(?![\w'.])")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 #: Holes, checks that are put off or left out, other programs, clocks, and lemmas that no step names.
-DENIED = frozenset(
-    [
-        "admit",
-        "give_up",
-        "abstract",
-        "transparent_abstract",
-        "native_compute",
-        "native_cast_no_check",
-        "exact_no_check",
-        "vm_cast_no_check",
-        "change_no_check",
-        "convert_concl_no_check",
-        "convert_hyp_no_check",
-        "timeout",
-        "time",
-        "restart_timer",
-        "finish_timing",
-        "psatz",
-        "optimize_heap",
-        "infoH",
-        "profile",
-        "ltac2",
-        "where",
-    ]
+DENIED = _words(
+    "admit give_up abstract transparent_abstract native_compute native_cast_no_check exact_no_check "
+    "vm_cast_no_check change_no_check convert_concl_no_check convert_hyp_no_check timeout time "
+    "restart_timer finish_timing psatz optimize_heap infoH profile ltac2 where"
 )
-PROVED = frozenset(["Lemma", "Theorem", "Fact", "Remark", "Corollary", "Proposition", "Example"])
-DEFINED = frozenset(["Definition", "Fixpoint", "CoFixpoint", "Instance"])
-TYPES = frozenset(["Inductive", "CoInductive", "Record", "Structure", "Variant", "Class"])
+PROVED = _words("Lemma Theorem Fact Remark Corollary Proposition Example")
+DEFINED = _words("Definition Fixpoint CoFixpoint Instance")
+TYPES = _words("Inductive CoInductive Record Structure Variant Class")
 #: Commands that may stand before the steps.
-BEFORE = (
-    PROVED
-    | DEFINED
-    | TYPES
-    | frozenset(
-        [
-            "Require",
-            "From",
-            "Import",
-            "Export",
-            "Section",
-            "End",
-            "Module",
-            "Open",
-            "Close",
-            "Notation",
-            "Infix",
-            "Ltac",
-            "Hint",
-            "Arguments",
-            "Let",
-            "Implicit",
-            "Variable",
-            "Variables",
-            "Hypothesis",
-            "Hypotheses",
-            "Context",
-            "Generalizable",
-            "Scheme",
-            "Combined",
-            "Bind",
-            "Delimit",
-            "Declare",
-            "Create",
-            "Coercion",
-            "Canonical",
-            "Function",
-            "Proof",
-            "Qed",
-            "Defined",
-            "Existing",
-            "Typeclasses",
-            "Opaque",
-            "Transparent",
-            "Strategy",
-            "Reserved",
-            "Add",
-            "Set",
-            "Unset",
-            "Tactic",
-            "Undelimit",
-            "Register",
-        ]
-    )
+BEFORE = (PROVED | DEFINED | TYPES) | _words(
+    "Require From Import Export Section End Module Open Close Notation Infix Ltac Hint Arguments Let "
+    "Implicit Variable Variables Hypothesis Hypotheses Context Generalizable Scheme Combined Bind "
+    "Delimit Declare Create Coercion Canonical Function Proof Qed Defined Existing Typeclasses Opaque "
+    "Transparent Strategy Reserved Add Set Unset Tactic Undelimit Register"
 )
 #: Of commands with several meanings, the beginnings that are let through.
 _ONLY: Mapping[str, tuple[str, ...]] = {
     "Declare": ("Declare Scope",),
-    "Add": (
-        "Add Parametric",
-        "Add Morphism",
-        "Add Relation",
-        "Add Setoid",
-        "Add Ring",
-        "Add Field",
-    ),
     "Tactic": ("Tactic Notation",),
-    "Set": (
-        *("Set Implicit Arguments", "Set Strict Implicit", "Set Contextual Implicit"),
-        *(
-            "Set Maximal Implicit Insertion",
-            "Set Reversible Pattern Implicit",
-            "Set Keyed Unification",
-        ),
-        *(
-            "Set Asymmetric Patterns",
-            "Set Default Proof Using",
-            "Set Bullet Behavior",
-            "Set Primitive Projections",
-        ),
+    "Add": tuple(
+        f"Add {kind}" for kind in ("Parametric", "Morphism", "Relation", "Setoid", "Ring", "Field")
     ),
-    "Unset": (
-        *("Unset Strict Implicit", "Unset Implicit Arguments", "Unset Contextual Implicit"),
-        *("Unset Asymmetric Patterns", "Unset Primitive Projections", "Unset Elimination Schemes"),
-    ),
+    **{
+        command: tuple(
+            f"{command} {option}"
+            for option in (
+                *("Implicit Arguments", "Strict Implicit", "Contextual Implicit"),
+                *("Maximal Implicit Insertion", "Reversible Pattern Implicit", "Keyed Unification"),
+                *("Asymmetric Patterns", "Default Proof Using", "Primitive Projections"),
+                *("Bullet Behavior", "Elimination Schemes", "Typeclasses Unique Instances"),
+            )
+        )
+        for command in ("Set", "Unset")
+    },
 }
-_PREFIXES = frozenset(["Local", "Global"])
+_PREFIXES = _words("Local Global")
 _ATTRIBUTES = re.compile(r"#\[\s*(?:(?:local|global|export)\s*,?\s*)+\]\s*")
 #: Assumptions are discharged at the end of a section, and are axioms outside of one.
-ASSUMING = frozenset(["Variable", "Variables", "Hypothesis", "Hypotheses", "Context"])
+ASSUMING = _words("Variable Variables Hypothesis Hypotheses Context")
 #: Tactics whose outcome does not depend on the order in which hypotheses stand.
-_ORDERLESS = frozenset(
-    [
-        "exact",
-        "refine",
-        "apply",
-        "eapply",
-        "assert",
-        "enough",
-        "pose",
-        "rewrite",
-        "specialize",
-        "reflexivity",
-        "symmetry",
-        "transitivity",
-        "split",
-        "left",
-        "right",
-        "exists",
-        "intro",
-        "intros",
-        "unfold",
-        "simpl",
-        "cbn",
-        "lia",
-        "ring",
-        "f_equal",
-        "destruct",
-        "constructor",
-        "exfalso",
-        "discriminate",
-        "replace",
-        "change",
-        "set",
-        "cut",
-        "case",
-        "elim",
-        "induction",
-    ]
+_ORDERLESS = _words(
+    "exact refine apply eapply assert enough pose rewrite specialize reflexivity symmetry transitivity split "
+    "left right exists intro intros unfold simpl cbn lia ring f_equal destruct constructor exfalso "
+    "discriminate replace change set cut case elim induction"
 )
 _BY = re.compile(r"\bby\s+\(?\s*([a-z_]\w*)")
 _SENSITIVE = re.compile(
@@ -307,23 +200,36 @@ def read_statement(text: str, *, where: str) -> Declared:
     return Declared(match[1], match[2], parts)
 
 
-def read_before(texts: Iterable[str], *, where: str) -> tuple[str, ...]:
-    """What may stand before the steps: sentences of a file; raises :class:`MalformedInputError`."""
-    texts = tuple(texts)
-    if sum(map(len, texts)) > MAX_BEFORE_CHARS:
-        raise _refused(where, "a longer text", f"at most {MAX_BEFORE_CHARS:,} characters")
-    sections = list[bool]()
-    for text in texts:
+class Before:
+    """Lets through, one by one, the sentences that may stand before the steps; it knows the open sections."""
+
+    def __init__(self, *, where: str) -> None:
+        self._where = where
+        self._in_sections = list[bool]()
+        self._room = MAX_BEFORE_CHARS
+
+    def read(self, text: str) -> None:
+        """Let the next sentence through; raises :class:`MalformedInputError`."""
         head = command_of(text)
         if head == "Section":
-            sections.append(True)
+            self._in_sections.append(True)
         elif head == "Module" and ":=" not in text:
-            sections.append(False)
-        elif head == "End" and sections:
-            sections.pop()
-        problem = flaw_of(text, in_section=bool(sections) and sections[-1])
+            self._in_sections.append(False)
+        elif head == "End" and self._in_sections:
+            self._in_sections.pop()
+        self._room -= len(text)
+        problem = flaw_of(text, in_section=bool(self._in_sections) and self._in_sections[-1])
+        if self._room < 0:
+            problem = f"at most {MAX_BEFORE_CHARS:,} characters before the steps"
         if problem is not None:
-            raise _refused(where, text, problem)
+            raise _refused(self._where, text, problem)
+
+
+def read_before(texts: Iterable[str], *, where: str) -> tuple[str, ...]:
+    """What may stand before the steps: sentences of a file; raises :class:`MalformedInputError`."""
+    texts, before = tuple(texts), Before(where=where)
+    for text in texts:
+        before.read(text)
     return texts
 
 
@@ -334,6 +240,14 @@ def command_of(text: str) -> str:
     return head if head[:1].isupper() and not _SELECTOR.match(text) else ""
 
 
+def without_prefixes(text: str) -> str:
+    """A command without attributes, ``Local`` and ``Global``."""
+    bare = _behind(_ATTRIBUTES, text)
+    first, _, rest = bare.partition(" ")
+    return rest.lstrip() if first in _PREFIXES else bare
+
+
+@lru_cache(maxsize=1 << 16)
 def flaw_of(text: str, *, in_section: bool) -> str | None:
     """What a sentence must be to stand before the steps, None if it may."""
     if not _VISIBLE.fullmatch(text):
