@@ -50,7 +50,7 @@ BEFORE = (PROVED | DEFINED | TYPES) | _words(
     "Require From Import Export Section End Module Open Close Notation Infix Ltac Hint Arguments Let "
     "Implicit Variable Variables Hypothesis Hypotheses Context Generalizable Scheme Combined Bind "
     "Delimit Declare Create Coercion Canonical Function Proof Qed Defined Existing Typeclasses Opaque "
-    "Transparent Strategy Reserved Add Set Unset Tactic Undelimit Register"
+    "Include Transparent Strategy Reserved Add Set Unset Tactic Undelimit Register"
 )
 #: Of commands with several meanings, the beginnings that are let through.
 _ONLY: Mapping[str, tuple[str, ...]] = {
@@ -73,7 +73,9 @@ _ONLY: Mapping[str, tuple[str, ...]] = {
     },
 }
 _PREFIXES = _words("Local Global")
-_ATTRIBUTES = re.compile(r"#\[\s*(?:(?:local|global|export)\s*,?\s*)+\]\s*")
+_ATTRIBUTES = re.compile(
+    r'#\[\s*(?:(?:local|global|export|deprecated\((?:\s*(?:since|note)\s*=\s*"[^"]*"\s*,?)*\))\s*,?\s*)+\]\s*'
+)
 #: Assumptions are discharged at the end of a section, and are axioms outside of one.
 ASSUMING = _words("Variable Variables Hypothesis Hypotheses Context")
 #: Tactics whose outcome does not depend on the order in which hypotheses stand.
@@ -82,9 +84,12 @@ _ORDERLESS = _words(
     "left right exists intro intros unfold simpl cbn lia ring f_equal destruct constructor exfalso "
     "discriminate replace change set cut case elim induction"
 )
-_BY = re.compile(r"\bby\s+\(?\s*([a-z_]\w*)")
+#: Where a tactic begins within a sentence.
+_HEADS = re.compile(r"(?:^|;|\bby\b)[\s(]*([A-Za-z_][\w']*|$|\W)")
+#: A choice between tactics within a group or a succession of them.
+_CHOICE = re.compile(r"(?:;|\bby\s*\().*\+", re.DOTALL)
 _SENSITIVE = re.compile(
-    r";|\bin\s*\*|\|-|\bltac\s*:|\b(?:try|repeat|do|first|solve|match|lazymatch|multimatch|auto|eauto|trivial|"
+    r";\s*\[|\|\||\bin\s*\*|\|-|\bltac\s*:|\b(?:try|repeat|do|first|solve|match|lazymatch|multimatch|auto|eauto|trivial|"
     r"assumption|eassumption|easy|now|tauto|intuition|firstorder|subst|typeclasses)\b"
 )
 
@@ -254,7 +259,7 @@ def flaw_of(text: str, *, in_section: bool) -> str | None:
         return "text without control characters"
     bare = _behind(_ATTRIBUTES, text)
     if bare.startswith("#"):
-        return "no attribute but local, global and export"
+        return "no attribute but local, global, export and deprecated"
     words = _WORD.findall(_without_strings(bare))
     denied = DENIED.intersection(words) - {"where"}
     if denied:
@@ -285,10 +290,9 @@ def is_bullet(text: str) -> bool:
 def is_orderless(text: str) -> bool:
     """Whether the outcome of a tactic does not depend on the order in which hypotheses stand; False if unsure."""
     bare = _behind(_SELECTOR, text)
-    head = _WORD.match(bare)
-    if head is None or head[0] not in _ORDERLESS or _SENSITIVE.search(bare):
+    if bare.startswith("(") or _SENSITIVE.search(bare) or _CHOICE.search(bare):
         return False
-    return all(word in _ORDERLESS for word in _BY.findall(bare))
+    return all(word in _ORDERLESS for word in _HEADS.findall(bare))
 
 
 def _parts(text: str, where: str, most: int) -> tuple[str, ...]:

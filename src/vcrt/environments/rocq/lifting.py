@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from vcrt.documents import read_limited
 from vcrt.environments.contract import Episode, Operation, Provenance
+from vcrt.environments.lean.lifting import LiftedStep
 from vcrt.environments.rocq import grammar
 from vcrt.environments.rocq.grammar import Sentence
 from vcrt.errors import MalformedInputError
@@ -27,15 +28,6 @@ GENERATOR = "rocq.lift"
 _ENDS = ("Qed.", "Defined.", "Admitted.", "Abort.", "Save")
 
 Cause: TypeAlias = Literal["grammar", "before", "short", "rocq", "assumptions", "no verdict"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LiftedStep:
-    """A step as it stands in the file: its label (unique in its episode), its text and its line."""
-
-    label: str
-    text: str
-    line: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +76,7 @@ class _Step:
 
     @property
     def text(self) -> str:
-        return " ".join(part.text for part in self.parts)
+        return " ".join(" ".join(part.text for part in self.parts).split())
 
 
 def lift_file(path: Path, *, steps: int = 4) -> LiftedFile:
@@ -247,14 +239,13 @@ def _window(
         "opening": [step.text for step in steps[:start]],
         "closing": [step.text for step in steps[start + num_steps :]],
     }
-    labels = [f"{start + number} {step.text[:60]}" for number, step in enumerate(window, start=1)]
     episode = Episode(
         environment="rocq",
         schema=LIFT_SCHEMA,
         initial=initial,
         operations=tuple(
-            Operation(signature=label, payload=step.text)
-            for label, step in zip(labels, window, strict=True)
+            Operation(signature=f"{number}. {step.text}", payload=step.text)
+            for number, step in enumerate(window, start=start + 1)
         ),
         provenance=Provenance(
             source=f"{file}/{theorem}@sha256:{digest}",
@@ -267,8 +258,7 @@ def _window(
         line=window[0].parts[0].line,
         statement=statement.text,
         steps=tuple(
-            LiftedStep(label=label, text=step.text, line=step.parts[0].line)
-            for label, step in zip(labels, window, strict=True)
+            LiftedStep(label=step.text, text=step.text, line=step.parts[0].line) for step in window
         ),
         episode=episode,
     )

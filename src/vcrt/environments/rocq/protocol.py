@@ -17,6 +17,8 @@ INIT = '<call val="Init"><option val="none"/></call>'
 GOALS = '<call val="Goal"><unit/></call>'
 STATUS = '<call val="Status"><bool val="true"/></call>'
 _QUOTES = {"'": "&apos;", '"': "&quot;"}
+#: Holes that the prover numbers as it meets them.
+_HOLE = re.compile(r"\?([MX])\d+")
 #: Names of universes are numbered by what the process has done before.
 _UNIVERSE = re.compile(r"\b(?:[A-Z][\w']*\.)+\d+\b")
 
@@ -161,7 +163,7 @@ def _refusal(element: ElementTree.Element) -> Refusal | None:
     start, stop = element.get("loc_s"), element.get("loc_e")
     message = element.find("richpp")
     return Refusal(
-        _shown(message) if message is not None else _plain(element),
+        _HOLE.sub(r"?\1", _shown(message) if message is not None else _plain(element)),
         None if start is None else int(start),
         None if stop is None else int(stop),
     )
