@@ -21,6 +21,9 @@ CLOSED = "Closed under the global context"
 _SECTION = re.compile(r"Section Variables:.*", re.DOTALL)
 _HEADER = re.compile(r"\b(?:Axioms|Theory|Opaque constants|Transparent constants):")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w'.]*")
+#: What the prover says of its checks while it makes all of them.
+_CHECKED = "check_guarded: true check_positive: true check_universes: true"
+_RECURSION = frozenset(["fix", "cofix"])
 #: What the prover says of a word that names nothing.
 _NO_NAME = ("Syntax error", "The reference")
 _Order = tuple[int, ...]
@@ -31,6 +34,7 @@ class Judge:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._asked: tuple[Proof | Declarations, set[tuple[str, str]]] | None = None
         self._closed: dict[tuple[str, ...], dict[str, bool]] = {}
 
     def replays(
@@ -109,20 +113,37 @@ class Judge:
     ) -> Rejected | None:
         """The refusal of names that rest on more than the kernel.
 
-        Of a term all of whose names, as they are known before the episode, rest on nothing, and of whose other names
-        each is asked about here, nothing more is asked.
+        Nothing more is asked of a declaration whose term was asked about in another order, nor of a proof without
+        recursion all of whose names, as they are known before the episode, rest on nothing: of the other names of both,
+        each is asked about here.
         """
-        terms = self._session.ask(path, [f"Print {name}." for name in names], where=where)
+        flags, *terms = self._session.ask(
+            path, ["Print Typing Flags.", *(f"Print {name}." for name in names)], where=where
+        )
+        if isinstance(flags, Refusal) or not flags.startswith(_CHECKED):
+            return Rejected(f"a proof that rests on what is not proved: {flags}")
         for name, term in zip(names, terms, strict=True):
             if isinstance(term, Refusal):
                 return Rejected(f"{name} is not there: {term.message}")
-            if self._all_closed(program, path, frozenset(_IDENTIFIER.findall(term)), where):
+            words = frozenset(_IDENTIFIER.findall(term))
+            plain = term.startswith(f"{name} = ") and words.isdisjoint(_RECURSION)
+            if isinstance(program, Declarations):
+                if (name, term) in self._asked_of(program):
+                    continue
+            elif plain and self._all_closed(program, path, words, where):
                 continue
             (said,) = self._session.ask(path, [f"Print Assumptions {name}."], where=where)
             text = said.text if isinstance(said, Refusal) else said
             if not is_closed(text):
                 return Rejected(f"{name} rests on what is not proved: {text}")
+            self._asked_of(program).add((name, term))
         return None
+
+    def _asked_of(self, program: Proof | Declarations) -> set[tuple[str, str]]:
+        """The terms of this program that were found to rest on nothing, by name."""
+        if self._asked is None or self._asked[0] is not program:
+            self._asked = program, set()
+        return self._asked[1]
 
     def _all_closed(
         self,
