@@ -190,7 +190,7 @@ class TestProcesses:
         path = ["Lemma t : 0 = 0."]
         assert session.go_to(path, where="here") is None
         os.kill(session._process.number, signal.SIGKILL)
-        assert session.step(path, "reflexivity.", where="here").focused == ()
+        assert session.step(path, ["reflexivity."], where="here").focused == ()
         session.close()
 
     @pytest.mark.parametrize(
@@ -211,14 +211,14 @@ class TestProcesses:
     def test_a_limit_is_a_failure_and_no_refusal(self, limits, step, found):
         session = self.session(**limits)
         with pytest.raises(VerifierFailure, match=f"(?s)new process.*{found}|Stack overflow"):
-            session.step(["Lemma t : 0 = 0."], step, where="here")
+            session.step(["Lemma t : 0 = 0."], [step], where="here")
         session.close()
 
     def test_it_writes_no_file_and_starts_no_program(self, tmp_path):
         session = self.session()
         target = tmp_path / "t"
-        session.step([], f'Redirect "{target}" Print nat.', where="here")
-        session.step([], f'Extraction "{target}.ml" nat.', where="here")
+        session.step([], [f'Redirect "{target}" Print nat.'], where="here")
+        session.step([], [f'Extraction "{target}.ml" nat.'], where="here")
         session.close()
         assert list(tmp_path.iterdir()) == []
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from vcrt.environments.contract import Rejected, Replay
 from vcrt.environments.rocq import grammar
 from vcrt.environments.rocq.program import Declarations, Proof
-from vcrt.environments.rocq.protocol import Goals, Refusal
+from vcrt.environments.rocq.protocol import Refusal
 from vcrt.environments.rocq.session import Session
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import json_digest
@@ -34,7 +34,6 @@ class Judge:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._asked: tuple[Proof | Declarations, set[tuple[str, str]]] | None = None
         self._closed: dict[tuple[str, ...], dict[str, bool]] = {}
 
     def replays(
@@ -67,14 +66,12 @@ class Judge:
     def _after(self, program: Proof | Declarations, done: _Order, where: str) -> str | Rejected:
         """The digest of the state after these steps, of which the last one is new; or why that is refused."""
         path = path_of(program, done[:-1])
-        goals: Goals | None = None
         sentences = program.steps[done[-1]]
-        for number, sentence in enumerate(sentences, start=1):
-            answer = self._session.step(path, sentence, where=where)
-            if isinstance(answer, Refusal):
-                place = f"sentence {number}, " if len(sentences) > 1 else ""
-                return Rejected(f"{place}{answer.text}")
-            goals, path = answer, (*path, sentence)
+        goals = self._session.step(path, sentences, where=where)
+        if isinstance(goals, tuple):
+            place, refusal = goals
+            several = f"sentence {place + 1}, " if len(sentences) > 1 else ""
+            return Rejected(f"{several}{refusal.text}")
         if isinstance(program, Declarations):
             if goals is not None:
                 return Rejected("a declaration that leaves a proof open")
@@ -101,11 +98,12 @@ class Judge:
             names = [program.declared[step].name for step in sequence]
         else:
             names = [program.statement.name]
-            for number, sentence in enumerate((*program.closing, "Qed."), start=1):
-                answer = self._session.step(path, sentence, where=where)
-                if isinstance(answer, Refusal):
-                    return Rejected(f"at the end, sentence {number}, {answer.text}")
-                path = (*path, sentence)
+            rest = (*program.closing, "Qed.")
+            goals = self._session.step(path, rest, where=where)
+            if isinstance(goals, tuple):
+                place, refusal = goals
+                return Rejected(f"at the end, sentence {place + 1}, {refusal.text}")
+            path = (*path, *rest)
         return self._assumed(program, path, names, where)
 
     def _assumed(
@@ -113,37 +111,27 @@ class Judge:
     ) -> Rejected | None:
         """The refusal of names that rest on more than the kernel.
 
-        Nothing more is asked of a declaration whose term was asked about in another order, nor of a proof without
-        recursion all of whose names, as they are known before the episode, rest on nothing: of the other names of both,
-        each is asked about here.
+        Nothing more is asked of a term without recursion or attributes all of whose names, as they are known before the
+        episode, rest on nothing: of its other names each is asked about here.
         """
         flags, *terms = self._session.ask(
             path, ["Print Typing Flags.", *(f"Print {name}." for name in names)], where=where
         )
         if isinstance(flags, Refusal) or not flags.startswith(_CHECKED):
             return Rejected(f"a proof that rests on what is not proved: {flags}")
+        bare = not any(sentence.startswith("#") for sentence in path[len(program.before) :])
         for name, term in zip(names, terms, strict=True):
             if isinstance(term, Refusal):
                 return Rejected(f"{name} is not there: {term.message}")
             words = frozenset(_IDENTIFIER.findall(term))
-            plain = term.startswith(f"{name} = ") and words.isdisjoint(_RECURSION)
-            if isinstance(program, Declarations):
-                if (name, term) in self._asked_of(program):
-                    continue
-            elif plain and self._all_closed(program, path, words, where):
+            plain = bare and term.startswith(f"{name} = ") and words.isdisjoint(_RECURSION)
+            if plain and self._all_closed(program, path, words, where):
                 continue
             (said,) = self._session.ask(path, [f"Print Assumptions {name}."], where=where)
             text = said.text if isinstance(said, Refusal) else said
             if not is_closed(text):
                 return Rejected(f"{name} rests on what is not proved: {text}")
-            self._asked_of(program).add((name, term))
         return None
-
-    def _asked_of(self, program: Proof | Declarations) -> set[tuple[str, str]]:
-        """The terms of this program that were found to rest on nothing, by name."""
-        if self._asked is None or self._asked[0] is not program:
-            self._asked = program, set()
-        return self._asked[1]
 
     def _all_closed(
         self,

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from vcrt.environments.confinement import Bounds
 from vcrt.environments.lean.process import LeanProcess
@@ -24,6 +24,8 @@ from vcrt.environments.rocq.toolchain import SUPPORTED, Toolchain
 from vcrt.errors import UnavailableError, VerifierFailure
 
 Found = TypeVar("Found")
+#: The place of a sentence that is refused, and why.
+Refused: TypeAlias = tuple[int, Refusal]
 #: What states are printed with: no notation, coercion or implicit argument stands between the text and the term.
 PRINTING = (
     "Set Printing All.",
@@ -60,7 +62,7 @@ class Session:
         self._process: LeanProcess | None = None
         self._root = 0
         self._path: list[tuple[str, int]] = []
-        self._tip = 0
+        self._tip = self._last = 0
         self._sentences = 0
 
     def close(self) -> None:
@@ -69,12 +71,11 @@ class Session:
             self._process.end()
         self._process = None
 
-    def go_to(self, path: Sequence[str], *, where: str) -> tuple[int, Refusal] | None:
+    def go_to(self, path: Sequence[str], *, where: str) -> Refused | None:
         """Run the sentences of ``path`` from the beginning: None, or the place of the refused one and why."""
 
-        def attempt() -> tuple[int, Refusal] | None:
-            shared = self._shared(path)
-            for place in range(shared, len(path)):
+        def attempt() -> Refused | None:
+            for place in range(self._shared(path), len(path)):
                 refusal, _ = self._extend(path[:place], path[place], protocol.STATUS)
                 if refusal is not None:
                     return place, refusal
@@ -82,13 +83,29 @@ class Session:
 
         return self._twice(attempt, where)
 
-    def step(self, path: Sequence[str], sentence: str, *, where: str) -> Refusal | Goals | None:
-        """Run one sentence after an accepted path: the goals after it, None where no proof is in progress."""
+    def step(
+        self, path: Sequence[str], sentences: Sequence[str], *, where: str
+    ) -> Refused | Goals | None:
+        """Run sentences after an accepted path: the goals after them, None where no proof is in progress.
 
-        def attempt() -> Refusal | Goals | None:
+        Where one is refused, its place and why.
+        """
+
+        def attempt() -> Refused | Goals | None:
             self._require(path)
-            refusal, answer = self._extend(path, sentence, protocol.GOALS)
-            return refusal or protocol.goals_in(answer)
+            answer = self._at_once(path, sentences)
+            if answer is not None:
+                return protocol.goals_in(answer)
+            done = path
+            for place, sentence in enumerate(sentences):
+                last = place == len(sentences) - 1
+                refusal, answer = self._extend(
+                    done, sentence, protocol.GOALS if last else protocol.STATUS
+                )
+                if refusal is not None:
+                    return place, refusal
+                done = (*done, sentence)
+            return None if answer is None else protocol.goals_in(answer)
 
         return self._twice(attempt, where)
 
@@ -132,16 +149,16 @@ class Session:
         try:
             found: list[object] = [
                 self.go_to(start, where=where),
-                isinstance(self.step(start, "[p]: exact eq_refl.", where=where), Goals),
+                isinstance(self.step(start, ["[p]: exact eq_refl."], where=where), Goals),
                 isinstance(
-                    self.step([*start, "[p]: exact eq_refl."], "[w]: exact 2.", where=where),
-                    Refusal,
+                    self.step([*start, "[p]: exact eq_refl."], ["[w]: exact 2."], where=where),
+                    tuple,
                 ),
-                self.step([*start, "[p]: exact eq_refl."], "Qed.", where=where),
+                self.step([*start, "[p]: exact eq_refl."], ["Qed."], where=where),
                 self.ask(
                     [*start, "[p]: exact eq_refl.", "Qed."], ["Print Assumptions t1."], where=where
                 ),
-                isinstance(self.step(start, "Qed.", where=where), Refusal),
+                isinstance(self.step(start, ["Qed."], where=where), tuple),
                 self.ask(["Axiom a1 : False."], ["Print Assumptions a1."], where=where),
             ]
         except VerifierFailure as failure:
@@ -198,6 +215,26 @@ class Session:
         self._tip = state
         return [protocol.back_to(state)]
 
+    def _at_once(self, path: Sequence[str], sentences: Sequence[str]) -> Answer | None:
+        """Run several sentences in one exchange: the goals after them; None if not all are accepted so.
+
+        The prover numbers its states, so that each sentence can name the one before it in advance.
+        """
+        if len(sentences) < 2:
+            return None
+        back = self._back(path)
+        states = [self._tip, *range(self._last + 1, self._last + 1 + len(sentences))]
+        adds = map(protocol.add, sentences, states[:-1])
+        answers = self._ask([*back, *adds, protocol.GOALS], gives_up=False)
+        self._tip = -1
+        added = [answer for answer in answers[len(back) : -1] if answer.refusal is None]
+        self._last = max([self._last, *map(protocol.state_in, added)])
+        if [protocol.state_in(answer) for answer in added] != states[1:] or answers[-1].refusal:
+            return None
+        self._tip = states[-1]
+        self._path += zip(sentences, states[1:], strict=True)
+        return answers[-1]
+
     def _extend(
         self, path: Sequence[str], sentence: str, then: str
     ) -> tuple[Refusal | None, Answer]:
@@ -210,13 +247,15 @@ class Session:
         if added.refusal is not None:
             self._tip = parent
             return added.refusal, answer
+        self._last = protocol.state_in(added)
         if answer.refusal is not None:
             return answer.refusal, answer
-        self._tip = protocol.state_in(added)
+        self._tip = self._last
         self._path.append((sentence, self._tip))
         return None, answer
 
-    def _ask(self, calls: Sequence[str]) -> list[Answer]:
+    def _ask(self, calls: Sequence[str], *, gives_up: bool = True) -> list[Answer]:
+        """The answers to some calls; raises :class:`Broken`, and for one that says so too, if it ``gives_up``."""
         assert self._process is not None
         self._sentences += 1
         number = len(calls)
@@ -230,7 +269,7 @@ class Session:
         answers = protocol.read_answers(output.text)
         if len(answers) != number:
             raise UnreadableAnswer(f"{len(answers)} answers to {number} calls")
-        for answer in answers:
+        for answer in answers if gives_up else ():
             if answer.refusal is not None and answer.refusal.message.startswith(_BROKEN):
                 raise Broken(answer.refusal.message[:300])
         return answers
@@ -241,7 +280,7 @@ class Session:
         self._process = LeanProcess(command, max_memory_mb=self._limits.max_memory_mb)
         self._path, self._sentences = [], 0
         (answer,) = self._ask([protocol.INIT])
-        self._root = self._tip = protocol.state_in(answer)
+        self._root = self._tip = self._last = protocol.state_in(answer)
         for sentence in PRINTING:
             refusal, _ = self._extend([], sentence, protocol.STATUS)
             if refusal is not None:
