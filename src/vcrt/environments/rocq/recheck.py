@@ -32,6 +32,8 @@ _UNCHECKABLE = ("rests on", "is not there", "a goal is given up", "a declaration
 _LINE = re.compile(r'File "[^"]*", line (\d+)')
 _SECONDS = 600.0
 _NAME = "Orders"
+#: What the second opinion is called, whichever of the two programs gives it.
+CHECKER = "whole files"
 
 
 def second_opinions(
@@ -41,7 +43,6 @@ def second_opinions(
 
     Raises :class:`VerifierFailure` if it does not end.
     """
-    checker = "coqc and coqchk" if compiled else "coqtop"
     together: dict[tuple[str, ...], list[int]] = {}
     for index, (program, _) in enumerate(items):
         together.setdefault(program.before, []).append(index)
@@ -51,7 +52,7 @@ def second_opinions(
         wrong = _wrong(toolchain, limits, before, orders, compiled)
         for index in indices:
             checked = len(orders[index])
-            found[index] = CrossCheck(checker, checked, checked - wrong.get(index, 0))
+            found[index] = CrossCheck(CHECKER, checked, checked - wrong.get(index, 0))
     return [found[index] for index in range(len(items))]
 
 
