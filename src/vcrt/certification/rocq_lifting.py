@@ -48,17 +48,11 @@ def lift_rocq(
 ) -> RocqLift:
     """Lift a ``.v`` file and report what windows of ``steps`` steps do in every order, as ``replay`` replays them.
 
-    Raises :class:`MalformedInputError` if the file cannot be read or holds no proof, and
-    :class:`vcrt.errors.UnavailableError` without a fit Rocq.
+    Raises :class:`MalformedInputError` if the file cannot be read, and :class:`vcrt.errors.UnavailableError` without a
+    fit Rocq.
     """
     versions = environment.versions()
     file = lift_file(path, steps=steps)
-    if not file.lifted and not file.refused:
-        raise MalformedInputError(
-            "a Rocq file without any proof",
-            where=str(path),
-            expected="theorems with Proof. and Qed.",
-        )
     outcomes = [*file.refused, *_judged(file.name, file.lifted, environment, replay)]
     refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
     return RocqLift(

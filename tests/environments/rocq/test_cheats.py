@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rocq_cheats import BEFORE, DECLARED, TACTICS
@@ -129,6 +131,18 @@ class TestPastTheGrammar:
     def test_checks_that_are_off(self, judge, option):
         program = raw_proof(option, "exact ((fix f (n : nat) : 0 = 1 := f n) 0).")
         assert outcome(lambda: judge.replays(program, [(0, 1)], where="cheat")) != "accepted"
+
+    def test_a_goal_that_is_given_up_is_refused_where_it_is(self, judge):
+        (replay,) = judge.replays(raw_proof("admit.", "exact I."), [(0, 1)], where="cheat")
+        assert (len(replay.state_hashes), replay.rejection.reason) == (1, "a goal is given up")
+
+    def test_a_check_that_is_off_is_named_for_what_is_true_too(self, judge):
+        program = replace(
+            raw_proof("Unset Universe Checking.", "exact eq_refl."),
+            statement=Declared("Lemma", "t", ("Lemma t : 0 = 0.",)),
+        )
+        (replay,) = judge.replays(program, [(0, 1)], where="cheat")
+        assert "check_universes: false" in replay.rejection.reason
 
     def test_an_axiom_in_the_middle(self, judge):
         program = Declarations(

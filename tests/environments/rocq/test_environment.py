@@ -138,6 +138,9 @@ class TestStates:
             "Lemma t : 0 = 0 /\\ 1 = 1.", "- reflexivity.", "- reflexivity.", opening=["split."]
         )
         assert {replay.accepted for replay in replayed(environment, one)} == {True}
+        other = proof("Lemma t : 0 = 0 /\\ 1 = 1.", "- idtac.", "+ idtac.", opening=["split."])
+        ends = [replay.state_hashes[1] for replay in replayed(environment, other, (0,), (1,))]
+        assert ends[0] != ends[1]
 
 
 class TestSchemas:
