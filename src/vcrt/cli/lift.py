@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from vcrt.certification.pairs import OrdersReport
     from vcrt.certification.rocq_lifting import LiftedWindow, RocqLift
     from vcrt.certification.run import CertifiedSchema
+    from vcrt.environments.lean.lifting import LiftedStep as LeanStep
+    from vcrt.environments.rocq.lifting import LiftedStep as RocqStep
 
 #: Where the numbers of legal orders come from.
 MERGED = (
@@ -314,9 +316,10 @@ def _print_file(console: Console, lifted: LeanLift | RocqLift, file: str) -> Non
     for theorem in _theorems(lifted):
         where = f"{file}:{theorem.lifted.line} {theorem.lifted.theorem}"
         say(console, f"\n{where}", style="bold")
-        for number, step in enumerate(theorem.lifted.steps, start=1):
+        steps: Sequence[LeanStep | RocqStep] = theorem.lifted.steps
+        for number, step in enumerate(steps, start=1):
             say(console, f"  {number}. {step.text}")
-        labels = [f"{n}. {s.label}" for n, s in enumerate(theorem.lifted.steps, start=1)]
+        labels = [f"{n}. {s.label}" for n, s in enumerate(steps, start=1)]
         _print_orders(console, theorem.orders, labels)
     for refusal in lifted.refused:
         name = f" {refusal.theorem}" if refusal.theorem else ""

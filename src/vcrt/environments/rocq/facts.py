@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcrt.environments.lean.terms import pick
+from vcrt.environments.random_names import pick
 
 #: What every sampled episode begins with.
 LIBRARIES = "From Coq Require Import Arith List Bool."

@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias
 
 from vcrt.documents import read_limited
 from vcrt.environments.contract import Episode, Operation, Provenance
-from vcrt.environments.lean.lifting import LiftedStep
 from vcrt.environments.rocq import grammar
 from vcrt.environments.rocq.grammar import Sentence
 from vcrt.errors import MalformedInputError
@@ -28,6 +27,15 @@ GENERATOR = "rocq.lift"
 _ENDS = ("Qed.", "Defined.", "Admitted.", "Abort.", "Save")
 
 Cause: TypeAlias = Literal["grammar", "before", "short", "rocq", "assumptions", "no verdict"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiftedStep:
+    """A step as it stands in the file: its label, its text and its line."""
+
+    label: str
+    text: str
+    line: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,6 @@ assume.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import tempfile
@@ -17,9 +16,9 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from vcrt.environments.confinement import Report, started_by
+from vcrt.environments.bounded_processes import confined, empty_environment, protections_by
+from vcrt.environments.confinement import Report
 from vcrt.environments.contract import CrossCheck, Replay
-from vcrt.environments.lean.protection import confined, empty_environment
 from vcrt.environments.rocq.program import Declarations, Proof
 from vcrt.environments.rocq.session import Limits, bounds_of
 from vcrt.environments.rocq.toolchain import Toolchain
@@ -162,15 +161,4 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 @cache
 def protected_by(toolchain: Toolchain, limits: Limits) -> Report:
     """What protects from a process of this Rocq on this system: one is started and confines itself."""
-    try:
-        answer = subprocess.run(
-            started_by("confinement", bounds_of(toolchain, limits).text()),
-            capture_output=True,
-            check=True,
-            env=empty_environment(),
-            timeout=60,
-        )
-        found = json.loads(answer.stdout)
-        return Report(in_force=dict(found["in_force"]), absent=dict(found["absent"]))
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
-        return Report(in_force={}, absent={"everything": f"{type(error).__name__}: {error}"})
+    return protections_by(bounds_of(toolchain, limits))

@@ -12,7 +12,6 @@ from typing import TypeAlias
 import numpy as np
 
 from vcrt.environments.contract import AntiDiamonds, Episode, Operation, Provenance, Schema
-from vcrt.environments.lean.terms import fresh_names, pick
 from vcrt.environments.posets import (
     DrawnRelations,
     Pairs,
@@ -20,6 +19,7 @@ from vcrt.environments.posets import (
     long_schemas,
     several_schema,
 )
+from vcrt.environments.random_names import fresh_names, pick
 from vcrt.environments.rocq.facts import (
     ALL_BINDERS,
     LIBRARIES,

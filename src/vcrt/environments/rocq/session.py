@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias, TypeVar
 
+from vcrt.environments.bounded_processes import BoundedProcess, bounds, confined
 from vcrt.environments.confinement import Bounds
-from vcrt.environments.lean.process import LeanProcess
-from vcrt.environments.lean.protection import bounds, confined
 from vcrt.environments.rocq import protocol
 from vcrt.environments.rocq.protocol import Answer, Goals, Refusal, UnreadableAnswer
 from vcrt.environments.rocq.toolchain import SUPPORTED, Toolchain
 from vcrt.errors import UnavailableError, VerifierFailure
+from vcrt.printable import counted
 
 Found = TypeVar("Found")
 #: The place of a sentence that is refused, and why.
@@ -59,7 +59,7 @@ class Session:
     def __init__(self, toolchain: Toolchain, limits: Limits) -> None:
         self._toolchain = toolchain
         self._limits = limits
-        self._process: LeanProcess | None = None
+        self._process: BoundedProcess | None = None
         self._root = 0
         self._path: list[tuple[str, int]] = []
         self._tip = self._last = 0
@@ -268,7 +268,9 @@ class Session:
             raise Broken(output.failure)
         answers = protocol.read_answers(output.text)
         if len(answers) != number:
-            raise UnreadableAnswer(f"{len(answers)} answers to {number} calls")
+            raise UnreadableAnswer(
+                f"{counted(len(answers), 'answer')} to {counted(number, 'call')}"
+            )
         for answer in answers if gives_up else ():
             if answer.refusal is not None and answer.refusal.message.startswith(_BROKEN):
                 raise Broken(answer.refusal.message[:300])
@@ -277,7 +279,7 @@ class Session:
     def _start(self) -> None:
         self.close()
         command = confined([str(self._toolchain.server), *_OPTIONS], self._bounds())
-        self._process = LeanProcess(command, max_memory_mb=self._limits.max_memory_mb)
+        self._process = BoundedProcess(command, max_memory_mb=self._limits.max_memory_mb)
         self._path, self._sentences = [], 0
         (answer,) = self._ask([protocol.INIT])
         self._root = self._tip = self._last = protocol.state_in(answer)

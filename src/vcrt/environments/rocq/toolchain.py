@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from vcrt.environments.lean.protection import Needs
+from vcrt.environments.bounded_processes import Needs
 from vcrt.errors import UnavailableError
 from vcrt.hashing import file_digest
 
