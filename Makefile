@@ -18,7 +18,7 @@ comma := ,
 add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt -e '.[dev,$(2)]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-lm test test-slow test-paper-scale test-integrations test-example test-browser docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock lint format types clean
+.PHONY: help setup demo demo-lm test test-slow test-paper-scale test-integrations test-example test-browser test-rocq docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
@@ -28,6 +28,7 @@ help:
 	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
 	@echo "make test-integrations  the tests with TRL, verl, datasets, verifiers, trackers and MCP servers, which it installs"
 	@echo "make test-browser  the tests of the pages in Chromium, which it installs if it can"
+	@echo "make test-rocq  the tests of Rocq proofs, for which it installs Debian's coq if it can"
 	@echo "make docs       the documentation, notebooks executed, in build/docs"
 	@echo "make suites     the frozen suites of 6, 8, 12 and 16 steps, certified and verified, in build/suites; up to an hour"
 	@echo "make bench-certify  orders per second of every schema, as JSON in benchmarks/results"
@@ -193,6 +194,11 @@ test-browser: $(PAGES)
 	command -v chromium || command -v chromium-browser || command -v google-chrome \
 	  || { apt-get update -qq && apt-get install -qq -y chromium; } || $(BIN)/playwright install chromium
 	VCRT_BROWSER=required $(BIN)/python -m pytest -m browser
+
+# Rocq, if there is none yet: Debian's.
+test-rocq: $(DONE)
+	command -v coqidetop.opt || command -v coqidetop || { apt-get update -qq && apt-get install -qq -y coq; }
+	VCRT_ROCQ_TESTS=required $(BIN)/python -m pytest tests/environments/rocq
 
 # Warnings are errors, every reference must exist, and the notebooks run.
 docs: $(PAGES)

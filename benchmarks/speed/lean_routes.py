@@ -20,11 +20,11 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
+from vcrt.environments.bounded_processes import resident_mb
 from vcrt.environments.contract import ReplayRequest
 from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.inprocess import shared_elaborators
 from vcrt.environments.lean.judging import judge
-from vcrt.environments.lean.process import resident_mb
 from vcrt.environments.lean.toolchain import find_toolchain
 from vcrt.orders import all_orders
 

@@ -126,7 +126,8 @@ def _environment(name: str) -> Iterator[Finding]:
         verifier, guards = environment.versions().verifier, environment.guards
     except VcrtError as error:
         found = "; ".join(filter(None, (error.what, error.found)))
-        yield Finding(subject=name, found=found, status="broken", remedy=error.remedy)
+        status: Status = "absent" if _may_be_missing(name) else "broken"
+        yield Finding(subject=name, found=found, status=status, remedy=error.remedy)
         return
     yield Finding(subject=name, found=f"{verifier}{_origin(name)}")
     if guards.absent:
@@ -134,8 +135,19 @@ def _environment(name: str) -> Iterator[Finding]:
         yield Finding(subject=name, found=f"not protected by {missing}", status="absent")
 
 
+def _may_be_missing(name: str) -> bool:
+    """Whether a verifier that is no Python package need not be there: nobody has named one."""
+    from vcrt.environments.rocq.toolchain import VARIABLE
+
+    return name == "rocq" and not os.environ.get(VARIABLE)
+
+
 def _origin(name: str) -> str:
-    """Which Lean it is, of the several that may be there."""
+    """Which Lean or Rocq it is, of the several that may be there."""
+    if name == "rocq":
+        from vcrt.environments.rocq.toolchain import find_toolchain as find_rocq
+
+        return f"; {find_rocq().origin}"
     if name != "lean":
         return ""
     from vcrt.environments.lean.toolchain import find_toolchain

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +21,8 @@ from vcrt.certification.lean_lifting import LeanLift
 from vcrt.certification.lean_lifting import lift_lean as lift_lean_file
 from vcrt.certification.pairs import OrdersReport, report_orders
 from vcrt.certification.replay_tree import EpisodeReplays
+from vcrt.certification.rocq_lifting import RocqLift
+from vcrt.certification.rocq_lifting import lift_rocq as lift_rocq_file
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.datasets.freezing import make_dataset
 from vcrt.environments.calls import TaskObserver, observing
@@ -41,6 +43,7 @@ from vcrt.records.dataset import Dataset
 from vcrt.storage import require_new
 
 Input = TypeVar("Input")
+Found = TypeVar("Found")
 #: Refused lines that are told one by one; the rest are counted.
 SHOWN_REFUSALS = 20
 
@@ -65,16 +68,38 @@ def lift_lean(
     A file that cannot be read gives an error in its place and does not stop the others. Raises
     :class:`vcrt.errors.UnavailableError` without a fit Lean.
     """
-    files = _given(files)
     environment = make_guarded(Registered("lean"), thorough=True)
+    yield from _each(files, lambda file: lift_lean_file(file, environment, _merged), progress)
+
+
+def lift_rocq(
+    files: Sequence[str | Path], *, steps: int = 4, progress: Progress = SILENT
+) -> Iterator[RocqLift | MalformedInputError]:
+    """What windows of ``steps`` steps of the proofs in Rocq files do in every order: ``vcrt lift rocq``.
+
+    A file that cannot be read gives an error in its place and does not stop the others. Raises
+    :class:`vcrt.errors.UnavailableError` without a fit Rocq.
+    """
+    _require_within("steps", steps, MIN_STEPS, MAX_LIFTED)
+    environment = make_guarded(Registered("rocq"))
+    yield from _each(
+        files, lambda file: lift_rocq_file(file, environment, _merged, steps=steps), progress
+    )
+
+
+def _each(
+    files: Sequence[str | Path], lift: Callable[[Path], Found], progress: Progress
+) -> Iterator[Found | MalformedInputError]:
+    """What is lifted from each file, or why it cannot be read."""
+    files = _given(files)
     task = progress.task("lift", len(files), "files")
     for place, file in enumerate(files):
         if place:
             task.advance()
-        found: LeanLift | MalformedInputError
+        found: Found | MalformedInputError
         with observing(TaskObserver(task)):
             try:
-                found = lift_lean_file(Path(file), environment, _merged)
+                found = lift(Path(file))
             except MalformedInputError as error:
                 found = error
         yield found

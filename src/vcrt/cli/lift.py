@@ -1,9 +1,9 @@
-"""Run the commands lift log, lift lean, lift proofwriter and lift clrs: episodes in the user's own material."""
+"""Run the commands lift log, lean, rocq, proofwriter and clrs: episodes in the user's own material."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from vcrt.api.lifting import Lifted
     from vcrt.certification.lean_lifting import LeanLift, LiftedTheorem
     from vcrt.certification.pairs import OrdersReport
+    from vcrt.certification.rocq_lifting import LiftedWindow, RocqLift
     from vcrt.certification.run import CertifiedSchema
+    from vcrt.environments.lean.lifting import LiftedStep as LeanStep
+    from vcrt.environments.rocq.lifting import LiftedStep as RocqStep
 
 #: Where the numbers of legal orders come from.
 MERGED = (
@@ -57,27 +60,64 @@ def lean(
         json: Print the report for machines.
     """
     set_verifier_timeout(verifier_timeout)
-    console, judged, refused = plain_console(), 0, 0
-    documents, unread = list[Json](), list[MalformedInputError]()
     with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
-        for file, found in zip(inputs, vcrt.lift_lean(inputs, progress=progress), strict=True):
-            if isinstance(found, MalformedInputError):
-                unread.append(found)
-                error: Json = {"what": found.what, "found": found.found}
-                documents.append({"file": str(file), "error": error})
-                if not json and len(inputs) > 1:
-                    say(console, f"\nrefused: {found}")
-                continue
-            judged += len(found.theorems)
-            refused += len(found.refused)
-            documents.append(_file_document(found, str(file)))
-            if not json:
-                _print_file(console, found, str(file))
+        own = "judged in vcrt's own prelude, without the file's imports"
+        _report(inputs, vcrt.lift_lean(inputs, progress=progress), own, json=json)
+
+
+def rocq(
+    inputs: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    steps: int = 4,
+    json: bool = False,
+    verifier_timeout: VerifierTimeout = None,
+) -> None:
+    """Report on the proofs of Rocq files, by windows of consecutive steps: how many orders are legal, which commute.
+
+    Each window starts in the state that the file has before it. The exit status is 2 if a file cannot be read or
+    nothing can be judged; the rest is reported all the same.
+
+    Example: vcrt lift rocq Proofs.v
+
+    Args:
+        inputs: Rocq files over the standard library.
+        steps: Steps of a window, 2 to 8.
+        json: Print the report for machines.
+    """
+    set_verifier_timeout(verifier_timeout)
+    with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
+        found = vcrt.lift_rocq(inputs, steps=steps, progress=progress)
+        _report(inputs, found, "windows judged", json=json)
+
+
+def _report(
+    inputs: Sequence[Path],
+    outcomes: Iterable[LeanLift | RocqLift | MalformedInputError],
+    own: str,
+    *,
+    json: bool,
+) -> None:
+    """Print what was found in each file as it comes, and raise what must end the command."""
+    console, judged, refused = plain_console(), 0, Counter[str]()
+    documents, unread = list[Json](), list[MalformedInputError]()
+    for file, found in zip(inputs, outcomes, strict=True):
+        if isinstance(found, MalformedInputError):
+            unread.append(found)
+            error: Json = {"what": found.what, "found": found.found}
+            documents.append({"file": str(file), "error": error})
+            if not json and len(inputs) > 1:
+                say(console, f"\nrefused: {found}")
+            continue
+        judged += len(found.theorems)
+        refused.update(refusal.cause for refusal in found.refused)
+        documents.append(_file_document(found, str(file)))
+        if not json:
+            _print_file(console, found, str(file))
     if json:
         console.print_json(data=documents)
     elif judged:
-        own = "judged in vcrt's own prelude, without the file's imports"
-        say(console, f"\n{MERGED}", f"{judged} {own}; {refused} refused")
+        causes = ", ".join(f"{number} {cause}" for cause, number in sorted(refused.items()))
+        said = f"{refused.total()} refused" + (f" ({causes})" if causes else "")
+        say(console, f"\n{MERGED}", f"{judged} {own}; {said}")
     _require_judged(inputs, judged, unread)
 
 
@@ -219,6 +259,7 @@ def log(
 Source = (
     Annotated[Any, tyro.conf.subcommand("log", constructor=with_named_paths(log))]
     | Annotated[Any, tyro.conf.subcommand("lean", constructor=with_named_paths(lean))]
+    | Annotated[Any, tyro.conf.subcommand("rocq", constructor=with_named_paths(rocq))]
     | Annotated[Any, tyro.conf.subcommand("proofwriter", constructor=with_named_paths(proofwriter))]
     | Annotated[Any, tyro.conf.subcommand("clrs", constructor=with_named_paths(clrs))]
 )
@@ -227,7 +268,7 @@ Source = (
 def lift(
     source: Annotated[tyro.conf.OmitSubcommandPrefixes[Source], tyro.conf.arg(name="")],
 ) -> None:
-    """Find episodes in your own theories, Lean files or runs of an algorithm, and say which steps commute.
+    """Find episodes in your own theories, Lean and Rocq files or runs of an algorithm, and say which steps commute.
 
     Theories and windows of four steps are certified like sampled episodes: every order is replayed by itself. For
     theorems, and for windows of another length, the numbers of legal orders come from merged replay: orders that
@@ -267,13 +308,18 @@ def _print_schemas(console: Console, schemas: Sequence[CertifiedSchema]) -> None
     console.print(table)
 
 
-def _print_file(console: Console, lifted: LeanLift, file: str) -> None:
-    for theorem in lifted.theorems:
+def _theorems(lifted: LeanLift | RocqLift) -> Sequence[LiftedTheorem | LiftedWindow]:
+    return lifted.theorems
+
+
+def _print_file(console: Console, lifted: LeanLift | RocqLift, file: str) -> None:
+    for theorem in _theorems(lifted):
         where = f"{file}:{theorem.lifted.line} {theorem.lifted.theorem}"
         say(console, f"\n{where}", style="bold")
-        for number, step in enumerate(theorem.lifted.steps, start=1):
+        steps: Sequence[LeanStep | RocqStep] = theorem.lifted.steps
+        for number, step in enumerate(steps, start=1):
             say(console, f"  {number}. {step.text}")
-        labels = [f"{n}. {s.label}" for n, s in enumerate(theorem.lifted.steps, start=1)]
+        labels = [f"{n}. {s.label}" for n, s in enumerate(steps, start=1)]
         _print_orders(console, theorem.orders, labels)
     for refusal in lifted.refused:
         name = f" {refusal.theorem}" if refusal.theorem else ""
@@ -310,12 +356,12 @@ def _print_orders(console: Console, report: OrdersReport, labels: Sequence[str])
         say(console, f"somewhere without any effect: {names}")
 
 
-def _file_document(lifted: LeanLift, file: str) -> Json:
+def _file_document(lifted: LeanLift | RocqLift, file: str) -> Json:
     return {
         "file": file,
         "sha256": lifted.digest,
         "replay": "merged",
-        "theorems": [_theorem_document(theorem) for theorem in lifted.theorems],
+        "theorems": [_theorem_document(theorem) for theorem in _theorems(lifted)],
         "refused": [
             {name: getattr(one, name) for name in ("line", "theorem", "cause", "found", "allowed")}
             for one in lifted.refused
@@ -323,7 +369,7 @@ def _file_document(lifted: LeanLift, file: str) -> Json:
     }
 
 
-def _theorem_document(theorem: LiftedTheorem) -> Json:
+def _theorem_document(theorem: LiftedTheorem | LiftedWindow) -> Json:
     return {
         "name": theorem.lifted.theorem,
         "line": theorem.lifted.line,

@@ -51,7 +51,8 @@ class Bounds:
     ``readable`` are files and folders that it may read besides the system's libraries, and ``programs`` those that it
     may start in its own place; no ``readable`` means that what it needs is not known, and that its files are not
     restricted. A server is what has ``writable`` folders: it may start other programs, and is left the ``variables`` of
-    its environment that are named. What is None is not limited.
+    its environment that are named. What is None is not limited. ``folder`` is where it works, for one that does not
+    start in a folder that is gone.
     """
 
     address_space: int | None
@@ -62,6 +63,7 @@ class Bounds:
     open_files: int = 64
     writable: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+    folder: str = ""
 
     def text(self) -> str:
         """As one argument of a command; :func:`bounds_from` reads it."""
@@ -90,7 +92,7 @@ def started_by(module: str, *arguments: str) -> list[str]:
 
 
 def confine(bounds: Bounds) -> Report:
-    """Take from this process all that it does not need to start Lean, or a server."""
+    """Take from this process all that it does not need to start a prover, or a server."""
     report = Report({}, {})
     limits = {
         "address space": (resource.RLIMIT_AS, bounds.address_space),
@@ -106,6 +108,8 @@ def confine(bounds: Bounds) -> Report:
             _note(report, name, _limited(kind, value), f"at most {value:,}")
     if bounds.writable:
         _note(report, "end", _end_with_parent(), "ends with the process that started it")
+    elif bounds.folder:
+        os.chdir(bounds.folder)
     elif bounds.readable:
         _note(report, "private folder", _leave_folders(), "empty, and not there for others")
     else:
@@ -118,7 +122,7 @@ def confine(bounds: Bounds) -> Report:
         report.absent["files"] = "what this lean command needs is not known"
     else:
         problem = _restrict_files(version, bounds)
-        may = "reads Lean and Python, writes nothing"
+        may = "reads the verifier and Python, writes nothing"
         if bounds.writable:
             may = f"reads {', '.join(bounds.readable)}, writes into its own folders"
         _note(report, "files", problem, f"Landlock {version}: {may}")

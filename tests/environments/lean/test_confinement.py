@@ -14,20 +14,13 @@ import pytest
 
 from lean_doors import asking, said_to
 from vcrt.environments import system_calls
+from vcrt.environments.bounded_processes import Needs, bounds, empty_environment
 from vcrt.environments.confinement import bounds_from
 from vcrt.environments.contract import ReplayRequest
 from vcrt.environments.lean import inprocess
 from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.inprocess import Elaborators, WorkerBroken
-from vcrt.environments.lean.protection import (
-    UNKNOWN,
-    Needs,
-    bounds,
-    empty_environment,
-    lean_needs,
-    protections,
-    python_needs,
-)
+from vcrt.environments.lean.protection import UNKNOWN, lean_needs, protections, python_needs
 from vcrt.environments.lean.toolchain import find_toolchain
 
 SOURCE = str(Path(inprocess.__file__).parents[3])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from vcrt.environments.bounded_processes import resident_mb
 from vcrt.environments.contract import (
     CrossCheck,
     Episode,
@@ -25,7 +26,6 @@ from vcrt.environments.lean import inprocess, process, selftest
 from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.inprocess import Elaborators
 from vcrt.environments.lean.judging import Job, Limits, judge
-from vcrt.environments.lean.process import resident_mb
 from vcrt.environments.lean.program import read_program
 from vcrt.environments.lean.sharing import judge_shared
 from vcrt.environments.lean.toolchain import VARIABLE, Toolchain, find_toolchain

@@ -14,11 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from vcrt.environments.bounded_processes import BoundedProcess, bounds
 from vcrt.environments.confinement import started_by
-from vcrt.environments.lean.process import LeanProcess
 from vcrt.environments.lean.protection import (
     WORKER_THREADS,
-    bounds,
     python_needs,
 )
 from vcrt.environments.lean.rendering import PRELUDE
@@ -59,7 +58,7 @@ class Elaborators:
         self._max_heartbeats = max_heartbeats
         self._max_memory_mb = max_memory_mb
         self._budget = budget
-        self._worker: LeanProcess | None = None
+        self._worker: BoundedProcess | None = None
         self._spent = 0
         #: What the kernel alone has checked again in all answers so far: accepted terms, found sound, and how often
         #: it was asked for that, which is once for equal ones of one request.
@@ -114,9 +113,9 @@ class Elaborators:
             self.close()
             raise
 
-    def _started(self) -> LeanProcess:
+    def _started(self) -> BoundedProcess:
         command = _command(self._folder, self._max_memory_mb)
-        worker = LeanProcess(command, max_memory_mb=self._max_memory_mb)
+        worker = BoundedProcess(command, max_memory_mb=self._max_memory_mb)
         try:
             # The header of a file is not a command; the line stays, so that positions do.
             prelude = PRELUDE.removeprefix("prelude")
@@ -130,7 +129,7 @@ class Elaborators:
         return worker
 
 
-def _ask(process: LeanProcess, request: Any, seconds: float) -> Any:
+def _ask(process: BoundedProcess, request: Any, seconds: float) -> Any:
     """The answer to one request."""
     answer = process.exchange(json.dumps(request).encode() + b"\n", seconds)
     if answer.failure is not None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
-T = TypeVar("T")
+from vcrt.environments.random_names import fresh_names as fresh_names
+from vcrt.environments.random_names import pick as pick
+
 #: The propositional variables.
 ATOMS = "pqrst"
 #: The most constructors of a generated inductive type.
@@ -68,21 +69,6 @@ class Definition:
     def text(self, name: str) -> str:
         """The declaration under ``name``."""
         return f"noncomputable def {f'{name} {self.binders}'.strip()} : {self.type} := {self.value}"
-
-
-def pick(rng: np.random.Generator, options: Sequence[T]) -> T:
-    """One of ``options``, all equally likely."""
-    return options[int(rng.integers(len(options)))]
-
-
-def fresh_names(rng: np.random.Generator, count: int) -> list[str]:
-    """``count`` different random names, such as ``fi482``."""
-    names: list[str] = []
-    while len(names) < count:
-        name = pick(rng, "bcdfgjklmnprtvw") + pick(rng, "aeiou") + str(rng.integers(10, 1000))
-        if name not in names:
-            names.append(name)
-    return names
 
 
 def atoms_of(*texts: str) -> tuple[str, ...]:

@@ -18,8 +18,9 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from vcrt.environments.bounded_processes import Needs
 from vcrt.environments.lean import embedded
-from vcrt.environments.lean.protection import UNKNOWN, Needs, lean_needs, python_needs
+from vcrt.environments.lean.protection import UNKNOWN, lean_needs, python_needs
 from vcrt.errors import UnavailableError
 from vcrt.hashing import file_digest
 

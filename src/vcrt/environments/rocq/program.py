@@ -1,0 +1,165 @@
+"""Read the programs that episodes are, and write their states: of a proof its goals, of declarations what they gave.
+
+A program is a proof whose steps are tactics, or a succession of declarations. Its texts have passed
+:mod:`vcrt.environments.rocq.grammar`. A state is what the prover prints, never what it was sent. Not covered: asking
+the prover.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from vcrt.environments.contract import Episode
+from vcrt.environments.rocq import grammar
+from vcrt.environments.rocq.grammar import Declared
+from vcrt.environments.rocq.protocol import Goal, Goals
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json
+
+_PROOF_FIELDS = {"form", "before", "statement", "opening", "closing"}
+_DECLARATION_FIELDS = {"form", "before", "probes"}
+_HYPOTHESIS = re.compile(r"([^:]*?) (:=? .*)", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """A theorem whose steps are tactics: what stands before it, its beginning, and how it is closed."""
+
+    before: tuple[str, ...]
+    statement: Declared
+    opening: tuple[str, ...]
+    closing: tuple[str, ...]
+    steps: tuple[tuple[str, ...], ...]
+    goals_named: bool
+    """Whether every step says by name which goal it is for, so that the order of goals means nothing."""
+    hypotheses_named: bool
+    """Whether no step depends on the order in which hypotheses stand."""
+
+    @property
+    def start(self) -> tuple[str, ...]:
+        """The sentences before the first step."""
+        return (*self.before, *self.statement.sentences, *self.opening)
+
+    def state(self, goals: Goals, bullets: Sequence[str]) -> Json:
+        """The goals, with the bullets that led to them."""
+        return {
+            "focused": self._goals(goals.focused),
+            "background": [[self._goals(side) for side in pair] for pair in goals.background],
+            "shelved": self._goals(goals.shelved, always=True),
+            "bullets": list(bullets),
+        }
+
+    def _goals(self, goals: Iterable[Goal], *, always: bool = False) -> list[Json]:
+        forms: list[Json] = [self._goal(goal) for goal in goals]
+        return sorted(forms, key=repr) if self.goals_named or always else forms
+
+    def _goal(self, goal: Goal) -> Json:
+        hypotheses = list(chain.from_iterable(map(_one_a_name, goal.hypotheses)))
+        if self.hypotheses_named:
+            hypotheses.sort()
+        return [goal.name, hypotheses, goal.conclusion]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Declarations:
+    """Declarations as steps, what stands before them, and terms whose types tell what else they change."""
+
+    before: tuple[str, ...]
+    probes: tuple[str, ...]
+    declared: tuple[Declared, ...]
+
+    @property
+    def start(self) -> tuple[str, ...]:
+        """The sentences before the first step."""
+        return self.before
+
+    @property
+    def steps(self) -> tuple[tuple[str, ...], ...]:
+        """The sentences of each step."""
+        return tuple(one.sentences for one in self.declared)
+
+    def queries(self, done: Iterable[int]) -> tuple[str, ...]:
+        """What to ask for the state after some steps: each name that was declared, sorted, and the probes."""
+        declared = sorted((self.declared[step] for step in done), key=lambda one: one.name)
+        return (*map(shows, declared), *(f"Check ({probe})." for probe in self.probes))
+
+
+def shows(declared: Declared) -> str:
+    """The query for what a declaration gave; the proof of a theorem is nobody's to see."""
+    return f"{'About' if declared.proved else 'Print'} {declared.name}."
+
+
+def read_program(episode: Episode) -> Proof | Declarations:
+    """The program of an episode; raises :class:`MalformedInputError` for any text that may not reach the prover."""
+    where = episode.episode_id
+    initial = episode.initial
+    if not isinstance(initial, Mapping) or episode.environment != "rocq":
+        raise _malformed(where, initial, "an episode of rocq")
+    payloads = [_text(o.payload, f"{where}, step {o.signature!r}") for o in episode.operations]
+    if initial.get("form") == "declarations" and set(initial) == _DECLARATION_FIELDS:
+        declared = tuple(grammar.read_declaration(text, where=where) for text in payloads)
+        return Declarations(
+            before=grammar.read_before(_texts(initial["before"], where), where=where),
+            probes=tuple(_probe(text, where) for text in _texts(initial["probes"], where)),
+            declared=declared,
+        )
+    if initial.get("form") != "proof" or set(initial) != _PROOF_FIELDS:
+        raise _malformed(where, sorted(initial), f"{sorted(_PROOF_FIELDS)} and form proof")
+    steps = tuple(grammar.read_tactic(text, where=where) for text in payloads)
+    closing = _tactics(initial["closing"], where)
+    tactics = [text for text in chain(*steps, closing) if not grammar.is_bullet(text)]
+    return Proof(
+        before=grammar.read_before(_texts(initial["before"], where), where=where),
+        statement=grammar.read_statement(_text(initial["statement"], where), where=where),
+        opening=_tactics(initial["opening"], where),
+        closing=closing,
+        steps=steps,
+        goals_named=all(map(grammar.is_named, tactics)),
+        hypotheses_named=all(map(grammar.is_orderless, tactics)),
+    )
+
+
+def _one_a_name(hypothesis: str) -> list[str]:
+    match = _HYPOTHESIS.fullmatch(hypothesis)
+    if match is None:
+        return [hypothesis]
+    return [f"{name} {match[2]}" for name in match[1].split(", ")]
+
+
+def _tactics(value: object, where: str) -> tuple[str, ...]:
+    texts = _texts(value, where)
+    return tuple(chain.from_iterable(grammar.read_tactic(text, where=where) for text in texts))
+
+
+def _probe(text: str, where: str) -> str:
+    """A term in brackets is all that a probe can be: what would close them is refused."""
+    depth = 0
+    for character in text:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth < 0:
+            break
+    if depth or len(grammar.read_tactic(f"exact ({text}).", where=where)) != 1:
+        raise _malformed(where, text, "a term")
+    return text
+
+
+def _texts(value: Any, where: str) -> list[str]:
+    if not isinstance(value, list):
+        raise _malformed(where, value, "a list of texts")
+    return [_text(one, where) for one in value]
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise _malformed(where, value, "text")
+    return value
+
+
+def _malformed(where: str, found: object, expected: str) -> MalformedInputError:
+    return MalformedInputError(
+        "a malformed episode of Rocq", where=where, found=repr(found)[:120], expected=expected
+    )

@@ -1,0 +1,125 @@
+"""Find the Rocq that judges: a configured ``coqidetop``, or the one on ``PATH``, as Debian and opam install it.
+
+``VCRT_ROCQ`` is the path of a ``coqidetop``. One that is found but cannot be used is an error, never a reason to take
+another. Not covered: whether it judges as expected, which :meth:`Session.check` tries before it judges anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from vcrt.environments.bounded_processes import Needs
+from vcrt.errors import UnavailableError
+from vcrt.hashing import file_digest
+
+VARIABLE = "VCRT_ROCQ"
+SUPPORTED = "coqidetop of Coq 8.16, or of another version that passes the self-test"
+REMEDY = f"apt-get install coq, or set {VARIABLE} to the path of a coqidetop (opam install coqide-server)"
+_NAMES = ("coqidetop.opt", "coqidetop")
+_VERSION = re.compile(r"version (\S+)")
+#: Where plug-ins are looked up besides the library.
+_FINDLIB = ("/etc/ocamlfind.conf", "/usr/lib/ocaml", "/usr/share/coq")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Toolchain:
+    """A Rocq that was found: its programs, what it says it is, and the SHA-256 of what judges."""
+
+    server: Path
+    top: Path
+    compiler: Path
+    checker: Path
+    library: Path
+    origin: str
+    version: str
+    digests: tuple[tuple[str, str], ...]
+
+    @property
+    def label(self) -> str:
+        """The version as it is recorded."""
+        return f"Coq {self.version}"
+
+    @property
+    def needs(self) -> Needs:
+        """What its processes read, and may be."""
+        programs = (self.server, self.top, self.compiler, self.checker)
+        return Needs(
+            readable=(str(self.library), str(self.library.parent), *_FINDLIB),
+            programs=tuple(str(program.resolve()) for program in programs),
+        )
+
+
+def find_toolchain() -> Toolchain:
+    """The Rocq to use; raises :class:`UnavailableError`. Looked up once per process for equal settings."""
+    return _find(os.environ.get(VARIABLE), os.environ.get("PATH"))
+
+
+@cache
+def _find(configured: str | None, path: str | None) -> Toolchain:
+    if configured:
+        found, origin = shutil.which(configured, path=path), f"{VARIABLE}={configured}"
+        if found is None:
+            raise UnavailableError(
+                f"the Rocq that {VARIABLE} names cannot be run",
+                found=configured,
+                expected="the path of a coqidetop",
+                remedy=f"correct or unset {VARIABLE}",
+            )
+    else:
+        found = next(filter(None, (shutil.which(name, path=path) for name in _NAMES)), None)
+        if found is None:
+            raise UnavailableError(
+                "no Rocq was found",
+                found=f"no {VARIABLE} and no coqidetop on PATH",
+                expected=SUPPORTED,
+                remedy=REMEDY,
+            )
+        origin = f"on PATH ({found})"
+    server = Path(found).absolute()
+    version, library = _VERSION.search(_said(server, "--version")), _said(server, "-where")
+    if version is None or not Path(library, "theories").is_dir():
+        raise UnavailableError(
+            "a coqidetop that does not tell its version or where its library is",
+            where=origin,
+            found=f"{_said(server, '--version')[:80]!r}, {library[:80]!r}",
+            expected=SUPPORTED,
+            remedy=REMEDY,
+        )
+    arithmetic = Path(library, "theories", "Arith", "PeanoNat.vo")
+    return Toolchain(
+        server=server,
+        top=_beside(server, "coqtop"),
+        compiler=_beside(server, "coqc"),
+        checker=_beside(server, "coqchk"),
+        library=Path(library),
+        origin=origin,
+        version=version[1],
+        digests=tuple((path.name, file_digest(path)) for path in (server.resolve(), arithmetic)),
+    )
+
+
+def _beside(server: Path, name: str) -> Path:
+    """A program of the same installation."""
+    program = server.with_name(name)
+    if not program.is_file():
+        raise UnavailableError(
+            f"a Rocq without its {name}", where=str(server), expected=str(program), remedy=REMEDY
+        )
+    return program
+
+
+def _said(program: Path, option: str) -> str:
+    """The answer to an option; empty if there is none."""
+    try:
+        answer = subprocess.run(
+            [str(program), option], capture_output=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.decode(errors="replace").strip() if answer.returncode == 0 else ""
