@@ -110,5 +110,5 @@ if __name__ == "__main__":
     for row in trainer.state.log_history[:-1]:
         print(
             f"step {row['step']:3}: solved {row['reward']:.2f}, credited with an orbit "
-            f"{row['orbit/credited']:.2f}, orbit mass {row['orbit/mass']:.2f}"
+            f"{row['orbit/credited']:.2f}, orbit mass {row.get('orbit/mass', 0):.2f}"
         )

@@ -305,3 +305,64 @@ def test_segments_hold_the_whole_text():
     segments = segments_of(Odd().parse(None, text), text)
     assert segments == Segments(fixed=("\n\n ", "\n\t\n", "  \n tail"), moved=("a()", "b()"))
     assert segments.text((0, 1)) == text
+
+
+class Forgetful(Kitchen):
+    """One that keeps what matters outside of the state."""
+
+    def reset(self, task):
+        self.first = None
+        return super().reset(task)
+
+    def call(self, state, name, arguments):
+        self.first = self.first or arguments.get("item")
+        return super().call(state, name, arguments)
+
+    def solved(self, task, state):
+        return self.first == "egg"
+
+
+def test_a_certified_order_that_fails_by_itself_certifies_nothing():
+    judgement = judged(f"{TAKE_EGG}\n{TAKE_MILK}", Forgetful, task=None)
+    assert judgement.success
+    assert judgement.exclusion == "contradicted"
+    assert "do not solve the task" in judgement.detail
+
+
+class Silent(Kitchen):
+    """One that reads no steps and says nothing of it."""
+
+    def parse(self, task, completion):
+        trace = super().parse(task, completion)
+        return type(trace)(initial=trace.initial, steps=())
+
+
+def test_no_steps_are_a_failure_whoever_reads_them():
+    assert judged(TAKE_EGG, Silent, task=None).failure == "unreadable: no steps"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["take(item='egg')", 'take("egg")', 'take(item="egg"', f"- {TAKE_EGG}", f"{TAKE_EGG} # so"],
+)
+def test_a_line_that_is_nearly_a_step_is_unreadable(line):
+    assert "no step" in judged(f"{SOLUTION}\n{line}").failure
+
+
+def test_free_text_with_brackets_is_free_text():
+    assert judged(f"Now (first) the egg:\n{SOLUTION}").order is not None
+
+
+def test_an_answer_may_go_up_to_the_end():
+    text = "<think>take(</think>\ngo"
+    assert text[slice(*answer_span(text, ("</think>", None)))] == "\ngo"
+    assert text[slice(*answer_span(text, (None, "</think>")))] == "<think>take("
+
+
+def test_certificates_of_more_steps_than_are_replayed_completely_say_so():
+    many = "\n".join(f'take(item="{i}")' for i in range(11))
+    judgement = judged(many, task=None)
+    assert (judgement.complete, judgement.order.pairs) == (False, ())
+    with CompletionJudge(Kitchen) as judge:
+        judge.begin([None], [many])
+        assert judge.finish()[0].exclusion == "too_many_steps"

@@ -24,11 +24,13 @@ from vcrt.certification.completions import FirstLook, Judgement, Work, look_agai
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.errors import VerifierFailure
 from vcrt.hashing import Json, json_digest
+from vcrt.limits import MAX_COMPLETE
 from vcrt.processes import do_alone, do_piece
 from vcrt.workers import Workers
 
-#: The most steps of a completion that is certified, by default; a longer one stands for itself.
-MAX_STEPS = 16
+#: The most steps of a completion that is certified, by default: of more, contexts are sampled, and certified orders may
+#: be illegal. A longer one stands for itself.
+MAX_STEPS = MAX_COMPLETE
 _LOOK_AGAIN = partial(do_piece, look_again, VerifierFailure)
 
 

@@ -39,6 +39,7 @@ from vcrt.hashing import Json
 from vcrt.limits import MAX_COUNTED
 from vcrt.orders import Order, all_orders, transitive_reduction
 from vcrt.partial_orders import PartialOrder, linear_extensions_up_to
+from vcrt.randomness import generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,9 @@ class Judgement:
 
     ``failure`` says why it does not solve its task, None if it does. Then ``order`` is the certified order of its steps
     in ``segments``, or None where they are certified for nothing, and ``exclusion`` says why not: a kind of
-    :class:`vcrt.certification.episodes.Exclusion`, or ``single_step``, ``too_many_steps`` or ``reading``. Times are in
-    seconds of a worker.
+    :class:`vcrt.certification.episodes.Exclusion`, or ``single_step``, ``too_many_steps``,
+    ``reading`` or ``contradicted``. ``complete`` says whether every context was replayed, as it is of up to
+    ``vcrt.limits.MAX_COMPLETE`` steps; beyond, the certificate is that of a sample. Times are in seconds of a worker.
     """
 
     failure: str | None
@@ -80,6 +82,7 @@ class Judgement:
     order: PartialOrder | None = None
     exclusion: str | None = None
     detail: str = ""
+    complete: bool = True
     judging_s: float = 0.0
     certifying_s: float = 0.0
 
@@ -98,6 +101,8 @@ class FirstLook:
     evidence: Evidence | None = None
 
 
+#: Certified orders of a completion whose texts are judged by themselves: in a block, and of how many blocks.
+JUDGED, JUDGED_BLOCKS = 24, 4
 #: An environment, a task and a completion.
 Work: TypeAlias = tuple[EnvironmentFactory, Json, str]
 
@@ -109,6 +114,8 @@ def look_first(work: Work, max_steps: int) -> FirstLook:
     environment = require_written(environment_of(factory))
     try:
         trace = environment.parse(task, completion)
+        if not trace.steps:
+            raise UnreadableCompletion("no steps")
     except UnreadableCompletion as reason:
         return FirstLook(Judgement(failure=f"unreadable: {reason}", judging_s=_since(began)))
     episode = episode_of(environment, task, trace, completion)
@@ -152,7 +159,9 @@ def _certified(environment: WrittenSteps, task: Json, first: FirstLook) -> Judge
         return _uncertified(judgement, outcome.kind, outcome.detail)
     if (reason := _read_otherwise(environment, task, judgement, evidence.episode)) is not None:
         return _uncertified(judgement, "reading", reason)
-    return replace(judgement, order=outcome.order)
+    if (reason := _contradiction(environment, task, judgement, outcome.order)) is not None:
+        return _uncertified(judgement, "contradicted", reason)
+    return replace(judgement, order=outcome.order, complete=outcome.complete)
 
 
 def _uncertified(judgement: Judgement, kind: str, detail: str) -> Judgement:
@@ -172,6 +181,27 @@ def _read_otherwise(
         return f"unreadable with its steps the other way round: {reason}"
     same = [step.payload for step in trace.steps] == expected and trace.initial == episode.initial
     return None if same else "other steps are read where they stand the other way round"
+
+
+def _contradiction(
+    environment: WrittenSteps, task: Json, judgement: Judgement, order: PartialOrder
+) -> str | None:
+    """A certified order whose text, judged by itself, does not solve the task, and why not; None if all that were do.
+
+    All orders of a small orbit; of a larger one, those of blocks in several places.
+    """
+    assert judgement.segments is not None
+    blocks = [
+        scored_orders(order, max_legal=JUDGED, max_illegal=0, draw=generator(0, "judged", number))
+        for number in range(JUDGED_BLOCKS)
+    ]
+    for each in dict.fromkeys(each for block in blocks for each in block.legal):
+        text = judgement.segments.text(each)
+        episode = episode_of(environment, task, environment.parse(task, text), text)
+        failure = failure_of(environment, task, episode)
+        if failure is not None:
+            return f"the order {list(each)} is certified, but judged by itself: {failure}"
+    return None
 
 
 def _since(began: float) -> float:

@@ -103,8 +103,9 @@ class WrittenEnvironment(CallEnvironment[State], WrittenSteps, Generic[State]):
     has more than steps: what is before and after is never moved.
     """
 
-    #: What begins and what ends the part of a completion that has the steps; None: the whole completion has.
-    answer: ClassVar[tuple[str, str] | None] = None
+    #: What begins and what ends the part of a completion that has the steps; None: the whole completion has them, or,
+    #: for one of the two, its beginning or its end.
+    answer: ClassVar[tuple[str | None, str | None] | None] = None
 
     @abstractmethod
     def reset(self, initial: Json) -> State:
@@ -113,9 +114,13 @@ class WrittenEnvironment(CallEnvironment[State], WrittenSteps, Generic[State]):
     def read_step(self, task: Json, line: str) -> tuple[str, Mapping[str, Json]] | None:
         """The call that a line is, as a name and arguments; None for a line of free text.
 
-        Default: ``name(key=value, ...)`` whose values are JSON.
+        Default: ``name(key=value, ...)`` whose values are JSON. A line that begins like one and is none makes the
+        completion unreadable, by :class:`UnreadableCompletion`.
         """
-        return read_call(line)
+        call = read_call(line)
+        if call is None and re.match(r"[\s\d.*>-]*\w+\(", line):
+            raise UnreadableCompletion(f"no step: {line.strip()[:80]}")
+        return call
 
     def parse(self, task: Json, completion: str) -> WrittenTrace:
         """The lines of the answer that are steps, each with the free text before it."""
@@ -140,22 +145,22 @@ class WrittenEnvironment(CallEnvironment[State], WrittenSteps, Generic[State]):
         return WrittenTrace(initial={"state": task}, steps=tuple(steps))
 
 
-def answer_span(completion: str, markers: tuple[str, str] | None) -> tuple[int, int]:
-    """Where the part of a completion between two markers begins and ends; all of it without markers.
+def answer_span(completion: str, markers: tuple[str | None, str | None] | None) -> tuple[int, int]:
+    """Where the part of a completion between two markers begins and ends; all of it on the side of one that is None.
 
     Raises :class:`UnreadableCompletion` unless each marker stands there once, in this order.
 
     >>> answer_span("well <answer>go</answer>", ("<answer>", "</answer>"))
     (13, 15)
     """
-    if markers is None:
-        return 0, len(completion)
-    for marker in markers:
-        if (times := completion.count(marker)) != 1:
+    first, last = markers or (None, None)
+    for marker in (first, last):
+        if marker is not None and (times := completion.count(marker)) != 1:
             raise UnreadableCompletion(f"{marker} stands there {times} times, not once")
-    start, end = completion.index(markers[0]) + len(markers[0]), completion.index(markers[1])
+    start = 0 if first is None else completion.index(first) + len(first)
+    end = len(completion) if last is None else completion.index(last)
     if end < start:
-        raise UnreadableCompletion(f"{markers[1]} stands before {markers[0]}")
+        raise UnreadableCompletion(f"{last} stands before {first}")
     return start, end
 
 

@@ -69,7 +69,11 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
         default=1, metadata={"help": "Completions that an environment judges at a time."}
     )
     orbit_max_steps: int = field(
-        default=16, metadata={"help": "The most steps of a completion that is certified."}
+        default=10,
+        metadata={
+            "help": "The most steps of a completion that is certified; above 10, contexts are sampled, and certified "
+            "orders may be illegal."
+        },
     )
     orbit_max_members: int = field(
         default=24,

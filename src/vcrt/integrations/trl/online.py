@@ -98,6 +98,7 @@ class OnlineOrbits:
             counts["members"] += len(orbit.candidates.orbit)
             if judgement.failure is not None and judgement.failure.startswith("unreadable"):
                 counts["unreadable"] += 1
+            counts["sampled"] += not judgement.complete
             if orbit.missed is not None:
                 counts[f"missed/{orbit.missed}"] += 1
         return found

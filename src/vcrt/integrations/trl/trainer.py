@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -386,7 +387,9 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             "orbit/margin_loss": margin_loss.detach(),
         }
         for name, value in values.items():
-            self._log(name, self.accelerator.gather(value).nanmean().item())
+            mean = self.accelerator.gather(value).nanmean().item()
+            if not math.isnan(mean):  # no orbit was scored
+                self._log(name, mean)
 
     def _log_online(self, online: OnlineOrbits) -> None:
         """What became of the samples, in shares of them, and what it took, over all processes."""
