@@ -112,7 +112,7 @@ class TestDoors:
         def started(*_):
             raise AssertionError("a Lean process was started")
 
-        monkeypatch.setattr(inprocess, "LeanProcess", started)
+        monkeypatch.setattr(inprocess, "BoundedProcess", started)
         monkeypatch.setattr("vcrt.environments.lean.judging.run_lean", started)
         for attack in ATTACKS:
             found = dict(by_deciding(attack))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from vcrt.environments import bounded_processes
 from vcrt.environments.bounded_processes import resident_mb
 from vcrt.environments.contract import (
     CrossCheck,
@@ -22,7 +23,7 @@ from vcrt.environments.contract import (
     Replay,
     ReplayRequest,
 )
-from vcrt.environments.lean import inprocess, process, selftest
+from vcrt.environments.lean import inprocess, selftest
 from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.inprocess import Elaborators
 from vcrt.environments.lean.judging import Job, Limits, judge
@@ -257,7 +258,7 @@ class TestLimits:
 
     @linux
     def test_memory_over_the_limit_ends_a_worker(self, toolchain, pair, monkeypatch):
-        monkeypatch.setattr(process, "SECONDS_BETWEEN_LOOKS", 0.0)
+        monkeypatch.setattr(bounded_processes, "SECONDS_BETWEEN_LOOKS", 0.0)
         assert toolchain.libraries is not None
         small = Elaborators(toolchain.libraries, max_heartbeats=20_000, max_memory_mb=5.0)
         with pytest.raises(VerifierFailure, match="MB in use, over the limit"):
@@ -265,7 +266,7 @@ class TestLimits:
 
     @linux
     def test_memory_over_the_limit_ends_a_command(self, toolchain, pair, monkeypatch):
-        monkeypatch.setattr(process, "SECONDS_BETWEEN_LOOKS", 0.001)
+        monkeypatch.setattr(bounded_processes, "SECONDS_BETWEEN_LOOKS", 0.001)
         with pytest.raises(VerifierFailure, match="MB in use, over the limit"):
             judge(toolchain, pair, Limits(max_memory_mb=50.0))
 
@@ -273,7 +274,7 @@ class TestLimits:
         self, toolchain, pair, expected, monkeypatch
     ):
         """A process that has not read its input yet when it is first looked at."""
-        monkeypatch.setattr(process, "SECONDS_BETWEEN_LOOKS", 0.001)
+        monkeypatch.setattr(bounded_processes, "SECONDS_BETWEEN_LOOKS", 0.001)
         assert judge(toolchain, pair * 40, Limits(batch_seconds=60)) == expected * 40
 
     @linux
@@ -388,7 +389,7 @@ class TestBrokenWorkers:
     ):
         command = [sys.executable, "-I", "-S", "-c", program]
         monkeypatch.setattr(inprocess, "started_by", lambda *_: command)
-        monkeypatch.setattr(process, "SECONDS_TO_DIE", 0.5)
+        monkeypatch.setattr(bounded_processes, "SECONDS_TO_DIE", 0.5)
         with pytest.raises(VerifierFailure, match=found):
             judge_shared(toolchain, elaborators, pair, Limits())
 
