@@ -239,6 +239,8 @@ def test_steps_of_five_hundred_tokens_and_sixty_four_of_them_are_read():
     many = "\n".join(f'take(item="{i}")' for i in range(64))
     judgement = judged(many, task=None, max_steps=8)
     assert (judgement.num_steps, judgement.exclusion) == (64, "too_many_steps")
+    judgement = judged(f'{many}\ntake(item="64")', task=None, max_steps=100)
+    assert (judgement.num_steps, judgement.exclusion) == (65, "too_many_steps")
 
 
 def test_an_environment_that_gives_no_spans_in_order_is_named():

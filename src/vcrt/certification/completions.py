@@ -38,7 +38,7 @@ from vcrt.environments.written import (
     require_written,
 )
 from vcrt.hashing import Json, canonical_json
-from vcrt.limits import MAX_COUNTED, MAX_EXHAUSTIVE
+from vcrt.limits import MAX_COUNTED, MAX_EXHAUSTIVE, MAX_OPERATIONS
 from vcrt.orders import Order, all_orders, transitive_reduction
 from vcrt.partial_orders import PartialOrder, linear_extensions_up_to
 
@@ -129,6 +129,7 @@ def look_first(work: Work, max_steps: int) -> FirstLook:
     )
     if not judgement.success:
         return FirstLook(judgement)
+    max_steps = min(max_steps, MAX_OPERATIONS)
     if not 2 <= number <= max_steps:
         kind = "single_step" if number < 2 else "too_many_steps"
         return FirstLook(_uncertified(judgement, kind, f"{number}, at most {max_steps}"))
