@@ -29,12 +29,13 @@ extensions = [
 exclude_patterns = ["_ext", "_static", "figures"]
 nitpicky = True
 # What pydantic makes of a field's pattern and default, names of types that are tuples and arrays, classes that are
-# imported where they are used alone, and annotated types.
+# imported where they are used alone, annotated types, and those that hold JSON.
 nitpick_ignore = [
     ("py:class", name)
     for name in (
         *("_PydanticGeneralMetadata", "FieldInfo", "NoneType", "Order", "BoolArray"),
         *("Qwen3Config", "Qwen3ForCausalLM", "types.Annotated"),
+        *("Sequence[Json]", "Mapping[str, Json]"),
     )
 ]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+import re
+import time
+from itertools import pairwise, permutations, product
 from math import factorial, isclose
 
 import numpy as np
+import psutil
 import pytest
 
 import vcrt
@@ -20,18 +23,28 @@ from kitchen import (
     Kitchen,
     ThoughtfulKitchen,
 )
+from letters import Letters
 from vcrt.certification.completion_judge import CompletionJudge
 from vcrt.certification.completions import (
     Segments,
     look_again,
     look_first,
+    orders_to_read,
     scored_orders,
     segments_of,
 )
-from vcrt.environments.written import WrittenEnvironment, answer_span, read_call
+from vcrt.environments.contract import Accepted
+from vcrt.environments.written import (
+    WrittenEnvironment,
+    WrittenStep,
+    WrittenTrace,
+    answer_span,
+    read_call,
+)
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VerifierFailure
 from vcrt.partial_orders import PartialOrder, linear_extensions_up_to
 from vcrt.randomness import generator
+from vcrt.workers import WORKERS_MARK
 
 
 def judged(completion, environment=Kitchen, task=TASK, max_steps=16):
@@ -43,7 +56,9 @@ def judged(completion, environment=Kitchen, task=TASK, max_steps=16):
 
 def texts_of(judgement, **limits):
     limits = {"max_legal": 24, "max_illegal": 24, **limits}
-    found = scored_orders(judgement.order, draw=generator(0, "test"), **limits)
+    found = scored_orders(
+        judgement.order, copies=judgement.copies, draw=generator(0, "test"), **limits
+    )
     return tuple(
         [judgement.segments.text(order) for order in orders]
         for orders in (found.legal, found.illegal)
@@ -128,6 +143,91 @@ def test_a_reading_that_depends_on_places_certifies_nothing():
     assert judgement.exclusion == "reading"
 
 
+class Merging(Letters):
+    """One that reads an a before a b as a single step."""
+
+    def step(self, state, operation):
+        return Accepted(state | {operation.payload})
+
+    def parse(self, task, completion):
+        found = re.finditer(r"ab|[a-e]", completion)
+        steps = tuple(WrittenStep(*each.span(), each[0]) for each in found)
+        return WrittenTrace(initial=None, steps=steps)
+
+
+@pytest.mark.parametrize("text", ["acb", "acdeb", "acdbe"])
+def test_steps_that_merge_beside_each_other_certify_nothing(text):
+    """Neither as written nor the other way round do they stand side by side."""
+    judgement = judged(text, Merging, {"letters": sorted(set(text))})
+    assert judgement.success
+    assert judgement.exclusion == "reading"
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 6, 7, 8, 15, 16])
+def test_reading_is_tried_at_every_place_and_beside_every_step(number):
+    orders = orders_to_read(number)
+    assert all(sorted(order) == list(range(number)) for order in orders)
+    assert {each for order in orders for each in enumerate(order)} == set(
+        product(range(number), repeat=2)
+    )
+    assert {each for order in orders for each in pairwise(order)} == set(
+        permutations(range(number), 2)
+    )
+
+
+class Counter(Kitchen):
+    """A kitchen that gives numbers out."""
+
+    def reset(self, task):
+        return {"next": 0, "taken": []}
+
+    def call(self, state, name, arguments):
+        if name == "number":
+            state["next"] += 1
+        if name in ("number", "look"):
+            return state["next"]
+        state["taken"] = sorted([*state["taken"], arguments["item"]])
+        return None
+
+    def solved(self, task, state):
+        return True
+
+
+def test_orders_that_only_tell_copies_apart_are_not_illegal():
+    """Legal beyond the block, and legal as it is read again, whose thoughts alone are others."""
+    takes = [f'take(item="{each}")' for each in "abcd"]
+    judgement = judged("\n".join(["number()", *takes, "number()"]), Counter)
+    assert (0, 5) in judgement.order.pairs
+    assert texts_of(judgement)[1] == []
+    judgement = judged("One.\nnumber()\nTwo.\nnumber()", Counter)
+    assert judgement.order.pairs == ((0, 1),)
+    assert texts_of(judgement)[1] == []
+    judgement = judged(f"number()\n{TAKE_EGG}\nAgain.\nnumber()\nlook()", Counter)
+    assert judgement.copies == (0, 1, 0, 3)
+    assert texts_of(judgement)[1]
+    assert not any(
+        text.rindex("number()") < text.index("look()") for text in texts_of(judgement)[1]
+    )
+
+
+class Sharing(Kitchen):
+    """One whose state is the task itself."""
+
+    def reset(self, task):
+        return task
+
+    def call(self, state, name, arguments):
+        state["table"].append(arguments["item"])
+
+    def solved(self, task, state):
+        return True
+
+
+def test_an_environment_that_changes_its_task_is_named():
+    with pytest.raises(VerifierFailure, match="changed the episode"):
+        judged(f"{TAKE_EGG}\n{TAKE_MILK}", Sharing, {"table": []})
+
+
 def test_repeated_steps_are_numbered_and_what_looks_is_a_step():
     judgement = judged(f"count()\n{TAKE_EGG}\ncount()", task=None)
     assert judgement.order.pairs == ((0, 1), (0, 2), (1, 2))
@@ -139,6 +239,8 @@ def test_steps_of_five_hundred_tokens_and_sixty_four_of_them_are_read():
     many = "\n".join(f'take(item="{i}")' for i in range(64))
     judgement = judged(many, task=None, max_steps=8)
     assert (judgement.num_steps, judgement.exclusion) == (64, "too_many_steps")
+    judgement = judged(f'{many}\ntake(item="64")', task=None, max_steps=100)
+    assert (judgement.num_steps, judgement.exclusion) == (65, "too_many_steps")
 
 
 def test_an_environment_that_gives_no_spans_in_order_is_named():
@@ -164,6 +266,14 @@ def test_an_environment_that_gives_no_spans_in_order_is_named():
         ("a(x=)", None),
         ("a(x=1) b", None),
         ("then a(x=1)", None),
+        # What JSON in UTF-8 cannot hold, or Python cannot copy.
+        ("a(x=NaN)", None),
+        ("a(x=[-Infinity, 1e999])", None),
+        ('a(x="\\ud800")', None),
+        ('a(x={"\\udfff": 1})', None),
+        (f"a(x={'[' * 900}{']' * 900})", None),
+        (f"a(x={'[' * 65}{']' * 65})", None),
+        ("a(x=[[[[1]]]])", ("a", {"x": [[[[1]]]]})),
     ],
 )
 def test_lines_are_read_as_calls(line, call):
@@ -275,6 +385,40 @@ def test_an_environment_that_breaks_is_an_error_and_never_a_verdict(line, enviro
         # The next completions are judged as if nothing had happened.
         judge.begin([TASK], [SOLUTION])
         assert judge.finish()[0].order is not None
+
+
+def workers():
+    return [
+        each
+        for each in psutil.Process().children(recursive=True)
+        if WORKERS_MARK in each.environ() and "resource_tracker" not in " ".join(each.cmdline())
+    ]
+
+
+def test_workers_that_are_killed_while_idle_are_replaced():
+    with CompletionJudge(Kitchen) as judge:
+        judge.begin([TASK], [SOLUTION])
+        assert judge.finish()[0].success
+        for each in (killed := workers()):
+            each.kill()
+        psutil.wait_procs(killed)
+        assert killed
+        time.sleep(1.0)  # until their pool has seen it
+        judge.begin([TASK] * 2, [SOLUTION, "nothing"])
+        assert [each.success for each in judge.finish()] == [True, False]
+
+
+def test_what_is_handed_out_in_place_of_other_work_is_judged(caplog):
+    with CompletionJudge(Kitchen) as judge:
+        judge.begin([TASK], ["nothing"])
+        judge.finish()
+        judge.begin([TASK] * 30, [f"{SOLUTION}\n{number}" for number in range(30)])
+        judge.begin([TASK] * 2, [SOLUTION, "nothing"])
+        assert [each.order is not None for each in judge.finish()] == [True, False]
+        judge.begin([TASK], [SOLUTION])
+        judge.end()
+        assert judge.finish()[0].order is not None
+    assert caplog.records == []
 
 
 class Broken(Kitchen):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import psutil
 import pytest
 import torch
 
@@ -26,6 +27,7 @@ from trl_support import (
 from vcrt.errors import RunError, VerifierFailure
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt.objective.clipped_loss import clipped_loss
+from vcrt.workers import WORKERS_MARK
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +208,22 @@ def test_a_task_may_be_a_column_of_its_own(saved, tmp_path):
         OrbitGRPOTrainer, config, load_model(saved), dataset, None, environment=Letters
     )
     assert logs[0]["reward"] > 0
+
+
+def test_nothing_is_left_running_after_training_or_evaluation(saved, tmp_path):
+    config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0, max_steps=1))
+    trainer, _, _ = train(
+        OrbitGRPOTrainer,
+        config,
+        load_model(saved),
+        tasks("a"),
+        None,
+        environment=Letters,
+        eval_dataset=tasks("a"),
+    )
+    trainer.evaluate()
+    started = [each.environ() for each in psutil.Process().children(recursive=True)]
+    assert not any(WORKERS_MARK in environment for environment in started)
 
 
 def test_numbers_of_orders_and_workers_are_checked(tmp_path):

@@ -67,17 +67,20 @@ class CompletionJudge:
 
     def end(self, kind: object = None, failure: object = None, trace: object = None) -> None:
         """End the workers; they begin anew when something is handed out."""
-        for workers in self._workers or ():
+        with self._lock:
+            ended, self._workers = self._workers or (), None
+        for workers in ended:
             workers.__exit__(kind, failure, trace)
-        self._workers = None
 
     def begin(self, tasks: Sequence[Json], completions: Sequence[str]) -> None:
         """Hand completions out, each with its task; those of an earlier call are forgotten."""
         work: list[Work] = [
             (self._factory, task, text) for task, text in zip(tasks, completions, strict=True)
         ]
-        self._asked = [json_digest([task, text]) for _, task, text in work]
-        self._work, self._found = dict(zip(self._asked, work, strict=True)), {}
+        with self._lock:
+            self._asked = [json_digest([task, text]) for _, task, text in work]
+            self._work, self._found = dict(zip(self._asked, work, strict=True)), {}
+            self._second = {}
         self._submit()
 
     def finish(self) -> list[Judgement]:
@@ -98,7 +101,11 @@ class CompletionJudge:
         look: Any = partial(do_piece, self._look_first, VerifierFailure)
         for number, (key, work) in enumerate(self._work.items()):
             if key not in self._found:
-                future = self._workers[0].submit(look, (number, work))
+                try:
+                    future = self._workers[0].submit(look, (number, work))
+                except BrokenProcessPool as broken:  # for whoever waits to find
+                    future = Future()
+                    future.set_exception(broken)
                 self._first[key] = future
                 future.add_done_callback(partial(self._when_done, key, number, self._second))
 
@@ -119,12 +126,17 @@ class CompletionJudge:
     ) -> None:
         """Hand a completion that the first look accepted to the second."""
         with self._lock:
-            if self._workers is not None and look.evidence is not None and key not in second:
+            # Of an earlier call, whatever is still done is for nothing.
+            is_asked = second is self._second and self._workers is not None
+            if is_asked and look.evidence is not None and key not in second:
+                assert self._workers is not None
                 piece = number, (self._work[key], look)
                 second[key] = self._workers[1].submit(_LOOK_AGAIN, piece)
 
     def _wait_for(self, key: str) -> None:
         """Find the judgement of one completion, or of what broke the workers beside it."""
+        if self._workers is None:
+            self._submit()
         assert self._workers is not None
         number = list(self._work).index(key)
         at = self._workers[0]

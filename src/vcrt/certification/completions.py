@@ -11,6 +11,7 @@ Not covered: worker processes (:mod:`vcrt.certification.completion_judge`), toke
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import factorial
 from typing import TypeAlias
@@ -25,6 +26,7 @@ from vcrt.certification.shards import (
     environment_of,
     evidence_of,
     replayed,
+    unchanged,
 )
 from vcrt.environments.contract import Episode, Versions
 from vcrt.environments.written import (
@@ -35,8 +37,8 @@ from vcrt.environments.written import (
     failure_of,
     require_written,
 )
-from vcrt.hashing import Json
-from vcrt.limits import MAX_COUNTED
+from vcrt.hashing import Json, canonical_json
+from vcrt.limits import MAX_COUNTED, MAX_EXHAUSTIVE, MAX_OPERATIONS
 from vcrt.orders import Order, all_orders, transitive_reduction
 from vcrt.partial_orders import PartialOrder, linear_extensions_up_to
 from vcrt.randomness import generator
@@ -79,6 +81,8 @@ class Judgement:
     failure: str | None
     num_steps: int = 0
     segments: Segments | None = None
+    #: For each step, the first of those that run the same.
+    copies: tuple[int, ...] = ()
     order: PartialOrder | None = None
     exclusion: str | None = None
     detail: str = ""
@@ -120,14 +124,19 @@ def look_first(work: Work, max_steps: int) -> FirstLook:
         return FirstLook(Judgement(failure=f"unreadable: {reason}", judging_s=_since(began)))
     episode = episode_of(environment, task, trace, completion)
     number = episode.num_operations
+    payloads = [canonical_json(step.payload) for step in trace.steps]
+    with unchanged(episode):
+        failure = failure_of(environment, task, episode)
     judgement = Judgement(
-        failure=failure_of(environment, task, episode),
+        failure=failure,
         num_steps=number,
         segments=segments_of(trace, completion),
+        copies=tuple(map(payloads.index, payloads)),
         judging_s=_since(began),
     )
     if not judgement.success:
         return FirstLook(judgement)
+    max_steps = min(max_steps, MAX_OPERATIONS)
     if not 2 <= number <= max_steps:
         kind = "single_step" if number < 2 else "too_many_steps"
         return FirstLook(_uncertified(judgement, kind, f"{number}, at most {max_steps}"))
@@ -171,16 +180,37 @@ def _uncertified(judgement: Judgement, kind: str, detail: str) -> Judgement:
 def _read_otherwise(
     environment: WrittenSteps, task: Json, judgement: Judgement, episode: Episode
 ) -> str | None:
-    """How the text is read with its steps the other way round, if not as those steps; None if it is."""
-    assert judgement.segments is not None
-    order = judgement.segments.reference[::-1]
-    expected = [episode.operations[step].payload for step in order]
-    try:
-        trace = environment.parse(task, judgement.segments.text(order))
-    except UnreadableCompletion as reason:
-        return f"unreadable with its steps the other way round: {reason}"
-    same = [step.payload for step in trace.steps] == expected and trace.initial == episode.initial
-    return None if same else "other steps are read where they stand the other way round"
+    """How the text is read with its steps in another order, if not as those steps; None if it always is."""
+    segments = judgement.segments
+    assert segments is not None
+    for order in orders_to_read(episode.num_operations):
+        text, places = segments.text(order), ", ".join(map(str, order))
+        moved = replace(segments, moved=tuple(segments.moved[step] for step in order))
+        try:
+            trace = environment.parse(task, text)
+        except UnreadableCompletion as reason:
+            return f"unreadable with its steps in the order {places}: {reason}"
+        found = [step.payload for step in trace.steps]
+        if (
+            found != [episode.operations[step].payload for step in order]
+            or trace.initial != episode.initial
+            or segments_of(trace, text) != moved
+        ):
+            return f"other steps are read in the order {places}"
+    return None
+
+
+def orders_to_read(number: int) -> list[Order]:
+    """Orders in which each step stands at each place and each pair stands side by side, both ways round.
+
+    Up to ``MAX_EXHAUSTIVE`` steps all orders, beyond a Williams design of ``number`` orders, or twice as many if
+    ``number`` is odd.
+    """
+    if number <= MAX_EXHAUSTIVE:
+        return list(all_orders(number))
+    first = [(k + 1) // 2 if k % 2 else (number - k // 2) % number for k in range(number)]
+    rows = [tuple((step + row) % number for step in first) for row in range(number)]
+    return rows + [row[::-1] for row in rows] * (number % 2)
 
 
 def _contradiction(
@@ -224,13 +254,18 @@ class ScoredOrders:
 
     legal: tuple[Order, ...]
     illegal: tuple[Order, ...]
-    #: Whether ``legal`` is the whole orbit, and ``illegal`` all other orders.
+    #: Whether ``legal`` is the whole orbit, and ``illegal`` all other orders (but for those of copies).
     whole_orbit: bool
     all_illegal: bool
 
 
 def scored_orders(
-    order: PartialOrder, *, max_legal: int, max_illegal: int, draw: np.random.Generator
+    order: PartialOrder,
+    *,
+    copies: Sequence[int] | None = None,
+    max_legal: int,
+    max_illegal: int,
+    draw: np.random.Generator,
 ) -> ScoredOrders:
     r"""The orbit of the order 0, 1, 2, ... if it has at most ``max_legal`` orders, else a block of it; illegal orders.
 
@@ -242,7 +277,9 @@ def scored_orders(
     of one order it is the ratio of the trajectory.
 
     The illegal orders are all others if they fit, else those that differ from a legal order in one certified pair of
-    neighbours alone (the paper's minimally changed reversals), nearest to the written order, pair by pair.
+    neighbours alone (the paper's minimally changed reversals), nearest to the written order, pair by pair. Steps that
+    run the same (``copies[i]`` is the first that runs the same as step i) can be told apart by what is thought before
+    them: an order that is legal but for which of them is which is neither legal nor illegal.
     """
     number = order.num_operations
     written = tuple(range(number))
@@ -258,12 +295,20 @@ def scored_orders(
         illegal = [each for each in all_orders(number) if each not in kept]
     else:
         illegal = [_reversal(order, pair) for pair in sorted(transitive_reduction(order.pairs))]
+    if copies is not None:
+        illegal = [each for each in illegal if not order.allows(_numbered(each, copies))]
     return ScoredOrders(
         legal=(written, *(each for each in legal if each != written)),
         illegal=tuple(illegal[:max_illegal]),
         whole_orbit=whole,
         all_illegal=others is not None and others <= max_illegal,
     )
+
+
+def _numbered(order: Order, copies: Sequence[int]) -> Order:
+    """The order with steps that run the same in the succession in which they were written."""
+    left = {first: iter([k for k, own in enumerate(copies) if own == first]) for first in copies}
+    return tuple(next(left[copies[step]]) for step in order)
 
 
 def _reordered_within(order: PartialOrder, first: int, end: int) -> list[Order]:

@@ -263,18 +263,24 @@ def replayed(
     environment: Environment, episodes: Sequence[Episode], *, sampled: bool, backwards: bool
 ) -> list[EpisodeReplays]:
     """The replays of episodes, tried again once if the verifier breaks; raises :class:`VerifierFailure`."""
+    with unchanged(*episodes):
+        return _retried_once(
+            lambda: replays_of(environment, episodes, sampled=sampled, backwards=backwards)
+        )
+
+
+@contextmanager
+def unchanged(*episodes: Episode) -> Iterator[None]:
+    """Raise :class:`VerifierFailure` if the environment changes these episodes meanwhile."""
     before = [episode.content_hash() for episode in episodes]
-    found = _retried_once(
-        lambda: replays_of(environment, episodes, sampled=sampled, backwards=backwards)
-    )
+    yield
     for episode, content in zip(episodes, before, strict=True):
         if episode.content_hash() != content:
             raise VerifierFailure(
                 "the environment changed the episode that it replayed",
                 where=episode.episode_id,
-                remedy="let step and initial_state copy what they change",
+                remedy="let step and initial_state (reset and call) copy what they change",
             )
-    return found
 
 
 def replays_of(

@@ -36,6 +36,8 @@ WRITTEN = "written"
 #: The most characters of an operation's name that are made of its payload.
 _MAX_NAME = 120
 _UNSOLVED = "the steps do not solve the task"
+#: The most lists and objects inside of each other in a call that is read, the arguments included.
+_MAX_DEPTH = 65
 
 
 class UnreadableCompletion(Exception):
@@ -167,6 +169,8 @@ def answer_span(completion: str, markers: tuple[str | None, str | None] | None) 
 def read_call(line: str) -> tuple[str, dict[str, Json]] | None:
     """The name and the arguments of a line such as ``add(item="egg", number=2)``; None for any other.
 
+    So are NaN, lone surrogates, and values of more than 64 lists and objects inside of each other.
+
     >>> read_call('add(item="egg", number=2)')
     ('add', {'item': 'egg', 'number': 2})
     """
@@ -181,9 +185,19 @@ def read_call(line: str) -> tuple[str, dict[str, Json]] | None:
             return None
         try:
             arguments[key[1]], place = json.JSONDecoder().raw_decode(text, key.end())
+            canonical_json(arguments[key[1]])
         except (ValueError, RecursionError):
             return None
-    return found[1], arguments
+    return (found[1], arguments) if _is_shallow(arguments, _MAX_DEPTH) else None
+
+
+def _is_shallow(value: Json, depth: int) -> bool:
+    """Whether no more than ``depth`` lists and objects lie inside of each other."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return not isinstance(value, list) or (
+        depth > 0 and all(_is_shallow(each, depth - 1) for each in value)
+    )
 
 
 def require_written(environment: object) -> WrittenSteps:

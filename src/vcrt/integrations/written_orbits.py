@@ -66,6 +66,7 @@ def written_orbit(
     fit = max(1, limits.max_tokens // size)
     orders = scored_orders(
         judgement.order,
+        copies=judgement.copies,
         max_legal=min(limits.max_members, fit),
         max_illegal=min(limits.max_illegal, fit),
         draw=draw,
