@@ -95,8 +95,8 @@ def draw_trees(
     """The trees of an update, all orders where these are listed; elsewhere drawn from the current policy.
 
     ``prompts_at_a_time`` bounds how many are scored at once; what is drawn does not depend on it. Raises
-    :class:`RunError` for answers in tokens where orders are not listed, and :class:`vcrt.errors.TooLargeError` where orders should
-    be drawn uniformly that are too many to be counted.
+    :class:`RunError` for answers in tokens where orders are not listed, and :class:`vcrt.errors.TooLargeError` where
+    orders should be drawn uniformly that are too many to be counted.
     """
     lengths = [item.prompt.num_operations for item in items]
     if all(item.listed for item in items):
