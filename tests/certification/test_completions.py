@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import date
 from itertools import pairwise, permutations, product
 from math import factorial, isclose
 
@@ -510,3 +511,9 @@ def test_certificates_of_more_steps_than_are_replayed_completely_say_so():
     with CompletionJudge(Kitchen) as judge:
         judge.begin([None], [many])
         assert judge.finish()[0].exclusion == "too_many_steps"
+
+
+@pytest.mark.parametrize("task", [{"when": date(2026, 1, 1)}, {"x": float("nan")}, {1: "a"}, b"x"])
+def test_a_task_that_json_does_not_hold_is_named(task):
+    with CompletionJudge(Kitchen) as judge, pytest.raises(MalformedInputError, match="cannot hold"):
+        judge.begin([task], [SOLUTION])

@@ -22,7 +22,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 from vcrt.call_record import Doing
 from vcrt.certification.completions import FirstLook, Judgement, Work, look_again, look_first
 from vcrt.certification.shards import EnvironmentFactory
-from vcrt.errors import VerifierFailure
+from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.hashing import Json, json_digest
 from vcrt.limits import MAX_COMPLETE
 from vcrt.processes import do_alone, do_piece
@@ -73,12 +73,15 @@ class CompletionJudge:
             workers.__exit__(kind, failure, trace)
 
     def begin(self, tasks: Sequence[Json], completions: Sequence[str]) -> None:
-        """Hand completions out, each with its task; those of an earlier call are forgotten."""
+        """Hand completions out, each with its task; those of an earlier call are forgotten.
+
+        Raises :class:`vcrt.errors.MalformedInputError` for a task that JSON does not hold.
+        """
         work: list[Work] = [
             (self._factory, task, text) for task, text in zip(tasks, completions, strict=True)
         ]
         with self._lock:
-            self._asked = [json_digest([task, text]) for _, task, text in work]
+            self._asked = [_key(task, text) for _, task, text in work]
             self._work, self._found = dict(zip(self._asked, work, strict=True)), {}
             self._second = {}
         self._submit()
@@ -164,3 +167,16 @@ class CompletionJudge:
         if look.evidence is None:
             return look.judgement
         return do_alone(look_again, (work, look), before, VerifierFailure, self._on_wait)
+
+
+def _key(task: Json, completion: str) -> str:
+    try:
+        return json_digest([task, completion])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MalformedInputError(
+            "a task that JSON in UTF-8 cannot hold",
+            where=f"task {task!r:.120}",
+            found=f"{type(error).__name__}: {str(error)[:200]}",
+            expected="finite numbers, text, lists and objects with text as keys",
+            remedy="write dates and bytes as text",
+        ) from error

@@ -83,7 +83,11 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
         },
     )
     orbit_max_tokens: int = field(
-        default=8192, metadata={"help": "The most tokens of a completion's legal orders together."}
+        default=8192,
+        metadata={
+            "help": "The most tokens of the legal orders of a prompt's completions together, as many of the "
+            "illegal ones; each completion has an equal share."
+        },
     )
 
     def __post_init__(self) -> None:

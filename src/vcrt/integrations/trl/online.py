@@ -30,7 +30,7 @@ class OnlineOrbits:
         self._limits = OrbitLimits(
             max_members=args.orbit_max_members,
             max_illegal=args.orbit_max_members if args.orbit_alpha else 0,
-            max_tokens=args.orbit_max_tokens,
+            max_tokens=args.orbit_max_tokens // args.num_generations,
             max_length=args.max_completion_length,
         )
         #: The rows of the batch that is being sampled.
