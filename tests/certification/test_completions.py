@@ -513,7 +513,7 @@ def test_certificates_of_more_steps_than_are_replayed_completely_say_so():
         assert judge.finish()[0].exclusion == "too_many_steps"
 
 
-@pytest.mark.parametrize("task", [{"when": date(2026, 1, 1)}, {"x": float("nan")}, {1: "a"}, b"x"])
+@pytest.mark.parametrize("task", [{"when": date(2026, 1, 1)}, {"x": float("nan")}, b"x"])
 def test_a_task_that_json_does_not_hold_is_named(task):
     with CompletionJudge(Kitchen) as judge, pytest.raises(MalformedInputError, match="cannot hold"):
         judge.begin([task], [SOLUTION])
