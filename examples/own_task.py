@@ -74,7 +74,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=str(Path(__file__).with_name("own_task.jsonl")))
     parser.add_argument("--model", default=str(fetched_folder("smollm2-135m")))
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=14)
     options = parser.parse_args()
     rows = load_dataset("json", data_files=options.data, split="train")
     common = {
