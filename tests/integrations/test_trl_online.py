@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -24,7 +25,7 @@ from trl_support import (
     tokenizer,
     train,
 )
-from vcrt.errors import RunError, VerifierFailure
+from vcrt.errors import RunError, VcrtError, VerifierFailure
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt.objective.clipped_loss import clipped_loss
 from vcrt.workers import WORKERS_MARK
@@ -83,8 +84,18 @@ def test_it_trains_as_on_orbits_that_the_dataset_lists(saved, tmp_path):
     assert max(row.get("orbit/certifying_s", 0) for row in online) > 0
 
 
-def test_the_loss_is_the_papers_and_illegal_orders_of_a_success_give_the_margin(saved, tmp_path):
-    config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0), orbit_alpha=0.3)
+@pytest.mark.parametrize(
+    ("credit", "augmentation"), [(True, 0.0), (False, 0.2)], ids=["orbits", "augmentation"]
+)
+def test_the_loss_is_the_papers_and_illegal_orders_of_a_success_give_the_margin(
+    saved, tmp_path, credit, augmentation
+):
+    config = OrbitGRPOConfig(
+        **options(tmp_path, temperature=2.0),
+        orbit_alpha=0.3,
+        orbit_credit=credit,
+        orbit_augmentation=augmentation,
+    )
     trainer, logs, _ = train(
         Observed, config, load_model(saved), tasks(), None, environment=Letters
     )
@@ -93,7 +104,7 @@ def test_the_loss_is_the_papers_and_illegal_orders_of_a_success_give_the_margin(
     legal, illegal = ({encode(text) for text in texts} for texts in (LEGAL, ILLEGAL))
     seen = 0
     for model, behaviour, inputs, loss in trainer.seen:
-        ratios, margins = [], []
+        ratios, margins, likelihoods = [], [], []
         for index, candidates in enumerate(inputs["orbit_candidates"]):
             mask = inputs["completion_mask"][index].bool()
             sample = tuple(inputs["completion_ids"][index][mask].tolist())
@@ -107,19 +118,25 @@ def test_the_loss_is_the_papers_and_illegal_orders_of_a_success_give_the_margin(
             if candidates.orbit:
                 seen += 1
                 assert (set(candidates.orbit), set(candidates.illegal)) == (legal, illegal)
-                own = candidates.orbit
+                own = candidates.orbit if credit else own
+                each = [log_prob(model, candidates.prompt, text, 2.0) for text in legal]
+                likelihoods.append(-torch.stack(each).mean())
                 delta = total(model, legal) - total(model, illegal)
                 margins.append(0.5 * (config.orbit_margin - delta).clamp(min=0).square())
             else:
                 margins.append(torch.zeros(()))
+                likelihoods.append(torch.zeros(()))
             ratios.append(total(model, own) - total(behaviour, own))
         expected = (
             clipped_loss(torch.stack(ratios)[None], inputs["advantages"][None], config.epsilon)
             + 0.3 * torch.stack(margins).mean()
+            + augmentation * torch.stack(likelihoods).mean()
         )
         assert loss == pytest.approx(float(expected), abs=1e-5)
     assert seen > 0
     assert max(row["orbit/margin_loss"] for row in logs) > 0
+    assert (max(row["orbit/credited"] for row in logs) > 0) is credit
+    assert ("orbit/augmentation_loss" in logs[0]) is (augmentation > 0)
 
 
 def test_members_that_do_not_all_fit_are_a_block_with_the_sample(saved, tmp_path):
@@ -140,6 +157,51 @@ def test_members_that_do_not_all_fit_are_a_block_with_the_sample(saved, tmp_path
     assert found
     assert all(len(candidates.orbit) <= 2 and member >= 0 for candidates, member in found)
     assert any(len(candidates.orbit) == 2 for candidates, _ in found)
+
+
+class Reversed(Letters):
+    """The other way round: a needs b."""
+
+    name = "reversed"
+
+    def step(self, state, operation):
+        swapped = replace(operation, payload={"a": "b", "b": "a"}.get(operation.payload, "c"))
+        return super().step(state, swapped)
+
+
+def test_rows_of_several_environments_are_judged_by_their_own(saved, tmp_path):
+    """One reward and one set of orbits each: a before b in one, b before a in the other."""
+    both = tasks().add_column("environment", ["one", "other"] * 4)
+    many = {"per_device_train_batch_size": 32, "max_steps": 24, "temperature": 9.0}
+    config = OrbitGRPOConfig(**options(tmp_path, learning_rate=1e-9, **many))
+    trainer, _, _ = train(
+        Observed,
+        config,
+        load_model(saved),
+        both,
+        None,
+        environment={"one": Letters, "other": Reversed},
+    )
+    legal = {(*tokenizer()(text)["input_ids"], 1) for text in LEGAL}
+    found = {
+        set(candidates.orbit) == legal
+        for _, _, inputs, _ in trainer.seen
+        for candidates in inputs["orbit_candidates"]
+        if candidates.orbit
+    }
+    assert found == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("names", "match"),
+    [(None, "which environment"), (["one", "tow"] * 4, "unknown environment 'tow'")],
+)
+def test_a_row_must_name_one_of_several_environments(saved, tmp_path, names, match):
+    given = tasks() if names is None else tasks().add_column("environment", names)
+    config = OrbitGRPOConfig(**options(tmp_path))
+    environments = {"one": Letters, "two": Letters}
+    with pytest.raises(VcrtError, match=match):
+        train(OrbitGRPOTrainer, config, load_model(saved), given, None, environment=environments)
 
 
 def test_reasons_are_logged_by_name(saved, tmp_path):

@@ -10,7 +10,7 @@ Not covered: what is judged (:mod:`vcrt.certification.completions`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -22,7 +22,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 from vcrt.call_record import Doing
 from vcrt.certification.completions import FirstLook, Judgement, Work, look_again, look_first
 from vcrt.certification.shards import EnvironmentFactory
-from vcrt.errors import MalformedInputError, VerifierFailure
+from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, json_digest
 from vcrt.limits import MAX_COMPLETE
 from vcrt.processes import do_alone, do_piece
@@ -35,14 +35,15 @@ _LOOK_AGAIN = partial(do_piece, look_again, VerifierFailure)
 
 
 class CompletionJudge:
-    """Judges completions of one environment, ``jobs`` at a time; a context manager that ends its workers.
+    """Judges completions of an environment, ``jobs`` at a time; a context manager that ends its workers.
 
-    Equal completions of equal tasks are judged once. Judgements depend neither on ``jobs`` nor on what is beside them.
+    Of several environments by their names, each completion names its own. Equal completions of equal tasks are judged
+    once. Judgements depend neither on ``jobs`` nor on what is beside them.
     """
 
     def __init__(
         self,
-        factory: EnvironmentFactory,
+        factory: EnvironmentFactory | Mapping[str, EnvironmentFactory],
         *,
         jobs: int = 1,
         max_steps: int = MAX_STEPS,
@@ -72,16 +73,27 @@ class CompletionJudge:
         for workers in ended:
             workers.__exit__(kind, failure, trace)
 
-    def begin(self, tasks: Sequence[Json], completions: Sequence[str]) -> None:
+    def begin(
+        self,
+        tasks: Sequence[Json],
+        completions: Sequence[str],
+        environments: Sequence[str] | None = None,
+    ) -> None:
         """Hand completions out, each with its task; those of an earlier call are forgotten.
 
-        Raises :class:`vcrt.errors.MalformedInputError` for a task that JSON does not hold.
+        ``environments`` are the names of theirs, where there are several. Raises
+        :class:`vcrt.errors.MalformedInputError` for a task that JSON does not hold, and
+        :class:`vcrt.errors.UnknownNameError` for an environment that is not there.
         """
+        names = [""] * len(tasks) if environments is None else environments
         work: list[Work] = [
-            (self._factory, task, text) for task, text in zip(tasks, completions, strict=True)
+            (self._factory_of(name), task, text)
+            for name, task, text in zip(names, tasks, completions, strict=True)
         ]
         with self._lock:
-            self._asked = [_key(task, text) for _, task, text in work]
+            self._asked = [
+                _key(name, task, text) for name, (_, task, text) in zip(names, work, strict=True)
+            ]
             self._work, self._found = dict(zip(self._asked, work, strict=True)), {}
             self._second = {}
         self._submit()
@@ -95,6 +107,13 @@ class CompletionJudge:
             while key not in self._found:
                 self._wait_for(key)
         return [self._found[key] for key in self._asked]
+
+    def _factory_of(self, name: str) -> EnvironmentFactory:
+        if not isinstance(self._factory, Mapping):
+            return self._factory
+        if name not in self._factory:
+            raise UnknownNameError.of("environment", name, self._factory)
+        return self._factory[name]
 
     def _submit(self) -> None:
         """Hand out whatever has no judgement yet."""
@@ -169,9 +188,9 @@ class CompletionJudge:
         return do_alone(look_again, (work, look), before, VerifierFailure, self._on_wait)
 
 
-def _key(task: Json, completion: str) -> str:
+def _key(environment: str, task: Json, completion: str) -> str:
     try:
-        return json_digest([task, completion])
+        return json_digest([environment, task, completion])
     except (TypeError, ValueError, RecursionError) as error:
         raise MalformedInputError(
             "a task that JSON in UTF-8 cannot hold",

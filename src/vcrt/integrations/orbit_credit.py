@@ -196,6 +196,11 @@ class CandidateScores:
         losses = anti_diamond_loss(self.log_probs[some], self.in_orbit[some], margin)
         return self.log_probs.new_zeros(len(self.log_probs)).index_put((some,), losses)
 
+    def augmentation_losses(self) -> Tensor:
+        """``[U]``: the mean negative log-likelihood of each prompt's orbit, 0 for those without one, in nats."""
+        total = self.log_probs.masked_fill(~self.in_orbit, 0.0).sum(-1)
+        return -total / self.in_orbit.sum(-1).clamp(min=1)
+
 
 def tabulate(batch: Sequence[Candidates], log_probs: Tensor) -> CandidateScores:
     """The scores of ``batch`` from the log-probabilities of all its completions in their order, ``[N]``."""

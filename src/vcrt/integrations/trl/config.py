@@ -16,6 +16,8 @@ ORBIT, ILLEGAL = "orbit", "illegal"
 PARTIAL_ORDER = "partial_order"
 #: The column that an environment's task is in; without it, the task is all columns but the prompt.
 TASK = "task"
+#: The column that names a row's environment, where there are several.
+ENVIRONMENT = "environment"
 LEVELS = ("token", "sequence", "trajectory")
 
 
@@ -54,6 +56,17 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
     orbit_margin: float = field(
         default=2.0,
         metadata={"help": "By how much the orbit's log-mass should exceed the illegal one, nats."},
+    )
+    orbit_credit: bool = field(
+        default=True,
+        metadata={"help": "Whether a success's ratio is its orbit's; else its own, as GRPO's is."},
+    )
+    orbit_augmentation: float = field(
+        default=0.0,
+        metadata={
+            "help": "Weight of the mean negative log-likelihood of a success's certified orders (order-centric data "
+            "augmentation, arXiv:2502.19907); 0 leaves it out."
+        },
     )
     orbit_success: float = field(
         default=0.0, metadata={"help": "A sample with a reward above this is a success."}
@@ -144,6 +157,12 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
                 "a negative weight of the margin loss",
                 f"orbit_alpha={self.orbit_alpha}",
                 "orbit_alpha of 0 or more",
+            ),
+            (
+                self.orbit_augmentation < 0,
+                "a negative weight of the augmentation loss",
+                f"orbit_augmentation={self.orbit_augmentation}",
+                "orbit_augmentation of 0 or more",
             ),
             (
                 self.orbit_batch_size is not None and self.orbit_batch_size < 1,

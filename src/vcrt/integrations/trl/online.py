@@ -7,26 +7,36 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from vcrt.certification.completion_judge import CompletionJudge
 from vcrt.certification.completions import Judgement
 from vcrt.certification.shards import EnvironmentFactory, factory_of
+from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
 from vcrt.integrations.orbit_credit import Candidates, TokenIds
-from vcrt.integrations.trl.config import TASK, OrbitGRPOConfig
+from vcrt.integrations.trl.config import ENVIRONMENT, TASK, OrbitGRPOConfig
 from vcrt.integrations.written_orbits import OrbitLimits, written_orbit
 from vcrt.randomness import generator
+
+#: What reads completions: a registered environment's name or a class, or several of these by names that rows give.
+Written: TypeAlias = str | EnvironmentFactory | Mapping[str, str | EnvironmentFactory]
 
 
 class OnlineOrbits:
     """The judge of a trainer's samples, and what it found of the last batch of them."""
 
-    def __init__(self, environment: str | EnvironmentFactory, args: OrbitGRPOConfig) -> None:
-        factory = factory_of(environment) if isinstance(environment, str) else environment
+    def __init__(self, environment: Written, args: OrbitGRPOConfig) -> None:
         self._args = args
-        self._judge = CompletionJudge(factory, jobs=args.orbit_jobs, max_steps=args.orbit_max_steps)
+        self._several = isinstance(environment, Mapping)
+        self._judge = CompletionJudge(
+            {name: _factory(each) for name, each in environment.items()}
+            if isinstance(environment, Mapping)
+            else _factory(environment),
+            jobs=args.orbit_jobs,
+            max_steps=args.orbit_max_steps,
+        )
         self._limits = OrbitLimits(
             max_members=args.orbit_max_members,
             max_illegal=args.orbit_max_members if args.orbit_alpha else 0,
@@ -53,7 +63,9 @@ class OnlineOrbits:
             )
             for ids in map(list, completions)
         ]
-        self._judge.begin([task_of(row) for row in self.rows], texts)
+        names = [_environment_of(row) for row in self.rows] if self._several else None
+        beside = ("prompt", ENVIRONMENT) if self._several else ("prompt",)
+        self._judge.begin([task_of(row, beside) for row in self.rows], texts, names)
 
     def _reward(self, **_: Any) -> list[float]:
         """1 for a completion that solves its task, else 0, in the order of the batch."""
@@ -108,12 +120,29 @@ class OnlineOrbits:
         self._judge.end()
 
 
-def task_of(row: Mapping[str, Any]) -> Json:
-    """The task of a dataset's row: its column ``task``, or else all columns but the prompt."""
+def task_of(row: Mapping[str, Any], beside: Collection[str] = ("prompt",)) -> Json:
+    """The task of a dataset's row: its column ``task``, or else all columns but those that stand ``beside`` it."""
     if TASK in row:
         task: Json = row[TASK]
         return task
-    return {name: value for name, value in row.items() if name != "prompt"}
+    return {name: value for name, value in row.items() if name not in beside}
+
+
+def _environment_of(row: Mapping[str, Any]) -> str:
+    name = row.get(ENVIRONMENT)
+    if isinstance(name, str):
+        return name
+    raise MalformedInputError(
+        "a row that does not say which environment judges it",
+        where="train_dataset",
+        found=f"columns {', '.join(row)}" if ENVIRONMENT not in row else f"{ENVIRONMENT}={name!r}",
+        expected=f"the name of one in the column {ENVIRONMENT!r}",
+        remedy="add the column, or give one environment",
+    )
+
+
+def _factory(environment: str | EnvironmentFactory) -> EnvironmentFactory:
+    return factory_of(environment) if isinstance(environment, str) else environment
 
 
 def _named(name: str, method: Any) -> Any:

@@ -12,7 +12,6 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from vcrt.certification.shards import EnvironmentFactory
 from vcrt.errors import RunError
 from vcrt.integrations.orbit_credit import (
     Candidates,
@@ -28,7 +27,7 @@ from vcrt.integrations.orbit_credit import (
 )
 from vcrt.integrations.trl.config import ILLEGAL, ORBIT, OrbitGRPOConfig, require_supported
 from vcrt.integrations.trl.library import GRPOTrainer, disable_gradient_checkpointing
-from vcrt.integrations.trl.online import OnlineOrbits
+from vcrt.integrations.trl.online import OnlineOrbits, Written
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.text_scoring import TextScores, score_texts
 
@@ -58,9 +57,15 @@ class _Scored:
 
     def margin_loss(self, margin: float) -> Tensor:
         """Mean over samples of their prompt's margin loss."""
-        if self.scores is None:
+        return self._mean(None if self.scores is None else self.scores.margin_losses(margin))
+
+    def augmentation_loss(self) -> Tensor:
+        """Mean over samples of their orbit's negative log-likelihood."""
+        return self._mean(None if self.scores is None else self.scores.augmentation_losses())
+
+    def _mean(self, losses: Tensor | None) -> Tensor:
+        if losses is None:
             return self.surplus.new_zeros(())
-        losses = self.scores.margin_losses(margin)
         # The last one is that of the prompts that were not scored, row -1.
         return torch.cat([losses, losses.new_zeros(1)])[self.prompts].mean()
 
@@ -79,9 +84,11 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     :class:`vcrt.WrittenEnvironment`) or the name of a registered one, what the model writes is judged, rewarded and
     certified as it is sampled: its reward, 1 for a completion that solves its task, stands before those of
     ``reward_funcs``, which may be left out. The task is a row's column ``task``, or else all its columns but
-    ``prompt``. Raises :class:`RunError` for what the orbit cannot be combined with, and
-    :class:`MalformedInputError` for columns of another form; while it trains, :class:`vcrt.errors.VerifierFailure` for
-    an environment that breaks twice over the same completion.
+    ``prompt``. With a mapping of several environments, a row's column ``environment`` names its own.
+
+    Raises :class:`RunError` for what the orbit cannot be combined with, and :class:`MalformedInputError` for columns of
+    another form; while it trains, :class:`vcrt.errors.VerifierFailure` for an environment that breaks twice over the
+    same completion.
     """
 
     _tag_names = ("trl", "grpo", "orbit-grpo")
@@ -93,7 +100,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         args: OrbitGRPOConfig | None = None,
         train_dataset: Any = None,
         *further: Any,
-        environment: str | EnvironmentFactory | None = None,
+        environment: Written | None = None,
         **kwargs: Any,
     ) -> None:
         args = OrbitGRPOConfig("Orbit-GRPO") if args is None else args
@@ -187,16 +194,17 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             [c.member(sample) for c, sample in zip(candidates, samples, strict=True)],
             device=output["completion_ids"].device,
         )
-        output["orbit_members"] = members.masked_fill(~succeeded, -1)
-        output["orbit_candidates"] = candidates
         output["orbit_missed"] = (succeeded & (members < 0)).float()
+        credited = succeeded & self.args.orbit_credit
+        output["orbit_members"] = members.masked_fill(~credited, -1)
+        output["orbit_candidates"] = candidates
         # TRL leaves the old log-probabilities out where they are those of the next forward pass.
         if "old_per_token_logps" in output:
             with (
                 torch.no_grad(),
                 disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
             ):
-                scored = self._score(self.model, output, with_illegal=False)
+                scored = self._score(self.model, output)
             output["orbit_old_surplus"] = scored.surplus
         return output
 
@@ -230,11 +238,15 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         model: Any,
         inputs: Mapping[str, Any],
         *,
-        with_illegal: bool,
-        entropies: bool = False,
+        for_loss: bool = False,
     ) -> _Scored:
-        """Score the samples of a batch and the candidates that they need, each different one once."""
+        """Score the samples of a batch and the candidates that they need, each different one once.
+
+        ``for_loss`` also those of the margin and the augmentation, and entropies.
+        """
         members: Tensor = inputs["orbit_members"]
+        with_illegal = for_loss and self.args.orbit_alpha > 0
+        with_orbits = for_loss and self.args.orbit_augmentation > 0
         rows: dict[Candidates, int] = {}
         places = []
         for candidates, member in zip(inputs["orbit_candidates"], members.tolist(), strict=True):
@@ -242,13 +254,13 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             if not with_illegal:
                 wanted = Candidates(prompt=candidates.prompt, orbit=candidates.orbit)
             needs_margin = with_illegal and bool(candidates.orbit and candidates.illegal)
-            is_needed = member >= 0 or needs_margin
+            is_needed = member >= 0 or needs_margin or (with_orbits and bool(candidates.orbit))
             places.append(rows.setdefault(wanted, len(rows)) if is_needed else -1)
         batch = list(rows)
         pairs = [(c.prompt, completion) for c in batch for completion in c.completions]
         samples, unused = None, members.new_zeros((), dtype=torch.float32)
         if self._scores_trees(model, inputs):
-            found = self._by_tree(model, [*_samples(inputs), *pairs], entropies=entropies)
+            found = self._by_tree(model, [*_samples(inputs), *pairs], entropies=for_loss)
             samples, others = found[: len(members)], found[len(members) :]
             log_probs = [scores.log_probs.sum() for scores in others]
             totals = torch.stack(log_probs) if log_probs else unused.new_zeros(0)
@@ -324,9 +336,8 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return log_probs[: len(pairs)], 0.0 * log_probs[len(pairs) :].sum()
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        """TRL's loss on credited log-probabilities, plus the weighted margin loss."""
-        alpha = self.args.orbit_alpha
-        scored = self._score(model, inputs, with_illegal=alpha > 0, entropies=True)
+        """TRL's loss on credited log-probabilities, plus the weighted losses of the margin and the augmentation."""
+        scored = self._score(model, inputs, for_loss=True)
         inputs = dict(inputs)
         if "old_per_token_logps" in inputs:
             inputs["old_per_token_logps"] = self._credited(
@@ -337,11 +348,18 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             loss: Tensor = super()._compute_loss(model, inputs)
         finally:
             self._credit = None
-        margin_loss = scored.margin_loss(self.args.orbit_margin)
+        terms = {"margin": (self.args.orbit_alpha, scored.margin_loss(self.args.orbit_margin))}
+        if self.args.orbit_augmentation:
+            terms["augmentation"] = (self.args.orbit_augmentation, scored.augmentation_loss())
         # A mean over samples: every prompt of a generation batch has as many, however they are split into steps.
         accumulation = self.current_gradient_accumulation_steps if self.model.training else 1
-        self._log_orbits(scored, inputs, margin_loss)
-        total: Tensor = loss + (alpha * margin_loss + scored.unused) / accumulation
+        self._log_orbits(
+            inputs,
+            {"mass": scored.mean_mass}
+            | {f"{name}_loss": value.detach() for name, (_, value) in terms.items()},
+        )
+        further = torch.stack([weight * value for weight, value in terms.values()]).sum()
+        total: Tensor = loss + (further + scored.unused) / accumulation
         return total
 
     def _credited(self, log_probs: Tensor, surplus: Tensor, inputs: Mapping[str, Any]) -> Tensor:
@@ -387,17 +405,15 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             inputs["ref_per_token_logps"] = inputs["ref_per_token_logps"] + (credited - log_probs)
         return credited, *found[1:]
 
-    def _log_orbits(self, scored: _Scored, inputs: Mapping[str, Any], margin_loss: Tensor) -> None:
-        values = {
-            "orbit/credited": (inputs["orbit_members"] >= 0).float().mean(),
-            "orbit/missed": inputs["orbit_missed"].mean(),
-            "orbit/mass": scored.mean_mass,
-            "orbit/margin_loss": margin_loss.detach(),
+    def _log_orbits(self, inputs: Mapping[str, Any], values: Mapping[str, Tensor]) -> None:
+        shares = {
+            "credited": (inputs["orbit_members"] >= 0).float().mean(),
+            "missed": inputs["orbit_missed"].mean(),
         }
-        for name, value in values.items():
+        for name, value in {**shares, **values}.items():
             mean = self.accelerator.gather(value).nanmean().item()
             if not math.isnan(mean):  # no orbit was scored
-                self._log(name, mean)
+                self._log(f"orbit/{name}", mean)
 
     def _log_online(self, online: OnlineOrbits) -> None:
         """What became of the samples, in shares of them, and what it took, over all processes."""
