@@ -40,6 +40,7 @@ def test_the_orbit_of_a_written_trace_is_the_episodes(name, schema):
     certified = vcrt.certify_episode(name, episode)
     assert judgement.success
     assert judgement.order == certified.order
+    assert judged(WrittenEpisodes(name), json.dumps(found.task), found.completion).success
     # The other way round it fails, or ends elsewhere.
     turned = "\n".join(["A thought.", *lines[::-1]])
     assert not judged(WrittenEpisodes(name), found.task, turned).success

@@ -7,6 +7,7 @@ forms. Not covered: steps that the task does not list, and where episodes come f
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,7 @@ class _EpisodeLines(WrittenSteps):
     """Reads lines that are texts of a task's steps."""
 
     def parse(self, task: Json, completion: str) -> WrittenTrace:
-        given: Any = task
+        given = _read(task)
         known = {text: (payload, signature) for text, payload, signature in given["steps"]}
         steps, place = list[WrittenStep](), 0
         for line in completion.split("\n"):
@@ -64,9 +65,14 @@ class _EpisodeLines(WrittenSteps):
         )
 
     def solved(self, task: Json, state: Any) -> bool:
-        given: Any = task
+        given = _read(task)
         end = sha256_hex(self.canonical(state)) if isinstance(self, StepEnvironment) else state
         return bool(given["goal"] == end)
+
+
+def _read(task: Json) -> Any:
+    """A task, as it is or as JSON text: a dataset gives nested ones the keys of each other."""
+    return json.loads(task) if isinstance(task, str) else task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

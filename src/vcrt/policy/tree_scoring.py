@@ -43,12 +43,15 @@ def tree_logits(model: CausalModel, prompts: Sequence[Prompt], trees: Sequence[N
         _of(_kept_positions, _positions, tree)(length, longest, tree, num_rows, device)
         for length, tree in zip(lengths, trees, strict=True)
     ]
+    length = longest + num_rows - 1
     logits: Tensor = model(
         input_ids=torch.tensor(token_ids, device=device),
         position_ids=_stacked(positions),
         attention_mask=tree_mask(lengths, trees, unwrapped(model).dtype, device),
         use_cache=False,
-        logits_to_keep=num_rows,
+        # Places, not a number: a slice of several prompts is not contiguous, and its product with a large output layer
+        # takes several times as long.
+        logits_to_keep=torch.arange(length - num_rows, length, device=device),
     ).logits
     return logits
 
