@@ -1,0 +1,322 @@
+"""Does crediting orbits save samples where a model writes the steps itself? SmolLM2-135M in TRL, run by run.
+
+    python benchmarks/written/experiment.py --folds clrs --seeds 0
+    python benchmarks/written/page.py
+
+It needs TRL (`make test-integrations` installs it) and `vcrt backbone fetch smollm2-135m`. A task lists four steps in
+no order, as text; the model writes them in one that works. A fold holds one environment out: the model is taught the
+form of an answer on reference traces of the two others, trained on further tasks of these by each method from that same
+start, and evaluated on tasks of all three whose sources it has not seen, before and after. Methods differ in the terms
+of the loss alone; samples, prompts and settings are the same, none was searched for.
+
+Each run is written to ``benchmarks/results/written`` as soon as it is done, and is not done again; what is interrupted
+begins anew. Two calls with other folds or seeds may run beside each other, one core each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import LoraConfig, PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import SFTConfig, SFTTrainer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
+
+from gpu_results import commit, machine, versions
+
+from vcrt.certification.completion_judge import CompletionJudge
+from vcrt.environments.contract import Environment, Episode, ReplayRequest
+from vcrt.environments.registry import load_environment
+from vcrt.environments.written_episodes import WrittenEpisodes, written_task
+from vcrt.hashing import json_digest
+from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
+from vcrt.policy.catalogue import fetched_folder
+from vcrt.policy.number_format import instructions
+from vcrt.randomness import generator
+
+RESULTS = Path(__file__).parents[1] / "results" / "written"
+#: By environment, the schemas of its tasks: of four steps, with several dependences where it has such.
+SCHEMAS = {
+    "clrs": ("bellman_ford_poset", "matrix_chain_poset"),
+    "proofwriter": ("ground_poset", "sweep_poset"),
+    "bfcl": ("files", "messages", "tickets", "trading", "vehicle"),
+}
+#: By method, the terms of its loss.
+METHODS = {
+    "grpo": {"orbit_credit": False, "orbit_alpha": 0.0},
+    "orbit": {"orbit_alpha": 0.0},
+    "orbit-margin": {"orbit_alpha": 0.1},
+    "augmentation": {"orbit_credit": False, "orbit_alpha": 0.0, "orbit_augmentation": 0.1},
+}
+#: Tasks of each environment: to learn the form of an answer, to be trained on, and to be evaluated on.
+SPLITS = {"form": 150, "train": 240, "test": 80}
+#: The most tokens of a prompt and of an answer.
+MAX_PROMPT, MAX_ANSWER = 240, 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is trained: ``updates`` of ``prompts`` times ``samples`` completions, each used in ``epochs`` steps."""
+
+    updates: int = 40
+    prompts: int = 2
+    samples: int = 8
+    epochs: int = 1
+    learning_rate: float = 1e-4
+    form_learning_rate: float = 2e-4
+    splits: tuple[tuple[str, int], ...] = tuple(SPLITS.items())
+
+
+def candidates(environment: Environment, schema: str) -> Iterator[tuple[Episode, int]]:
+    """Episodes of a schema some of whose orders fail, with the number of those that work."""
+    seed = 0
+    while True:
+        episode = environment.sample(schema, seed=seed)
+        seed += 1
+        orders = permutations(range(episode.num_operations))
+        ends = [
+            replay.terminal_hash
+            for replay in environment.replay([ReplayRequest(episode, order) for order in orders])
+        ]
+        works = sum(end == ends[0] for end in ends)
+        if ends[0] is not None and works < len(ends):
+            yield episode, works
+
+
+def tasks(name: str, tokenizer: Any, splits: dict[str, int]) -> dict[str, list[dict[str, Any]]]:
+    """Tasks of an environment by their split, of which no two share a source."""
+    environment = load_environment(name)
+    streams = [candidates(environment, schema) for schema in SCHEMAS[name]]
+    found: dict[str, list[dict[str, Any]]] = {split: [] for split in splits}
+    split_of: dict[str, str] = {}
+    seen: set[str] = set()
+    draw, turn = generator(0, f"written {name}"), 0
+    # Splits fill in turn, so that their shares of each schema are alike.
+    while wanting := [split for split in splits if len(found[split]) < splits[split]]:
+        episode, works = next(streams[turn % len(streams)])
+        turn += 1
+        assert turn < 200 * sum(splits.values()), f"too few distinct episodes: {name}"
+        least = min(wanting, key=lambda split: len(found[split]) / splits[split])
+        split = split_of.setdefault(episode.provenance.source, least)
+        key = json_digest([episode.initial, sorted(each.signature for each in episode.operations)])
+        if split not in wanting or key in seen:
+            continue
+        seen.add(key)
+        task = written_task(environment, episode, draw)
+        lengths = [len(tokenizer(text)["input_ids"]) for text in (task.prompt, task.completion)]
+        if lengths[0] <= MAX_PROMPT and lengths[1] < MAX_ANSWER:
+            found[split].append(asdict(task) | {"environment": name, "works": works})
+    return found
+
+
+def load(name: str, options: argparse.Namespace, size: Size) -> dict[str, list[dict[str, Any]]]:
+    """The tasks of an environment, made once."""
+    path = options.build / f"tasks-{name}-{json_digest(asdict(size)['splits'])[:8]}.json"
+    if not path.exists():
+        tokenizer = AutoTokenizer.from_pretrained(options.backbone)
+        made = tasks(name, tokenizer, dict(size.splits))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(made))
+    result: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())
+    return result
+
+
+def common(folder: Path, seed: int) -> dict[str, Any]:
+    """Settings of both trainers."""
+    return {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "bf16": True,
+        "seed": seed,
+        "lr_scheduler_type": "constant",
+        "gradient_checkpointing": False,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "save_strategy": "no",
+    }
+
+
+def taught(
+    fold: str, seed: int, given: dict[str, Any], options: argparse.Namespace, size: Size
+) -> Path:
+    """The folder of an adapter that has seen reference traces of the environments that are not held out."""
+    rows = [row for name in given if name != fold for row in given[name]["form"]]
+    key = json_digest([size.form_learning_rate, [row["prompt"] for row in rows], seed])[:8]
+    folder: Path = options.build / f"form-{fold}-{seed}-{key}"
+    if (folder / "adapter_config.json").exists():
+        return folder
+    settings = SFTConfig(
+        **common(folder, seed),
+        learning_rate=size.form_learning_rate,
+        num_train_epochs=1,
+        per_device_train_batch_size=8,
+        logging_steps=5,
+    )
+    trainer = SFTTrainer(
+        AutoModelForCausalLM.from_pretrained(options.backbone, dtype=torch.bfloat16),
+        settings,
+        train_dataset=Dataset.from_list(
+            [{"prompt": row["prompt"], "completion": row["completion"]} for row in rows]
+        ),
+        peft_config=LoraConfig(
+            r=32, lora_alpha=64, target_modules="all-linear", task_type="CAUSAL_LM"
+        ),
+        processing_class=AutoTokenizer.from_pretrained(options.backbone),
+    )
+    trainer.train()
+    trainer.model.save_pretrained(folder)
+    return folder
+
+
+@torch.no_grad()
+def answers(model: Any, tokenizer: Any, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The model's most probable answer to each task, token by token."""
+    texts = []
+    was_training = model.training
+    model.eval()
+    for begin in range(0, len(rows), 25):
+        prompts = [row["prompt"] for row in rows[begin : begin + 25]]
+        ids = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left")
+        with torch.autocast("cpu", torch.bfloat16):
+            written = model.generate(**ids, max_new_tokens=MAX_ANSWER, do_sample=False)
+        texts += tokenizer.batch_decode(
+            written[:, ids["input_ids"].shape[1] :], skip_special_tokens=True
+        )
+    model.train(was_training)
+    return texts
+
+
+def scores(
+    model: Any, tokenizer: Any, given: dict[str, Any], judge: CompletionJudge
+) -> dict[str, list[int]]:
+    """Whether each task of the tests is solved, by environment."""
+    rows = [row for some in given.values() for row in some["test"]]
+    judge.begin(
+        [json.dumps(row["task"]) for row in rows],
+        answers(model, tokenizer, rows),
+        [row["environment"] for row in rows],
+    )
+    passes = iter([int(judgement.success) for judgement in judge.finish()])
+    return {name: [next(passes) for _ in some["test"]] for name, some in given.items()}
+
+
+def run(
+    fold: str, method: str, seed: int, options: argparse.Namespace, size: Size
+) -> dict[str, Any]:
+    """Train one run and evaluate it: its scores and its log."""
+    given = {name: load(name, options, size) for name in SCHEMAS}
+    tokenizer = AutoTokenizer.from_pretrained(options.backbone)
+    form = taught(fold, seed, given, options, size)
+    backbone = AutoModelForCausalLM.from_pretrained(options.backbone, dtype=torch.bfloat16)
+    model = PeftModel.from_pretrained(backbone, form, is_trainable=True)
+    trained = [name for name in given if name != fold]
+    # Tasks as text: a dataset would give nested ones the keys of each other.
+    dataset = Dataset.from_list(
+        [
+            {"prompt": row["prompt"], "task": json.dumps(row["task"]), "environment": name}
+            for name in trained
+            for row in given[name]["train"]
+        ]
+    )
+    settings = OrbitGRPOConfig(
+        **common(options.build / "run", seed),
+        **METHODS[method],
+        learning_rate=size.learning_rate,
+        max_completion_length=MAX_ANSWER,
+        per_device_train_batch_size=size.prompts * size.samples,
+        num_generations=size.samples,
+        num_iterations=size.epochs,
+        max_steps=size.updates * size.epochs,
+        logging_steps=1,
+        beta=0.0,
+    )
+    readers = {name: WrittenEpisodes(name) for name in given}
+    with CompletionJudge(readers) as judge:
+        known = form / "scores.json"
+        if not known.exists():
+            known.write_text(json.dumps(scores(model, tokenizer, given, judge)))
+    trainer = OrbitGRPOTrainer(
+        model,
+        args=settings,
+        train_dataset=dataset,
+        environment=readers,
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    with CompletionJudge(readers) as judge:
+        after = scores(trainer.model, tokenizer, given, judge)
+    kept = ("reward", "step_time", "loss", "entropy", "completions/mean_length")
+    log = [
+        {name: row[name] for name in row if name in kept or name.startswith("orbit/")}
+        for row in trainer.state.log_history
+        if "loss" in row
+    ]
+    return {
+        "fold": fold,
+        "method": method,
+        "seed": seed,
+        "size": asdict(size),
+        "form": sha256((form / "adapter_model.safetensors").read_bytes()).hexdigest(),
+        "chance": {
+            name: sum(row["works"] for row in some["test"]) / 24 / len(some["test"])
+            for name, some in given.items()
+        },
+        "scores": {"before": json.loads(known.read_text()), "after": after},
+        "log": log,
+    }
+
+
+def main() -> None:
+    """Do whichever runs are missing."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folds", nargs="*", default=list(SCHEMAS), choices=list(SCHEMAS))
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
+    parser.add_argument("--backbone", type=Path, default=fetched_folder("smollm2-135m"))
+    parser.add_argument("--build", type=Path, default=Path("build/written"))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--updates", type=int, default=Size().updates)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    size = Size(updates=options.updates)
+    for seed in options.seeds:
+        for fold in options.folds:
+            for method in options.methods:
+                path = options.results / fold / f"{method}-{seed}.json.gz"
+                if path.exists():
+                    continue
+                print(f"{time.strftime('%H:%M:%S')} {fold} {method} {seed}", flush=True)
+                began = time.monotonic()
+                found = run(fold, method, seed, options, size) | {
+                    "minutes": round((time.monotonic() - began) / 60, 1),
+                    "machine": machine(torch.device("cpu")) | {"instructions": instructions()},
+                    "threads": options.threads,
+                    "versions": versions(),
+                    "commit": commit(),
+                }
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with gzip.GzipFile(path, "wb", mtime=0) as file:
+                    file.write(json.dumps(found).encode())
+                for when, by_environment in found["scores"].items():
+                    rates = {name: sum(some) / len(some) for name, some in by_environment.items()}
+                    print(f"  {when}: {rates}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
