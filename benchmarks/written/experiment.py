@@ -62,7 +62,7 @@ METHODS = {
     "augmentation": {"orbit_credit": False, "orbit_alpha": 0.0, "orbit_augmentation": 0.1},
 }
 #: Tasks of each environment: to learn the form of an answer, to be trained on, and to be evaluated on.
-SPLITS = {"form": 150, "train": 240, "test": 80}
+SPLITS = {"form": 75, "train": 120, "test": 60}
 #: The most tokens of a prompt and of an answer.
 MAX_PROMPT, MAX_ANSWER = 240, 100
 
