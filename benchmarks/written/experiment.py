@@ -274,6 +274,9 @@ def run(
             name: sum(row["works"] for row in some["test"]) / 24 / len(some["test"])
             for name, some in given.items()
         },
+        "sources": {
+            name: [row["task"]["source"] for row in some["test"]] for name, some in given.items()
+        },
         "scores": {"before": json.loads(known.read_text()), "after": after},
         "log": log,
     }
