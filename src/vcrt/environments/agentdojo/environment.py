@@ -3,7 +3,7 @@
 A state is a suite's environment. What AgentDojo's runtime reports as an error is a refusal. Equal states agree in all
 fields of the environment but those that AgentDojo's own comparison leaves out (what was loaded, and lists computed of
 other fields), and in which attachments are events of the calendar; the log of web requests counts, since its checks
-read it.
+read it. Not covered: injections, and arguments that a model would choose by what it has seen.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The verifier is the transition in each schema's module. dm-clrs is not asked for verdicts; it gives the inputs, and
 :meth:`ClrsEnvironment.cross_check` proves the transition against its hint rows and outputs. Replay therefore runs
-without dm-clrs; sampling, versions and cross-checks need it (:mod:`vcrt.environments.clrs.shim`).
+without dm-clrs; sampling, versions and cross-checks need it (:mod:`vcrt.environments.clrs.shim`). Not covered: the
+other algorithms of dm-clrs.
 """
 
 from __future__ import annotations

@@ -1,0 +1,123 @@
+"""Print the tables of the experiment on written traces, from whichever runs are in benchmarks/results/written.
+
+    python benchmarks/written/page.py
+
+Pass rates are of the most probable answer, in percent, on tasks whose sources were not trained on: of the environments
+that a fold trained on, and of the one that it held out. Differences to GRPO are paired by run and item, with 95%
+intervals over runs and items (:mod:`vcrt.protocol.crossed`; sources are clusters). How a policy did while it trained is
+the share of its samples, of tasks seen for the first time, that solved their task.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from vcrt.protocol.crossed import crossed_interval
+from vcrt.protocol.statistics import Interval
+
+RESULTS = Path(__file__).parents[1] / "results" / "written"
+METHODS = ("grpo", "orbit", "orbit-margin", "augmentation")
+#: Updates whose samples are taken together.
+BLOCK = 10
+Runs = Mapping[str, Mapping[str, Mapping[int, Any]]]
+
+
+def runs() -> dict[str, dict[str, dict[int, Any]]]:
+    """Each run that is there, by fold, method and seed."""
+    found: dict[str, dict[str, dict[int, Any]]] = {}
+    for path in sorted(RESULTS.glob("*/*.json.gz")):
+        one = json.loads(gzip.decompress(path.read_bytes()))
+        found.setdefault(one["fold"], {}).setdefault(one["method"], {})[one["seed"]] = one
+    return found
+
+
+def scored(some: Mapping[int, Any], names: Sequence[str], when: str) -> np.ndarray:
+    """``[runs, items]``: whether the items of these environments are solved."""
+    return np.array(
+        [
+            [passed for name in names for passed in one["scores"][when][name]]
+            for _, one in sorted(some.items())
+        ]
+    )
+
+
+def parts(fold: str, one: Any) -> dict[str, list[str]]:
+    """The environments that a fold trained on, and the one that it held out."""
+    return {"trained": [name for name in one["sources"] if name != fold], "held out": [fold]}
+
+
+def interval(by_fold: Mapping[str, Any], sources: Mapping[str, Any]) -> str:
+    """A mean over folds in percent, with its interval."""
+    found: Interval = crossed_interval(by_fold, sources)
+    return f"{100 * found.estimate:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]" + (
+        "" if found.over_runs else " (one run)"
+    )
+
+
+def rates(found: Runs) -> Iterator[str]:
+    """Pass rates before and after, over the folds that have every method."""
+    whole = {fold: some for fold, some in found.items() if set(METHODS) <= set(some)}
+    yield f"Folds: {', '.join(whole)}"
+    for part in ("trained", "held out"):
+        yield ""
+        yield f"| {part} | runs | before | after | minus GRPO |"
+        yield "| --- | ---: | ---: | ---: | ---: |"
+        for method in METHODS:
+            scores: dict[str, dict[str, Any]] = {"before": {}, "after": {}, "minus": {}}
+            sources, count = {}, 0
+            for fold, some in whole.items():
+                shared = sorted(set.intersection(*(set(some[name]) for name in METHODS)))
+                if not shared:
+                    continue
+                own = {seed: some[method][seed] for seed in shared}
+                base = {seed: some["grpo"][seed] for seed in shared}
+                names = parts(fold, own[shared[0]])[part]
+                sources[fold] = [
+                    source for name in names for source in own[shared[0]]["sources"][name]
+                ]
+                count += len(shared)
+                for when in ("before", "after"):
+                    scores[when][fold] = scored(own, names, when)
+                scores["minus"][fold] = scores["after"][fold] - scored(base, names, "after")
+            told = [interval(scores[name], sources) for name in ("before", "after")]
+            last = "" if method == "grpo" else interval(scores["minus"], sources)
+            yield f"| {method} | {count} | {told[0]} | {told[1]} | {last} |"
+
+
+def curves(found: Runs) -> Iterator[str]:
+    """Samples that solved their task while a policy trained, and what an update took."""
+    yield "| solved, in percent, by rollouts | seconds an update | certified in |"
+    for fold, methods in found.items():
+        yield f"{fold} held out"
+        for method, some in methods.items():
+            logs = [one["log"] for one in some.values()]
+            solved = np.array([[float(row["reward"]) for row in log] for log in logs])
+            size = next(iter(some.values()))["size"]
+            blocks = [
+                100 * solved[:, k : k + BLOCK].mean() for k in range(0, solved.shape[1], BLOCK)
+            ]
+            each = size["prompts"] * size["samples"]
+            seconds = median(float(row["step_time"]) for log in logs for row in log)
+            certifying = median(float(row["orbit/certifying_s"]) for log in logs for row in log)
+            told = ", ".join(
+                f"{each * BLOCK * (k + 1)}: {rate:.0f}" for k, rate in enumerate(blocks)
+            )
+            yield f"  {method} ({len(logs)} runs): {told}; {seconds:.1f} s; {1000 * certifying:.1f} ms a sample"
+
+
+def main() -> None:
+    """Print both."""
+    found = runs()
+    for line in (*rates(found), "", *curves(found)):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
