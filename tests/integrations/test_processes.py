@@ -19,7 +19,7 @@ from trl_support import save_model
 TESTS = Path(__file__).parents[1] / "support"
 
 
-def trained(model, output, alpha, processes):
+def trained(model, output, alpha, orbits, processes):
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     environment = {
         **os.environ,
@@ -30,7 +30,7 @@ def trained(model, output, alpha, processes):
     }
     command = [*(launcher if processes > 1 else []), TESTS / "trl_processes.py"]
     done = subprocess.run(
-        [sys.executable, *map(str, [*command, model, output, alpha])],
+        [sys.executable, *map(str, [*command, model, output, alpha, orbits])],
         env=environment,
         capture_output=True,
         text=True,
@@ -42,11 +42,11 @@ def trained(model, output, alpha, processes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_two_processes_are_as_one(tmp_path, alpha):
+@pytest.mark.parametrize(("alpha", "orbits"), [(0.0, "listed"), (0.5, "listed"), (0.1, "online")])
+def test_two_processes_are_as_one(tmp_path, alpha, orbits):
     model = save_model(tmp_path / "model")
-    one = trained(model, tmp_path / "one", alpha, 1)
-    two = trained(model, tmp_path / "two", alpha, 2)
+    one = trained(model, tmp_path / "one", alpha, orbits, 1)
+    two = trained(model, tmp_path / "two", alpha, orbits, 2)
     assert one.keys() == two.keys()
     assert one["losses"][0, 1] == 0.25
     assert one["losses"][1, 0].abs() > 1e-3

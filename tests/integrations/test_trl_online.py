@@ -159,6 +159,62 @@ def test_members_that_do_not_all_fit_are_a_block_with_the_sample(saved, tmp_path
     assert any(len(candidates.orbit) == 2 for candidates, _ in found)
 
 
+def written(prompts, trainer):
+    """Half of them succeed, by two orders."""
+    known, texts = tokenizer(), ["a b c", "b a c", "c a b", "c c c"]
+    completions = [[*known(texts[i % 4])["input_ids"], 1] for i in range(len(prompts))]
+    ids = known(prompts)["input_ids"]
+    return {"prompt_ids": ids, "completion_ids": completions, "logprobs": None}
+
+
+def test_steps_of_a_generation_add_up_to_one_step(saved, tmp_path):
+    gradients = []
+    for size, accumulation in ((32, 1), (8, 4)):
+        changes = options(
+            tmp_path,
+            temperature=2.0,
+            max_steps=1,
+            num_iterations=1,
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=accumulation,
+        )
+        config = OrbitGRPOConfig(**changes, orbit_alpha=0.5, orbit_augmentation=0.1)
+        _, logs, found = train(
+            OrbitGRPOTrainer,
+            config,
+            load_model(saved),
+            tasks(),
+            None,
+            environment=Letters,
+            rollout_func=written,
+        )
+        assert logs[0]["orbit/credited"] == 0.5
+        gradients.append(found[0])
+    assert (gradients[0] - gradients[1]).norm() <= 1e-5 * gradients[0].norm()
+
+
+def test_resumed_is_as_uninterrupted(saved, tmp_path):
+    # Within one epoch: TRL draws the order of later ones anew.
+    given = tasks(count=96)
+    changes = options(tmp_path, temperature=9.0, max_steps=12, num_iterations=1)
+    changes |= {"save_strategy": "steps", "save_steps": 6, "per_device_train_batch_size": 32}
+    config = OrbitGRPOConfig(**changes)
+    whole, logs, _ = train(
+        OrbitGRPOTrainer, config, load_model(saved), given, None, environment=Letters
+    )
+    assert max(row["orbit/credited"] for row in logs[6:]) > 0
+    again = OrbitGRPOTrainer(
+        load_model(saved),
+        args=config,
+        train_dataset=given,
+        processing_class=tokenizer(),
+        environment=Letters,
+    )
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
+    for name, weights in whole.model.named_parameters():
+        assert torch.equal(weights, again.model.get_parameter(name)), name
+
+
 class Reversed(Letters):
     """The other way round: a needs b."""
 

@@ -1,5 +1,6 @@
-"""A training run with fixed samples, for any number of processes: ``python trl_processes.py MODEL OUTPUT ALPHA``.
+"""Train on fixed samples, in any number of processes: ``python trl_processes.py MODEL OUTPUT ALPHA ORBITS``.
 
+Orbits are those that the dataset lists, or ``online`` those of the samples, by an environment.
 The first process writes the losses and the final weights. Samples are a function of their place in the batch, so every
 number of processes trains on the same ones.
 """
@@ -10,6 +11,7 @@ import sys
 import torch
 from safetensors.torch import save_file
 
+from letters import Letters
 from trl_support import load_model, rows, settings, tokenizer, train
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_reward
 
@@ -19,17 +21,23 @@ SAMPLES = ["a b c", "c a b", "b a c", "c c c", "b a c", "b c a", "c b a", "a a a
 
 def fixed(prompts, trainer):
     known = tokenizer()
+    end = [known.eos_token_id] * (trainer.max_completion_length - 3)
     first = trainer.accelerator.process_index * len(prompts)
     return {
         "prompt_ids": known(prompts)["input_ids"],
         "completion_ids": [
-            known(SAMPLES[(first + i) % len(SAMPLES)])["input_ids"] for i in range(len(prompts))
+            known(SAMPLES[(first + i) % len(SAMPLES)])["input_ids"] + end
+            for i in range(len(prompts))
         ],
         "logprobs": None,
     }
 
 
-def main(model, output, alpha):
+def main(model, output, alpha, orbits):
+    online = orbits == "online"
+    dataset = rows(count=16)
+    if online:
+        dataset = dataset.remove_columns(["orbit", "illegal"]).add_column("letters", ["abc"] * 16)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     config = OrbitGRPOConfig(
         **settings(
@@ -37,6 +45,7 @@ def main(model, output, alpha):
             per_device_train_batch_size=8 // world,
             max_steps=4,
             shuffle_dataset=False,
+            max_completion_length=4 if online else 3,
             generation_kwargs=None,
             scale_rewards="leave_one_out",
             # Plain steps: AdamW's first ones turn rounding into steps of full size.
@@ -50,9 +59,10 @@ def main(model, output, alpha):
         OrbitGRPOTrainer,
         config,
         load_model(model),
-        rows(count=16),
-        certified_reward,
+        dataset,
+        None if online else certified_reward,
         rollout_func=fixed,
+        **({"environment": Letters} if online else {}),
     )
     if trainer.accelerator.is_main_process:
         kept = ("loss", "orbit/credited", "orbit/margin_loss")
