@@ -5,7 +5,8 @@
 FOLDER is a language model; it needs TRL. Both trainers get the same completions of the same prompts (no sampling): 2
 prompts, 8 completions each, of which half solve the task in one of their orders, 2 optimiser steps, LoRA of rank 64,
 bfloat16. Of each update the time between the callbacks ``on_step_begin`` and ``on_step_end`` counts. ``orbits`` credits
-orbits and has the margin; ``orbits, no margin`` credits them alone; ``singletons`` scores samples alone, by the tree.
+orbits and has the margin; ``orbits, estimated`` scores at most three orders of each kind for a completion; ``orbits, no
+margin`` credits orbits alone; ``singletons`` scores samples alone, by the tree.
 Then what is scored, in tokens, and what a worker needs to judge and to certify a completion.
 """
 
@@ -41,7 +42,12 @@ from vcrt.randomness import generator
 
 CLOTHES = [["socks", "shoes", "shirt", "jacket"], ["trousers", "belt", "hat", "scarf"]]
 SAMPLES, EPOCHS = 8, 2
-SETTINGS = {"orbits": 0.1, "orbits, no margin": 0.0, "singletons": 0.0}
+SETTINGS = {
+    "orbits": {"orbit_alpha": 0.1},
+    "orbits, estimated": {"orbit_alpha": 0.1, "orbit_max_members": 3},
+    "orbits, no margin": {"orbit_alpha": 0.0},
+    "singletons": {"orbit_alpha": 0.0, "orbit_max_members": 1},
+}
 
 
 def written(clothes):
@@ -119,8 +125,7 @@ def trained(name, folder, rows, completions, tokenizer, updates):
     if name == "TRL":
         trainer = GRPOTrainer(model, reward, GRPOConfig(**common, loss_type="grpo"), **given)
     else:
-        single = {"orbit_max_members": 1} if name == "singletons" else {}
-        settings = OrbitGRPOConfig(**common, orbit_alpha=SETTINGS[name], **single)
+        settings = OrbitGRPOConfig(**common, **SETTINGS[name])
         trainer = OrbitGRPOTrainer(model, args=settings, environment=Dressing, **given)
     trainer.train()
     steps = watch.seconds
@@ -142,23 +147,27 @@ def scored_tokens(rows, completions, tokenizer):
             samples = [(*encode(text), end) for text in texts]
             longest = max(map(len, samples))
             counts["TRL"] += len(texts) * (len(prompt) + longest)
-            every = {"singletons": set(samples), "orbits, no margin": set(samples)}
-            every["orbits"] = set(samples)
+            every = {name: set(samples) for name in SETTINGS}
             for sample, judgement in zip(samples, judge.finish(), strict=True):
                 spent["judging"].append(judgement.judging_s)
                 if judgement.success:
                     spent["certifying"].append(judgement.certifying_s)
-                found = written_orbit(
-                    tuple(prompt),
-                    sample,
-                    judgement,
-                    encode=encode,
-                    ends=[end],
-                    limits=OrbitLimits(max_length=32),
-                    draw=generator(0, "windows"),
-                ).candidates
-                every["orbits, no margin"].update(found.orbit)
-                every["orbits"].update(found.completions)
+                for name, own in SETTINGS.items():
+                    most = own.get("orbit_max_members", 24)
+                    found = written_orbit(
+                        tuple(prompt),
+                        sample,
+                        judgement,
+                        encode=encode,
+                        ends=[end],
+                        limits=OrbitLimits(
+                            max_length=32,
+                            max_members=most,
+                            max_illegal=most if own["orbit_alpha"] else 0,
+                        ),
+                        draw=generator(0, "windows"),
+                    )
+                    every[name].update(found.candidates.completions)
             for name, some in every.items():
                 counts[name] += len(prompt) + token_tree(sorted(some)).num_rows - 1
     return counts, {name: median(values) for name, values in spent.items()}
