@@ -48,10 +48,11 @@ from vcrt.policy.number_format import instructions
 from vcrt.randomness import generator
 
 RESULTS = Path(__file__).parents[1] / "results" / "written"
-#: By environment, the schemas of its tasks: of four steps, with several dependences where it has such.
+#: By environment, the schemas of its tasks: of four steps, of whose 24 orders 12 work. Where as few as 2 to 8 do, this
+#: model solves one task in ten after it was taught the form, and most groups of samples have nothing to learn from.
 SCHEMAS = {
-    "clrs": ("bellman_ford_poset", "matrix_chain_poset"),
-    "proofwriter": ("ground_poset", "sweep_poset"),
+    "clrs": ("bellman_ford", "matrix_chain_order", "bubble_sort"),
+    "proofwriter": ("attribute_chain", "conjunctive_join"),
     "bfcl": ("files", "messages", "tickets", "trading", "vehicle"),
 }
 #: By method, the terms of its loss.
@@ -64,7 +65,7 @@ METHODS = {
 #: Tasks of each environment: to learn the form of an answer, to be trained on, and to be evaluated on.
 SPLITS = {"form": 75, "train": 120, "test": 60}
 #: The most tokens of a prompt and of an answer.
-MAX_PROMPT, MAX_ANSWER = 240, 100
+MAX_PROMPT, MAX_ANSWER = 200, 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,8 @@ class Size:
     samples: int = 8
     epochs: int = 1
     learning_rate: float = 1e-4
-    form_learning_rate: float = 2e-4
+    form_learning_rate: float = 5e-4
+    form_epochs: int = 2
     splits: tuple[tuple[str, int], ...] = tuple(SPLITS.items())
 
 
@@ -154,14 +156,16 @@ def taught(
 ) -> Path:
     """The folder of an adapter that has seen reference traces of the environments that are not held out."""
     rows = [row for name in given if name != fold for row in given[name]["form"]]
-    key = json_digest([size.form_learning_rate, [row["prompt"] for row in rows], seed])[:8]
+    key = json_digest(
+        [size.form_learning_rate, size.form_epochs, [row["prompt"] for row in rows], seed]
+    )[:8]
     folder: Path = options.build / f"form-{fold}-{seed}-{key}"
     if (folder / "adapter_config.json").exists():
         return folder
     settings = SFTConfig(
         **common(folder, seed),
         learning_rate=size.form_learning_rate,
-        num_train_epochs=1,
+        num_train_epochs=size.form_epochs,
         per_device_train_batch_size=8,
         logging_steps=5,
     )
@@ -287,7 +291,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folds", nargs="*", default=list(SCHEMAS), choices=list(SCHEMAS))
+    parser.add_argument("--folds", nargs="*", default=["proofwriter", "bfcl", "clrs"])
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--backbone", type=Path, default=fetched_folder("smollm2-135m"))
