@@ -126,7 +126,8 @@ def tasks(name: str, tokenizer: Any, splits: dict[str, int]) -> dict[str, list[d
 
 def load(name: str, options: argparse.Namespace, size: Size) -> dict[str, list[dict[str, Any]]]:
     """The tasks of an environment, made once."""
-    path = options.build / f"tasks-{name}-{json_digest(asdict(size)['splits'])[:8]}.json"
+    key = json_digest([size.splits, SCHEMAS[name], MAX_PROMPT, MAX_ANSWER])[:8]
+    path = options.build / f"tasks-{name}-{key}.json"
     if not path.exists():
         tokenizer = AutoTokenizer.from_pretrained(options.backbone)
         made = tasks(name, tokenizer, dict(size.splits))
