@@ -25,7 +25,7 @@ from vcrt.printable import counted
 #: The most operations of two branches together: every pair is replayed in both orders.
 MAX_BRANCHED = 200
 Outcome: TypeAlias = Literal["either", "first", "second", "other state", "neither"]
-Relation: TypeAlias = Literal["commutes", "precedes", "conflicts", "not reached"]
+Relation: TypeAlias = Literal["commutes", "precedes", "conflicts", "undecided"]
 _Replay: TypeAlias = Callable[[Environment, Sequence[Episode]], list[EpisodeReplays]]
 
 
@@ -203,13 +203,13 @@ def _pairs(answers: Answers, contexts: dict[tuple[int, int], list[Order]]) -> It
 
 
 def _pair(first: int, second: int, certificates: Sequence[Certificate]) -> CrossPair:
-    relation: Relation = "not reached"
+    relation: Relation = "undecided"
     reason, before = "what stands before one of them is refused", None
     if certificates:
         found = certificates[0]
         refused = found.forward.rejection or found.reverse.rejection or ""
         if found.verdict == "vacuous":
-            reason = f"neither order runs: {refused}"
+            reason = f"refused in both orders of the two: {refused}"
         elif found.verdict == "precedes":
             relation, before, reason = "precedes", found.before, refused
         elif found.verdict == "conflicts":

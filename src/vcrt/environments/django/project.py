@@ -121,14 +121,14 @@ class Project:
         plans = [graph.forwards_plan(leaf) for leaf in (one, other)]
         common = set(plans[0]) & set(plans[1])
         heads = {node for plan in plans for node in plan if node[0] == one[0]} - common
-        base, branches = list[Any](), [list[Any](), list[Any]()]
-        for plan, branch in zip(plans, branches, strict=True):
+        base, first, second = list[Any](), list[Any](), list[Any]()
+        for plan, branch in zip(plans, (first, second), strict=True):
             for node in plan:
                 if not heads.intersection(graph.forwards_plan(node)):
                     base += [node] * (node not in base)
                 else:
                     branch.append(node)
-        return base, *branches
+        return base, first, second
 
     def _steps(self, node: Any) -> list[_Step]:
         migration = self._loader.graph.nodes[node]
@@ -207,7 +207,7 @@ class Project:
             )
 
     def _synchronised(self) -> Any:
-        """The state before all migrations: the tables of apps that have none, as ``migrate --run-syncdb`` makes them."""
+        """The state before all migrations, with tables for apps that have none, as ``migrate --run-syncdb`` does."""
         from django.db import connection
         from django.db.migrations.state import ProjectState
 
