@@ -262,6 +262,7 @@ def django(
     app: str | None = None,
     window: int | None = None,
     database: str | None = None,
+    python: str | None = None,
     json: bool = False,
     verifier_timeout: VerifierTimeout = None,
 ) -> None:
@@ -278,6 +279,7 @@ def django(
         app: This app alone.
         window: Judge consecutive operations of each migration, so many at a time, in place of branches.
         database: sqlite, or postgresql://USER@HOST/NAME of a server on which a database is made and dropped.
+        python: The Python of the project's own environment, 3.11 or later, if vcrt is not installed there.
         json: Print the report for machines.
     """
     set_verifier_timeout(verifier_timeout)
@@ -289,6 +291,7 @@ def django(
             app=app,
             window=window,
             database=database,
+            python=python,
             progress=progress,
         )
     from vcrt.cli.django_view import django_document, django_lines

@@ -73,8 +73,9 @@ def sqlite_form(query: Query) -> dict[str, Json]:
     tables = [name for kind, name, _, _ in made if kind == "table" and _is_told(name)]
     columns: dict[str, list[str]] = {}
     for table, column, *_ in query(_SQLITE_PARTS["columns"]):
-        columns.setdefault(table, []).append(column)
-    form["rows"] = [_rows(query, table, sorted(columns[table])) for table in sorted(tables)]
+        # As literals: no converter of whoever asks stands between.
+        columns.setdefault(table, []).append(f"quote({_quoted(column)})")
+    form["rows"] = [_rows(query, _quoted(t), sorted(columns[t])) for t in sorted(tables)]
     if any(name == "sqlite_sequence" for _, name, _, _ in made):
         form["numbers"] = _sorted(query("SELECT name, seq FROM sqlite_sequence WHERE seq > 0"))
     return form
@@ -87,17 +88,13 @@ def postgresql_form(query: Query) -> dict[str, Json]:
     columns: dict[str, list[str]] = {}
     for schema, table, _, column, *_ in parts["columns"]:
         if table != _OWN_TABLE:
-            columns.setdefault(f"{_quoted(schema)}.{_quoted(table)}", []).append(column)
-    form["rows"] = [
-        _rows(query, table, sorted(names), quoted=True) for table, names in sorted(columns.items())
-    ]
+            columns.setdefault(f"{_quoted(schema)}.{_quoted(table)}", []).append(_quoted(column))
+    form["rows"] = [_rows(query, table, sorted(names)) for table, names in sorted(columns.items())]
     return form
 
 
-def _rows(query: Query, table: str, columns: Sequence[str], *, quoted: bool = False) -> Json:
-    names = ", ".join(map(_quoted, columns))
-    found = query(f"SELECT {names} FROM {table if quoted else _quoted(table)}")
-    return [table, _sorted([*map(_cell, row)] for row in found)]
+def _rows(query: Query, table: str, columns: Sequence[str]) -> Json:
+    return [table, _sorted(query(f"SELECT {', '.join(columns)} FROM {table}"))]
 
 
 def _cell(value: object) -> Json:
@@ -146,6 +143,10 @@ class StateForms:
 
     def __init__(self) -> None:
         self._fields: dict[int, tuple[object, Json]] = {}
+
+    def __len__(self) -> int:
+        """How many fields are kept."""
+        return len(self._fields)
 
     def form(self, state: ProjectState) -> Json:
         """Each model with its fields, options, bases and managers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,7 @@ class DjangoProject(BatchEnvironment):
     """The operations of one project, judged by Django; its episodes can be replayed here and nowhere else.
 
     ``settings`` is the module of its settings; by default ``DJANGO_SETTINGS_MODULE``, or what ``manage.py`` names.
+    ``python`` runs it, where Django and what the project imports are not installed beside vcrt.
     Raises :class:`MalformedInputError` for a folder that is no project, and :class:`vcrt.errors.UnavailableError`
     without a fit Django or server.
     """
@@ -93,11 +95,14 @@ class DjangoProject(BatchEnvironment):
         *,
         settings: str | None = None,
         server: str | None = None,
+        python: str | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.folder = folder.resolve()
         named = {"folder": str(self.folder), "settings": settings or _settings_of(self.folder)}
-        self._session = Session(limits or Limits(), server=server, project=named)
+        self._session = Session(
+            limits or Limits(), server=server, project=named, python=python or sys.executable
+        )
 
     def close(self) -> None:
         """End the worker."""

@@ -18,6 +18,8 @@ from vcrt.environments.django.databases import Database
 from vcrt.hashing import Json
 
 _Order: TypeAlias = tuple[int, ...]
+#: Fields whose forms are kept at a time.
+_MAX_FIELDS = 20_000
 
 
 def migration_of(
@@ -51,13 +53,14 @@ class Replayer:
 
     def digest(self, state: ProjectState) -> str:
         """SHA-256 of the project state and of what the database holds."""
+        if len(self._forms) > _MAX_FIELDS:
+            self._forms = StateForms()
         return digest(self._forms.form(state), self.database.form())
 
     def replays(
         self, start: ProjectState, steps: Sequence[Migration], sequences: Sequence[_Order]
     ) -> list[Json]:
         """The hashes along each sequence and why it was refused, if it was; the database is left as it was."""
-        self._forms = StateForms()
         tree: dict[int, Any] = {}
         for sequence in sequences:
             node = tree

@@ -18,12 +18,16 @@ from typing import Any
 
 from vcrt.environments.bounded_processes import BoundedProcess, Needs, bounds, empty_environment
 from vcrt.environments.django.servers import MadeDatabase
-from vcrt.environments.django.toolchain import django_version
 from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
 
 _ERRORS = {kind.__name__: kind for kind in (MalformedInputError, UnavailableError)}
 #: A worker is replaced after so many requests: Django keeps something of every model that it makes.
 _REQUESTS_PER_WORKER = 2_000
+#: vcrt comes last: what a project's Python has of its own is what the project gets.
+_START = (
+    "import sys; sys.path.append(sys.argv.pop()); "
+    "from vcrt.environments.django.worker import main; main()"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,13 +40,20 @@ class Limits:
 
 
 class Session:
-    """One worker, made when it is first needed; ``project`` is a user's, as :class:`Project` takes it."""
+    """One worker, made when it is first needed; ``project`` is a user's, as :class:`Project` takes it.
+
+    ``python`` runs the worker: one that has Django and what the project imports.
+    """
 
     def __init__(
-        self, limits: Limits, *, server: str | None = None, project: Mapping[str, str] | None = None
+        self,
+        limits: Limits,
+        *,
+        server: str | None = None,
+        project: Mapping[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
-        django_version()
-        self._limits, self._server, self._project = limits, server, project
+        self._limits, self._server, self._project, self._python = limits, server, project, python
         self._process: BoundedProcess | None = None
         self._made: MadeDatabase | None = None
         self._first: Any = None
@@ -80,16 +91,18 @@ class Session:
     def _start(self) -> None:
         own = self._project is None
         variables = {**empty_environment(), "PYTHONHASHSEED": "0"} if own else dict(os.environ)
-        root = str(Path(__file__).parents[3])
-        paths = [root, *filter(None, [variables.get("PYTHONPATH")])]
-        command = [sys.executable, "-P", "-m", "vcrt.environments.django.worker"]
+        command = [self._python, "-P", "-c", _START, str(Path(__file__).parents[3])]
         if self._server is not None:
             self._made = MadeDatabase(self._server)
-        self._process = BoundedProcess(
-            command,
-            max_memory_mb=self._limits.max_memory_mb,
-            variables={**variables, "PYTHONPATH": os.pathsep.join(paths)},
-        )
+        try:
+            self._process = BoundedProcess(
+                command, max_memory_mb=self._limits.max_memory_mb, variables=variables
+            )
+        except OSError as error:
+            self.close()
+            raise UnavailableError(
+                "a Python that cannot be run", found=f"{self._python}: {error.strerror}"
+            ) from error
         self._requests = 0
         try:
             self._first = self._exchange(

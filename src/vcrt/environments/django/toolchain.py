@@ -1,52 +1,31 @@
 """Find Django and the database that judges: SQLite in memory, or a server that ``VCRT_DJANGO_DATABASE`` names.
 
-Django is not imported here: its settings are global, and only workers have them.
+Uses nothing but the standard library and never imports Django, whose settings are global: only workers have it.
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
-from importlib import metadata
+import sys
 from urllib.parse import urlsplit
-
-from packaging.specifiers import SpecifierSet
 
 from vcrt.errors import MalformedInputError, UnavailableError
 
 VARIABLE = "VCRT_DJANGO_DATABASE"
-SUPPORTED = SpecifierSet(">=4.2,<7")
+SUPPORTED = "Django 4.2 to 6"
 REMEDY = "pip install 'vcrt[django]'"
-#: The first SQLite whose databases in memory this Python can keep as bytes.
-_OLDEST_SQLITE = (3, 31)
+_OLDEST, _FIRST_UNKNOWN = (4, 2), (7, 0)
 
 
-def django_version() -> str:
-    """The version of the Django that is installed; raises :class:`UnavailableError` without a supported one."""
-    try:
-        version = metadata.version("django")
-    except metadata.PackageNotFoundError as error:
+def require_supported(version: tuple[int, ...] | None) -> None:
+    """Raise :class:`UnavailableError` for no Django, or one of a version that vcrt does not drive."""
+    if version is None or not _OLDEST <= version[:2] < _FIRST_UNKNOWN:
         raise UnavailableError(
-            "Django is not installed", expected=f"Django {SUPPORTED}", remedy=REMEDY
-        ) from error
-    require_supported(version)
-    return version
-
-
-def require_supported(version: str) -> None:
-    """Raise :class:`UnavailableError` for a version of Django that vcrt does not drive."""
-    if not SUPPORTED.contains(version, prereleases=True):
-        raise UnavailableError(
-            "a Django of a version that is not supported",
-            found=f"Django {version}",
-            expected=f"Django {SUPPORTED}",
+            "Django is not installed" if version is None else "an unsupported version of Django",
+            where=f"Python environment {sys.prefix}",
+            found=None if version is None else ".".join(map(str, version[:3])),
+            expected=SUPPORTED,
             remedy=REMEDY,
-        )
-    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
-        raise UnavailableError(
-            "an SQLite that is too old",
-            found=sqlite3.sqlite_version,
-            expected=".".join(map(str, _OLDEST_SQLITE)),
         )
 
 

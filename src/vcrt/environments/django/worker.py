@@ -3,7 +3,8 @@
 It reads one JSON value a line and answers each with one line, ``{"error": {...}}`` if it cannot. The first configures
 Django: with nothing but one database, or with the settings of a user's project, whose databases are replaced before
 anything connects. What the user's code prints goes to the errors of this process. Without a project the process
-confines itself (see :mod:`vcrt.environments.confinement`) before it reads an episode.
+confines itself (see :mod:`vcrt.environments.confinement`) before it reads an episode. Of vcrt it imports what needs
+the standard library and Django alone, so that a project's own Python can run it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from vcrt.environments.confinement import bounds_from, confine, refuse_calls, refuse_threads
+from vcrt.environments.django.toolchain import require_supported
 from vcrt.errors import MalformedInputError, UnavailableError, VcrtError, VerifierFailure
 
 _KINDS = (UnavailableError, MalformedInputError, VerifierFailure)
@@ -40,8 +42,11 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
 
 def _started(request: Any) -> tuple[Callable[[Any], Any], Any]:
     """What answers from now on, and the first answer."""
-    import django
-
+    try:
+        import django
+    except ImportError:
+        require_supported(None)
+    require_supported(django.VERSION)
     if request["project"] is not None:
         from vcrt.environments.django.project import Project
 
@@ -66,7 +71,3 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     serve(sys.stdin, answers)
-
-
-if __name__ == "__main__":
-    main()
