@@ -40,7 +40,7 @@ def django_lines(lift: DjangoLift) -> list[str]:
         relations = Counter(
             pair.relation for one in judged_windows if one.orders for pair in one.orders.pairs
         )
-        told = ", ".join(f"{number} {name}" for name, number in relations.most_common())
+        told = ", ".join(f"{number} {name}" for name, number in sorted(relations.items()))
         lines.append(f"{counted(len(judged_windows), 'window')} judged; pairs: {told or 'none'}")
     for one in lift.windows:
         if one.problem is not None:
@@ -60,7 +60,7 @@ def _merge_lines(judged: JudgedBranches) -> list[str]:
         if refusal is not None:
             lines.append(f"  {first[0]}, then {first[1]}: refused at {refusal}")
     counts = Counter(pair.relation for pair in judged.pairs)
-    told = ", ".join(f"{number} {name}" for name, number in counts.most_common())
+    told = ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
     lines.append(f"  {counted(len(judged.pairs), 'pair')} across the branches: {told or 'none'}")
     for pair in judged.pairs:
         if pair.relation != "commutes":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from typing import IO, Any
 
@@ -67,7 +66,10 @@ def _started(request: Any) -> tuple[Callable[[Any], Any], Any]:
 
 
 def main() -> None:
-    """Serve standard input and output; nothing else may write to the latter."""
+    """Serve standard input and output, which nothing else may read or write."""
+    requests = os.fdopen(os.dup(0), encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
     os.dup2(2, 1)
-    serve(sys.stdin, answers)
+    serve(requests, answers)
