@@ -98,19 +98,28 @@ def lift_django(
     window: int | None = None,
     database: str | None = None,
     python: str | None = None,
+    rows: str | Path | None = None,
     progress: Progress = SILENT,
 ) -> DjangoLift:
     """Judge the branches of a Django project's migrations that a merge would join: ``vcrt lift django``.
 
     Runs the project's code in a worker, by ``python`` if it has one of its own, on databases of its own: an SQLite in
-    memory or, with ``database``, one that it makes on a PostgreSQL server. ``window`` judges consecutive operations of
+    memory or, with ``database``, one that it makes on a PostgreSQL server. They hold what migrations put there, and
+    before two branches the ``rows`` that a file of SQL adds. ``window`` judges consecutive operations of
     ordinary migrations in place of branches. Raises :class:`vcrt.errors.VcrtError` for a project that does not load,
     that has nothing to judge, or whose migrations need another database.
     """
     if window is not None:
         _require_within("window", window, MIN_STEPS, MAX_LIFTED)
-    server = server_url(database)
-    found = DjangoProject(Path(project), settings=settings, server=server, python=python)
+    if rows is not None and window is not None:
+        raise VcrtError("rows are for branches", found=f"window {window} with rows")
+    found = DjangoProject(
+        Path(project),
+        settings=settings,
+        server=server_url(database),
+        python=python,
+        rows=None if rows is None else Path(rows),
+    )
     task = progress.task("lift", 1, "projects")
     try:
         with observing(TaskObserver(task)):

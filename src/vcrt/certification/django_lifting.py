@@ -70,11 +70,15 @@ class JudgedWindow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DjangoLift:
-    """All that was found in a project; ``engine`` is what its settings name, ``verifier`` what judged."""
+    """All that was found in a project; ``engine`` is what its settings name, ``verifier`` what judged.
+
+    ``has_rows``: rows of the user's own were there besides what migrations put.
+    """
 
     project: str
     verifier: str
     engine: str
+    has_rows: bool
     apps: tuple[str, ...]
     merges: tuple[JudgedBranches, ...]
     windows: tuple[JudgedWindow, ...]
@@ -120,6 +124,7 @@ def lift_project(
         project=project.folder.name,
         verifier=versions.verifier,
         engine=project.engine,
+        has_rows=project.has_rows,
         apps=project.apps,
         merges=tuple(merges),
         windows=tuple(windows),

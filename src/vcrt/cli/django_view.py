@@ -28,9 +28,8 @@ _ADVICE: dict[Outcome, str] = {
 
 def django_lines(lift: DjangoLift) -> list[str]:
     """The report on a project."""
-    lines = [
-        f"{lift.project}: judged by {lift.verifier}; databases hold no rows but what migrations put there"
-    ]
+    held = "what migrations put there" + (" and the rows that were given" if lift.has_rows else "")
+    lines = [f"{lift.project}: judged by {lift.verifier}; tables hold {held}"]
     if lift.engine.rpartition(".")[2] not in lift.verifier.lower().replace("sqlite ", "sqlite3 "):
         lines.append(f"its settings name {lift.engine}, which may judge otherwise: see --database")
     for judged in lift.merges:
@@ -85,6 +84,7 @@ def django_document(lift: DjangoLift) -> dict[str, Json]:
         "project": lift.project,
         "verifier": lift.verifier,
         "engine": lift.engine,
+        "rows": lift.has_rows,
         "merges": [
             {
                 "app": one.branches.app,

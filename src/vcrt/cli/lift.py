@@ -263,6 +263,7 @@ def django(
     window: int | None = None,
     database: str | None = None,
     python: str | None = None,
+    rows: Path | None = None,
     json: bool = False,
     verifier_timeout: VerifierTimeout = None,
 ) -> None:
@@ -280,6 +281,7 @@ def django(
         window: Judge consecutive operations of each migration, so many at a time, in place of branches.
         database: sqlite, or postgresql://USER@HOST/NAME of a server on which a database is made and dropped.
         python: The Python of the project's own environment, 3.11 or later, if vcrt is not installed there.
+        rows: A file of SQL that puts rows where two branches begin; without it, tables hold what migrations put there.
         json: Print the report for machines.
     """
     set_verifier_timeout(verifier_timeout)
@@ -292,6 +294,7 @@ def django(
             window=window,
             database=database,
             python=python,
+            rows=rows,
             progress=progress,
         )
     from vcrt.cli.django_view import django_document, django_lines

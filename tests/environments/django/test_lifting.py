@@ -104,6 +104,26 @@ class TestBranches:
         assert (merge.outcome, merge.branches.base) == ("either", 2)
         assert {step.app for step in merge.steps} == {"shop"}
 
+    def test_rows_of_the_user_s_own_are_what_a_branch_meets(self, tmp_path):
+        unique = (
+            'migrations.AlterField("Order", "total", models.IntegerField(null=True, unique=True))'
+        )
+        folder, rows = branches(tmp_path, NOTE, unique), tmp_path / "rows.sql"
+        assert merge_of(folder).outcome == "either"
+        rows.write_text(
+            "INSERT INTO shop_order (total) VALUES (1);\nINSERT INTO shop_order (total) VALUES (9);"
+        )
+        merge = merge_of(folder, rows=rows)
+        assert merge.outcome == "neither"
+        assert "UNIQUE constraint failed" in merge.refusals[1]
+        rows.write_text("INSERT INTO nowhere (total) VALUES (1)")
+        with pytest.raises(MalformedInputError, match="rows that do not go into"):
+            merge_of(folder, rows=rows)
+        with pytest.raises(MalformedInputError, match="rows that cannot be read"):
+            merge_of(folder, rows=tmp_path / "none.sql")
+        with pytest.raises(VcrtError, match="rows are for branches"):
+            vcrt.lift_django(folder, rows=rows, window=2)
+
     def test_three_leaves_are_judged_two_by_two(self, tmp_path):
         folder = project(
             tmp_path,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from vcrt.documents import read_limited
 from vcrt.environments.contract import (
     BatchEnvironment,
     Episode,
@@ -29,6 +30,7 @@ from vcrt.environments.django.session import Limits, Session
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import Json
 
+MAX_ROWS_BYTES = 10_000_000
 LIFT_SCHEMA = "lift"
 _SETTINGS = re.compile(r"""DJANGO_SETTINGS_MODULE["']\s*,\s*["']([\w.]+)["']""")
 
@@ -80,9 +82,9 @@ class DjangoProject(BatchEnvironment):
     """The operations of one project, judged by Django; its episodes can be replayed here and nowhere else.
 
     ``settings`` is the module of its settings; by default ``DJANGO_SETTINGS_MODULE``, or what ``manage.py`` names.
-    ``python`` runs it, where Django and what the project imports are not installed beside vcrt.
-    Raises :class:`MalformedInputError` for a folder that is no project, and :class:`vcrt.errors.UnavailableError`
-    without a fit Django or server.
+    ``rows`` is a file of SQL that runs before two branches do. ``python`` runs the project, where Django and what the
+    project imports are not installed beside vcrt. Raises :class:`MalformedInputError` for a folder that is no project,
+    and, from the first question on, :class:`vcrt.errors.UnavailableError` without a fit Django or server.
     """
 
     name: ClassVar[str] = "django"
@@ -96,10 +98,16 @@ class DjangoProject(BatchEnvironment):
         settings: str | None = None,
         server: str | None = None,
         python: str | None = None,
+        rows: Path | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.folder = folder.resolve()
-        named = {"folder": str(self.folder), "settings": settings or _settings_of(self.folder)}
+        self.has_rows = rows is not None
+        named = {
+            "folder": str(self.folder),
+            "settings": settings or _settings_of(self.folder),
+            "rows": "" if rows is None else _text_of(rows),
+        }
         self._session = Session(
             limits or Limits(), server=server, project=named, python=python or sys.executable
         )
@@ -190,6 +198,18 @@ class DjangoProject(BatchEnvironment):
 
 def _steps(found: Sequence[Any]) -> tuple[DjangoStep, ...]:
     return tuple(DjangoStep(**step) for step in found)
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return read_limited(file, MAX_ROWS_BYTES).decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise MalformedInputError(
+            "rows that cannot be read",
+            where=str(file),
+            found=str(getattr(error, "strerror", None) or error),
+            expected=f"SQL in UTF-8, at most {MAX_ROWS_BYTES:,} bytes",
+        ) from error
 
 
 def _settings_of(folder: Path) -> str:

@@ -18,6 +18,7 @@ from vcrt.environments.django.databases import SQLITE, NotEmpty, opened
 from vcrt.errors import MalformedInputError, UnavailableError, VcrtError
 from vcrt.hashing import Json
 
+_ROWS = "rows that are given"
 _NEVER_TWICE = "NotInTransactionMixin"
 
 
@@ -54,7 +55,9 @@ class _Step:
 class Project:
     """Answers requests about one project; raises :class:`VcrtError` where it cannot be loaded."""
 
-    def __init__(self, database: Mapping[str, Any] | None, *, folder: str, settings: str) -> None:
+    def __init__(
+        self, database: Mapping[str, Any] | None, *, folder: str, settings: str, rows: str = ""
+    ) -> None:
         self.engine = _configure(database, folder, settings)
         import django
 
@@ -66,7 +69,7 @@ class Project:
             raise UnavailableError("a database that is not empty", found=str(error)) from error
         self.label = f"Django {django.get_version()} on {self.database.label}"
         self._migration_of, self._replayer = migration_of, Replayer(self.database)
-        self._loader = _loaded(folder)
+        self._loader, self._rows = _loaded(folder), rows
         self._start = self._synchronised()
         self._empty = self.database.snapshot()
         self._at: tuple[str, int] = "", 0
@@ -101,6 +104,8 @@ class Project:
             app, (one, other) = request["app"], request["leaves"]
             base, *branches = self._branches((app, one), (app, other))
             units = [self._loader.graph.nodes[node] for node in base]
+            if self._rows:
+                units.append(self._migration_of(app, [self._put_rows()], name=_ROWS))
             steps = [step for branch in branches for node in branch for step in self._steps(node)]
             self._go_to(f"{app} {one} {other}", units, len(units))
         else:
@@ -187,6 +192,12 @@ class Project:
             after = self._replayer.apply(self._state, units[number])
             if isinstance(after, str):
                 self._at = "", 0
+                if units[number].name == _ROWS:
+                    raise MalformedInputError(
+                        "rows that do not go into the database before the branches",
+                        found=after,
+                        expected=f"statements of SQL that {self.database.label} accepts",
+                    )
                 raise MalformedInputError(
                     "a migration before the ones to be judged is refused",
                     where=f"{units[number].app_label}.{units[number].name}",
@@ -205,6 +216,12 @@ class Project:
                 found=step.operation.describe(),
                 expected="operations that run in a transaction",
             )
+
+    def _put_rows(self) -> Any:
+        """The user's own rows, as the last operation before the branches."""
+        from django.db import migrations
+
+        return migrations.RunSQL(self._rows)
 
     def _synchronised(self) -> Any:
         """The state before all migrations, with tables for apps that have none, as ``migrate --run-syncdb`` does."""
