@@ -188,6 +188,14 @@ class TestSecondOpinions:
         (check,) = environment.cross_check(environment.sample(schema, 2))
         assert check.checked == check.agreed > 1
 
+    def test_a_row_that_refers_to_none_is_refused_by_both(self, environment):
+        key = '("kite", models.ForeignKey("app.Kite", on_delete=models.CASCADE))'
+        lost = """migrations.RunSQL(['INSERT INTO "app_tail" (kite_id) VALUES (99)'])"""
+        one = episode(lost, before=[KITE, f'migrations.CreateModel("Tail", [{KEY}, {key}])'])
+        assert "invalid foreign key" in replayed(environment, one)[0].rejection.reason
+        (check,) = environment.cross_check(one)
+        assert (check.checked, check.agreed) == (1, 1)
+
     def test_a_verdict_that_is_wrong_is_found(self, environment):
         one = environment.sample("backfills", 2)
         replays = replayed(environment, one)

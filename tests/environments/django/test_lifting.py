@@ -221,6 +221,16 @@ class TestNothingOfTheirsIsTouched:
             vcrt.lift_django(folder)
         assert not list(folder.rglob("*.sqlite3"))
 
+    def test_what_it_prints_and_reads_is_not_what_the_worker_says(self, tmp_path):
+        act = "import os, sys; print('x'); os.write(1, b'y'); assert sys.stdin.read() == ''"
+        folder = project(
+            tmp_path,
+            ("0002_a", TOUCH % act),
+            ("0002_b", ["0001_first"], NOTE),
+            settings=SETTINGS + "print('hello')\n",
+        )
+        assert merge_of(folder).outcome == "either"
+
     def test_this_process_imports_nothing_of_it(self, tmp_path):
         before = set(sys.modules)
         merge_of(branches(tmp_path, NOTE, INDEX))

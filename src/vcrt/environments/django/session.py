@@ -23,9 +23,9 @@ from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
 _ERRORS = {kind.__name__: kind for kind in (MalformedInputError, UnavailableError)}
 #: A worker is replaced after so many requests: Django keeps something of every model that it makes.
 _REQUESTS_PER_WORKER = 2_000
-#: vcrt comes last: what a project's Python has of its own is what the project gets.
+#: With a Python of the project's own vcrt comes last: what that has of its own is what the project gets.
 _START = (
-    "import sys; sys.path.append(sys.argv.pop()); "
+    "import sys; sys.path.insert({}, sys.argv.pop()); "
     "from vcrt.environments.django.worker import main; main()"
 )
 
@@ -91,7 +91,8 @@ class Session:
     def _start(self) -> None:
         own = self._project is None
         variables = {**empty_environment(), "PYTHONHASHSEED": "0"} if own else dict(os.environ)
-        command = [self._python, "-P", "-c", _START, str(Path(__file__).parents[3])]
+        start = _START.format(0 if self._python == sys.executable else 999)
+        command = [self._python, "-P", "-c", start, str(Path(__file__).parents[3])]
         if self._server is not None:
             self._made = MadeDatabase(self._server)
         try:
