@@ -193,6 +193,11 @@ class TestSecondOpinions:
         lost = """migrations.RunSQL(['INSERT INTO "app_tail" (kite_id) VALUES (99)'])"""
         one = episode(lost, before=[KITE, f'migrations.CreateModel("Tail", [{KEY}, {key}])'])
         assert "invalid foreign key" in replayed(environment, one)[0].rejection.reason
+        found = outcomes(
+            environment, replace(one, operations=episode(lost, ADD.format("a")).operations)
+        )
+        assert "invalid foreign key" in found[0, 1]
+        assert "invalid foreign key" in found[1, 0]
         (check,) = environment.cross_check(one)
         assert (check.checked, check.agreed) == (1, 1)
 

@@ -6,6 +6,8 @@ import pytest
 
 import vcrt
 from django_support import (
+    KEY,
+    KITE,
     SERVER,
     branches,
     episode,
@@ -69,6 +71,24 @@ def test_sequences_go_back_with_the_rest(environment):
     )
     assert len(set(outcomes(environment, one).values())) == 1
     assert outcomes(environment, one) == outcomes(environment, one)
+
+
+def test_what_fails_at_the_end_of_a_step_leaves_nothing(environment):
+    key = '("kite", models.ForeignKey("app.Kite", on_delete=models.CASCADE))'
+    lost = """migrations.RunSQL(['INSERT INTO "app_tail" (kite_id) VALUES (99)'])"""
+    unset = 'migrations.AlterField("Bow", "kite", models.ForeignKey("app.Kite", on_delete=models.CASCADE))'
+    before = [
+        KITE,
+        f'migrations.CreateModel("Tail", [{KEY}, {key}])',
+        f'migrations.CreateModel("Bow", [{KEY}, ("kite", models.IntegerField())])',
+        """migrations.RunSQL(['INSERT INTO "app_bow" (kite) VALUES (99)'])""",
+    ]
+    added = 'migrations.AddField("Kite", "a", models.IntegerField(null=True))'
+    found = replayed(environment, episode(lost, unset, added, before=before))
+    reasons = {replay.sequence[:1]: replay.rejection.reason for replay in found}
+    assert "app_tail_kite_id" in reasons[0,]
+    assert "app_bow_kite_id" in reasons[1,]
+    assert {len(replay.state_hashes) for replay in found} == {1, 2}
 
 
 def test_branches_on_a_database_that_is_made_and_dropped(tmp_path):

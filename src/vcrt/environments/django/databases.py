@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from django.db import connection, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from vcrt.environments.django.catalogue import postgresql_form, sqlite_form
 from vcrt.hashing import Json
@@ -48,9 +47,6 @@ class Sqlite:
 
     def __init__(self) -> None:
         self.label = f"SQLite {sqlite3.sqlite_version}"
-        self._open()
-
-    def _open(self) -> None:
         connection.ensure_connection()
         guard(connection.connection)
 
@@ -61,15 +57,12 @@ class Sqlite:
         return kept
 
     def restore(self, snapshot: sqlite3.Connection) -> None:
-        """From a copy; a connection that somebody left busy is replaced."""
-        connection.run_on_commit = []
-        try:
-            snapshot.backup(connection.connection)
-        except sqlite3.Error:
-            # Django keeps a database in memory open whatever is asked of it.
-            BaseDatabaseWrapper.close(connection)
-            self._open()
-            snapshot.backup(connection.connection)
+        """From a copy, into a new connection: an operation that was refused may leave the old one in any state."""
+        if connection.connection is not None:
+            connection.connection.close()
+        connection.connect()
+        guard(connection.connection)
+        snapshot.backup(connection.connection)
 
     def settle(self) -> None:
         """Nothing: the schema editor has checked foreign keys."""
@@ -101,6 +94,9 @@ class Postgresql:
         name, numbers = snapshot
         connection.run_on_commit = []
         connection.needs_rollback = False
+        # What fails at the end of a schema editor leaves its own block open.
+        connection.savepoint_ids.clear()
+        del connection.atomic_blocks[1:]
         connection.savepoint_rollback(name)
         for sequence, start, last in numbers:
             _query(
