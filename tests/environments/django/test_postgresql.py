@@ -99,15 +99,22 @@ def test_branches_on_a_database_that_is_made_and_dropped(tmp_path):
     assert databases() == before
 
 
-def test_what_runs_outside_of_transactions_is_not_judged(tmp_path):
+@pytest.mark.parametrize(
+    "operation",
+    [
+        'AddIndexConcurrently("Order", models.Index(fields=["total"], name="by_total"))',
+        'migrations.RunSQL("CREATE INDEX CONCURRENTLY by_total ON shop_order (total)")',
+    ],
+)
+def test_what_runs_outside_of_transactions_is_not_judged(tmp_path, operation):
     text = """from django.db import models, migrations
 from django.contrib.postgres.operations import AddIndexConcurrently
 class Migration(migrations.Migration):
     atomic = False
     dependencies = [("shop", "0001_first")]
-    operations = [AddIndexConcurrently("Order", models.Index(fields=["total"], name="by_total"))]
+    operations = [%s]
 """
-    folder = project(tmp_path, ("0002_a", text), ("0002_b", ["0001_first"], STRICT))
+    folder = project(tmp_path, ("0002_a", text % operation), ("0002_b", ["0001_first"], STRICT))
     with pytest.raises(MalformedInputError, match="outside of transactions"):
         vcrt.lift_django(folder, database=SERVER)
 

@@ -19,7 +19,6 @@ from vcrt.errors import MalformedInputError, UnavailableError, VcrtError
 from vcrt.hashing import Json
 
 _ROWS = "rows that are given"
-_NEVER_TWICE = "NotInTransactionMixin"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +112,6 @@ class Project:
             every = self._every()
             steps = every[first : first + number]
             self._go_to("windows", [step.migration for step in every], first)
-        for step in steps:
-            self._require_judged(step)
         sequences = [tuple(sequence) for sequence in request["sequences"]]
         return list(
             self._replayer.replays(self._state, [step.migration for step in steps], sequences)
@@ -206,16 +203,6 @@ class Project:
                     remedy="judge on the database that it needs, with --database, or on a part that does without",
                 )
             self._state, self._at = after, (name, number + 1)
-
-    def _require_judged(self, step: _Step) -> None:
-        names = {kind.__name__ for kind in type(step.operation).__mro__}
-        if _NEVER_TWICE in names and "SQLite" not in self.database.label:
-            raise MalformedInputError(
-                "an operation that runs outside of transactions, which cannot be taken back",
-                where=f"{step.migration.app_label}.{step.name}, operation {step.index}",
-                found=step.operation.describe(),
-                expected="operations that run in a transaction",
-            )
 
     def _put_rows(self) -> Any:
         """The user's own rows, as the last operation before the branches."""

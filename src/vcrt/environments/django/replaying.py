@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from django.db import connection
+from django.db import NotSupportedError, connection
 from django.db.migrations.migration import Migration
 from django.db.migrations.state import ProjectState
 
 from vcrt.environments.django.catalogue import StateForms, dangling, digest, message
 from vcrt.environments.django.databases import Database
+from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
 
 _Order: TypeAlias = tuple[int, ...]
+#: What PostgreSQL says of a statement that must not be in a transaction.
+_ACTIVE_TRANSACTION = "25001"
 #: Fields whose forms are kept at a time.
 _MAX_FIELDS = 20_000
 
@@ -49,6 +52,14 @@ class Replayer:
             raise
         # Django, the database, or the migration's own code: each of them fails the migration.
         except Exception as error:
+            if _is_outside(error):
+                raise MalformedInputError(
+                    "a migration that runs outside of transactions, which cannot be taken back",
+                    where=f"{migration.app_label}.{migration.name}",
+                    found=message(error),
+                    expected="operations that run in a transaction",
+                    remedy="judge on SQLite, or with these operations left out",
+                ) from error
             return message(error)
 
     def digest(self, state: ProjectState) -> str:
@@ -95,6 +106,13 @@ class Replayer:
             if following:
                 snapshot = self.database.snapshot() if len(following) > 1 else None
                 self._walk(sequence, after, following, snapshot, steps, answers)
+
+
+def _is_outside(error: Exception) -> bool:
+    """Whether nothing is wrong with a step but that it runs in a transaction here."""
+    state = getattr(error.__cause__, "sqlstate", None)
+    own = isinstance(error, NotSupportedError) and "inside a transaction" in str(error)
+    return own or state == _ACTIVE_TRANSACTION
 
 
 def renderable(state: ProjectState) -> ProjectState:
