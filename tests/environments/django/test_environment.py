@@ -267,7 +267,7 @@ class TestToolchains:
         monkeypatch.setenv("VCRT_DJANGO_DATABASE", "postgresql://u@h/d")
         assert server_url() == "postgresql://u@h/d"
 
-    @pytest.mark.parametrize("url", ["production.sqlite3", "mysql://u:secret@h/d", "/var/db"])
+    @pytest.mark.parametrize("url", ["", "production.sqlite3", "mysql://u:secret@h/d", "/var/db"])
     def test_databases_that_are_not_judged_on(self, url):
         with pytest.raises(MalformedInputError) as caught:
             server_url(url)

@@ -254,9 +254,9 @@ def _configure(database: Mapping[str, Any] | None, folder: str, settings: str) -
     live.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
     try:
         django.setup()
+        ours = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
     except (Exception, SystemExit) as error:
         raise _unloadable("a project whose apps do not load", where, error) from error
-    ours = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
     expected = {alias: live.DATABASES[alias]["NAME"] for alias in ours}
     if ours != expected or not all(n == ":memory:" or n.startswith("vcrt_") for n in ours.values()):
         raise VcrtError("a project that puts its own databases back", where=where, found=str(ours))

@@ -34,8 +34,8 @@ def server_url(given: str | None = None) -> str | None:
 
     Raises :class:`MalformedInputError` for what names no server of PostgreSQL.
     """
-    url = os.environ.get(VARIABLE) if given is None else given
-    if not url or url == "sqlite":
+    url = os.environ.get(VARIABLE) or "sqlite" if given is None else given
+    if url == "sqlite":
         return None
     if urlsplit(url).scheme not in ("postgresql", "postgres"):
         raise MalformedInputError(

@@ -35,6 +35,10 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
             kind = next((k.__name__ for k in _KINDS if isinstance(error, k)), "VerifierFailure")
             parts = ("what", "where", "found", "expected", "remedy")
             answer = {"error": [kind, {name: getattr(error, name) for name in parts}]}
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+            what = "Django failed where it should have given a verdict"
+            answer = {"error": ["VerifierFailure", {"what": what, "found": found}]}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
