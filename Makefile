@@ -18,7 +18,7 @@ comma := ,
 add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt -e '.[dev,$(2)]')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-lm test test-slow test-paper-scale test-integrations test-example test-browser test-rocq docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock lint format types clean
+.PHONY: help setup demo demo-lm test test-slow test-paper-scale test-integrations test-example test-browser test-rocq test-django docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock lint format types clean
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
@@ -29,6 +29,7 @@ help:
 	@echo "make test-integrations  the tests with TRL, verl, datasets, verifiers, trackers and MCP servers, which it installs"
 	@echo "make test-browser  the tests of the pages in Chromium, which it installs if it can"
 	@echo "make test-rocq  the tests of Rocq proofs, for which it installs Debian's coq if it can"
+	@echo "make test-django  the tests of Django's migrations, for which it starts Debian's postgresql if it can"
 	@echo "make docs       the documentation, notebooks executed, in build/docs"
 	@echo "make suites     the frozen suites of 6, 8, 12 and 16 steps, certified and verified, in build/suites; up to an hour"
 	@echo "make bench-certify  orders per second of every schema, as JSON in benchmarks/results"
@@ -80,10 +81,10 @@ $(BENCH): $(DONE)
 	$(call add,bench,bench)
 	@touch $@
 
-# TRL, datasets, verifiers, trackers and the client of MCP, for the tests of the bridges to them; `make test` skips those
+# TRL, datasets, verifiers, trackers, the client of MCP and Django, for the tests of the bridges to them; `make test` skips those
 # without.
 $(INTEGRATIONS): $(DONE)
-	$(call add,integrations,trl$(comma)verifiers$(comma)tracking$(comma)mcp)
+	$(call add,integrations,trl$(comma)verifiers$(comma)tracking$(comma)mcp$(comma)django)
 	@touch $@
 
 # Published MCP servers, each as it is released, apart from the environment of everything else; where npm is missing or
@@ -199,6 +200,10 @@ test-browser: $(PAGES)
 test-rocq: $(DONE)
 	command -v coqidetop.opt || command -v coqidetop || { apt-get update -qq && apt-get install -qq -y coq; }
 	VCRT_ROCQ_TESTS=required $(BIN)/python -m pytest tests/environments/rocq
+
+# SQLite always; a server of PostgreSQL, if there is one or it can be installed: Debian's.
+test-django: $(INTEGRATIONS)
+	VCRT_DJANGO_TESTS=required VCRT_TEST_POSTGRESQL=$$(.ci/postgresql) $(BIN)/python -m pytest tests/environments/django
 
 # Warnings are errors, every reference must exist, and the notebooks run.
 docs: $(PAGES)

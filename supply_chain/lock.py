@@ -23,7 +23,7 @@ SETS = {
     "dev": [".[dev]"],
     "clusters": [".[dev,ray,dask]"],
     "bench": [".[dev,bench]"],
-    "integrations": [".[dev,trl,verifiers,tracking,mcp]"],
+    "integrations": [".[dev,trl,verifiers,tracking,mcp,django]"],
     "pages": [".[dev,browser,docs]"],
     "release": ["build", "hatchling", "cyclonedx-bom", "pip-audit"],
 }

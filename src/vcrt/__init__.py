@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vcrt.api.experimenting import train as train
     from vcrt.api.experimenting import trained_policy as trained_policy
     from vcrt.api.lifting import lift_clrs as lift_clrs
+    from vcrt.api.lifting import lift_django as lift_django
     from vcrt.api.lifting import lift_lean as lift_lean
     from vcrt.api.lifting import lift_proofwriter as lift_proofwriter
     from vcrt.api.lifting import lift_rocq as lift_rocq
@@ -102,7 +103,7 @@ _PLACES = {
     "vcrt.api.doctor": "doctor",
     "vcrt.api.listing": "list_environments methods validate_environment",
     "vcrt.api.experimenting": "decide evaluate plan search train trained_policy",
-    "vcrt.api.lifting": "lift_clrs lift_lean lift_proofwriter lift_rocq",
+    "vcrt.api.lifting": "lift_clrs lift_django lift_lean lift_proofwriter lift_rocq",
     "vcrt.api.logs": "lift_log",
     "vcrt.api.schedules": "schedule",
     "vcrt.api.models": "check_backbone export_model fetch_backbone import_backbone lock_backbone "

@@ -11,7 +11,7 @@ import vcrt
 from command_functions import FUNCTIONS
 from command_line import refused, run
 from vcrt.cli.contents import CHAPTERS
-from vcrt.cli.lift import clrs, lean, log, proofwriter
+from vcrt.cli.lift import clrs, django, lean, log, proofwriter
 from vcrt.cli.main import COMMANDS
 
 
@@ -97,17 +97,17 @@ PYTHON_ALONE = {
 
 def options_of(name):
     """The options of a command, with those of its subcommands."""
-    runs = [COMMANDS[name], *((log, lean, proofwriter, clrs) if name == "lift" else ())]
+    runs = [COMMANDS[name], *((log, django, lean, proofwriter, clrs) if name == "lift" else ())]
     return {option for run in runs for option in parameters_of(run)}
 
 
 def parameters_of(command):
     """A command's parameters, by the names that functions have for them.
 
-    ``settings`` are a function's ``config``.
+    ``settings`` are a function's ``config``, but those of a Django project.
     """
     found = dict(inspect.signature(command).parameters)
-    if "settings" in found:
+    if "settings" in found and command is not django:
         found["config"] = found.pop("settings")
     return found
 

@@ -121,7 +121,7 @@ def test_records_run_no_verifier():
 def test_environments_do_not_know_each_other():
     folder = SOURCE / "environments"
     names = {path.name for path in folder.iterdir() if path.is_dir()} - {"__pycache__"}
-    assert names == {"agentdojo", "bfcl", "clrs", "lean", "proofwriter", "rocq"}
+    assert names == {"agentdojo", "bfcl", "clrs", "django", "lean", "proofwriter", "rocq"}
     for name in names:
         for path in (folder / name).rglob("*.py"):
             for imported in imports(path):

@@ -147,7 +147,14 @@ def parsed(monkeypatch, tmp_path):
     stubs = {name: stubbed(run) for name, run in module.COMMANDS.items()}
     monkeypatch.setattr(module, "COMMANDS", stubs)
     # The kinds of `lift` are commands of their own, which end where they would begin.
-    for name in ("lift_log", "lift_lean", "lift_rocq", "lift_proofwriter", "lift_clrs"):
+    for name in (
+        "lift_log",
+        "lift_django",
+        "lift_lean",
+        "lift_rocq",
+        "lift_proofwriter",
+        "lift_clrs",
+    ):
         monkeypatch.setattr(vcrt, name, lambda *arguments, **options: sys.exit(0))
 
     def parse(arguments):

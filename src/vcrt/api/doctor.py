@@ -136,10 +136,12 @@ def _environment(name: str) -> Iterator[Finding]:
 
 
 def _may_be_missing(name: str) -> bool:
-    """Whether a verifier that is no Python package need not be there: nobody has named one."""
-    from vcrt.environments.rocq.toolchain import VARIABLE
+    """Whether a verifier need not be there: nobody has named one."""
+    from vcrt.environments.django.toolchain import VARIABLE as DJANGO
+    from vcrt.environments.rocq.toolchain import VARIABLE as ROCQ
 
-    return name == "rocq" and not os.environ.get(VARIABLE)
+    variable = {"rocq": ROCQ, "django": DJANGO}.get(name)
+    return variable is not None and not os.environ.get(variable)
 
 
 def _origin(name: str) -> str:

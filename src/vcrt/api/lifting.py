@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vcrt.certification.config import given
+from vcrt.certification.django_lifting import DjangoLift, lift_project
 from vcrt.certification.episodes import PAPER_PRESET
 from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.lean_lifting import LeanLift
@@ -29,6 +30,8 @@ from vcrt.environments.calls import TaskObserver, observing
 from vcrt.environments.clrs.lifting import MAX_SEED, MIN_STEPS, lift_windows
 from vcrt.environments.clrs.reading import MAX_LENGTH
 from vcrt.environments.contract import Environment, Episode
+from vcrt.environments.django.lifting import DjangoProject
+from vcrt.environments.django.toolchain import server_url
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.proofwriter.files import Refused
 from vcrt.environments.proofwriter.lifting import lift_theories
@@ -85,6 +88,44 @@ def lift_rocq(
     yield from _each(
         files, lambda file: lift_rocq_file(file, environment, _merged, steps=steps), progress
     )
+
+
+def lift_django(
+    project: str | Path,
+    *,
+    settings: str | None = None,
+    app: str | None = None,
+    window: int | None = None,
+    database: str | None = None,
+    python: str | None = None,
+    rows: str | Path | None = None,
+    progress: Progress = SILENT,
+) -> DjangoLift:
+    """Judge the branches of a Django project's migrations that a merge would join: ``vcrt lift django``.
+
+    Runs the project's code in a worker, by ``python`` if it has one of its own, on databases of its own: an SQLite in
+    memory or, with ``database``, one that it makes on a PostgreSQL server. They hold what migrations put there, and
+    before two branches the ``rows`` that a file of SQL adds. ``window`` judges consecutive operations of
+    ordinary migrations in place of branches. Raises :class:`vcrt.errors.VcrtError` for a project that does not load,
+    that has nothing to judge, or whose migrations need another database.
+    """
+    if window is not None:
+        _require_within("window", window, MIN_STEPS, MAX_LIFTED)
+    if rows is not None and window is not None:
+        raise VcrtError("rows are for branches", found=f"window {window} with rows")
+    found = DjangoProject(
+        Path(project),
+        settings=settings,
+        server=server_url(database),
+        python=python,
+        rows=None if rows is None else Path(rows),
+    )
+    task = progress.task("lift", 1, "projects")
+    try:
+        with observing(TaskObserver(task)):
+            return lift_project(found, _merged, app=app, window=window)
+    finally:
+        found.close()
 
 
 def _each(

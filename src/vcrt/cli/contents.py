@@ -47,8 +47,8 @@ CHAPTERS: dict[str, dict[str, Command]] = {
         "certify": Command(certify, "replay all orders of episodes, freeze a dataset"),
         "lift": Command(
             lift,
-            "episodes from your logs, theories, proofs",
-            "lift_log lift_lean lift_rocq lift_proofwriter lift_clrs",
+            "episodes from your logs, migrations, proofs",
+            "lift_log lift_django lift_lean lift_rocq lift_proofwriter lift_clrs",
         ),
         "schedule": Command(schedule, "which calls or steps may run at once, and why"),
         "annotate": Command(annotate, "what calls show of each tool and pair of tools"),

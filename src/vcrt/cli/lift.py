@@ -1,4 +1,4 @@
-"""Run the commands lift log, lean, rocq, proofwriter and clrs: episodes in the user's own material."""
+"""Run the commands lift log, django, lean, rocq, proofwriter and clrs: episodes in the user's own material."""
 
 from __future__ import annotations
 
@@ -256,8 +256,62 @@ def log(
     require_some(lifted, output, window)
 
 
+def django(
+    project: Annotated[Path, tyro.conf.Positional],
+    settings: str | None = None,
+    app: str | None = None,
+    window: int | None = None,
+    database: str | None = None,
+    python: str | None = None,
+    rows: Path | None = None,
+    json: bool = False,
+    verifier_timeout: VerifierTimeout = None,
+) -> None:
+    """Judge branches of migrations that `makemigrations --merge` would ask about: what commutes, which order is right.
+
+    This runs the project's code (settings, apps, migrations) in a worker process. Its databases are never connected
+    to: an empty SQLite in memory takes their place or, with --database, a new database on that server.
+
+    Example: vcrt lift django myproject
+
+    Args:
+        project: The folder of manage.py.
+        settings: The module of its settings; by default what DJANGO_SETTINGS_MODULE or manage.py says.
+        app: This app alone.
+        window: Judge consecutive operations of each migration, so many at a time, in place of branches.
+        database: sqlite, or postgresql://USER@HOST/NAME of a server on which a database is made and dropped.
+        python: The Python of the project's own environment, 3.11 or later, if vcrt is not installed there.
+        rows: A file of SQL that puts rows where two branches begin; without it, tables hold what migrations put there.
+        json: Print the report for machines.
+    """
+    set_verifier_timeout(verifier_timeout)
+    console = plain_console(aside=json)
+    with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
+        found = vcrt.lift_django(
+            project,
+            settings=settings,
+            app=app,
+            window=window,
+            database=database,
+            python=python,
+            rows=rows,
+            progress=progress,
+        )
+    from vcrt.cli.django_view import django_document, django_lines
+
+    if json:
+        print_document(django_document(found))
+        return
+    say(console, *django_lines(found))
+    for one in found.windows:
+        if one.orders is not None:
+            say(console, f"\n{one.window.steps[0].app}.{one.window.steps[0].migration}")
+            _print_orders(console, one.orders, [step.text for step in one.window.steps])
+
+
 Source = (
     Annotated[Any, tyro.conf.subcommand("log", constructor=with_named_paths(log))]
+    | Annotated[Any, tyro.conf.subcommand("django", constructor=with_named_paths(django))]
     | Annotated[Any, tyro.conf.subcommand("lean", constructor=with_named_paths(lean))]
     | Annotated[Any, tyro.conf.subcommand("rocq", constructor=with_named_paths(rocq))]
     | Annotated[Any, tyro.conf.subcommand("proofwriter", constructor=with_named_paths(proofwriter))]
@@ -268,7 +322,7 @@ Source = (
 def lift(
     source: Annotated[tyro.conf.OmitSubcommandPrefixes[Source], tyro.conf.arg(name="")],
 ) -> None:
-    """Find episodes in your own theories, Lean and Rocq files or runs of an algorithm, and say which steps commute.
+    """Find episodes in your own logs, migrations, theories, Lean and Rocq files, and say which steps commute.
 
     Theories and windows of four steps are certified like sampled episodes: every order is replayed by itself. For
     theorems, and for windows of another length, the numbers of legal orders come from merged replay: orders that

@@ -14,7 +14,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -92,9 +92,18 @@ def _is_line(received: bytearray) -> bool:
 
 
 class BoundedProcess:
-    """A process that may have ``max_memory_mb`` in use, until its owner ends it."""
+    """A process that may have ``max_memory_mb`` in use, until its owner ends it.
 
-    def __init__(self, command: Sequence[str], *, max_memory_mb: float) -> None:
+    Its environment is empty, or ``variables``.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        max_memory_mb: float,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._max_memory_mb = max_memory_mb
         self._errors = TemporaryFile()  # noqa: SIM115 - closed by end()
         self._process = subprocess.Popen(
@@ -103,7 +112,7 @@ class BoundedProcess:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             start_new_session=True,
-            env=empty_environment(),
+            env=empty_environment() if variables is None else variables,
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -1,0 +1,235 @@
+"""Certify two branches of a Django app that a merge would join: which operations commute, and which order is right.
+
+Both branches are run whole in both orders, as databases that have one of them already would, and every pair of
+operations, one of each branch, side by side in the context of what stands before them. Few operations are run in every
+order besides. Not covered: how a project is read (see :mod:`vcrt.environments.django.lifting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal, TypeAlias
+
+from vcrt.certification.certificates import Certificate, UncertifiedError, path_after
+from vcrt.certification.pairs import OrdersReport, report_orders
+from vcrt.certification.replay_tree import Answers, EpisodeReplays
+from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest
+from vcrt.environments.django.lifting import Branches, DjangoProject, DjangoStep, Window
+from vcrt.errors import MalformedInputError, TooLargeError, VerifierFailure
+from vcrt.limits import MAX_LISTED
+from vcrt.orders import Order
+from vcrt.printable import counted
+
+#: The most operations of two branches together: every pair is replayed in both orders.
+MAX_BRANCHED = 200
+Outcome: TypeAlias = Literal["either", "first", "second", "other state", "neither"]
+Relation: TypeAlias = Literal["commutes", "precedes", "conflicts", "undecided"]
+_Replay: TypeAlias = Callable[[Environment, Sequence[Episode]], list[EpisodeReplays]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CrossPair:
+    """What was found about an operation of the first branch and one of the second.
+
+    ``before`` is the one that must come first (``precedes``); ``reason`` is the message of the one that was refused.
+    """
+
+    first: int
+    second: int
+    relation: Relation
+    before: int | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedBranches:
+    """Two branches and what was found; ``refusals`` say why an order of whole branches is refused, first one first."""
+
+    branches: Branches
+    outcome: Outcome
+    refusals: tuple[str | None, str | None]
+    pairs: tuple[CrossPair, ...]
+    orders: OrdersReport | None
+
+    @property
+    def steps(self) -> tuple[DjangoStep, ...]:
+        """The operations of the first branch, then those of the second."""
+        return self.branches.steps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedWindow:
+    """A window of a migration and what was found, or why there is nothing."""
+
+    window: Window
+    orders: OrdersReport | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DjangoLift:
+    """All that was found in a project; ``engine`` is what its settings name, ``verifier`` what judged.
+
+    ``has_rows``: rows of the user's own were there besides what migrations put.
+    """
+
+    project: str
+    verifier: str
+    engine: str
+    has_rows: bool
+    apps: tuple[str, ...]
+    merges: tuple[JudgedBranches, ...]
+    windows: tuple[JudgedWindow, ...]
+
+
+def lift_project(
+    project: DjangoProject, replay: _Replay, *, app: str | None, window: int | None
+) -> DjangoLift:
+    """Judge the pairs of leaves of each app, of ``app`` alone, or windows of ``window`` operations in place of them.
+
+    Raises :class:`MalformedInputError` if there is nothing to judge, or a migration before it is refused, and
+    :class:`TooLargeError` for branches of more than ``MAX_BRANCHED`` operations.
+    """
+    versions = project.versions()
+    if app is not None and app not in project.apps:
+        raise MalformedInputError(
+            "an app without migrations",
+            where=str(project.folder),
+            found=app,
+            expected=", ".join(project.apps) or "a project with migrations",
+        )
+    merges, windows = list[JudgedBranches](), list[JudgedWindow]()
+    if window is not None:
+        windows = [_window(project, one, replay) for one in project.windows(app, window)]
+    else:
+        merges = [
+            judge_branches(project, one, replay)
+            for one in project.branches()
+            if app in (None, one.app)
+        ]
+    if not merges and not windows:
+        size = f"no migration of {counted(window or 0, 'operation')} or more"
+        raise MalformedInputError(
+            "nothing to judge: Django would not ask about any merge"
+            if window is None
+            else "nothing to judge",
+            where=str(project.folder),
+            found=f"one leaf in {'every app' if app is None else app}" if window is None else size,
+            expected="an app with several leaf migrations",
+            remedy="--window 2 judges consecutive operations of ordinary migrations",
+        )
+    return DjangoLift(
+        project=project.folder.name,
+        verifier=versions.verifier,
+        engine=project.engine,
+        has_rows=project.has_rows,
+        apps=project.apps,
+        merges=tuple(merges),
+        windows=tuple(windows),
+    )
+
+
+def judge_branches(environment: Environment, branches: Branches, replay: _Replay) -> JudgedBranches:
+    """What both orders of two branches do, and every pair of operations across them."""
+    sides = [[n for n, s in enumerate(branches.steps) if s.branch == side] for side in (0, 1)]
+    one, other = sides
+    number = len(branches.steps)
+    if number > MAX_BRANCHED:
+        raise TooLargeError(
+            "branches of too many operations",
+            where=f"app {branches.app}",
+            found=counted(number, "operation"),
+            expected=f"at most {MAX_BRANCHED}",
+        )
+    contexts = {
+        (a, b): [(*one[:i], *other[:j]), (*other[:j], *one[:i])]
+        for (i, a), (j, b) in product(enumerate(one), enumerate(other))
+    }
+    wanted: dict[Order, None] = {(*one, *other): None, (*other, *one): None}
+    for (a, b), either in contexts.items():
+        for context in either:
+            wanted |= {(*context, a, b): None, (*context, b, a): None}
+    asked = [ReplayRequest(branches.episode, sequence) for sequence in wanted]
+    replays = dict(zip(wanted, environment.replay(asked), strict=True))
+    answers = Answers()
+    for each in replays.values():
+        answers.note_replay(each)
+    if answers.contradiction is not None:
+        raise VerifierFailure(
+            "a sequence that is answered in two ways",
+            where=branches.episode.episode_id,
+            found=answers.contradiction,
+        )
+    whole = replays[(*one, *other)], replays[(*other, *one)]
+    return JudgedBranches(
+        branches=branches,
+        outcome=_outcome(*whole),
+        refusals=(_refusal(branches, whole[0]), _refusal(branches, whole[1])),
+        pairs=tuple(_pairs(answers, contexts)),
+        orders=None
+        if not 2 <= number <= MAX_LISTED
+        else report_orders(replay(environment, [branches.episode])[0]),
+    )
+
+
+def _outcome(forward: Replay, backward: Replay) -> Outcome:
+    if forward.accepted and backward.accepted:
+        return "either" if forward.terminal_hash == backward.terminal_hash else "other state"
+    if forward.accepted:
+        return "first"
+    return "second" if backward.accepted else "neither"
+
+
+def _refusal(branches: Branches, replay: Replay) -> str | None:
+    if replay.rejection is None:
+        return None
+    step = replay.sequence[len(replay.state_hashes) - 1]
+    return f"{branches.steps[step].label}: {replay.rejection.reason}"
+
+
+def _pairs(answers: Answers, contexts: dict[tuple[int, int], list[Order]]) -> Iterator[CrossPair]:
+    for (first, second), either in contexts.items():
+        certificates = []
+        for context in either:
+            reached = answers.by_sequence.get(context)
+            if reached is not None and reached.state_hash is not None:
+                certificate = Certificate(
+                    context=context,
+                    context_hash=reached.state_hash,
+                    forward=path_after(answers.by_sequence, context, (first, second)),
+                    reverse=path_after(answers.by_sequence, context, (second, first)),
+                )
+                certificates.append(certificate)
+        # A context in which neither order runs says nothing, if another one does.
+        certificates.sort(key=lambda each: each.verdict == "vacuous")
+        yield _pair(first, second, certificates)
+
+
+def _pair(first: int, second: int, certificates: Sequence[Certificate]) -> CrossPair:
+    relation: Relation = "undecided"
+    reason, before = "what stands before one of them is refused", None
+    if certificates:
+        found = certificates[0]
+        refused = found.forward.rejection or found.reverse.rejection or ""
+        if found.verdict == "vacuous":
+            reason = f"refused in both orders of the two: {refused}"
+        elif found.verdict == "precedes":
+            relation, before, reason = "precedes", found.before, refused
+        elif found.verdict == "conflicts":
+            relation, reason = "conflicts", "both orders run, and end in different states"
+        else:
+            relation, reason = "commutes", "both orders end in one state"
+    return CrossPair(first=first, second=second, relation=relation, before=before, reason=reason)
+
+
+def _window(project: DjangoProject, window: Window, replay: _Replay) -> JudgedWindow:
+    try:
+        (evidence,) = replay(project, [window.episode])
+        return JudgedWindow(window=window, orders=report_orders(evidence))
+    except (MalformedInputError, VerifierFailure) as error:
+        where = f"{error.where}: " if error.where else ""
+        return JudgedWindow(window=window, orders=None, problem=f"{where}{error.found}")
+    except UncertifiedError as error:
+        return JudgedWindow(window=window, orders=None, problem=str(error))

@@ -1,0 +1,122 @@
+"""Say what was found about branches of Django migrations, in plain words and as JSON. Text alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+
+from vcrt.certification.django_lifting import DjangoLift, JudgedBranches, Outcome
+from vcrt.hashing import Json
+from vcrt.report.wording import counted
+
+_WORDS: dict[Outcome, str] = {
+    "either": "both orders run and end in one state: a merge migration is right, in either order",
+    "first": "{0} must come first",
+    "second": "{1} must come first",
+    "other state": "both orders run, and end in different states: somebody must choose",
+    "neither": "neither order runs",
+}
+_ADVICE: dict[Outcome, str] = {
+    "either": "answer y to `makemigrations --merge {app}`",
+    "first": "let the first migration of {1}'s branch depend on {0}, in place of a merge",
+    "second": "let the first migration of {0}'s branch depend on {1}, in place of a merge",
+    "other state": "let one branch depend on the other, in the order that you want; databases that have only one of "
+    "them need care",
+    "neither": "change one of the branches: no merge makes them run together",
+}
+
+
+def django_lines(lift: DjangoLift) -> list[str]:
+    """The report on a project."""
+    held = "what migrations put there" + (" and the rows that were given" if lift.has_rows else "")
+    lines = [f"{lift.project}: judged by {lift.verifier}; tables hold {held}"]
+    if lift.engine.rpartition(".")[2] not in lift.verifier.lower().replace("sqlite ", "sqlite3 "):
+        lines.append(f"its settings name {lift.engine}, which may judge otherwise: see --database")
+    for judged in lift.merges:
+        lines += ["", *_merge_lines(judged)]
+    judged_windows = [one for one in lift.windows if one.orders is not None]
+    if lift.windows:
+        relations = Counter(
+            pair.relation for one in judged_windows if one.orders for pair in one.orders.pairs
+        )
+        told = ", ".join(f"{number} {name}" for name, number in sorted(relations.items()))
+        lines.append(f"{counted(len(judged_windows), 'window')} judged; pairs: {told or 'none'}")
+    for one in lift.windows:
+        if one.problem is not None:
+            lines.append(f"no verdict on {one.window.steps[0].label}: {one.problem}")
+    return lines
+
+
+def _merge_lines(judged: JudgedBranches) -> list[str]:
+    branches, steps = judged.branches, judged.steps
+    named = branches.leaves
+    lines = [
+        f"{branches.app}: {named[0]} and {named[1]}, after {counted(branches.base, 'migration')}"
+    ]
+    lines += [f"  {n:>2}  {step.label}" for n, step in enumerate(steps, start=1)]
+    lines.append(_WORDS[judged.outcome].format(*named))
+    for first, refusal in zip((named, named[::-1]), judged.refusals, strict=True):
+        if refusal is not None:
+            lines.append(f"  {first[0]}, then {first[1]}: refused at {refusal}")
+    counts = Counter(pair.relation for pair in judged.pairs)
+    told = ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
+    lines.append(f"  {counted(len(judged.pairs), 'pair')} across the branches: {told or 'none'}")
+    for pair in judged.pairs:
+        if pair.relation != "commutes":
+            head = f"{pair.first + 1} and {pair.second + 1}"
+            if pair.before is not None:
+                other = pair.second if pair.before == pair.first else pair.first
+                head = f"{pair.before + 1} before {other + 1}"
+            lines.append(f"  {head} ({pair.relation}): {pair.reason}")
+    if judged.orders is not None:
+        orders = judged.orders
+        lines.append(
+            f"  of all {orders.num_orders} orders of these {counted(len(steps), 'operation')}, {orders.num_legal} "
+            "are accepted and end as the first branch before the second does"
+        )
+    lines.append("  to do: " + _ADVICE[judged.outcome].format(*named, app=branches.app))
+    return lines
+
+
+def django_document(lift: DjangoLift) -> dict[str, Json]:
+    """The report for machines."""
+    return {
+        "project": lift.project,
+        "verifier": lift.verifier,
+        "engine": lift.engine,
+        "rows": lift.has_rows,
+        "merges": [
+            {
+                "app": one.branches.app,
+                "leaves": list(one.branches.leaves),
+                "base": one.branches.base,
+                "steps": [asdict(step) for step in one.steps],
+                "outcome": one.outcome,
+                "refusals": list(one.refusals),
+                "pairs": [asdict(pair) for pair in one.pairs],
+                "orders": None if one.orders is None else one.orders.num_orders,
+                "legal_orders": None if one.orders is None else one.orders.num_legal,
+            }
+            for one in lift.merges
+        ],
+        "windows": [
+            {
+                "steps": [asdict(step) for step in one.window.steps],
+                "reduces": list(one.window.reduces),
+                "problem": one.problem,
+                "pairs": []
+                if one.orders is None
+                else [
+                    {
+                        "first": pair.first,
+                        "second": pair.second,
+                        "relation": pair.relation,
+                        "before": pair.before,
+                        "reason": pair.reason,
+                    }
+                    for pair in one.orders.pairs
+                ],
+            }
+            for one in lift.windows
+        ],
+    }

@@ -1,0 +1,236 @@
+"""Write what a database holds, by its own catalogue, and Django's project state, as canonical JSON.
+
+Of tables, the order of columns, constraints and rows is not told: Django names every column that it reads or writes.
+What vcrt or Django keep for themselves is left out (``django_migrations``, what begins with ``sqlite_``). Imports
+Django; not covered: roles, privileges and comments, and on PostgreSQL what is outside of ordinary schemas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from django.db.migrations.state import ModelState, ProjectState
+from django.db.migrations.writer import MigrationWriter
+from django.utils.functional import Promise
+
+from vcrt.hashing import Json, json_digest
+
+#: Asks a database: the rows that it answers.
+Query = Callable[[str], Sequence[Sequence[Any]]]
+_OWN_TABLE = "django_migrations"
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+_SQLITE_PARTS = {
+    "columns": 'SELECT m.name, x.name, x.type, x."notnull", x.dflt_value, x.pk, x.hidden FROM sqlite_master m, '
+    "pragma_table_xinfo(m.name) x WHERE m.type = 'table'",
+    "keys": 'SELECT m.name, f.seq, f."table", f."from", f."to", f.on_update, f.on_delete FROM sqlite_master m, '
+    "pragma_foreign_key_list(m.name) f WHERE m.type = 'table'",
+    # Indexes that a table brings with it are numbered: what they cover is told, not their names.
+    "unique": "SELECT m.name, i.origin, i.partial, group_concat(x.name) FROM sqlite_master m, "
+    "pragma_index_list(m.name) i, pragma_index_info(i.name) x WHERE m.type = 'table' AND i.origin <> 'c' "
+    "GROUP BY m.name, i.name",
+}
+_OUTSIDE = "n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg_t%'"
+_POSTGRESQL_PARTS = {
+    "columns": "SELECT n.nspname, c.relname, c.relkind, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, "
+    "pg_get_expr(d.adbin, d.adrelid), a.attidentity, a.attgenerated, l.collname FROM pg_attribute a JOIN pg_class c ON "
+    "c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND "
+    "d.adnum = a.attnum LEFT JOIN pg_collation l ON l.oid = a.attcollation WHERE a.attnum > 0 AND NOT a.attisdropped "
+    f"AND c.relkind IN ('r', 'p', 'f') AND {_OUTSIDE}",
+    "constraints": "SELECT n.nspname, o.conrelid::regclass::text, o.conname, o.contype, pg_get_constraintdef(o.oid), "
+    "o.condeferrable, o.condeferred, o.convalidated FROM pg_constraint o JOIN pg_namespace n ON n.oid = "
+    f"o.connamespace WHERE {_OUTSIDE}",
+    "indexes": "SELECT n.nspname, n.indexdef FROM (SELECT schemaname AS nspname, * FROM pg_indexes) n WHERE "
+    f"{_OUTSIDE}",
+    "views": "SELECT n.nspname, c.relname, c.relkind, pg_get_viewdef(c.oid) FROM pg_class c JOIN pg_namespace n ON "
+    f"n.oid = c.relnamespace WHERE c.relkind IN ('v', 'm') AND {_OUTSIDE}",
+    "sequences": "SELECT n.nspname, n.sequencename, n.data_type::text, n.start_value, n.increment_by, n.last_value "
+    f"FROM (SELECT schemaname AS nspname, * FROM pg_sequences) n WHERE {_OUTSIDE}",
+    "triggers": "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
+    "functions": "SELECT n.nspname, p.proname, pg_get_function_identity_arguments(p.oid), p.prosrc FROM pg_proc p "
+    f"JOIN pg_namespace n ON n.oid = p.pronamespace WHERE {_OUTSIDE}",
+    "enumerations": "SELECT n.nspname, t.typname, e.enumlabel, e.enumsortorder FROM pg_enum e JOIN pg_type t ON "
+    f"t.oid = e.enumtypid JOIN pg_namespace n ON n.oid = t.typnamespace WHERE {_OUTSIDE}",
+    "extensions": "SELECT extname, extversion FROM pg_extension WHERE extname <> 'plpgsql'",
+}
+
+
+def sqlite_form(query: Query) -> dict[str, Json]:
+    """What an SQLite database holds."""
+    form: dict[str, Json] = {
+        name: _sorted(row for row in query(sql) if _is_told(row[0]))
+        for name, sql in _SQLITE_PARTS.items()
+    }
+    made = list(query("SELECT type, name, tbl_name, sql FROM sqlite_master"))
+    form["texts"] = _sorted(
+        [kind, name, table, *(_parts(sql) if kind == "table" else [_plain(sql)])]
+        for kind, name, table, sql in made
+        if sql is not None and _is_told(table)
+    )
+    tables = [name for kind, name, _, _ in made if kind == "table" and _is_told(name)]
+    columns: dict[str, list[str]] = {}
+    for table, column, *_ in query(_SQLITE_PARTS["columns"]):
+        # As literals: no converter of whoever asks stands between.
+        columns.setdefault(table, []).append(f"quote({_quoted(column)})")
+    form["rows"] = [_rows(query, _quoted(t), sorted(columns[t])) for t in sorted(tables)]
+    if any(name == "sqlite_sequence" for _, name, _, _ in made):
+        form["numbers"] = _sorted(query("SELECT name, seq FROM sqlite_sequence WHERE seq > 0"))
+    return form
+
+
+def postgresql_form(query: Query) -> dict[str, Json]:
+    """What a PostgreSQL database holds."""
+    parts = {name: query(sql) for name, sql in _POSTGRESQL_PARTS.items()}
+    form: dict[str, Json] = {name: _sorted(rows) for name, rows in parts.items()}
+    columns: dict[str, list[str]] = {}
+    for schema, table, _, column, *_ in parts["columns"]:
+        if table != _OWN_TABLE:
+            columns.setdefault(f"{_quoted(schema)}.{_quoted(table)}", []).append(_quoted(column))
+    form["rows"] = [_rows(query, table, sorted(names)) for table, names in sorted(columns.items())]
+    return form
+
+
+def _rows(query: Query, table: str, columns: Sequence[str]) -> Json:
+    return [table, _sorted(query(f"SELECT {', '.join(columns)} FROM {table}"))]
+
+
+def _cell(value: object) -> Json:
+    return value if isinstance(value, str | int | None) else f"{type(value).__name__} {value!r}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _is_told(table: object) -> bool:
+    return table != _OWN_TABLE and not str(table).startswith("sqlite_")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _sorted(rows: Any) -> list[Json]:
+    plain: list[Json] = [[_cell(cell) for cell in row] for row in rows]
+    return sorted(plain, key=repr)
+
+
+def _parts(sql: str) -> list[str]:
+    """What stands between the commas of CREATE TABLE, sorted, with what stands before and behind the brackets."""
+    parts, depth, quote, start = list[str](), 0, "", 0
+    for place, character in enumerate(sql):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'`":
+            quote = character
+        elif character == "(":
+            depth += 1
+            if depth == 1:
+                start = place + 1
+        elif character in "),":
+            if depth == 1:
+                parts.append(_plain(sql[start:place]))
+                start = place + 1
+            depth -= character == ")"
+    return [*sorted(parts), _plain(sql[start:])]
+
+
+class StateForms:
+    """Writes project states; what was written of a field is kept, as clones of a state share their fields."""
+
+    def __init__(self) -> None:
+        self._fields: dict[int, tuple[object, Json]] = {}
+
+    def __len__(self) -> int:
+        """How many fields are kept."""
+        return len(self._fields)
+
+    def form(self, state: ProjectState) -> Json:
+        """Each model with its fields, options, bases and managers."""
+        return {
+            ".".join(key): self._model(model)
+            for key, model in sorted(state.models.items(), key=lambda item: item[0])
+        }
+
+    def _model(self, model: ModelState) -> Json:
+        options = {name: _option(name, value) for name, value in sorted(model.options.items())}
+        return [
+            model.name,
+            {name: self._field(field) for name, field in sorted(model.fields.items())},
+            options,
+            value_form(model.bases),
+            [[name, value_form(manager)] for name, manager in model.managers],
+        ]
+
+    def _field(self, field: Any) -> Json:
+        known = self._fields.get(id(field))
+        if known is None or known[0] is not field:
+            known = self._fields[id(field)] = field, value_form(field.deconstruct()[1:])
+        return known[1]
+
+
+def _option(name: str, value: Any) -> Json:
+    """An option of a model; of what is unordered, the forms sorted, be it a set or a list."""
+    if name in ("unique_together", "index_together", "indexes", "constraints") and value:
+        return sorted(map(value_form, value), key=repr)
+    return value_form(value)
+
+
+def value_form(value: Any) -> Json:
+    """What a migration may hold, as JSON: by what Django would write of it."""
+    if value is None or isinstance(value, bool | int | str):
+        return str(value) if isinstance(value, str) else value
+    if isinstance(value, Promise):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [value_form(one) for one in value]
+    if isinstance(value, set | frozenset):
+        return ["set", *sorted(map(value_form, value), key=repr)]
+    if isinstance(value, Mapping):
+        pairs: list[Json] = [[value_form(key), value_form(one)] for key, one in value.items()]
+        return ["mapping", *sorted(pairs, key=repr)]
+    if isinstance(value, partial):
+        return [
+            "partial",
+            value_form(value.func),
+            value_form(value.args),
+            value_form(value.keywords),
+        ]
+    if hasattr(value, "__qualname__") and hasattr(value, "__module__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    if hasattr(value, "deconstruct"):
+        return ["object", *map(value_form, value.deconstruct())]
+    try:
+        return str(MigrationWriter.serialize(value)[0])
+    except ValueError:
+        return f"{type(value).__qualname__} {_ADDRESS.sub('', repr(value))}"
+
+
+def message(error: BaseException) -> str:
+    """What an error says, the same in every process."""
+    return _ADDRESS.sub("", f"{type(error).__name__}: {error}").strip()
+
+
+def dangling(state: ProjectState) -> Iterator[str]:
+    """The models that fields or bases of the state name and that it does not have."""
+    for (app, _), model in state.models.items():
+        named = [base for base in model.bases if isinstance(base, str)]
+        for field in model.fields.values():
+            remote = getattr(field, "remote_field", None)
+            named += [
+                other
+                for other in (getattr(remote, "model", None), getattr(remote, "through", None))
+                if isinstance(other, str) and other != "self"
+            ]
+        for name in named:
+            label, _, short = name.rpartition(".")
+            if ((label or app).lower(), short.lower()) not in state.models:
+                yield name
+
+
+def digest(state: Json, database: Mapping[str, Json]) -> str:
+    """SHA-256 of a project state and what the database holds."""
+    return json_digest([state, dict(database)])

@@ -1,0 +1,134 @@
+"""Keep and restore the one database of this process: an SQLite in memory, or one of PostgreSQL that vcrt has made.
+
+Promises that a database is left as it was found by ``restore``, and that nothing is attached to SQLite. On PostgreSQL a
+snapshot is a savepoint: only the state of an ancestor can be restored. Imports Django, which must be configured; not
+covered: making and dropping a database of PostgreSQL (see :mod:`vcrt.environments.django.servers`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from django.db import connection, transaction
+
+from vcrt.environments.django.catalogue import postgresql_form, sqlite_form
+from vcrt.hashing import Json
+
+SQLITE: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+
+
+class Database(Protocol):
+    """What replay needs of a database."""
+
+    label: str
+
+    def snapshot(self) -> Any:
+        """Keep what it holds now."""
+
+    def restore(self, snapshot: Any) -> None:
+        """Bring back what it held."""
+
+    def settle(self) -> None:
+        """Check what is deferred to the end of a transaction; raises the database's own error."""
+
+    def form(self) -> dict[str, Json]:
+        """What it holds."""
+
+
+def guard(raw: sqlite3.Connection) -> None:
+    """Refuse to open other files from this connection."""
+    raw.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+
+
+class Sqlite:
+    """An SQLite in memory; snapshots are copies of it."""
+
+    def __init__(self) -> None:
+        self.label = f"SQLite {sqlite3.sqlite_version}"
+        connection.ensure_connection()
+        guard(connection.connection)
+
+    def snapshot(self) -> sqlite3.Connection:
+        """A copy."""
+        kept = sqlite3.connect(":memory:")
+        connection.connection.backup(kept)
+        return kept
+
+    def restore(self, snapshot: sqlite3.Connection) -> None:
+        """From a copy, into a new connection: an operation that was refused may leave the old one in any state."""
+        if connection.connection is not None:
+            connection.connection.close()
+        connection.connect()
+        guard(connection.connection)
+        snapshot.backup(connection.connection)
+
+    def settle(self) -> None:
+        """Nothing: the schema editor has checked foreign keys."""
+
+    def form(self) -> dict[str, Json]:
+        """What it holds."""
+        return sqlite_form(_query)
+
+
+class Postgresql:
+    """A database of a server, all within one transaction; snapshots are savepoints and the values of sequences."""
+
+    def __init__(self) -> None:
+        connection.ensure_connection()
+        version = connection.pg_version
+        self.label = f"PostgreSQL {version // 10_000}.{version % 10_000}"
+        transaction.atomic().__enter__()
+
+    def snapshot(self) -> tuple[str, Sequence[Sequence[Any]]]:
+        """A savepoint; sequences are outside of transactions."""
+        numbers = _query(
+            "SELECT quote_ident(schemaname) || '.' || quote_ident(sequencename), start_value, last_value FROM "
+            "pg_sequences"
+        )
+        return connection.savepoint(), numbers
+
+    def restore(self, snapshot: tuple[str, Sequence[Sequence[Any]]]) -> None:
+        """Back to a savepoint that is still there."""
+        name, numbers = snapshot
+        connection.run_on_commit = []
+        connection.needs_rollback = False
+        # What fails at the end of a schema editor leaves its own block open.
+        connection.savepoint_ids.clear()
+        del connection.atomic_blocks[1:]
+        connection.savepoint_rollback(name)
+        for sequence, start, last in numbers:
+            _query(
+                f"SELECT setval($${sequence}$$, {start if last is None else last}, {last is not None})"
+            )
+
+    def settle(self) -> None:
+        """Check deferred constraints now."""
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+
+    def form(self) -> dict[str, Json]:
+        """What it holds."""
+        return postgresql_form(_query)
+
+
+def _query(sql: str) -> Sequence[Sequence[Any]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        rows: Sequence[Sequence[Any]] = cursor.fetchall()
+        return rows
+
+
+def opened() -> Database:
+    """The database that Django is configured with, which must hold nothing yet."""
+    database: Database = Postgresql() if connection.vendor == "postgresql" else Sqlite()
+    held = {name: rows for name, rows in database.form().items() if rows}
+    if held:
+        raise NotEmpty(", ".join(f"{len(rows)} {name}" for name, rows in held.items()))  # type: ignore[arg-type]
+    return database
+
+
+class NotEmpty(Exception):
+    """A database that holds something before anything was done; the text says what."""

@@ -1,0 +1,282 @@
+"""Load a user's Django project in this process, which is the worker's, and replay what its migrations hold.
+
+This runs the user's code: settings, apps and migrations. Promises that ``DATABASES`` is replaced before anything
+connects through Django, under every alias; routers are left out, caches and mail stay in this process. Not covered:
+what the user's code opens by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from vcrt.environments.django.databases import SQLITE, NotEmpty, opened
+from vcrt.errors import MalformedInputError, UnavailableError, VcrtError
+from vcrt.hashing import Json
+
+_ROWS = "rows that are given"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    """One operation, and the migration that consists of it."""
+
+    migration: Any
+    name: str
+    index: int
+
+    @property
+    def operation(self) -> Any:
+        return self.migration.operations[0]
+
+    def to_json(self) -> dict[str, Json]:
+        operation = self.operation
+        text = operation.describe()
+        code = getattr(operation, "code", None)
+        if code is not None:
+            text = f"RunPython {getattr(code, '__qualname__', code)}"
+        elif type(operation).__name__ == "RunSQL":
+            text = f"RunSQL {' '.join(str(operation.sql).split())[:80]}"
+        return {
+            "app": self.migration.app_label,
+            "migration": self.name,
+            "index": self.index,
+            "text": str(text),
+            "kind": type(operation).__name__,
+            "irreversible": not operation.reversible,
+        }
+
+
+class Project:
+    """Answers requests about one project; raises :class:`VcrtError` where it cannot be loaded."""
+
+    def __init__(
+        self, database: Mapping[str, Any] | None, *, folder: str, settings: str, rows: str = ""
+    ) -> None:
+        self.engine = _configure(database, folder, settings)
+        import django
+
+        from vcrt.environments.django.replaying import Replayer, migration_of
+
+        try:
+            self.database = opened()
+        except NotEmpty as error:
+            raise UnavailableError("a database that is not empty", found=str(error)) from error
+        self.label = f"Django {django.get_version()} on {self.database.label}"
+        self._migration_of, self._replayer = migration_of, Replayer(self.database)
+        self._loader, self._rows = _loaded(folder), rows
+        self._start = self._synchronised()
+        self._empty = self.database.snapshot()
+        self._at: tuple[str, int] = "", 0
+        self._state, self._here = self._start, self._empty
+
+    def conflicts(self) -> dict[str, Json]:
+        """The apps with several leaves, each pair of leaves with its branches; and how many apps have one leaf."""
+        found = self._loader.detect_conflicts()
+        pairs: list[Json] = []
+        for app, names in sorted(found.items()):
+            leaves = sorted(names)
+            for place, one in enumerate(leaves):
+                for other in leaves[place + 1 :]:
+                    base, *branches = self._branches((app, one), (app, other))
+                    steps: list[Json] = [
+                        {**step.to_json(), "branch": number}
+                        for number, branch in enumerate(branches)
+                        for node in branch
+                        for step in self._steps(node)
+                    ]
+                    pairs.append(
+                        {"app": app, "leaves": [one, other], "base": len(base), "steps": steps}
+                    )
+        apps = sorted({app for app, _ in self._loader.graph.nodes})
+        return {"pairs": pairs, "apps": [*apps], "engine": self.engine}
+
+    def answer(self, request: Any) -> Json:
+        """The windows of some apps, or the replays of a pair of branches or of a window."""
+        if request["do"] == "windows":
+            return list(self._windows(request["app"], request["steps"], request["every"]))
+        if "leaves" in request:
+            app, (one, other) = request["app"], request["leaves"]
+            base, *branches = self._branches((app, one), (app, other))
+            units = [self._loader.graph.nodes[node] for node in base]
+            if self._rows:
+                units.append(self._migration_of(app, [self._put_rows()], name=_ROWS))
+            steps = [step for branch in branches for node in branch for step in self._steps(node)]
+            self._go_to(f"{app} {one} {other}", units, len(units))
+        else:
+            first, number = request["first"], request["steps"]
+            every = self._every()
+            steps = every[first : first + number]
+            self._go_to("windows", [step.migration for step in every], first)
+        sequences = [tuple(sequence) for sequence in request["sequences"]]
+        return list(
+            self._replayer.replays(self._state, [step.migration for step in steps], sequences)
+        )
+
+    def _branches(self, one: Any, other: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        """What must be there before the branches, and the migrations of each, in Django's order."""
+        graph = self._loader.graph
+        plans = [graph.forwards_plan(leaf) for leaf in (one, other)]
+        common = set(plans[0]) & set(plans[1])
+        heads = {node for plan in plans for node in plan if node[0] == one[0]} - common
+        base, first, second = list[Any](), list[Any](), list[Any]()
+        for plan, branch in zip(plans, (first, second), strict=True):
+            for node in plan:
+                if not heads.intersection(graph.forwards_plan(node)):
+                    base += [node] * (node not in base)
+                else:
+                    branch.append(node)
+        return base, first, second
+
+    def _steps(self, node: Any) -> list[_Step]:
+        migration = self._loader.graph.nodes[node]
+        return [
+            _Step(
+                migration=self._migration_of(
+                    migration.app_label, [operation], atomic=migration.atomic, name=migration.name
+                ),
+                name=migration.name,
+                index=index,
+            )
+            for index, operation in enumerate(migration.operations)
+        ]
+
+    def _every(self) -> list[_Step]:
+        """All operations of the project in the order in which Django would run them."""
+        plan = dict.fromkeys(
+            node
+            for leaf in sorted(self._loader.graph.leaf_nodes())
+            for node in self._loader.graph.forwards_plan(leaf)
+        )
+        return [step for node in plan for step in self._steps(node)]
+
+    def _windows(self, app: str | None, steps: int, every: int) -> Iterator[Json]:
+        """The windows of consecutive operations of one migration."""
+        known = {node[0] for node in self._loader.graph.nodes}
+        if app is not None and app not in known:
+            raise MalformedInputError(
+                "an app without migrations",
+                found=app,
+                expected=", ".join(sorted(known)) or "a project with migrations",
+            )
+        operations = self._every()
+        for first in range(len(operations) - steps + 1):
+            window = operations[first : first + steps]
+            head = window[0]
+            own = app in (None, head.migration.app_label) and head.index % every == 0
+            whole = window[-1].index == head.index + steps - 1
+            if own and whole and window[-1].migration.app_label == head.migration.app_label:
+                reduces = [
+                    a.operation.reduce(b.operation, a.migration.app_label) is True
+                    for a, b in pairwise(window)
+                ]
+                yield {
+                    "first": first,
+                    "steps": [step.to_json() for step in window],
+                    "reduces": list(reduces),
+                }
+
+    def _go_to(self, name: str, units: Sequence[Any], place: int) -> None:
+        """Run what stands before, from where this project is now or from the beginning."""
+        if self._at[0] != name or self._at[1] > place:
+            self.database.restore(self._empty)
+            self._state, self._at = self._start, (name, 0)
+        for number in range(self._at[1], place):
+            after = self._replayer.apply(self._state, units[number])
+            if isinstance(after, str):
+                self._at = "", 0
+                if units[number].name == _ROWS:
+                    raise MalformedInputError(
+                        "rows that do not go into the database before the branches",
+                        found=after,
+                        expected=f"statements of SQL that {self.database.label} accepts",
+                    )
+                raise MalformedInputError(
+                    "a migration before the ones to be judged is refused",
+                    where=f"{units[number].app_label}.{units[number].name}",
+                    found=after,
+                    expected=f"migrations that run on {self.database.label}",
+                    remedy="judge on the database that it needs, with --database, or on a part that does without",
+                )
+            self._state, self._at = after, (name, number + 1)
+
+    def _put_rows(self) -> Any:
+        """The user's own rows, as the last operation before the branches."""
+        from django.db import migrations
+
+        return migrations.RunSQL(self._rows)
+
+    def _synchronised(self) -> Any:
+        """The state before all migrations, with tables for apps that have none, as ``migrate --run-syncdb`` does."""
+        from django.db import connection
+        from django.db.migrations.state import ProjectState
+
+        state = ProjectState(real_apps=self._loader.unmigrated_apps)
+        with connection.schema_editor() as editor:
+            for model in state.apps.get_models(include_auto_created=False):
+                options = model._meta
+                if options.managed and not options.proxy and not options.swapped:
+                    editor.create_model(model)
+        return state
+
+
+def _configure(database: Mapping[str, Any] | None, folder: str, settings: str) -> str:
+    """Load the user's settings, put databases of ours in place of theirs, and set up; the engine that they name."""
+    sys.path.insert(0, folder)
+    os.chdir(folder)
+    os.environ["DJANGO_SETTINGS_MODULE"] = settings
+    import django
+    from django.conf import settings as live
+    from django.db import connections
+
+    where = f"{folder}, settings {settings}"
+    try:
+        theirs = dict(live.DATABASES)
+    except (Exception, SystemExit) as error:
+        raise _unloadable("settings that do not import", where, error) from error
+    if "settings" in vars(connections):
+        raise MalformedInputError(
+            "settings that look at their databases while they are imported",
+            where=where,
+            expected="settings that only say which databases there are",
+            remedy="name other settings with --settings",
+        )
+    live.DATABASES = {alias: dict(SQLITE) for alias in {*theirs, "default"}}
+    if database is not None:
+        live.DATABASES["default"] = dict(database)
+    live.DATABASE_ROUTERS = []
+    memory = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+    live.CACHES = dict.fromkeys({*getattr(live, "CACHES", ()), "default"}, memory)
+    live.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    try:
+        django.setup()
+        ours = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
+    except (Exception, SystemExit) as error:
+        raise _unloadable("a project whose apps do not load", where, error) from error
+    expected = {alias: live.DATABASES[alias]["NAME"] for alias in ours}
+    if ours != expected or not all(n == ":memory:" or n.startswith("vcrt_") for n in ours.values()):
+        raise VcrtError("a project that puts its own databases back", where=where, found=str(ours))
+    return str(theirs.get("default", {}).get("ENGINE", "none"))
+
+
+def _loaded(folder: str) -> Any:
+    from django.db.migrations.loader import MigrationLoader
+
+    try:
+        return MigrationLoader(None, ignore_no_migrations=True)
+    except (Exception, SystemExit) as error:
+        raise _unloadable("migrations that do not load", folder, error) from error
+
+
+def _unloadable(what: str, where: str, error: BaseException) -> MalformedInputError:
+    return MalformedInputError(
+        what,
+        where=where,
+        found=f"{type(error).__name__}: {error}",
+        expected="a project of which `python manage.py showmigrations` works with this Python",
+        remedy="install what it imports where vcrt is, set what its settings read, or name others with --settings",
+    )

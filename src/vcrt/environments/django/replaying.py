@@ -1,0 +1,134 @@
+"""Run operations as migrations of their own by Django, each prefix of an order once, from snapshots of the database.
+
+An operation is refused by whatever Django or the database raises, and by a project state that Django cannot make models
+of. Imports Django, which must be configured; not covered: where operations come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from django.db import NotSupportedError, connection
+from django.db.migrations.migration import Migration
+from django.db.migrations.state import ProjectState
+
+from vcrt.environments.django.catalogue import StateForms, dangling, digest, message
+from vcrt.environments.django.databases import Database
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json
+
+_Order: TypeAlias = tuple[int, ...]
+#: What PostgreSQL says of a statement that must not be in a transaction.
+_ACTIVE_TRANSACTION = "25001"
+#: Fields whose forms are kept at a time.
+_MAX_FIELDS = 20_000
+
+
+def migration_of(
+    app: str, operations: Sequence[Any], *, atomic: bool = True, name: str = "step"
+) -> Migration:
+    """A migration of these operations and nothing else."""
+    made = Migration(name, app)
+    made.operations, made.atomic = list(operations), atomic
+    return made
+
+
+class Replayer:
+    """Replays operations on one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._forms = StateForms()
+
+    def apply(self, before: ProjectState, migration: Migration) -> ProjectState | str:
+        """The project state after a migration, whose database is changed; or why it is refused."""
+        try:
+            with connection.schema_editor(atomic=migration.atomic) as editor:
+                after = migration.apply(before.clone(), editor)
+            self.database.settle()
+            return renderable(after)
+        except MemoryError:
+            raise
+        # Django, the database, or the migration's own code: each of them fails the migration.
+        except Exception as error:
+            if _is_outside(error):
+                raise MalformedInputError(
+                    "a migration that runs outside of transactions, which cannot be taken back",
+                    where=f"{migration.app_label}.{migration.name}",
+                    found=message(error),
+                    expected="operations that run in a transaction",
+                    remedy="judge on SQLite, or with these operations left out",
+                ) from error
+            return message(error)
+
+    def digest(self, state: ProjectState) -> str:
+        """SHA-256 of the project state and of what the database holds."""
+        if len(self._forms) > _MAX_FIELDS:
+            self._forms = StateForms()
+        return digest(self._forms.form(state), self.database.form())
+
+    def replays(
+        self, start: ProjectState, steps: Sequence[Migration], sequences: Sequence[_Order]
+    ) -> list[Json]:
+        """The hashes along each sequence and why it was refused, if it was; the database is left as it was."""
+        tree: dict[int, Any] = {}
+        for sequence in sequences:
+            node = tree
+            for step in sequence:
+                node = node.setdefault(step, {})
+        kept = self.database.snapshot()
+        answers: dict[_Order, tuple[bool, str]] = {(): (True, self.digest(start))}
+        self._walk((), start, tree, kept, steps, answers)
+        self.database.restore(kept)
+        return [_replay(sequence, answers) for sequence in sequences]
+
+    def _walk(
+        self,
+        prefix: _Order,
+        state: ProjectState,
+        node: dict[int, Any],
+        kept: Any,
+        steps: Sequence[Migration],
+        answers: dict[_Order, tuple[bool, str]],
+    ) -> None:
+        # Rendered once, for all that follows.
+        state.apps  # noqa: B018
+        for place, (index, following) in enumerate(node.items()):
+            if place:
+                self.database.restore(kept)
+            sequence = (*prefix, index)
+            after = self.apply(state, steps[index])
+            if isinstance(after, str):
+                answers[sequence] = False, after
+                continue
+            answers[sequence] = True, self.digest(after)
+            if following:
+                snapshot = self.database.snapshot() if len(following) > 1 else None
+                self._walk(sequence, after, following, snapshot, steps, answers)
+
+
+def _is_outside(error: Exception) -> bool:
+    """Whether nothing is wrong with a step but that it runs in a transaction here."""
+    state = getattr(error.__cause__, "sqlstate", None)
+    own = isinstance(error, NotSupportedError) and "inside a transaction" in str(error)
+    return own or state == _ACTIVE_TRANSACTION
+
+
+def renderable(state: ProjectState) -> ProjectState:
+    """The state; raises what Django raises where a field or a base names a model that is not there."""
+    if next(dangling(state), None) is not None:
+        fresh = state.clone()
+        fresh.__dict__.pop("apps", None)
+        fresh.apps  # noqa: B018
+    return state
+
+
+def _replay(sequence: _Order, answers: dict[_Order, tuple[bool, str]]) -> Json:
+    hashes = list[Json]()
+    for length in range(len(sequence) + 1):
+        accepted, said = answers[sequence[:length]]
+        if not accepted:
+            return [hashes, said]
+        hashes.append(said)
+    return [hashes, None]

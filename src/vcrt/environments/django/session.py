@@ -1,0 +1,155 @@
+"""Drive one worker that has Django, from this process, which never imports it.
+
+Promises an answer from a process that stayed alive while it worked, or :class:`vcrt.errors.VerifierFailure`; a worker
+that breaks is replaced and asked once more. Not covered: what a request holds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from vcrt.environments.bounded_processes import BoundedProcess, Needs, bounds, empty_environment
+from vcrt.environments.django.servers import MadeDatabase
+from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
+
+_ERRORS = {kind.__name__: kind for kind in (MalformedInputError, UnavailableError)}
+#: A worker is replaced after so many requests: Django keeps something of every model that it makes.
+_REQUESTS_PER_WORKER = 2_000
+#: With a Python of the project's own vcrt comes last: what that has of its own is what the project gets.
+_START = (
+    "import sys; sys.path.insert({}, sys.argv.pop()); "
+    "from vcrt.environments.django.worker import main; main()"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Seconds by the clock for one answer, megabytes in use, and seconds of the processor for one worker."""
+
+    answer_seconds: float = 600.0
+    max_memory_mb: float = 3000.0
+    cpu_seconds: float = 3600.0
+
+
+class Session:
+    """One worker, made when it is first needed; ``project`` is a user's, as :class:`Project` takes it.
+
+    ``python`` runs the worker: one that has Django and what the project imports.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        server: str | None = None,
+        project: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+    ) -> None:
+        self._limits, self._server, self._project, self._python = limits, server, project, python
+        self._process: BoundedProcess | None = None
+        self._made: MadeDatabase | None = None
+        self._first: Any = None
+        self._requests = 0
+
+    def first(self) -> Any:
+        """What the worker says of itself; raises what it raises when it starts."""
+        if self._process is None:
+            self._start()
+        return self._first
+
+    def ask(self, request: Any, *, where: str) -> Any:
+        """The answer to a request; raises the error that it is, and :class:`VerifierFailure` if there is none."""
+        if self._requests >= _REQUESTS_PER_WORKER:
+            self.close()
+        for last in (False, True):
+            try:
+                self.first()
+                self._requests += 1
+                return self._exchange(request)
+            except VerifierFailure as error:
+                self.close()
+                if last:
+                    raise error.within(where) from error
+        raise AssertionError
+
+    def close(self) -> None:
+        """End the worker, if there is one, and drop what was made for it."""
+        if self._process is not None:
+            self._process.end()
+        if self._made is not None:
+            self._made.drop()
+        self._process = self._made = None
+
+    def _start(self) -> None:
+        own = self._project is None
+        variables = {**empty_environment(), "PYTHONHASHSEED": "0"} if own else dict(os.environ)
+        start = _START.format(0 if self._python == sys.executable else 999)
+        command = [self._python, "-P", "-c", start, str(Path(__file__).parents[3])]
+        if self._server is not None:
+            self._made = MadeDatabase(self._server)
+        try:
+            self._process = BoundedProcess(
+                command, max_memory_mb=self._limits.max_memory_mb, variables=variables
+            )
+        except OSError as error:
+            self.close()
+            raise UnavailableError(
+                "a Python that cannot be run", found=f"{self._python}: {error.strerror}"
+            ) from error
+        self._requests = 0
+        try:
+            self._first = self._exchange(
+                {
+                    "database": None if self._made is None else self._made.settings(),
+                    "project": self._project,
+                    # A worker that has a server must reach it.
+                    "bounds": self._bounds() if own and self._made is None else None,
+                }
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def _bounds(self) -> str:
+        readable = {sys.prefix, sys.base_prefix, *filter(os.path.exists, sys.path)} - {""}
+        return bounds(
+            Needs(readable=tuple(sorted(readable))),
+            cpu_seconds=self._limits.cpu_seconds,
+            max_memory_mb=self._limits.max_memory_mb,
+            threads=1,
+        ).text()
+
+    def _exchange(self, request: Any) -> Any:
+        assert self._process is not None
+        data = json.dumps(request).encode() + b"\n"
+        output = self._process.exchange(data, self._limits.answer_seconds)
+        if output.failure is not None:
+            raise VerifierFailure("the worker that has Django broke off", found=output.failure)
+        try:
+            answer = json.loads(output.text)
+        except ValueError as error:
+            raise VerifierFailure("no answer of Django", found=output.text[:200]) from error
+        if isinstance(answer, dict) and "error" in answer:
+            name, parts = answer["error"]
+            raise _ERRORS.get(name, VerifierFailure)(**parts)
+        return answer
+
+
+@cache
+def _session(server: str | None, limits: Limits, process: int) -> Session:
+    session = Session(limits, server=server)
+    atexit.register(session.close)
+    return session
+
+
+def shared_session(server: str | None, limits: Limits) -> Session:
+    """The worker of this process for episodes; raises :class:`UnavailableError` without a fit Django."""
+    return _session(server, limits, os.getpid())

@@ -1,0 +1,314 @@
+"""A user's own project: branches that a merge would join, windows of its migrations, and what never happens to it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import vcrt
+from command_line import refused as refused_command
+from command_line import run
+from django_support import FIRST, MANAGE, SETTINGS, branches, needs_django, project
+from vcrt.certification.django_lifting import judge_branches
+from vcrt.certification.lattice_replay import replay_merged
+from vcrt.environments.django.lifting import DjangoProject
+from vcrt.environments.django.session import Limits
+from vcrt.errors import MalformedInputError, UnavailableError, VcrtError, VerifierFailure
+
+pytestmark = needs_django
+NOTE = 'migrations.AddField("Order", "note", models.TextField(default=""))'
+INDEX = 'migrations.AddIndex("Order", models.Index(fields=["total"], name="by_total"))'
+STRICT = 'migrations.AlterField("Order", "state", models.CharField(max_length=9))'
+FILL = "migrations.RunSQL(\"UPDATE shop_order SET state = 'new' WHERE state IS NULL\")"
+TOUCH = """from django.db import migrations
+def act(apps, editor):
+    %s
+class Migration(migrations.Migration):
+    dependencies = [("shop", "0001_first")]
+    operations = [migrations.RunPython(act)]
+"""
+
+
+def merge_of(folder, **options):
+    (merge,) = vcrt.lift_django(folder, **options).merges
+    return merge
+
+
+class TestBranches:
+    @pytest.mark.parametrize(
+        ("one", "other", "outcome"),
+        [
+            (NOTE, INDEX, "either"),
+            (FILL, STRICT, "first"),
+            (STRICT, FILL, "second"),
+            (
+                "migrations.RunSQL('UPDATE shop_order SET total = total + 1')",
+                "migrations.RunSQL('UPDATE shop_order SET total = total * 2')",
+                "other state",
+            ),
+            (STRICT, f"{INDEX}, {STRICT}", "neither"),
+        ],
+    )
+    def test_which_order_is_right(self, tmp_path, one, other, outcome):
+        assert merge_of(branches(tmp_path, one, other)).outcome == outcome
+
+    def test_what_breaks_and_how(self, tmp_path):
+        merge = merge_of(branches(tmp_path, f"{NOTE}, {FILL}", f"{INDEX}, {STRICT}"))
+        assert [step.text.split()[0] for step in merge.steps] == [
+            "Add",
+            "RunSQL",
+            "Create",
+            "Alter",
+        ]
+        assert [step.irreversible for step in merge.steps] == [False, True, False, False]
+        assert merge.refusals[0] is None
+        assert (
+            "shop.0002_b: Alter field state on Order: IntegrityError: NOT NULL" in merge.refusals[1]
+        )
+        relations = {(pair.first, pair.second): pair.relation for pair in merge.pairs}
+        assert relations == {
+            (0, 2): "commutes",
+            (0, 3): "undecided",
+            (1, 2): "commutes",
+            (1, 3): "precedes",
+        }
+        assert next(pair for pair in merge.pairs if pair.relation == "precedes").before == 1
+        assert merge.orders.num_legal == 12
+
+    def test_branches_of_more_operations_than_all_orders_are_replayed_of(self, tmp_path):
+        fields = [
+            ", ".join(
+                f'migrations.AddField("Order", "{side}{n}", models.TextField(null=True))'
+                for n in range(4)
+            )
+            for side in "ab"
+        ]
+        merge = merge_of(branches(tmp_path, *fields))
+        assert (merge.outcome, merge.orders, len(merge.pairs)) == ("either", None, 16)
+        assert {pair.relation for pair in merge.pairs} == {"commutes"}
+
+    def test_what_only_one_branch_needs_of_another_app_stands_before(self, tmp_path):
+        folder = branches(
+            tmp_path,
+            NOTE,
+            'migrations.AddField("Order", "kind", models.ForeignKey("contenttypes.ContentType", '
+            "models.CASCADE, null=True))",
+            settings=SETTINGS.replace('["shop"]', '["shop", "django.contrib.contenttypes"]'),
+        )
+        file = folder / "shop" / "migrations" / "0002_b.py"
+        text = file.read_text().replace("[('shop'", "[('contenttypes', '0001_initial'), ('shop'")
+        file.write_text(text)
+        merge = merge_of(folder)
+        assert (merge.outcome, merge.branches.base) == ("either", 2)
+        assert {step.app for step in merge.steps} == {"shop"}
+
+    def test_rows_of_the_user_s_own_are_what_a_branch_meets(self, tmp_path):
+        unique = (
+            'migrations.AlterField("Order", "total", models.IntegerField(null=True, unique=True))'
+        )
+        folder, rows = branches(tmp_path, NOTE, unique), tmp_path / "rows.sql"
+        assert merge_of(folder).outcome == "either"
+        rows.write_text(
+            "INSERT INTO shop_order (total) VALUES (1);\nINSERT INTO shop_order (total) VALUES (9);"
+        )
+        merge = merge_of(folder, rows=rows)
+        assert merge.outcome == "neither"
+        assert "UNIQUE constraint failed" in merge.refusals[1]
+        rows.write_text("INSERT INTO nowhere (total) VALUES (1)")
+        with pytest.raises(MalformedInputError, match="rows that do not go into"):
+            merge_of(folder, rows=rows)
+        with pytest.raises(MalformedInputError, match="rows that cannot be read"):
+            merge_of(folder, rows=tmp_path / "none.sql")
+        with pytest.raises(VcrtError, match="rows are for branches"):
+            vcrt.lift_django(folder, rows=rows, window=2)
+
+    def test_three_leaves_are_judged_two_by_two(self, tmp_path):
+        folder = project(
+            tmp_path,
+            *(
+                (f"0002_{n}", ["0001_first"], text)
+                for n, text in zip("abc", (NOTE, INDEX, STRICT), strict=True)
+            ),
+        )
+        merges = vcrt.lift_django(folder).merges
+        assert [merge.branches.leaves for merge in merges] == [
+            ("0002_a", "0002_b"),
+            ("0002_a", "0002_c"),
+            ("0002_b", "0002_c"),
+        ]
+
+    def test_answers_that_contradict_each_other_are_a_failure(self, tmp_path):
+        class Fickle(DjangoProject):
+            def replay(self, requests):
+                found = super().replay(requests)
+                return [
+                    one if n else type(one)(one.sequence, ("0" * 64,) * 3)
+                    for n, one in enumerate(found)
+                ]
+
+        found = Fickle(branches(tmp_path, NOTE, INDEX))
+        with pytest.raises(VerifierFailure, match="in two ways"):
+            judge_branches(
+                found, found.branches()[0], lambda e, s: [m.evidence for m in replay_merged(e, s)]
+            )
+        found.close()
+
+
+class TestWindows:
+    def test_operations_of_one_migration(self, tmp_path):
+        folder = project(tmp_path, ("0002_a", ["0001_first"], f"{FILL}, {STRICT}, {NOTE}"))
+        first, second = vcrt.lift_django(folder, window=2, app="shop").windows
+        assert [one.window.steps[0].migration for one in (first, second)] == [
+            "0001_first",
+            "0002_a",
+        ]
+        assert [pair.relation for pair in second.orders.pairs] == ["precedes"]
+
+    def test_what_django_s_own_reduce_knows(self, tmp_path):
+        folder = project(
+            tmp_path,
+            ("0002_a", ["0001_first"], f"{NOTE}, {NOTE.replace('note', 'memo')}"),
+            ("0003_a", ["0002_a"], f"{FILL}, {STRICT}"),
+        )
+        found = DjangoProject(folder)
+        assert [one.reduces for one in found.windows(None, 2, every=1)][1:] == [
+            (True,),
+            (False,),
+        ]
+        found.close()
+
+
+class TestNothingOfTheirsIsTouched:
+    def test_their_databases_are_never_opened(self, tmp_path):
+        act = "from django.db import connections; assert connections['old'].settings_dict['NAME'] == ':memory:'"
+        settings = SETTINGS + 'DATABASES["old"] = dict(DATABASES["default"], NAME="old.sqlite3")\n'
+        settings += 'DATABASE_ROUTERS = ["nowhere.Router"]\n'
+        folder = project(
+            tmp_path, ("0002_a", TOUCH % act), ("0002_b", ["0001_first"], NOTE), settings=settings
+        )
+        assert merge_of(folder).outcome == "either"
+        assert not list(folder.rglob("*.sqlite3"))
+
+    @pytest.mark.parametrize(
+        "sql", ["ATTACH 'other.sqlite3' AS other", "VACUUM INTO 'other.sqlite3'"]
+    )
+    def test_sql_opens_no_other_file(self, tmp_path, sql):
+        folder = branches(tmp_path, f'migrations.RunSQL("{sql}")', NOTE)
+        file = folder / "shop" / "migrations" / "0002_a.py"
+        file.write_text(file.read_text().replace("    dep", "    atomic = False\n    dep"))
+        assert "too many attached databases" in merge_of(folder).refusals[0]
+        assert not list(folder.rglob("*.sqlite3"))
+
+    def test_settings_that_connect_are_refused(self, tmp_path):
+        settings = SETTINGS + "from django.db import connections; connections['default']\n"
+        folder = branches(
+            tmp_path, NOTE, INDEX, settings="from django.conf import settings\n" + settings
+        )
+        with pytest.raises(MalformedInputError, match="settings that look at their databases"):
+            vcrt.lift_django(folder)
+
+    def test_an_app_that_puts_its_database_back_is_refused(self, tmp_path):
+        folder = branches(tmp_path, NOTE, INDEX)
+        text = (
+            "from django.apps import AppConfig\nfrom django.db import connections\n"
+            "class C(AppConfig):\n    name = 'shop'\n    def ready(self):\n"
+            "        connections.settings['default']['NAME'] = 'production.sqlite3'\n"
+        )
+        (folder / "shop" / "apps.py").write_text(text)
+        with pytest.raises(VcrtError, match="puts its own databases back"):
+            vcrt.lift_django(folder)
+        assert not list(folder.rglob("*.sqlite3"))
+
+    def test_what_it_prints_and_reads_is_not_what_the_worker_says(self, tmp_path):
+        act = "import os, sys; print('x'); os.write(1, b'y'); assert sys.stdin.read() == ''"
+        folder = project(
+            tmp_path,
+            ("0002_a", TOUCH % act),
+            ("0002_b", ["0001_first"], NOTE),
+            settings=SETTINGS + "print('hello')\n",
+        )
+        assert merge_of(folder).outcome == "either"
+
+    def test_this_process_imports_nothing_of_it(self, tmp_path):
+        before = set(sys.modules)
+        merge_of(branches(tmp_path, NOTE, INDEX))
+        assert not {"shop", "its_settings"} & (set(sys.modules) - before)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("made", "message"),
+        [
+            ({"settings": "import nothing_such"}, "settings that do not import"),
+            ({"settings": "raise SystemExit(3)"}, "settings that do not import"),
+            ({"settings": SETTINGS.replace("shop", "absent")}, "apps do not load"),
+        ],
+    )
+    def test_projects_that_do_not_load(self, tmp_path, made, message):
+        with pytest.raises(MalformedInputError, match=message):
+            vcrt.lift_django(branches(tmp_path, NOTE, INDEX, **made))
+
+    def test_migrations_that_do_not_load(self, tmp_path):
+        with pytest.raises(MalformedInputError, match="migrations that do not load"):
+            vcrt.lift_django(branches(tmp_path, NOTE, "models.Nothing()"))
+
+    def test_migrations_that_need_another_database(self, tmp_path):
+        text = FIRST + ', migrations.RunSQL("CREATE EXTENSION hstore")'
+        folder = branches(tmp_path, NOTE, INDEX)
+        file = folder / "shop" / "migrations" / "0001_first.py"
+        file.write_text(file.read_text().replace(FIRST, text))
+        with pytest.raises(MalformedInputError, match="before the ones to be judged") as caught:
+            vcrt.lift_django(folder)
+        assert "--database" in caught.value.remedy
+        assert 'near "EXTENSION"' in caught.value.found
+
+    def test_one_leaf_has_nothing_to_ask(self, capsys, tmp_path):
+        said = refused_command(capsys, "lift", "django", project(tmp_path))
+        assert "Django would not ask about any merge" in said
+        assert "--window 2" in said
+
+    def test_other_things_that_are_not_there(self, tmp_path):
+        with pytest.raises(MalformedInputError, match="no Django project there"):
+            vcrt.lift_django(tmp_path)
+        (tmp_path / "manage.py").write_text("", encoding="utf-8")
+        with pytest.raises(MalformedInputError, match="names no settings"):
+            vcrt.lift_django(tmp_path)
+        folder = branches(tmp_path / "own", NOTE, INDEX)
+        with pytest.raises(MalformedInputError, match="an app without migrations"):
+            vcrt.lift_django(folder, app="basket")
+        with pytest.raises(MalformedInputError, match="no migration of 5"):
+            vcrt.lift_django(folder, app="shop", window=5)
+        with pytest.raises(VcrtError, match="out of range"):
+            vcrt.lift_django(folder, window=99)
+        with pytest.raises(UnavailableError, match="cannot be run"):
+            vcrt.lift_django(folder, python="no-such-python")
+
+    @pytest.mark.parametrize(
+        ("act", "limits", "found"),
+        [
+            ("import os; os._exit(3)", Limits(), "exit status 3"),
+            ("import time; time.sleep(60)", Limits(answer_seconds=2), "no answer after 2 s"),
+        ],
+    )
+    def test_a_migration_that_ends_its_process_is_no_verdict(self, tmp_path, act, limits, found):
+        folder = project(tmp_path, ("0002_a", TOUCH % act), ("0002_b", ["0001_first"], NOTE))
+        one = DjangoProject(folder, limits=limits)
+        with pytest.raises(VerifierFailure) as caught:
+            judge_branches(one, one.branches()[0], lambda e, s: [])
+        assert found in caught.value.found
+        one.close()
+
+
+def test_the_command(capsys, tmp_path):
+    folder = branches(tmp_path, FILL, f"{INDEX}, {STRICT}")
+    printed = run(capsys, "lift", "django", folder)[1]
+    assert "0002_a must come first" in printed
+    assert "1 before 3 (precedes): IntegrityError: NOT NULL constraint failed" in printed
+    assert "let the first migration of 0002_b's branch depend on 0002_a" in printed
+    document = json.loads(run(capsys, "lift", "django", folder, "--json")[1])
+    assert document["merges"][0]["outcome"] == "first"
+    windows = run(capsys, "lift", "django", folder, "--window", "2")[1]
+    assert "2 windows judged; pairs: 1 commutes, 1 precedes" in windows
+    assert MANAGE.splitlines()[1] in (folder / "manage.py").read_text()

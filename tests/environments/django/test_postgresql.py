@@ -1,0 +1,146 @@
+"""PostgreSQL as the database that judges: verdicts, what is taken back, and that nothing of the server's is touched."""
+
+from __future__ import annotations
+
+import pytest
+
+import vcrt
+from django_support import (
+    KEY,
+    KITE,
+    SERVER,
+    branches,
+    episode,
+    needs_django,
+    needs_postgresql,
+    outcomes,
+    project,
+    replayed,
+)
+from vcrt.environments.django.environment import DjangoEnvironment
+from vcrt.environments.django.lifting import DjangoProject
+from vcrt.environments.django.servers import MadeDatabase
+from vcrt.environments.django.session import shared_session
+from vcrt.errors import MalformedInputError, UnavailableError
+
+pytestmark = [needs_django, needs_postgresql]
+FILL = "migrations.RunSQL(\"UPDATE shop_order SET state = 'new' WHERE state IS NULL\")"
+STRICT = 'migrations.AlterField("Order", "state", models.CharField(max_length=9))'
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    monkeypatch.setenv("VCRT_DJANGO_DATABASE", SERVER)
+    found = DjangoEnvironment()
+    yield found
+    shared_session(SERVER, found.limits).close()
+
+
+def databases():
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(SERVER, autocommit=True) as server:
+        return {name for (name,) in server.execute("SELECT datname FROM pg_database")}
+
+
+def test_which_database_judges(environment):
+    assert "on PostgreSQL" in environment.versions().verifier
+    assert environment.cross_check(environment.sample("creates", 1)) == ()
+    assert "not confined" in environment.guards().absent["everything"]
+
+
+@pytest.mark.parametrize("schema", ["creates", "unique", "backfills", "overwrites", "statements"])
+def test_twelve_of_24_orders_are_legal(environment, schema):
+    replays = replayed(environment, environment.sample(schema, 1))
+    ends = [replay.terminal_hash for replay in replays]
+    assert ends.count(ends[0]) == 12
+
+
+def test_its_own_message(environment):
+    fill = 'migrations.RunPython(rows.fill("app.Kite", "size", 7))'
+    strict = 'migrations.AlterField("Kite", "size", models.IntegerField())'
+    found = outcomes(environment, episode(fill, strict))
+    assert (
+        found[1, 0] == 'IntegrityError: column "size" of relation "app_kite" contains null values'
+    )
+
+
+def test_sequences_go_back_with_the_rest(environment):
+    one = episode(
+        """migrations.RunSQL(['INSERT INTO "app_kite" (size) VALUES (5)'])""",
+        """migrations.RunSQL(['UPDATE "app_kite" SET size = 6 WHERE size = 1'])""",
+    )
+    assert len(set(outcomes(environment, one).values())) == 1
+    assert outcomes(environment, one) == outcomes(environment, one)
+
+
+def test_what_fails_at_the_end_of_a_step_leaves_nothing(environment):
+    key = '("kite", models.ForeignKey("app.Kite", on_delete=models.CASCADE))'
+    lost = """migrations.RunSQL(['INSERT INTO "app_tail" (kite_id) VALUES (99)'])"""
+    unset = 'migrations.AlterField("Bow", "kite", models.ForeignKey("app.Kite", on_delete=models.CASCADE))'
+    before = [
+        KITE,
+        f'migrations.CreateModel("Tail", [{KEY}, {key}])',
+        f'migrations.CreateModel("Bow", [{KEY}, ("kite", models.IntegerField())])',
+        """migrations.RunSQL(['INSERT INTO "app_bow" (kite) VALUES (99)'])""",
+    ]
+    added = 'migrations.AddField("Kite", "a", models.IntegerField(null=True))'
+    found = replayed(environment, episode(lost, unset, added, before=before))
+    reasons = {replay.sequence[:1]: replay.rejection.reason for replay in found}
+    assert "app_tail_kite_id" in reasons[0,]
+    assert "app_bow_kite_id" in reasons[1,]
+    assert {len(replay.state_hashes) for replay in found} == {1, 2}
+
+
+def test_branches_on_a_database_that_is_made_and_dropped(tmp_path):
+    before = databases()
+    (merge,) = vcrt.lift_django(branches(tmp_path, FILL, STRICT), database=SERVER).merges
+    assert merge.outcome == "first"
+    assert "contains null values" in merge.refusals[1]
+    assert databases() == before
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        'AddIndexConcurrently("Order", models.Index(fields=["total"], name="by_total"))',
+        'migrations.RunSQL("CREATE INDEX CONCURRENTLY by_total ON shop_order (total)")',
+    ],
+)
+def test_what_runs_outside_of_transactions_is_not_judged(tmp_path, operation):
+    text = """from django.db import models, migrations
+from django.contrib.postgres.operations import AddIndexConcurrently
+class Migration(migrations.Migration):
+    atomic = False
+    dependencies = [("shop", "0001_first")]
+    operations = [%s]
+"""
+    folder = project(tmp_path, ("0002_a", text % operation), ("0002_b", ["0001_first"], STRICT))
+    with pytest.raises(MalformedInputError, match="outside of transactions"):
+        vcrt.lift_django(folder, database=SERVER)
+
+
+def test_a_database_that_is_not_empty(tmp_path, monkeypatch):
+    psycopg = pytest.importorskip("psycopg")
+    made = MadeDatabase.__init__
+
+    def filled(self, url):
+        made(self, url)
+        settings = self.settings()
+        names = {
+            "NAME": "dbname",
+            "USER": "user",
+            "PASSWORD": "password",
+            "HOST": "host",
+            "PORT": "port",
+        }
+        with psycopg.connect(
+            **{names[key]: value for key, value in settings.items() if key in names},
+            autocommit=True,
+        ) as own:
+            own.execute("CREATE TABLE theirs (a integer)")
+
+    monkeypatch.setattr(MadeDatabase, "__init__", filled)
+    one = DjangoProject(branches(tmp_path, FILL, STRICT), server=SERVER)
+    with pytest.raises(UnavailableError, match="a database that is not empty"):
+        one.versions()
+    one.close()

@@ -1,0 +1,90 @@
+"""Episodes and projects of Django for tests, and the marks of those that need it or a server of PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from itertools import permutations
+
+import pytest
+
+from vcrt.environments.contract import Episode, Operation, Provenance, ReplayRequest
+from vcrt.environments.django.toolchain import REMEDY
+
+_REQUIRED = os.environ.get("VCRT_DJANGO_TESTS") == "required"
+#: A server on which databases may be made, for tests alone.
+SERVER = os.environ.get("VCRT_TEST_POSTGRESQL", "")
+needs_django = pytest.mark.skipif(
+    not _REQUIRED and find_spec("django") is None, reason=f"no Django: {REMEDY}"
+)
+needs_postgresql = pytest.mark.skipif(
+    not SERVER, reason="no server of PostgreSQL: VCRT_TEST_POSTGRESQL names none"
+)
+KEY = '("id", models.BigAutoField(primary_key=True))'
+KITE = f'migrations.CreateModel("Kite", [{KEY}, ("size", models.IntegerField(null=True))])'
+ROWS = """migrations.RunSQL(['INSERT INTO "app_kite" (size) VALUES (1), (1), (NULL)'])"""
+
+
+def episode(*steps, before=(KITE, ROWS), app="app"):
+    return Episode(
+        environment="django",
+        schema="test",
+        initial={"app": app, "before": list(before)},
+        operations=tuple(Operation(signature=f"{n}", payload=t) for n, t in enumerate(steps)),
+        provenance=Provenance(source="test", generator="test", seed=0),
+    )
+
+
+def replayed(environment, one, *sequences):
+    sequences = sequences or tuple(permutations(range(one.num_operations)))
+    return environment.replay([ReplayRequest(one, sequence) for sequence in sequences])
+
+
+def outcomes(environment, one):
+    """The digest that each order ends in, or why it is refused."""
+    return {
+        replay.sequence: replay.terminal_hash or replay.rejection.reason
+        for replay in replayed(environment, one)
+    }
+
+
+MANAGE = """import os
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "its_settings")
+"""
+SETTINGS = """
+SECRET_KEY = "x"
+INSTALLED_APPS = ["shop"]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "production.sqlite3"}}
+"""
+HEAD = """from django.db import migrations, models
+class Migration(migrations.Migration):
+    dependencies = %r
+    operations = [%s]
+"""
+FIRST = """migrations.CreateModel("Order", [("id", models.BigAutoField(primary_key=True)),
+    ("total", models.IntegerField(null=True)), ("state", models.CharField(max_length=9, null=True))]),
+    migrations.RunSQL("INSERT INTO shop_order (total) VALUES (1), (2)", migrations.RunSQL.noop)"""
+
+
+def project(folder, *migrations, settings=SETTINGS, **files):
+    """A project with the app ``shop``; migrations are (name, what it depends on, operations) or (name, text)."""
+    place = folder / "shop" / "migrations"
+    place.mkdir(parents=True)
+    (folder / "manage.py").write_text(MANAGE, encoding="utf-8")
+    (folder / "its_settings.py").write_text(settings, encoding="utf-8")
+    for package in (place, place.parent):
+        (package / "__init__.py").write_text("", encoding="utf-8")
+    for name, *rest in (("0001_first", [], FIRST), *migrations):
+        text = rest[0] if len(rest) == 1 else HEAD % ([("shop", d) for d in rest[0]], rest[1])
+        (place / f"{name}.py").write_text(text, encoding="utf-8")
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    return folder
+
+
+def branches(folder, one, other, **more):
+    """A project of which two migrations, ``0002_a`` and ``0002_b``, are leaves."""
+    return project(
+        folder, ("0002_a", ["0001_first"], one), ("0002_b", ["0001_first"], other), **more
+    )
