@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -22,7 +23,7 @@ from vcrt.certification.lean_lifting import LeanLift
 from vcrt.certification.lean_lifting import lift_lean as lift_lean_file
 from vcrt.certification.pairs import OrdersReport, report_orders
 from vcrt.certification.replay_tree import EpisodeReplays
-from vcrt.certification.rocq_lifting import RocqLift
+from vcrt.certification.rocq_lifting import WindowsLift, lift_lean_project
 from vcrt.certification.rocq_lifting import lift_rocq as lift_rocq_file
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.datasets.freezing import make_dataset
@@ -32,7 +33,9 @@ from vcrt.environments.clrs.reading import MAX_LENGTH
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.django.lifting import DjangoProject
 from vcrt.environments.django.toolchain import server_url
-from vcrt.environments.guarding import make_guarded
+from vcrt.environments.guarding import guarded, make_guarded
+from vcrt.environments.lean.project import find_project
+from vcrt.environments.lean.project_environment import LeanProjectEnvironment
 from vcrt.environments.proofwriter.files import Refused
 from vcrt.environments.proofwriter.lifting import lift_theories
 from vcrt.environments.registry import Registered, load_environment
@@ -64,20 +67,41 @@ class Lifted:
 
 
 def lift_lean(
-    files: Sequence[str | Path], *, progress: Progress = SILENT
-) -> Iterator[LeanLift | MalformedInputError]:
+    files: Sequence[str | Path],
+    *,
+    project: str | Path | None = None,
+    steps: int | None = None,
+    progress: Progress = SILENT,
+) -> Iterator[LeanLift | WindowsLift | MalformedInputError]:
     """What the steps of the theorems in Lean files do in every order, file by file: ``vcrt lift lean``.
 
-    A file that cannot be read gives an error in its place and does not stop the others. Raises
-    :class:`vcrt.errors.UnavailableError` without a fit Lean.
+    With a ``project``, the folder of a Lake project, its own Lean judges windows of ``steps`` steps (default: 4) with
+    the files' imports; else whole theorems are judged in vcrt's prelude. A file that cannot be read gives an error in
+    its place and does not stop the others. Raises :class:`vcrt.errors.UnavailableError` without a fit Lean, and
+    :class:`MalformedInputError` for a folder that is no project.
     """
+    if project is None and steps is not None:
+        raise VcrtError(
+            "windows of steps in vcrt's prelude, where theorems are judged as a whole",
+            found=f"steps {steps} without a project",
+            remedy="name the Lake project, or leave out the number of steps",
+        )
+    if project is not None:
+        steps = 4 if steps is None else steps
+        _require_within("steps", steps, MIN_STEPS, MAX_LIFTED)
+        with closing(LeanProjectEnvironment(find_project(Path(project)))) as own:
+            guarded(own)
+            yield from _each(
+                files, lambda file: lift_lean_project(file, own, _merged, steps=steps), progress
+            )
+        return
     environment = make_guarded(Registered("lean"), thorough=True)
     yield from _each(files, lambda file: lift_lean_file(file, environment, _merged), progress)
 
 
 def lift_rocq(
     files: Sequence[str | Path], *, steps: int = 4, progress: Progress = SILENT
-) -> Iterator[RocqLift | MalformedInputError]:
+) -> Iterator[WindowsLift | MalformedInputError]:
     """What windows of ``steps`` steps of the proofs in Rocq files do in every order: ``vcrt lift rocq``.
 
     A file that cannot be read gives an error in its place and does not stop the others. Raises

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vcrt.api.lifting import Lifted
     from vcrt.certification.lean_lifting import LeanLift, LiftedTheorem
     from vcrt.certification.pairs import OrdersReport
-    from vcrt.certification.rocq_lifting import LiftedWindow, RocqLift
+    from vcrt.certification.rocq_lifting import LiftedWindow, WindowsLift
     from vcrt.certification.run import CertifiedSchema
     from vcrt.environments.lean.lifting import LiftedStep as LeanStep
     from vcrt.environments.rocq.lifting import LiftedStep as RocqStep
@@ -46,23 +46,29 @@ MERGED = (
 
 def lean(
     inputs: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    project: Path | None = None,
+    steps: int | None = None,
     json: bool = False,
     verifier_timeout: VerifierTimeout = None,
 ) -> None:
     """Report on the theorems of Lean files: how many orders of their tactics are legal, and which pairs commute.
 
-    The exit status is 2 if a file cannot be read or nothing can be judged; the rest is reported all the same.
+    Without a project, whole theorems are judged in vcrt's own prelude. The exit status is 2 if a file cannot be read or
+    nothing can be judged; the rest is reported all the same.
 
     Example: vcrt lift lean Proofs.lean
 
     Args:
         inputs: Lean files.
+        project: The folder of a Lake project that has been built: its own Lean judges its files, with their imports.
+        steps: Steps of a window within a project's proofs, 2 to 8 (default: 4).
         json: Print the report for machines.
     """
     set_verifier_timeout(verifier_timeout)
     with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
         own = "judged in vcrt's own prelude, without the file's imports"
-        _report(inputs, vcrt.lift_lean(inputs, progress=progress), own, json=json)
+        found = vcrt.lift_lean(inputs, project=project, steps=steps, progress=progress)
+        _report(inputs, found, own if project is None else "windows judged", json=json)
 
 
 def rocq(
@@ -91,7 +97,7 @@ def rocq(
 
 def _report(
     inputs: Sequence[Path],
-    outcomes: Iterable[LeanLift | RocqLift | MalformedInputError],
+    outcomes: Iterable[LeanLift | WindowsLift | MalformedInputError],
     own: str,
     *,
     json: bool,
@@ -362,17 +368,18 @@ def _print_schemas(console: Console, schemas: Sequence[CertifiedSchema]) -> None
     console.print(table)
 
 
-def _theorems(lifted: LeanLift | RocqLift) -> Sequence[LiftedTheorem | LiftedWindow]:
+def _theorems(lifted: LeanLift | WindowsLift) -> Sequence[LiftedTheorem | LiftedWindow]:
     return lifted.theorems
 
 
-def _print_file(console: Console, lifted: LeanLift | RocqLift, file: str) -> None:
+def _print_file(console: Console, lifted: LeanLift | WindowsLift, file: str) -> None:
     for theorem in _theorems(lifted):
         where = f"{file}:{theorem.lifted.line} {theorem.lifted.theorem}"
         say(console, f"\n{where}", style="bold")
         steps: Sequence[LeanStep | RocqStep] = theorem.lifted.steps
         for number, step in enumerate(steps, start=1):
-            say(console, f"  {number}. {step.text}")
+            span = getattr(step, "span", "")
+            say(console, f"  {number}. {step.text}" + (f"  ({span})" if span else ""))
         labels = [f"{n}. {s.label}" for n, s in enumerate(steps, start=1)]
         _print_orders(console, theorem.orders, labels)
     for refusal in lifted.refused:
@@ -410,7 +417,7 @@ def _print_orders(console: Console, report: OrdersReport, labels: Sequence[str])
         say(console, f"somewhere without any effect: {names}")
 
 
-def _file_document(lifted: LeanLift | RocqLift, file: str) -> Json:
+def _file_document(lifted: LeanLift | WindowsLift, file: str) -> Json:
     return {
         "file": file,
         "sha256": lifted.digest,

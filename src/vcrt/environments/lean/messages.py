@@ -27,7 +27,7 @@ _METAVARIABLE = re.compile(r"\?(m|u)\.\d+")
 _HYGIENE = re.compile(r"\._@\.[\w.]*_hyg\.\d+")
 #: Lean's words for a limit of its own that was reached: that says nothing about the step. No step can say them, as
 #: names are single letters, or end in a digit.
-_LIMITS = (
+LIMITS = (
     "(deterministic) timeout",
     "(kernel) deterministic timeout",
     "(kernel) excessive memory consumption",
@@ -167,7 +167,7 @@ class Answers:
     def _check(self, line: Line, message: Message) -> None:
         """Raises :class:`Unreadable` for a limit, a lack of the prelude, or a message that was not asked for."""
         text = message.text
-        if text == _INTERRUPTED or any(limit in text for limit in _LIMITS):
+        if text == _INTERRUPTED or any(limit in text for limit in LIMITS):
             raise Unreadable(f"Lean ran into a limit: {self._plain(text)}")
         lacking = _UNKNOWN.search(text)
         if lacking is not None and lacking[1].partition(".")[0] not in self._rendered.words:

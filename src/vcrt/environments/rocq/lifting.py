@@ -26,16 +26,19 @@ LIFT_SCHEMA = "lift"
 GENERATOR = "rocq.lift"
 _ENDS = ("Qed.", "Defined.", "Admitted.", "Abort.", "Save")
 
-Cause: TypeAlias = Literal["grammar", "before", "short", "rocq", "assumptions", "no verdict"]
+Cause: TypeAlias = Literal[
+    "grammar", "before", "short", "rocq", "lean", "assumptions", "no verdict"
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiftedStep:
-    """A step as it stands in the file: its label, its text and its line."""
+    """A step as it stands in the file: its label, its text, its line and, where known, ``LINE:COLUMN-LINE:COLUMN``."""
 
     label: str
     text: str
     line: int
+    span: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +57,8 @@ class Refusal:
     """A proof, or a part of one, that is not lifted or not judged.
 
     ``cause`` is ``grammar`` (its text may not reach Rocq), ``before`` (what stands before it may not), ``short`` (fewer
-    steps than a window has), ``rocq`` (Rocq refuses it as it stands), ``assumptions`` (it rests on axioms), or ``no
-    verdict`` (Rocq gave none).
+    steps than a window has), ``rocq`` or ``lean`` (the prover refuses it as it stands), ``assumptions`` (it rests on
+    axioms), or ``no verdict`` (the prover gave none).
     """
 
     file: str
