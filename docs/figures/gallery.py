@@ -34,28 +34,17 @@ EPISODES = {
     "lean": ("Lean 4", "lean/have_poset/2"),
     "proofwriter": ("Deduction (ProofWriter)", "proofwriter/ground_poset/3"),
     "rocq": ("Rocq", "rocq/assert_poset/1"),
+    "django": ("Migrations (Django)", "django/backfills/1"),
     "bfcl": ("Tool calls (BFCL)", "bfcl/posts/5"),
     "agentdojo": ("Tool calls (AgentDojo)", "agentdojo/calendar/2"),
 }
+_ORDERS = "median_exhaustive_orders_per_cpu_second"
+_PAPER, _OTHERS, _CALLS = ("clrs", "lean", "proofwriter"), ("rocq", "django"), ("bfcl", "agentdojo")
 #: Where the speed of an environment was measured, the keys to it, and what it counts.
 SPEEDS = {
-    "clrs": (
-        "certify.json",
-        ("median_exhaustive_orders_per_cpu_second", "clrs"),
-        "orders of four steps",
-    ),
-    "lean": (
-        "certify.json",
-        ("median_exhaustive_orders_per_cpu_second", "lean"),
-        "orders of four steps",
-    ),
-    "proofwriter": (
-        "certify.json",
-        ("median_exhaustive_orders_per_cpu_second", "proofwriter"),
-        "orders of four steps",
-    ),
-    "bfcl": ("tool_calls.json", ("bfcl", "calls_per_second"), "calls"),
-    "agentdojo": ("tool_calls.json", ("agentdojo", "calls_per_second"), "calls"),
+    **{name: ("certify.json", (_ORDERS, name), "orders of four steps") for name in _PAPER},
+    **{name: (f"certify_{name}.json", (_ORDERS, name), "orders of four steps") for name in _OTHERS},
+    **{name: ("tool_calls.json", (name, "calls_per_second"), "calls") for name in _CALLS},
 }
 INTRODUCTION = """# Gallery
 
@@ -111,8 +100,6 @@ def printed(episode: str) -> str:
 
 def speed(name: str) -> str:
     """What a core does in a second, and where that was measured."""
-    if name not in SPEEDS:
-        return "not measured by a benchmark of its own yet"
     file, keys, unit = SPEEDS[name]
     value = json.loads((ROOT / "benchmarks" / "results" / file).read_text())
     for key in keys:
