@@ -1,7 +1,8 @@
 """Certify two branches of a Django app that a merge would join: which operations commute, and which order is right.
 
-Both branches are run whole in both orders, as databases that have one of them already would, and every pair of
-operations, one of each branch, side by side in the context of what stands before them. Few operations are run in every
+Both branches are run whole in both orders, as databases that have one of them already would and by the migrations as
+they stand; and every pair of operations, one of each branch, as migrations of their own, side by side in the context of
+what stands before them. Few operations are run in every
 order besides. Not covered: how a project is read (see :mod:`vcrt.environments.django.lifting`).
 """
 
@@ -16,7 +17,13 @@ from vcrt.certification.certificates import Certificate, UncertifiedError, path_
 from vcrt.certification.pairs import OrdersReport, report_orders
 from vcrt.certification.replay_tree import Answers, EpisodeReplays
 from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest
-from vcrt.environments.django.lifting import Branches, DjangoProject, DjangoStep, Window
+from vcrt.environments.django.lifting import (
+    Branches,
+    DjangoProject,
+    DjangoStep,
+    WholeOrder,
+    Window,
+)
 from vcrt.errors import MalformedInputError, TooLargeError, VerifierFailure
 from vcrt.limits import MAX_LISTED
 from vcrt.orders import Order
@@ -131,7 +138,9 @@ def lift_project(
     )
 
 
-def judge_branches(environment: Environment, branches: Branches, replay: _Replay) -> JudgedBranches:
+def judge_branches(
+    environment: DjangoProject, branches: Branches, replay: _Replay
+) -> JudgedBranches:
     """What both orders of two branches do, and every pair of operations across them."""
     sides = [[n for n, s in enumerate(branches.steps) if s.branch == side] for side in (0, 1)]
     one, other = sides
@@ -151,6 +160,7 @@ def judge_branches(environment: Environment, branches: Branches, replay: _Replay
     for (a, b), either in contexts.items():
         for context in either:
             wanted |= {(*context, a, b): None, (*context, b, a): None}
+    whole = environment.whole(branches)
     asked = [ReplayRequest(branches.episode, sequence) for sequence in wanted]
     replays = dict(zip(wanted, environment.replay(asked), strict=True))
     answers = Answers()
@@ -162,11 +172,14 @@ def judge_branches(environment: Environment, branches: Branches, replay: _Replay
             where=branches.episode.episode_id,
             found=answers.contradiction,
         )
-    whole = replays[(*one, *other)], replays[(*other, *one)]
+    apart = replays[(*one, *other)], replays[(*other, *one)]
     return JudgedBranches(
         branches=branches,
         outcome=_outcome(*whole),
-        refusals=(_refusal(branches, whole[0]), _refusal(branches, whole[1])),
+        refusals=(
+            _refusal(branches, whole[0], apart[0]),
+            _refusal(branches, whole[1], apart[1]),
+        ),
         pairs=tuple(_pairs(answers, contexts)),
         orders=None
         if not 2 <= number <= MAX_LISTED
@@ -174,19 +187,24 @@ def judge_branches(environment: Environment, branches: Branches, replay: _Replay
     )
 
 
-def _outcome(forward: Replay, backward: Replay) -> Outcome:
-    if forward.accepted and backward.accepted:
+def _outcome(forward: WholeOrder, backward: WholeOrder) -> Outcome:
+    if forward.refused is None and backward.refused is None:
         return "either" if forward.terminal_hash == backward.terminal_hash else "other state"
-    if forward.accepted:
+    if forward.refused is None:
         return "first"
-    return "second" if backward.accepted else "neither"
+    return "second" if backward.refused is None else "neither"
 
 
-def _refusal(branches: Branches, replay: Replay) -> str | None:
-    if replay.rejection is None:
+def _refusal(branches: Branches, whole: WholeOrder, apart: Replay) -> str | None:
+    """Where an order is refused: at the operation, if it is refused there too as a migration of its own."""
+    if whole.refused is None:
         return None
-    step = replay.sequence[len(replay.state_hashes) - 1]
-    return f"{branches.steps[step].label}: {replay.rejection.reason}"
+    app, migration, reason = whole.refused
+    if apart.rejection is not None and apart.rejection.reason == reason:
+        step = branches.steps[apart.sequence[len(apart.state_hashes) - 1]]
+        if (step.app, step.migration) == (app, migration):
+            return f"{step.label}: {reason}"
+    return f"{app}.{migration}: {reason}"
 
 
 def _pairs(answers: Answers, contexts: dict[tuple[int, int], list[Order]]) -> Iterator[CrossPair]:

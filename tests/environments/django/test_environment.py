@@ -178,6 +178,9 @@ class TestSchemas:
 
     def test_equal_seeds_give_equal_episodes(self, environment):
         assert environment.sample("posets12", 5) == environment.sample("posets12", 5)
+
+    def test_long_episodes_may_use_up_the_fields_of_a_model(self, environment):
+        assert environment.sample("posets16", 4).num_operations == 16
         assert environment.sample("models", 5) != environment.sample("models", 6)
 
 

@@ -156,6 +156,150 @@ class TestBranches:
         found.close()
 
 
+LINE = (
+    'migrations.CreateModel("Line", [("id", models.BigAutoField(primary_key=True)), '
+    '("order", models.ForeignKey("shop.Order", models.CASCADE))])'
+)
+OTHER = """from django.db import migrations, models
+class Migration(migrations.Migration):
+    dependencies = %s
+    operations = [%s]
+"""
+
+
+class TestAsMigrateRunsThem:
+    """What came out otherwise by ``manage.py migrate`` on SQLite files."""
+
+    def test_a_migration_s_keys_are_checked_at_its_end(self, tmp_path):
+        fixed = (
+            f'{LINE}, migrations.RunSQL("INSERT INTO shop_line (id, order_id) VALUES (1, 77)"), '
+            'migrations.RunSQL("UPDATE shop_line SET order_id = 1")'
+        )
+        merge = merge_of(branches(tmp_path, fixed, NOTE))
+        assert merge.outcome == "either"
+        assert {pair.relation for pair in merge.pairs} == {"commutes", "undecided"}
+
+    def test_what_one_branch_needs_of_another_app_may_break_the_other_branch(self, tmp_path):
+        folder = project(
+            tmp_path,
+            (
+                "0002_a",
+                (
+                    TOUCH % "[one.code for one in apps.get_model('base', 'Currency').objects.all()]"
+                ).replace('[("shop"', '[("base", "0001_first"), ("shop"'),
+            ),
+            (
+                "0002_b",
+                OTHER % ('[("base", "0002_renamed"), ("shop", "0001_first")]', NOTE),
+            ),
+            settings=SETTINGS.replace('["shop"]', '["shop", "base"]'),
+        )
+        place = folder / "base" / "migrations"
+        place.mkdir(parents=True)
+        made = (
+            'migrations.CreateModel("Currency", [("id", models.BigAutoField(primary_key=True)), '
+            '("code", models.TextField())]), migrations.RunSQL("INSERT INTO base_currency VALUES (1, \'EUR\')")'
+        )
+        renamed = 'migrations.RenameField("Currency", "code", "iso")'
+        for name, text in {
+            "../__init__": "",
+            "__init__": "",
+            "0001_first": OTHER % ("[]", made),
+            "0002_renamed": OTHER % ('[("base", "0001_first")]', renamed),
+        }.items():
+            (place / f"{name}.py").write_text(text, encoding="utf-8")
+        merge = merge_of(folder)
+        assert merge.outcome == "first"
+        assert "no attribute 'code'" in merge.refusals[1]
+
+    def test_a_renamed_model_s_content_type_is_renamed(self, tmp_path):
+        types = "apps.get_model('contenttypes', 'ContentType').objects"
+        folder = project(
+            tmp_path,
+            ("0002_a", ["0001_first"], 'migrations.RenameModel("Order", "Purchase")'),
+            ("0002_b", TOUCH % f"{types}.get(app_label='shop', model='order')"),
+            settings=SETTINGS.replace('["shop"]', '["shop", "django.contrib.contenttypes"]'),
+        )
+        file = folder / "shop" / "migrations" / "0001_first.py"
+        text = (
+            file.read_text()
+            .replace(
+                "dependencies = []",
+                'dependencies = [("contenttypes", "0002_remove_content_type_name")]',
+            )
+            .replace(
+                "migrations.RunSQL(",
+                "migrations.RunSQL(\"INSERT INTO django_content_type (app_label, model) VALUES ('shop', 'order')\"), "
+                "migrations.RunSQL(",
+            )
+        )
+        file.write_text(text)
+        merge = merge_of(folder)
+        assert (merge.outcome, len(merge.steps)) == ("second", 2)
+        assert "ContentType matching query does not exist" in merge.refusals[0]
+
+    @pytest.mark.parametrize(
+        ("one", "outcome"),
+        [
+            (
+                "migrations.RunSQL(\"UPDATE django_migrations SET app = 'shop' WHERE app = 'old'\")",
+                "either",
+            ),
+            # The table is made anew by NOTE, with quotes around every name.
+            (
+                'migrations.RunSQL("ALTER TABLE shop_order ADD COLUMN z integer NULL")',
+                "other state",
+            ),
+            (
+                'migrations.RunSQL("ALTER TABLE shop_order ADD COLUMN z integer NULL", '
+                'state_operations=[migrations.AddField("Order", "z", models.IntegerField(null=True))])',
+                "either",
+            ),
+        ],
+    )
+    def test_plain_sql(self, tmp_path, one, outcome):
+        assert merge_of(branches(tmp_path, one, NOTE)).outcome == outcome
+
+    def test_white_space_within_quotes_tells_states_apart(self, tmp_path):
+        views = [
+            f"migrations.RunSQL(['DROP VIEW IF EXISTS v', 'CREATE VIEW v AS SELECT \"{text}\" AS x'])"
+            for text in ("a b", "a  b")
+        ]
+        assert merge_of(branches(tmp_path, *views)).outcome == "other state"
+
+    def test_clock_and_random_numbers_stand_still(self, tmp_path):
+        fields = (
+            'migrations.AddField("Order", "at", models.DateTimeField(default=timezone.now)), '
+            'migrations.AddField("Order", "key", models.UUIDField(default=uuid.uuid4))'
+        )
+        folder = branches(tmp_path, fields, NOTE)
+        file = folder / "shop" / "migrations" / "0002_a.py"
+        file.write_text(f"import uuid\nfrom django.utils import timezone\n{file.read_text()}")
+        assert merge_of(folder).outcome == "either"
+
+    def test_keys_drawn_in_several_operations_are_different(self, tmp_path):
+        made = 'migrations.CreateModel("Tag", [("id", models.UUIDField(primary_key=True, default=uuid.uuid4))])'
+        act = "[apps.get_model('shop', 'Tag').objects.create() for _ in range(3)]"
+        text = (TOUCH % act).replace(
+            "[migrations.RunPython(act)]",
+            f"[{made}, migrations.RunPython(act), migrations.RunPython(act)]",
+        )
+        folder = project(
+            tmp_path, ("0002_a", f"import uuid\n{text}"), ("0002_b", ["0001_first"], NOTE)
+        )
+        text = (folder / "shop/migrations/0002_a.py").read_text()
+        (folder / "shop/migrations/0002_a.py").write_text(
+            text.replace("import migrations\n", "import migrations, models\n")
+        )
+        assert merge_of(folder).outcome == "either"
+
+    def test_what_is_different_each_time_is_refused(self, tmp_path):
+        act = "import time; apps.get_model('shop', 'Order').objects.update(total=time.time_ns() // 1000)"
+        folder = project(tmp_path, ("0002_a", TOUCH % act), ("0002_b", ["0001_first"], NOTE))
+        with pytest.raises(MalformedInputError, match="differently each time"):
+            vcrt.lift_django(folder)
+
+
 class TestWindows:
     def test_operations_of_one_migration(self, tmp_path):
         folder = project(tmp_path, ("0002_a", ["0001_first"], f"{FILL}, {STRICT}, {NOTE}"))
@@ -221,6 +365,41 @@ class TestNothingOfTheirsIsTouched:
             vcrt.lift_django(folder)
         assert not list(folder.rglob("*.sqlite3"))
 
+    def test_files_are_neither_stored_nor_logged(self, tmp_path):
+        act = (
+            "from django.core.files.storage import default_storage as s; "
+            "from django.core.files.base import ContentFile as C; s.save('a.txt', C(b'x')); assert s.exists('a.txt')"
+        )
+        settings = SETTINGS + (
+            f'MEDIA_ROOT = "{tmp_path}/media"\nLOGGING = {{"version": 1, "handlers": {{"f": {{"class": '
+            f'"logging.FileHandler", "filename": "{tmp_path}/x.log"}}}}, "root": {{"handlers": ["f"]}}}}\n'
+        )
+        folder = project(
+            tmp_path, ("0002_a", TOUCH % act), ("0002_b", ["0001_first"], NOTE), settings=settings
+        )
+        assert merge_of(folder).outcome == "either"
+        assert not (tmp_path / "media").exists()
+        assert not (tmp_path / "x.log").exists()
+
+    def test_a_migration_that_puts_its_database_back_is_no_verdict(self, tmp_path):
+        kept = tmp_path / "production.sqlite3"
+        kept.write_bytes(b"")
+        act = f"from django.db import connection as c; c.settings_dict['NAME'] = '{kept}'"
+        folder = project(tmp_path, ("0002_a", TOUCH % act), ("0002_b", ["0001_first"], NOTE))
+        with pytest.raises(VerifierFailure, match="puts its own database back"):
+            vcrt.lift_django(folder)
+        assert kept.read_bytes() == b""
+
+    def test_an_app_that_writes_while_it_loads_is_refused(self, tmp_path):
+        folder = branches(tmp_path, NOTE, INDEX)
+        (folder / "shop" / "apps.py").write_text(
+            "from django.apps import AppConfig\nfrom django.db import connection\n"
+            "class C(AppConfig):\n    name = 'shop'\n    def ready(self):\n"
+            "        connection.cursor().execute('CREATE TABLE t (a)')\n"
+        )
+        with pytest.raises(MalformedInputError, match="write to the database while they load"):
+            vcrt.lift_django(folder)
+
     def test_what_it_prints_and_reads_is_not_what_the_worker_says(self, tmp_path):
         act = "import os, sys; print('x'); os.write(1, b'y'); assert sys.stdin.read() == ''"
         folder = project(
@@ -249,6 +428,18 @@ class TestRefused:
     def test_projects_that_do_not_load(self, tmp_path, made, message):
         with pytest.raises(MalformedInputError, match=message):
             vcrt.lift_django(branches(tmp_path, NOTE, INDEX, **made))
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            f'# os.environ.setdefault("DJANGO_SETTINGS_MODULE", "old")\n{MANAGE}',
+            'import os\nos.environ["DJANGO_SETTINGS_MODULE"] = "its_settings"\n',
+        ],
+    )
+    def test_settings_that_manage_py_names(self, tmp_path, text):
+        folder = branches(tmp_path, NOTE, INDEX)
+        (folder / "manage.py").write_text(text, encoding="utf-8")
+        assert merge_of(folder).outcome == "either"
 
     def test_migrations_that_do_not_load(self, tmp_path):
         with pytest.raises(MalformedInputError, match="migrations that do not load"):

@@ -21,6 +21,11 @@ from vcrt.hashing import Json, json_digest
 #: Asks a database: the rows that it answers.
 Query = Callable[[str], Sequence[Sequence[Any]]]
 _OWN_TABLE = "django_migrations"
+#: The name of a column, written without the quotes that Django writes when it makes the table anew.
+_BARE_COLUMN = re.compile(
+    r"^(?!(?:CONSTRAINT|CHECK|UNIQUE|PRIMARY|FOREIGN)\b)([a-z_]\w*)(?=\s|$)", re.IGNORECASE
+)
+_SPACE = re.compile(r"""('(?:[^']|'')*'|"[^"]*"|`[^`]*`)|\s+""")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _SQLITE_PARTS = {
@@ -110,7 +115,8 @@ def _is_told(table: object) -> bool:
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.split())
+    """White space outside of quotes is no part of it."""
+    return _SPACE.sub(lambda found: found[1] or " ", text).strip()
 
 
 def _sorted(rows: Any) -> list[Json]:
@@ -132,7 +138,7 @@ def _parts(sql: str) -> list[str]:
                 start = place + 1
         elif character in "),":
             if depth == 1:
-                parts.append(_plain(sql[start:place]))
+                parts.append(_BARE_COLUMN.sub(r'"\1"', _plain(sql[start:place])))
                 start = place + 1
             depth -= character == ")"
     return [*sorted(parts), _plain(sql[start:])]

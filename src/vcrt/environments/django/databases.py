@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from django.db import connection, transaction
 
 from vcrt.environments.django.catalogue import postgresql_form, sqlite_form
+from vcrt.errors import VerifierFailure
 from vcrt.hashing import Json
 
 SQLITE: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
@@ -58,6 +59,13 @@ class Sqlite:
 
     def restore(self, snapshot: sqlite3.Connection) -> None:
         """From a copy, into a new connection: an operation that was refused may leave the old one in any state."""
+        if connection.settings_dict["NAME"] != SQLITE["NAME"]:
+            # What is opened now would be written over.
+            raise VerifierFailure(
+                "a migration that puts its own database back",
+                found=str(connection.settings_dict["NAME"]),
+                expected=str(SQLITE["NAME"]),
+            )
         if connection.connection is not None:
             connection.connection.close()
         connection.connect()

@@ -48,7 +48,7 @@ class DjangoEnvironment(BatchEnvironment):
         return Versions(
             environment=self.name,
             adapter="1",
-            canonicalizer="1",
+            canonicalizer="2",
             verifier=self._session().first()["label"],
         )
 

@@ -27,12 +27,15 @@ from vcrt.environments.contract import (
 )
 from vcrt.environments.django.environment import as_replays
 from vcrt.environments.django.session import Limits, Session
+from vcrt.environments.django.steady import moment
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import Json
 
 MAX_ROWS_BYTES = 10_000_000
 LIFT_SCHEMA = "lift"
-_SETTINGS = re.compile(r"""DJANGO_SETTINGS_MODULE["']\s*,\s*["']([\w.]+)["']""")
+_SETTINGS = re.compile(
+    r"""^[^#\n]*DJANGO_SETTINGS_MODULE["']\s*(?:,|\]\s*=)\s*["']([\w.]+)["']""", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +81,14 @@ class Window:
     reduces: tuple[bool, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WholeOrder:
+    """An order of whole branches: the hash of what it ends in, or the app, migration and reason of a refusal."""
+
+    terminal_hash: str | None
+    refused: tuple[str, str, str] | None
+
+
 class DjangoProject(BatchEnvironment):
     """The operations of one project, judged by Django; its episodes can be replayed here and nowhere else.
 
@@ -106,6 +117,7 @@ class DjangoProject(BatchEnvironment):
         named = {
             "folder": str(self.folder),
             "settings": settings or _settings_of(self.folder),
+            "now": moment(),
             "rows": "" if rows is None else _text_of(rows),
         }
         self._session = Session(
@@ -121,7 +133,7 @@ class DjangoProject(BatchEnvironment):
         return Versions(
             environment=self.name,
             adapter="1",
-            canonicalizer="1",
+            canonicalizer="2",
             verifier=self._session.first()["label"],
         )
 
@@ -153,6 +165,33 @@ class DjangoProject(BatchEnvironment):
             )
             for number, pair in enumerate(self._session.first()["conflicts"]["pairs"])
         ]
+
+    def whole(self, branches: Branches) -> tuple[WholeOrder, WholeOrder]:
+        """Both orders of the migrations as they stand, the first branch first, and the second branch first.
+
+        Raises :class:`MalformedInputError` where what stands before is refused, or an order ends in two ways.
+        """
+        asked = {"do": "whole", "app": branches.app, "leaves": list(branches.leaves)}
+        found = self._session.ask(asked, where=branches.episode.episode_id)
+        one, other, again, other_again = [
+            WholeOrder(
+                terminal_hash=each["hash"],
+                refused=None if each["refused"] is None else tuple(each["refused"]),
+            )
+            for each in found
+        ]
+        if (one.terminal_hash, other.terminal_hash) != (
+            again.terminal_hash,
+            other_again.terminal_hash,
+        ):
+            raise MalformedInputError(
+                "migrations that end differently each time they are run",
+                where=f"{branches.app}: {branches.leaves[0]} and {branches.leaves[1]}",
+                found="the same order in two states",
+                expected="what a migration writes to be the same each time",
+                remedy="leave out what it takes from the clock or at random",
+            )
+        return one, other
 
     def windows(self, app: str | None, steps: int, *, every: int | None = None) -> list[Window]:
         """The windows of ``steps`` operations within a migration, beginning at each ``every`` (default: ``steps``)."""

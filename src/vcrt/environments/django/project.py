@@ -1,8 +1,8 @@
 """Load a user's Django project in this process, which is the worker's, and replay what its migrations hold.
 
 This runs the user's code: settings, apps and migrations. Promises that ``DATABASES`` is replaced before anything
-connects through Django, under every alias; routers are left out, caches and mail stay in this process. Not covered:
-what the user's code opens by itself.
+connects through Django, under every alias; routers and logging are left out, caches, mail and the files of storages
+that the settings name stay in this process. Not covered: what the user's code opens by itself.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from vcrt.environments.django.databases import SQLITE, NotEmpty, opened
+from vcrt.environments.django.steady import Steady
 from vcrt.errors import MalformedInputError, UnavailableError, VcrtError
 from vcrt.hashing import Json
 
@@ -55,19 +56,38 @@ class Project:
     """Answers requests about one project; raises :class:`VcrtError` where it cannot be loaded."""
 
     def __init__(
-        self, database: Mapping[str, Any] | None, *, folder: str, settings: str, rows: str = ""
+        self,
+        database: Mapping[str, Any] | None,
+        *,
+        folder: str,
+        settings: str,
+        now: str,
+        rows: str = "",
     ) -> None:
+        self._steady = Steady(now)
         self.engine = _configure(database, folder, settings)
         import django
 
-        from vcrt.environments.django.replaying import Replayer, migration_of
+        from vcrt.environments.django.replaying import Replayer, is_content_type, migration_of
 
         try:
             self.database = opened()
         except NotEmpty as error:
+            if database is None:
+                raise MalformedInputError(
+                    "apps that write to the database while they load",
+                    where=folder,
+                    found=str(error),
+                    expected="apps that leave an empty database empty",
+                    remedy="name settings with --settings that leave them out",
+                ) from error
             raise UnavailableError("a database that is not empty", found=str(error)) from error
         self.label = f"Django {django.get_version()} on {self.database.label}"
-        self._migration_of, self._replayer = migration_of, Replayer(self.database)
+        self._migration_of, self._replayer = (
+            migration_of,
+            Replayer(self.database, before=self._begin),
+        )
+        self._is_content_type = is_content_type
         self._loader, self._rows = _loaded(folder), rows
         self._start = self._synchronised()
         self._empty = self.database.snapshot()
@@ -99,6 +119,8 @@ class Project:
         """The windows of some apps, or the replays of a pair of branches or of a window."""
         if request["do"] == "windows":
             return list(self._windows(request["app"], request["steps"], request["every"]))
+        if request["do"] == "whole":
+            return self._whole(request["app"], *request["leaves"])
         if "leaves" in request:
             app, (one, other) = request["app"], request["leaves"]
             base, *branches = self._branches((app, one), (app, other))
@@ -117,6 +139,42 @@ class Project:
             self._replayer.replays(self._state, [step.migration for step in steps], sequences)
         )
 
+    def _begin(self, migration: Any) -> None:
+        place = getattr(migration, "place", "")
+        self._steady.begin(f"{migration.app_label} {migration.name} {place}")
+
+    def _whole(self, app: str, one: str, other: str) -> list[Json]:
+        """Both orders of two branches by the project's own migrations, twice: the hash at the end, or what refused it.
+
+        What one branch alone needs of another app is run where Django runs it, with that branch; with rows of the
+        user's own, which may need it, before both.
+        """
+        graph = self._loader.graph
+        plans = [graph.forwards_plan((app, leaf)) for leaf in (one, other)]
+        common = [node for node in plans[0] if node in plans[1]]
+        base = self._branches((app, one), (app, other))[0] if self._rows else common
+        units = [graph.nodes[node] for node in base]
+        if self._rows:
+            units.append(self._migration_of(app, [self._put_rows()], name=_ROWS))
+        self._go_to(f"whole {app} {one} {other}", units, len(units))
+        kept = self.database.snapshot()
+        answers = list[Json]()
+        for first, second in ((0, 1), (1, 0)) * 2:
+            nodes = dict.fromkeys([*plans[first], *plans[second]])
+            answers.append(self._run([graph.nodes[node] for node in nodes if node not in base]))
+            self.database.restore(kept)
+        return answers
+
+    def _run(self, migrations: Sequence[Any]) -> dict[str, Json]:
+        state = self._state
+        for migration in migrations:
+            after = self._replayer.apply(state, migration)
+            if isinstance(after, str):
+                refused: list[Json] = [migration.app_label, migration.name, after]
+                return {"hash": None, "refused": refused}
+            state = after
+        return {"hash": self._replayer.digest(state), "refused": None}
+
     def _branches(self, one: Any, other: Any) -> tuple[list[Any], list[Any], list[Any]]:
         """What must be there before the branches, and the migrations of each, in Django's order."""
         graph = self._loader.graph
@@ -134,16 +192,17 @@ class Project:
 
     def _steps(self, node: Any) -> list[_Step]:
         migration = self._loader.graph.nodes[node]
-        return [
-            _Step(
-                migration=self._migration_of(
-                    migration.app_label, [operation], atomic=migration.atomic, name=migration.name
-                ),
-                name=migration.name,
-                index=index,
+        steps = list[_Step]()
+        for operation in migration.operations:
+            if self._is_content_type(operation):
+                steps[-1].migration.operations.append(operation)
+                continue
+            made = self._migration_of(
+                migration.app_label, [operation], atomic=migration.atomic, name=migration.name
             )
-            for index, operation in enumerate(migration.operations)
-        ]
+            made.place = len(steps)
+            steps.append(_Step(migration=made, name=migration.name, index=len(steps)))
+        return steps
 
     def _every(self) -> list[_Step]:
         """All operations of the project in the order in which Django would run them."""
@@ -211,9 +270,15 @@ class Project:
         return migrations.RunSQL(self._rows)
 
     def _synchronised(self) -> Any:
-        """The state before all migrations, with tables for apps that have none, as ``migrate --run-syncdb`` does."""
+        """The state before all migrations, with tables for apps that have none, as ``migrate --run-syncdb`` does.
+
+        Django's own table of migrations is there, and empty: a migration may name it.
+        """
         from django.db import connection
+        from django.db.migrations.recorder import MigrationRecorder
         from django.db.migrations.state import ProjectState
+
+        MigrationRecorder(connection).ensure_schema()
 
         state = ProjectState(real_apps=self._loader.unmigrated_apps)
         with connection.schema_editor() as editor:
@@ -252,6 +317,11 @@ def _configure(database: Mapping[str, Any] | None, folder: str, settings: str) -
     memory = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     live.CACHES = dict.fromkeys({*getattr(live, "CACHES", ()), "default"}, memory)
     live.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    stored = {"BACKEND": "django.core.files.storage.InMemoryStorage"}
+    storages = getattr(live, "STORAGES", {})
+    live.STORAGES = {**storages, **dict.fromkeys({*storages, "default"} - {"staticfiles"}, stored)}
+    # Handlers open files.
+    live.LOGGING_CONFIG = None
     try:
         django.setup()
         ours = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
@@ -264,12 +334,19 @@ def _configure(database: Mapping[str, Any] | None, folder: str, settings: str) -
 
 
 def _loaded(folder: str) -> Any:
+    from django.apps import apps
     from django.db.migrations.loader import MigrationLoader
 
+    from vcrt.environments.django.replaying import with_content_types
+
     try:
-        return MigrationLoader(None, ignore_no_migrations=True)
+        loader = MigrationLoader(None, ignore_no_migrations=True)
     except (Exception, SystemExit) as error:
         raise _unloadable("migrations that do not load", folder, error) from error
+    if apps.is_installed("django.contrib.contenttypes"):
+        for migration in loader.graph.nodes.values():
+            migration.operations = list(with_content_types(migration))
+    return loader
 
 
 def _unloadable(what: str, where: str, error: BaseException) -> MalformedInputError:
@@ -278,5 +355,6 @@ def _unloadable(what: str, where: str, error: BaseException) -> MalformedInputEr
         where=where,
         found=f"{type(error).__name__}: {error}",
         expected="a project of which `python manage.py showmigrations` works with this Python",
-        remedy="install what it imports where vcrt is, set what its settings read, or name others with --settings",
+        remedy="install what it imports where vcrt is, set what its settings read (and PYTHONPATH, where manage.py "
+        "changes sys.path), or name others with --settings",
     )

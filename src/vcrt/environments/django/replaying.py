@@ -6,11 +6,14 @@ of. Imports Django, which must be configured; not covered: where operations come
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from django.db import NotSupportedError, connection
 from django.db.migrations.migration import Migration
+from django.db.migrations.operations import RenameModel
+from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
 from vcrt.environments.django.catalogue import StateForms, dangling, digest, message
@@ -34,15 +37,41 @@ def migration_of(
     return made
 
 
-class Replayer:
-    """Replays operations on one database."""
+def with_content_types(migration: Migration) -> Iterator[Operation]:
+    """Its operations, and behind each renamed model what ``migrate`` puts there: its content type is renamed too."""
+    from django.contrib.contenttypes.management import RenameContentType
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    for operation in migration.operations:
+        yield operation
+        if isinstance(operation, RenameModel):
+            names = operation.old_name_lower, operation.new_name_lower
+            rename = RenameContentType(migration.app_label, *names)
+            rename.code = partial(_where_they_are, rename.code)
+            yield rename
+
+
+def is_content_type(operation: Operation) -> bool:
+    """Whether :func:`with_content_types` put an operation there."""
+    return getattr(getattr(operation, "code", None), "func", None) is _where_they_are
+
+
+def _where_they_are(rename: Callable[[Any, Any], None], apps: Any, editor: Any) -> None:
+    if "contenttype" in apps.all_models["contenttypes"]:
+        rename(apps, editor)
+
+
+class Replayer:
+    """Replays operations on one database; ``before`` is told each migration before it is run."""
+
+    def __init__(
+        self, database: Database, *, before: Callable[[Migration], None] = lambda migration: None
+    ) -> None:
+        self.database, self._before = database, before
         self._forms = StateForms()
 
     def apply(self, before: ProjectState, migration: Migration) -> ProjectState | str:
         """The project state after a migration, whose database is changed; or why it is refused."""
+        self._before(migration)
         try:
             with connection.schema_editor(atomic=migration.atomic) as editor:
                 after = migration.apply(before.clone(), editor)
