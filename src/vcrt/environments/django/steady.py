@@ -1,4 +1,4 @@
-"""The same time and random numbers each time a step is run, so that states can be compared although steps ask for them.
+"""Give the same time and random numbers each time a step is run, so that states can be compared although steps ask.
 
 Covered: ``django.utils.timezone.now``, ``uuid.uuid4`` and ``random``. Not covered: ``datetime.now``, the database's own
 clock, ``secrets``; states that hold these differ, which is found by running every order twice.
