@@ -170,7 +170,8 @@ def test_real_theories_become_a_dataset_split_by_theory(tmp_path):
         (("proofwriter", "FILE", "--json"), ("Unrecognized", "--json")),
         (("proofwriter", "FILE", "--seed", 0), ("Unrecognized", "--seed")),
         (("lean", "FILE", "--output", "o", "--limit", 3), ("Unrecognized", "--output", "--limit")),
-        (("lean", "FILE", "--steps", 4, "--jobs", 1), ("Unrecognized", "--steps", "--jobs")),
+        (("lean", "FILE", "--length", 4, "--jobs", 1), ("Unrecognized", "--length", "--jobs")),
+        (("lean", "FILE", "--steps", 4), ("without a project", "name the Lake project")),
         (("lean", "FILE", "--backend", "loky"), ("Unrecognized", "--backend")),
     ],
 )
