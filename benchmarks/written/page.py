@@ -55,7 +55,7 @@ def parts(fold: str, one: Any) -> dict[str, list[str]]:
 
 def interval(by_fold: Mapping[str, Any], sources: Mapping[str, Any]) -> str:
     """A mean over folds in percent, with its interval."""
-    found: Interval = crossed_interval(by_fold, sources)
+    found: Interval = crossed_interval(by_fold, sources=sources)
     return f"{100 * found.estimate:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]" + (
         "" if found.over_runs else " (one run)"
     )
@@ -64,7 +64,9 @@ def interval(by_fold: Mapping[str, Any], sources: Mapping[str, Any]) -> str:
 def rates(found: Runs) -> Iterator[str]:
     """Pass rates before and after, over the folds that have every method."""
     whole = {fold: some for fold, some in found.items() if set(METHODS) <= set(some)}
-    yield f"Folds: {', '.join(whole)}"
+    yield f"Folds with runs of every method: {', '.join(whole) or 'none yet'}"
+    if not whole:
+        return
     for part in ("trained", "held out"):
         yield ""
         yield f"| {part} | runs | before | after | minus GRPO |"
