@@ -107,7 +107,9 @@ def curves(found: Runs) -> Iterator[str]:
             ]
             each = size["prompts"] * size["samples"]
             seconds = median(float(row["step_time"]) for log in logs for row in log)
-            certifying = median(float(row["orbit/certifying_s"]) for log in logs for row in log)
+            certifying = median(
+                float(row.get("orbit/certifying_s", 0.0)) for log in logs for row in log
+            )
             told = ", ".join(
                 f"{each * BLOCK * (k + 1)}: {rate:.0f}" for k, rate in enumerate(blocks)
             )
