@@ -53,9 +53,9 @@ def parts(fold: str, one: Any) -> dict[str, list[str]]:
     return {"trained": [name for name in one["sources"] if name != fold], "held out": [fold]}
 
 
-def interval(by_fold: Mapping[str, Any], sources: Mapping[str, Any]) -> str:
-    """A mean over folds in percent, with its interval."""
-    found: Interval = crossed_interval(by_fold, sources=sources)
+def interval(by_fold: Mapping[str, Any], sources: Mapping[str, Any], least: float = 0.0) -> str:
+    """A mean over folds in percent, with its interval; ``least`` is the least that it can be."""
+    found: Interval = crossed_interval(by_fold, sources=sources, within=(least, 1.0))
     return f"{100 * found.estimate:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]" + (
         "" if found.over_runs else " (one run)"
     )
@@ -89,7 +89,7 @@ def rates(found: Runs) -> Iterator[str]:
                     scores[when][fold] = scored(own, names, when)
                 scores["minus"][fold] = scores["after"][fold] - scored(base, names, "after")
             told = [interval(scores[name], sources) for name in ("before", "after")]
-            last = "" if method == "grpo" else interval(scores["minus"], sources)
+            last = "" if method == "grpo" else interval(scores["minus"], sources, -1.0)
             yield f"| {method} | {count} | {told[0]} | {told[1]} | {last} |"
 
 
