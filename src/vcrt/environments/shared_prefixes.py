@@ -7,7 +7,7 @@ another process from fresh initial states, as ``vcrt verify`` does, and the conf
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -69,6 +69,22 @@ def replay_sharing(environment: Environment, requests: Sequence[ReplayRequest]) 
         for key, (episode, sequences) in wanted.items()
     }
     return [_replay(request.sequence, answers[id(request.episode)]) for request in requests]
+
+
+def replay_by_episode(
+    requests: Sequence[ReplayRequest],
+    answered: Callable[[Episode, list[_Order]], Sequence[Replay]],
+) -> list[Replay]:
+    """The answers to ``requests``, in their order, where all sequences of one episode are ``answered`` together."""
+    places: dict[int, list[int]] = {}
+    for place, request in enumerate(requests):
+        places.setdefault(id(request.episode), []).append(place)
+    replays: dict[int, Replay] = {}
+    for some in places.values():
+        sequences = [tuple(requests[place].sequence) for place in some]
+        found = answered(requests[some[0]].episode, sequences)
+        replays.update(zip(some, found, strict=True))
+    return [replays[place] for place in range(len(requests))]
 
 
 def run_sharing(

@@ -26,6 +26,7 @@ from vcrt.environments.cross_checks import replays_to_check, sampled_replays
 from vcrt.environments.django.schemas import SCHEMAS, sample_episode
 from vcrt.environments.django.session import Limits, Session, shared_session
 from vcrt.environments.django.toolchain import server_url
+from vcrt.environments.shared_prefixes import replay_by_episode
 from vcrt.errors import MalformedInputError
 
 CHECKER = "SQL alone"
@@ -62,15 +63,7 @@ class DjangoEnvironment(BatchEnvironment):
         Raises :class:`MalformedInputError` for an episode that may not reach Django or whose start is refused, and
         :class:`vcrt.errors.VerifierFailure` where there is no verdict.
         """
-        groups: dict[int, list[int]] = {}
-        for index, request in enumerate(requests):
-            groups.setdefault(id(request.episode), []).append(index)
-        replays: dict[int, Replay] = {}
-        for indices in groups.values():
-            episode = requests[indices[0]].episode
-            sequences = [requests[index].sequence for index in indices]
-            replays.update(zip(indices, self._asked(episode, sequences), strict=True))
-        return [replays[index] for index in range(len(requests))]
+        return replay_by_episode(requests, self._asked)
 
     def guards(self) -> Guards:
         """What keeps a worker from doing harm here."""

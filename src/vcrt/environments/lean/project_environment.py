@@ -27,6 +27,7 @@ from vcrt.environments.lean.driver_selftest import check
 from vcrt.environments.lean.driving import Answers, DriverSession, Limits, Theorem
 from vcrt.environments.lean.project import Project
 from vcrt.environments.lean.states import AXIOMS, StateForm
+from vcrt.environments.shared_prefixes import replay_by_episode
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import sha256_hex
 
@@ -87,16 +88,7 @@ class LeanProjectEnvironment(BatchEnvironment):
         Raises :class:`MalformedInputError` for an episode that is none of this project as it stands, and
         :class:`VerifierFailure` where Lean gives no verdict.
         """
-        groups: dict[int, list[int]] = {}
-        for index, request in enumerate(requests):
-            groups.setdefault(id(request.episode), []).append(index)
-        replays: dict[int, Replay] = {}
-        for indices in groups.values():
-            found = self._replayed(
-                requests[indices[0]].episode, [requests[i].sequence for i in indices]
-            )
-            replays.update(zip(indices, found, strict=True))
-        return [replays[index] for index in range(len(requests))]
+        return replay_by_episode(requests, self._replayed)
 
     def guards(self) -> Guards:
         """What keeps the driver from doing harm here."""

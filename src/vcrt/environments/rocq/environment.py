@@ -27,6 +27,7 @@ from vcrt.environments.rocq.recheck import protected_by, second_opinions
 from vcrt.environments.rocq.schemas import SCHEMAS, sample_episode
 from vcrt.environments.rocq.session import Limits, shared_session
 from vcrt.environments.rocq.toolchain import find_toolchain
+from vcrt.environments.shared_prefixes import replay_by_episode
 from vcrt.errors import MalformedInputError
 
 
@@ -71,18 +72,12 @@ class RocqEnvironment(BatchEnvironment):
         Raises :class:`MalformedInputError` for an episode that may not reach Rocq or whose start Rocq refuses, and
         :class:`vcrt.errors.VerifierFailure` where it gives no verdict.
         """
-        groups: dict[int, list[int]] = {}
-        for index, request in enumerate(requests):
-            groups.setdefault(id(request.episode), []).append(index)
-        replays: dict[int, Replay] = {}
-        for indices in groups.values():
-            episode = requests[indices[0]].episode
-            sequences = [tuple(requests[index].sequence) for index in indices]
-            _require_known(episode, sequences)
-            program = self._program(episode)
-            found = self._judging().replays(program, sequences, where=episode.episode_id)
-            replays.update(zip(indices, found, strict=True))
-        return [replays[index] for index in range(len(requests))]
+        return replay_by_episode(requests, self._answered)
+
+    def _answered(self, episode: Episode, sequences: Sequence[tuple[int, ...]]) -> list[Replay]:
+        _require_known(episode, sequences)
+        program = self._program(episode)
+        return self._judging().replays(program, sequences, where=episode.episode_id)
 
     def thorough(self) -> RocqEnvironment:
         """The same environment with ``recheck``."""
