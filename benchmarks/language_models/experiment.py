@@ -1,19 +1,21 @@
-"""The paper's experiment on pretrained language models, part by part, over as many calls and machines as it takes.
+"""The paper's experiment on pretrained language models, run by run, over as many calls and machines as it takes.
 
-    git worktree add --detach build/frozen COMMIT
-    cd build/frozen
+    git clone . build/frozen && cd build/frozen && git checkout COMMIT
     python benchmarks/language_models/experiment.py --parts words-clrs --minutes 120
+    python benchmarks/language_models/tables.py
 
-Each part is one held-out environment of one comparison, by one command, ``vcrt reproduce``: a search on source items
-alone, a plan, training, one evaluation of everything held out, a report. What is finished is read and what was
-interrupted goes on, so the same call is given again until it says that all is done; ``--minutes`` interrupts it. The
-parts of ``qwen`` need ``fetch_models.py qwen2.5-coder-0.5b`` first. After each call, what there is of a part lies in
-``benchmarks/results/language_models``: ``run.json`` (command, minutes, machine, versions, commits, trials so far) and,
-as soon as they exist, the search, the plan, each run's log, the scores of every item and the tables. With these a new
-machine goes on: its search takes the trials that were finished, if the code, the data and the backbone are the same.
+A part is one held-out environment of one comparison. First comes its search, on source items alone; then, for each
+seed, an experiment of its own: plan, one run of every method with the settings that the search chose, one evaluation of
+everything held out, a report. What is finished is read and what was interrupted goes on, so the same call is given
+again until it says that all is done; ``--minutes`` interrupts it. The parts of ``qwen`` need
+``fetch_models.py qwen2.5-coder-0.5b`` first. After each call, what there is of a part lies in
+``benchmarks/results/language_models``: ``run.json`` (commands, minutes, machine, versions, commits, trials so far), the
+search, and for each finished seed its plan, logs, scores of every item and tables. With these a new machine goes on: it
+takes the trials and seeds that were finished, if the code, the data and the backbone are the same. A seed that was
+interrupted begins anew there, as its checkpoints are too large to be kept.
 
 Plans and trials hold the hash of the library's source: run this in a tree that nobody edits, each time at one commit.
-``tables.py`` puts the parts together.
+``tables.py`` puts the seeds together.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,50 +39,92 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 
 from gpu_results import commit, machine, versions
+from report_contents import CONTENTS, to_json
 
+from vcrt.config_files import load_config
 from vcrt.policy.number_format import instructions
-from vcrt.protocol.plan import read_plan
+from vcrt.protocol.experiment import create_experiment, open_experiment
+from vcrt.protocol.planning import frozen_plan
+from vcrt.protocol.search import read_search
+from vcrt.report.gather import gather
+from vcrt.training.methods import PAPER_METHODS
 
 RESULTS = Path(__file__).parents[1] / "results" / "language_models"
-HARD = "--preset several --relations reduced --commutations omitted --distractors 2 --episodes 100"
-DATASETS = {"data": "--episodes 500", "hard-data": HARD}
-SMOLLM2 = "--preset smollm2-135m --data.validation-share 0.1 --schedule.validate-every 100"
-SEARCHED = "--trials 3 --trial-updates 100"
+#: By dataset, the options of ``vcrt certify``.
+DATASETS = {
+    "data": "--episodes 500",
+    "hard-data": "--preset several --relations reduced --commutations omitted --distractors 2 --episodes 100",
+}
 FOLDS = ("clrs", "lean", "proofwriter")
-#: By comparison: its dataset, and the options of ``vcrt reproduce`` beside ``--output``, ``--dataset``, ``--held-out``.
+#: Settings of all comparisons: what a validation on source items takes part in, and how often it is made.
+VALIDATED = {"data.validation_share": 0.1, "schedule.validate_every": 100}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What is compared on each fold: methods on a dataset, under settings beside those of a preset."""
+
+    dataset: str = "data"
+    methods: tuple[str, ...] = PAPER_METHODS
+    seeds: int = 3
+    #: Settings tried for each method; with none, all have the preset's.
+    trials: int = 0
+    trial_updates: int = 100
+    preset: str | None = "smollm2-135m"
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
 COMPARISONS = {
-    "words": ("data", f"{SMOLLM2} {SEARCHED} --checkpoints 400"),
-    "opaque": (
-        "data",
-        f"{SMOLLM2} {SEARCHED} --checkpoints 100 400 --relation-names opaque --methods canonical-grpo vcrt",
+    "words": Comparison(trials=3, settings={"schedule.checkpoints": [400]}),
+    "opaque": Comparison(
+        methods=("canonical-grpo", "vcrt"),
+        trials=3,
+        settings={"model.relation_names": "opaque", "schedule.checkpoints": [100, 400]},
     ),
-    "hard": (
-        "hard-data",
-        f"{SMOLLM2} --trials 0 --runs 2 --checkpoints 100 400 "
-        "--methods canonical-grpo vcrt no-orbit shuffled-orbit no-anti",
+    "hard": Comparison(
+        dataset="hard-data",
+        methods=("canonical-grpo", "vcrt", "no-orbit", "shuffled-orbit", "no-anti"),
+        seeds=2,
+        settings={"schedule.checkpoints": [100, 400]},
     ),
-    "qwen": (
-        "data",
-        "--backbone build/models/qwen2.5-coder-0.5b --relation-names words --lora-rank 64 --lora-alpha 128 "
-        "--learning-rate 5e-5 --trials 0 --runs 1 --updates 200 --checkpoints 200 "
-        "--schedule.validate-every 100 --methods canonical-grpo vcrt",
+    "qwen": Comparison(
+        methods=("canonical-grpo", "vcrt"),
+        seeds=1,
+        preset=None,
+        settings={
+            "model.backbone": "build/models/qwen2.5-coder-0.5b",
+            "model.relation_names": "words",
+            "adapter.rank": 64,
+            "adapter.alpha": 128.0,
+            "optimiser.learning_rate": 5e-5,
+            "schedule.updates": 200,
+            "schedule.checkpoints": [200],
+        },
     ),
 }
-#: By part, one fold of a comparison.
-PARTS = {
-    f"{name}-{fold}": (data, f"{options} --held-out {fold}")
-    for name, (data, options) in COMPARISONS.items()
-    for fold in FOLDS
-}
-#: What is kept of a part, by its path below the part's folder.
-KEPT = (
-    "search.json",
-    "experiment/scores.json",
-    "report/tables.txt",
-    "report/results.json",
-)
+PARTS = {f"{name}-{fold}": (one, fold) for name, one in COMPARISONS.items() for fold in FOLDS}
+SEARCH = "search.json"
 #: Where an unfinished search keeps its trials, below the part's folder.
-TRIALS = "search.json.trials"
+TRIALS = f"{SEARCH}.trials"
+
+
+def settings_of(one: Comparison) -> dict[str, Any]:
+    """The settings of a run of the comparison, beside those of its preset."""
+    return {**VALIDATED, **one.settings}
+
+
+def searched(one: Comparison, fold: str) -> str:
+    """The options of ``vcrt search`` beside its files."""
+    settings = settings_of(one) | {
+        "schedule.updates": one.trial_updates,
+        "schedule.checkpoints": [one.trial_updates],
+    }
+    words = [f"--methods {' '.join(one.methods)} --held-out {fold} --trials {one.trials}"]
+    words += [f"--preset {one.preset}"] * (one.preset is not None)
+    for name, value in settings.items():
+        values = value if isinstance(value, list) else [value]
+        words.append(f"--{name.replace('_', '-')} {' '.join(map(str, values))}")
+    return " ".join(words)
 
 
 def called(arguments: str, seconds: float) -> int | None:
@@ -95,48 +141,84 @@ def called(arguments: str, seconds: float) -> int | None:
         return None
 
 
-def certified(output: Path, name: str, seconds: float) -> int | None:
-    """Certify and verify a dataset, or whatever of that is missing."""
-    path = output / name
-    if not path.exists():
-        status = called(f"certify {DATASETS[name]} --output {path}", seconds)
-        if status != 0:
-            return status
-    return 0 if (path / "agreement.json").exists() else called(f"verify {path}", seconds)
+def certified(dataset: Path) -> Iterator[str]:
+    """The commands that certify and verify a dataset, or whatever of that is missing."""
+    if not dataset.exists():
+        yield f"certify {DATASETS[dataset.name]} --output {dataset}"
+    if not (dataset / "agreement.json").exists():
+        yield f"verify {dataset}"
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether a part has its report, which is written last."""
-    return (folder / "report" / "tables.txt").is_file()
+def plan_seed(part: str, seed: int, dataset: Path, folder: Path) -> None:
+    """Plan one seed of a part by itself: the plan of all its seeds, with the others left out."""
+    one, fold = PARTS[part]
+    search = read_search(folder / SEARCH) if one.trials else None
+    whole = frozen_plan(
+        dataset,
+        methods=one.methods,
+        held_out=(fold,),
+        runs=one.seeds,
+        config=load_config(preset=one.preset, overrides=settings_of(one)),
+        seed=0,
+        search=search,
+    )
+    orders = {f"{fold}/{seed}": whole.episode_order_hashes[f"{fold}/{seed}"]}
+    only = whole.model_copy(update={"seeds": (seed,), "episode_order_hashes": orders})
+    create_experiment(only, folder / f"seed-{seed}", search=search)
 
 
-def gathered(part: str, folder: Path, minutes: float, *, finished: bool) -> None:
-    """Copy what there is of a part, and add the call to what is known of it."""
+def commands(part: str, output: Path) -> Iterator[str]:
+    """The commands that are missing of a part, each asked for when those before it are done."""
+    one, fold = PARTS[part]
+    dataset, folder = output / one.dataset, output / part
+    missing = [seed for seed in range(one.seeds) if not (RESULTS / part / f"seed-{seed}").exists()]
+    if not missing:
+        return
+    yield from certified(dataset)
+    if one.trials and not (folder / SEARCH).exists():
+        yield f"search {dataset} --output {folder / SEARCH} {searched(one, fold)}"
+    for seed in missing:
+        experiment = folder / f"seed-{seed}"
+        if not experiment.exists():
+            plan_seed(part, seed, dataset, folder)
+        if not (experiment / "scores.json").exists():
+            yield f"train {experiment}"
+            yield f"evaluate {experiment}"
+        if not (experiment / "report" / "tables.txt").exists():
+            yield f"report {experiment}"
+        keep_seed(experiment, RESULTS / part / f"seed-{seed}")
+
+
+def keep_seed(experiment: Path, place: Path) -> None:
+    """Keep what a finished seed has shown: its tables, and all that a report is made from."""
+    contents = gather(open_experiment(experiment))
+    whole, place = place, place.with_name(f"{place.name}.partial")
+    place.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(experiment / "report" / "tables.txt", place / "tables.txt")
+    (place / "plan.json").write_text(json.dumps(contents.plan, indent=1) + "\n")
+    with gzip.GzipFile(place / CONTENTS, "wb", mtime=0) as file:
+        file.write(json.dumps(to_json(contents)).encode())
+    place.rename(whole)
+
+
+def gathered(part: str, folder: Path, minutes: float) -> None:
+    """Keep what there is of a part's search, and add the call to what is known of the part."""
+    one, fold = PARTS[part]
     place = RESULTS / part
     place.mkdir(parents=True, exist_ok=True)
-    for name in KEPT:
-        if (folder / name).is_file():
-            shutil.copyfile(folder / name, place / Path(name).name)
-    if (folder / "experiment" / "plan.json").is_file():
-        # Where files lay is no part of its hash.
-        plan = read_plan(folder / "experiment" / "plan.json")
-        value = {"plan": plan.without_places, "plan_hash": plan.plan_hash}
-        (place / "plan.json").write_text(json.dumps(value, indent=1) + "\n")
-    runs = folder / "experiment" / "runs"
-    logs = {
-        str(path.parent.relative_to(runs)): json.loads(path.read_text())
-        for path in sorted(runs.rglob("metrics.json"))
-    }
-    if logs:
-        with gzip.GzipFile(place / "logs.json.gz", "wb", mtime=0) as file:
-            file.write(json.dumps(logs).encode())
+    if (folder / SEARCH).is_file():
+        shutil.copyfile(folder / SEARCH, place / SEARCH)
     about = place / "run.json"
     known: dict[str, Any] = json.loads(about.read_text()) if about.exists() else {"calls": []}
     calls = known["calls"] + [{"minutes": round(minutes, 1), "commit": commit()}] * (minutes > 0)
     trials = sorted((folder / TRIALS).glob("*-*.json"))
     value = {
-        "command": f"vcrt reproduce {PARTS[part][1]} --dataset {PARTS[part][0]} --output {part}",
-        "finished": finished,
+        "certify": f"vcrt certify {DATASETS[one.dataset]} --output {one.dataset}",
+        "search": f"vcrt search {one.dataset} --output {SEARCH} {searched(one, fold)}"
+        if one.trials
+        else None,
+        "seeds": [seed for seed in range(one.seeds) if (place / f"seed-{seed}").exists()],
+        "of": one.seeds,
         # Of a search that is not whole yet.
         "trials_so_far": {trial.name: json.loads(trial.read_text()) for trial in trials},
         "minutes": round(sum(call["minutes"] for call in calls), 1),
@@ -151,12 +233,13 @@ def restored(part: str, folder: Path) -> None:
     """Lay the search, or the trials, that another machine finished where they are looked for."""
     place = RESULTS / part
     if folder.exists() or not (place / "run.json").is_file():
+        folder.mkdir(parents=True, exist_ok=True)
         return
     (folder / TRIALS).mkdir(parents=True)
     for name, trial in json.loads((place / "run.json").read_text())["trials_so_far"].items():
         (folder / TRIALS / name).write_text(json.dumps(trial))
-    if (place / "search.json").is_file():
-        shutil.copyfile(place / "search.json", folder / "search.json")
+    if (place / SEARCH).is_file():
+        shutil.copyfile(place / SEARCH, folder / SEARCH)
 
 
 def main() -> None:
@@ -167,37 +250,22 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("build/language-models"))
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--minutes", type=float, default=1e6, help="interrupt after so many")
-    parser.add_argument(
-        "--gather", action="store_true", help="only copy what there is to the results"
-    )
     options = parser.parse_args()
     # Whoever began this in the background may have had them ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    options.output.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + 60 * options.minutes
-    if options.gather:
-        for part in options.parts:
-            folder = options.output / part
-            gathered(part, folder, 0.0, finished=is_finished(folder))
-        return
     for part in options.parts:
-        dataset, settings = PARTS[part]
-        status = certified(options.output, dataset, ends - time.monotonic())
-        folder, began = options.output / part, time.monotonic()
-        if is_finished(folder):
-            gathered(part, folder, 0.0, finished=True)
-            continue
-        if status == 0:
-            restored(part, folder)
-            status = called(
-                f"reproduce {settings} --dataset {options.output / dataset} --output {folder}",
-                ends - time.monotonic(),
-            )
-            gathered(part, folder, (time.monotonic() - began) / 60, finished=status == 0)
-        if status != 0:
-            print("interrupted: give the same command again" if status is None else "it failed")
-            raise SystemExit(130 if status is None else status)
+        folder, began, status = options.output / part, time.monotonic(), 0
+        restored(part, folder)
+        for command in commands(part, options.output):
+            status = called(command, ends - time.monotonic())
+            gathered(part, folder, (time.monotonic() - began) / 60)
+            began = time.monotonic()
+            if status != 0:
+                print("interrupted: give the same call again" if status is None else "it failed")
+                raise SystemExit(130 if status is None else status)
+        gathered(part, folder, 0.0)
     print("all done")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,17 +14,99 @@ sys.path[:0] = [str(BENCHMARKS / "language_models"), str(BENCHMARKS / "gpu")]
 
 import experiment  # noqa: E402
 import fetch_models  # noqa: E402
+import tables  # noqa: E402
+from report_contents import merged, to_json  # noqa: E402
 
+import vcrt  # noqa: E402
 from vcrt.cli import main  # noqa: E402
+from vcrt.config_files import load_config  # noqa: E402
+from vcrt.report.analysis import analyse  # noqa: E402
+from vcrt.report.gather import gather  # noqa: E402
 
 
 @pytest.mark.parametrize("part", experiment.PARTS)
-def test_each_part_is_a_command(part, tmp_path, capsys):
-    dataset, settings = experiment.PARTS[part]
-    assert dataset in experiment.DATASETS
-    main(["reproduce", *settings.split(), "--output", str(tmp_path / part), "--print-config"])
-    assert "learning_rate = 5e-05" in capsys.readouterr().out
-    assert not (tmp_path / part).exists()
+def test_each_search_is_a_command(part, tmp_path, capsys):
+    one, fold = experiment.PARTS[part]
+    if one.preset:
+        words = experiment.searched(one, fold).split()
+        main(["search", str(tmp_path), "--output", str(tmp_path / "x"), *words, "--print-config"])
+        printed = capsys.readouterr().out
+        assert "learning_rate = 5e-05" in printed
+        assert f"updates = {one.trial_updates}" in printed
+    load_config(preset=one.preset, overrides=experiment.settings_of(one))
+
+
+SMALL = experiment.Comparison(
+    methods=("canonical-grpo", "vcrt"),
+    seeds=2,
+    trials=1,
+    trial_updates=2,
+    preset=None,
+    settings={"schedule.updates": 4, "schedule.checkpoints": [2, 4], "schedule.warmup_updates": 1},
+)
+
+
+@pytest.mark.slow
+def test_seeds_and_folds_make_the_report_of_one_experiment(tmp_path, monkeypatch):
+    """On the embedded backbone: interrupted, gone on with, on another machine, and equal to one plan of all seeds."""
+    results = tmp_path / "results"
+    monkeypatch.setattr(experiment, "RESULTS", results)
+    monkeypatch.setattr(tables, "RESULTS", results)
+    monkeypatch.setattr(experiment, "DATASETS", {"data": "--episodes 4 --schemas clrs proofwriter"})
+    parts = {f"small-{fold}": (SMALL, fold) for fold in ("clrs", "proofwriter")}
+    monkeypatch.setattr(experiment, "PARTS", parts)
+    monkeypatch.setattr(tables, "COMPARISONS", {"small": SMALL})
+
+    def called(output, *arguments):
+        monkeypatch.setattr(sys, "argv", ["experiment", "--output", str(output), *arguments])
+        experiment.main()
+
+    with pytest.raises(SystemExit, match="130"):
+        called(tmp_path / "first", "--parts", "small-clrs", "--minutes", "0")
+    called(tmp_path / "first", "--parts", "small-clrs")
+    kept = [path.read_bytes() for path in sorted(results.glob("small-clrs/seed-0/*"))]
+    # Another machine has the results alone: it begins with what is missing.
+    for path in (results / "small-clrs" / "seed-1").iterdir():
+        path.unlink()
+    (results / "small-clrs" / "seed-1").rmdir()
+    called(tmp_path / "second", "--parts", *parts)
+    assert [path.read_bytes() for path in sorted(results.glob("small-clrs/seed-0/*"))] == kept
+    assert (tmp_path / "second" / "small-clrs" / "seed-1").is_dir()
+    assert not (tmp_path / "second" / "small-clrs" / "seed-0").exists()
+    about = json.loads((results / "small-clrs" / "run.json").read_text())
+    assert about["seeds"] == [0, 1]
+    assert about["of"] == 2
+
+    tables.main()
+    whole = tmp_path / "whole"
+    config = load_config(overrides=experiment.settings_of(SMALL))
+    planned = vcrt.plan(
+        tmp_path / "second" / "data",
+        whole,
+        methods=SMALL.methods,
+        held_out=("clrs",),
+        runs=2,
+        config=config,
+        search=results / "small-clrs" / "search.json",
+    )
+    vcrt.train(planned)
+    vcrt.evaluate(planned)
+    together = tables.finished(results, "small")
+    one = gather(planned)
+    of_clrs = merged([part for part in together if part.folds == ("clrs",)])
+    for run in one.runs:
+        mine = of_clrs.runs_of(run.method, "clrs")[run.seed]
+        assert to_json(mine)["held_out_passes"] == to_json(run)["held_out_passes"]
+        assert mine.curve[-1]["loss"] == run.curve[-1]["loss"]
+    first = analyse(of_clrs).comparisons["canonical-grpo"].macro
+    assert first == analyse(one).comparisons["canonical-grpo"].macro
+    text = (results / "small" / "tables.txt").read_text()
+    assert "ProofWriter" in text
+    assert "CLRS" in text
+
+    other = replace(together[0], plan={**together[0].plan, "root_hash": "0" * 64})
+    with pytest.raises(SystemExit, match="differ in root_hash"):
+        merged([*together, other])
 
 
 def test_an_interrupted_command_ends_and_says_so():

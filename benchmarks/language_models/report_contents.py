@@ -1,0 +1,115 @@
+"""Keep what a report is made from as JSON, and make one report of experiments that differ in seeds and folds alone.
+
+Scores are strings of ``0`` and ``1``, one character an item. What a search and a probe have found is left out: a search
+lies beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from vcrt.protocol.scores import passes_array
+from vcrt.report.contents import FoldScore, ReportContents, RunReport
+
+CONTENTS = "contents.json.gz"
+LEFT_OUT = ("search", "anonymity", "also_test", "explorer")
+#: What differs between the plans of seeds and folds of one comparison.
+APART = ("seeds", "held_out", "episode_order_hashes", "chosen", "search", "how_chosen", "aliases")
+
+
+def to_json(value: Any) -> Any:
+    """Contents, or a part of them, in JSON's types."""
+    if isinstance(value, np.ndarray):
+        return "".join("01"[int(one)] for one in value)
+    if isinstance(value, FoldScore | ReportContents):
+        return {
+            one.name: to_json(getattr(value, one.name))
+            for one in fields(value)
+            if one.name not in LEFT_OUT
+        }
+    if isinstance(value, Mapping):
+        return {str(key): to_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(one) for one in value]
+    return value
+
+
+def _score(value: Any) -> FoldScore:
+    return FoldScore(**{name: passes_array(text) for name, text in value.items()})
+
+
+def _run(value: Any) -> RunReport:
+    passes = {
+        name: passes_array(value.pop(name)) for name in ("held_out_passes", "retention_passes")
+    }
+    frozen, earlier = value.pop("frozen"), value.pop("checkpoints")
+    return RunReport(
+        **passes,
+        **{**value, "curve": tuple(value["curve"])},
+        frozen=frozen and _score(frozen),
+        checkpoints={int(update): _score(one) for update, one in earlier.items()},
+    )
+
+
+def from_json(value: dict[str, Any]) -> ReportContents:
+    """The contents that :func:`to_json` wrote."""
+    tuples = ("not_measured", "tried", "warnings", "remarks")
+    sources = ("sources", "retention_sources")
+    return ReportContents(
+        **value
+        | {name: tuple(value[name]) for name in tuples}
+        | {name: {fold: tuple(one) for fold, one in value[name].items()} for name in sources}
+        | {"frozen": {fold: _score(one) for fold, one in value["frozen"].items()}}
+        | {"runs": tuple(_run(one) for one in value["runs"])}
+    )
+
+
+def shared(contents: ReportContents) -> dict[str, Any]:
+    """What of a plan all seeds and folds of a comparison have in common."""
+    return {name: one for name, one in contents.plan.items() if name not in APART}
+
+
+def merged(parts: Sequence[ReportContents]) -> ReportContents:
+    """One report of experiments that differ in seeds and folds alone; an error says in what else they differ."""
+    first = parts[0]
+    for part in parts[1:]:
+        mine, other = shared(first), shared(part)
+        differ = [name for name in mine if mine[name] != other.get(name)]
+        if differ:
+            raise SystemExit(f"plans of one comparison differ in {', '.join(differ)}")
+        for fold in set(first.frozen) & set(part.frozen):
+            for name in ("held_out_passes", "retention_passes"):
+                if not np.array_equal(
+                    getattr(first.frozen[fold], name), getattr(part.frozen[fold], name)
+                ):
+                    raise SystemExit(
+                        f"the frozen backbone passes other items of {fold}: another machine?"
+                    )
+
+    def union(name: str) -> dict[str, Any]:
+        return {fold: one for part in parts for fold, one in getattr(part, name).items()}
+
+    methods = list(first.plan["methods"])
+    runs = sorted(
+        (run for part in parts for run in part.runs),
+        key=lambda run: (run.held_out, run.seed, methods.index(run.method)),
+    )
+    texts = ("tried", "warnings", "remarks")
+    return replace(
+        first,
+        runs=tuple(runs),
+        plan={
+            **first.plan,
+            "seeds": sorted({run.seed for run in runs}),
+            "held_out": sorted({run.held_out for run in runs}),
+        },
+        **{name: union(name) for name in ("frozen", "sources", "retention_sources")},
+        **{
+            name: tuple(dict.fromkeys(line for part in parts for line in getattr(part, name)))
+            for name in texts
+        },
+    )
