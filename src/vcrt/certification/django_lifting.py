@@ -9,7 +9,7 @@ order besides. Not covered: how a project is read (see :mod:`vcrt.environments.d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, TypeAlias
 
@@ -41,6 +41,7 @@ class CrossPair:
     """What was found about an operation of the first branch and one of the second.
 
     ``before`` is the one that must come first (``precedes``); ``reason`` is the message of the one that was refused.
+    ``differences`` are those of the two states in which orders that conflict end.
     """
 
     first: int
@@ -48,15 +49,20 @@ class CrossPair:
     relation: Relation
     before: int | None
     reason: str
+    differences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedBranches:
-    """Two branches and what was found; ``refusals`` say why an order of whole branches is refused, first one first."""
+    """Two branches and what was found; ``refusals`` say why an order of whole branches is refused, first one first.
+
+    ``differences`` say what whole orders that both run leave in other ways.
+    """
 
     branches: Branches
     outcome: Outcome
     refusals: tuple[str | None, str | None]
+    differences: tuple[str, ...]
     pairs: tuple[CrossPair, ...]
     orders: OrdersReport | None
 
@@ -160,7 +166,7 @@ def judge_branches(
     for (a, b), either in contexts.items():
         for context in either:
             wanted |= {(*context, a, b): None, (*context, b, a): None}
-    whole = environment.whole(branches)
+    *whole, differences = environment.whole(branches)
     asked = [ReplayRequest(branches.episode, sequence) for sequence in wanted]
     replays = dict(zip(wanted, environment.replay(asked), strict=True))
     answers = Answers()
@@ -180,7 +186,8 @@ def judge_branches(
             _refusal(branches, whole[0], apart[0]),
             _refusal(branches, whole[1], apart[1]),
         ),
-        pairs=tuple(_pairs(answers, contexts)),
+        differences=differences,
+        pairs=tuple(_pairs(environment, branches, answers, contexts)),
         orders=None
         if not 2 <= number <= MAX_LISTED
         else report_orders(replay(environment, [branches.episode])[0]),
@@ -207,7 +214,12 @@ def _refusal(branches: Branches, whole: WholeOrder, apart: Replay) -> str | None
     return f"{app}.{migration}: {reason}"
 
 
-def _pairs(answers: Answers, contexts: dict[tuple[int, int], list[Order]]) -> Iterator[CrossPair]:
+def _pairs(
+    environment: DjangoProject,
+    branches: Branches,
+    answers: Answers,
+    contexts: dict[tuple[int, int], list[Order]],
+) -> Iterator[CrossPair]:
     for (first, second), either in contexts.items():
         certificates = []
         for context in either:
@@ -222,7 +234,13 @@ def _pairs(answers: Answers, contexts: dict[tuple[int, int], list[Order]]) -> It
                 certificates.append(certificate)
         # A context in which neither order runs says nothing, if another one does.
         certificates.sort(key=lambda each: each.verdict == "vacuous")
-        yield _pair(first, second, certificates)
+        found = _pair(first, second, certificates)
+        if found.relation == "conflicts":
+            context = certificates[0].context
+            orders = (*context, first, second), (*context, second, first)
+            differ = environment.differences(branches, orders)
+            found = replace(found, differences=tuple(differ))
+        yield found
 
 
 def _pair(first: int, second: int, certificates: Sequence[Certificate]) -> CrossPair:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from vcrt.certification.django_lifting import DjangoLift, JudgedBranches, Outcome
 from vcrt.hashing import Json
 from vcrt.report.wording import counted
 
+#: What is shown of the differences between two states, and of each of them.
+MAX_DIFFERENCES, MAX_WIDTH = 6, 200
 _WORDS: dict[Outcome, str] = {
     "either": "both orders run and end in one state: a merge migration is right, in either order",
     "first": "{0} must come first",
@@ -30,10 +33,13 @@ def django_lines(lift: DjangoLift) -> list[str]:
     """The report on a project."""
     held = "what migrations put there" + (" and the rows that were given" if lift.has_rows else "")
     lines = [f"{lift.project}: judged by {lift.verifier}; tables hold {held}"]
-    if lift.engine.rpartition(".")[2] not in lift.verifier.lower().replace("sqlite ", "sqlite3 "):
+    elsewhere = lift.engine.rpartition(".")[2] not in lift.verifier.lower().replace(
+        "sqlite ", "sqlite3 "
+    )
+    if elsewhere:
         lines.append(f"its settings name {lift.engine}, which may judge otherwise: see --database")
     for judged in lift.merges:
-        lines += ["", *_merge_lines(judged)]
+        lines += ["", *_merge_lines(judged, elsewhere=elsewhere)]
     judged_windows = [one for one in lift.windows if one.orders is not None]
     if lift.windows:
         relations = Counter(
@@ -47,7 +53,13 @@ def django_lines(lift: DjangoLift) -> list[str]:
     return lines
 
 
-def _merge_lines(judged: JudgedBranches) -> list[str]:
+def _difference_lines(differences: Sequence[str]) -> list[str]:
+    lines = [f"    {line[:MAX_WIDTH]}{'...' * (len(line) > MAX_WIDTH)}" for line in differences]
+    rest = len(lines) - MAX_DIFFERENCES
+    return lines[:MAX_DIFFERENCES] + [f"    and {rest} more: see --json"] * (rest > 0)
+
+
+def _merge_lines(judged: JudgedBranches, *, elsewhere: bool) -> list[str]:
     branches, steps = judged.branches, judged.steps
     named = branches.leaves
     lines = [
@@ -58,6 +70,11 @@ def _merge_lines(judged: JudgedBranches) -> list[str]:
     for first, refusal in zip((named, named[::-1]), judged.refusals, strict=True):
         if refusal is not None:
             lines.append(f"  {first[0]}, then {first[1]}: refused at {refusal}")
+    if elsewhere and any(judged.refusals):
+        lines.append(
+            "  the project's own database may accept what this one refuses: see --database"
+        )
+    lines += _difference_lines(judged.differences)
     counts = Counter(pair.relation for pair in judged.pairs)
     told = ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
     lines.append(f"  {counted(len(judged.pairs), 'pair')} across the branches: {told or 'none'}")
@@ -68,6 +85,7 @@ def _merge_lines(judged: JudgedBranches) -> list[str]:
                 other = pair.second if pair.before == pair.first else pair.first
                 head = f"{pair.before + 1} before {other + 1}"
             lines.append(f"  {head} ({pair.relation}): {pair.reason}")
+            lines += _difference_lines(pair.differences)
     if judged.orders is not None:
         orders = judged.orders
         lines.append(
@@ -93,6 +111,7 @@ def django_document(lift: DjangoLift) -> dict[str, Json]:
                 "steps": [asdict(step) for step in one.steps],
                 "outcome": one.outcome,
                 "refusals": list(one.refusals),
+                "differences": list(one.differences),
                 "pairs": [asdict(pair) for pair in one.pairs],
                 "orders": None if one.orders is None else one.orders.num_orders,
                 "legal_orders": None if one.orders is None else one.orders.num_legal,

@@ -77,6 +77,62 @@ class TestBranches:
         assert next(pair for pair in merge.pairs if pair.relation == "precedes").before == 1
         assert merge.orders.num_legal == 12
 
+    def test_what_differs_where_both_orders_run(self, capsys, tmp_path):
+        add = "migrations.RunSQL('UPDATE shop_order SET total = total + 1')"
+        double = "migrations.RunSQL('UPDATE shop_order SET total = total * 2')"
+        rows = tmp_path / "rows.sql"
+        rows.write_text("INSERT INTO shop_order (total, state) VALUES (10, 'old')")
+        folder = branches(tmp_path, add, f"{NOTE}, {double}")
+        (merge,) = vcrt.lift_django(folder, rows=rows).merges
+        (conflict,) = (pair for pair in merge.pairs if pair.relation == "conflicts")
+        told = [
+            f"""the {name} order alone: row of "shop_order": "id" {number}, "note" '', """
+            f""""state" {"'old'" if number == 3 else "NULL"}, "total" {total}"""
+            for name, totals in (("first", (4, 6, 22)), ("second", (3, 5, 21)))
+            for number, total in enumerate(totals, start=1)
+        ]
+        assert list(merge.differences) == told
+        assert list(conflict.differences) == told
+        printed = run(capsys, "lift", "django", folder, "--rows", rows)[1]
+        assert printed.count('"total" 22') == 2
+
+    def test_what_differs_in_a_project_s_state_and_in_columns(self, tmp_path):
+        one, other = (
+            f'migrations.AlterField("Order", "total", models.IntegerField(default={number}))'
+            for number in (1, 2)
+        )
+        merge = merge_of(branches(tmp_path, one, other))
+        assert [line.split(",")[0] for line in merge.differences] == [
+            "the first order alone: model shop.order",
+            "the second order alone: model shop.order",
+        ]
+        assert all('"default", 2' in line for line in merge.differences[:1])
+        assert all('"default", 1' in line for line in merge.differences[1:])
+
+    def test_a_long_list_of_differences_is_cut(self, capsys, tmp_path):
+        add = "migrations.RunSQL('UPDATE shop_order SET total = total + 1')"
+        double = "migrations.RunSQL('UPDATE shop_order SET total = total * 2')"
+        rows = tmp_path / "rows.sql"
+        values = ", ".join(f"({number}, 'old')" for number in range(10, 30))
+        rows.write_text(f"INSERT INTO shop_order (total, state) VALUES {values}")
+        folder = branches(tmp_path, add, double)
+        printed = run(capsys, "lift", "django", folder, "--rows", rows)[1]
+        assert printed.count("    and 38 more: see --json") == 2
+        document = json.loads(run(capsys, "lift", "django", folder, "--rows", rows, "--json")[1])
+        assert len(document["merges"][0]["differences"]) == 44
+
+    @pytest.mark.parametrize("more", ["", f", {NOTE}"])
+    def test_a_connection_that_is_closed_on_the_way(self, tmp_path, more):
+        """As on a database in a file: what its transaction did is lost, and nothing can be done in it."""
+        text = TOUCH.replace("RunPython(act)]", f"RunPython(act){more}]").replace(
+            "import migrations", "import migrations, models"
+        )
+        act = "from django.db import connection as c; c.close()"
+        folder = project(tmp_path, ("0002_a", text % act), ("0002_b", ["0001_first"], INDEX))
+        merge = merge_of(folder)
+        assert merge.outcome == "neither"
+        assert all("Cannot operate on a closed database" in refusal for refusal in merge.refusals)
+
     def test_branches_of_more_operations_than_all_orders_are_replayed_of(self, tmp_path):
         fields = [
             ", ".join(
@@ -490,6 +546,18 @@ class TestRefused:
             judge_branches(one, one.branches()[0], lambda e, s: [])
         assert found in caught.value.found
         one.close()
+
+
+def test_a_branch_that_another_database_may_accept(capsys, tmp_path):
+    settings = SETTINGS.replace("backends.sqlite3", "backends.postgresql")
+    assert settings != SETTINGS
+    sql = "migrations.RunSQL('CREATE EXTENSION pg_trgm')"
+    folder = branches(tmp_path, NOTE, sql, settings=settings)
+    printed = run(capsys, "lift", "django", folder)[1]
+    assert "its settings name django.db.backends.postgresql" in printed
+    assert (
+        "  the project's own database may accept what this one refuses: see --database" in printed
+    )
 
 
 def test_the_command(capsys, tmp_path):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import vcrt
@@ -89,6 +92,50 @@ def test_what_fails_at_the_end_of_a_step_leaves_nothing(environment):
     assert "app_tail_kite_id" in reasons[0,]
     assert "app_bow_kite_id" in reasons[1,]
     assert {len(replay.state_hashes) for replay in found} == {1, 2}
+
+
+def test_what_differs_where_both_orders_run(tmp_path):
+    one, other = (
+        f"migrations.RunSQL(\"INSERT INTO shop_order (total, state) VALUES ({n}, 'x')\")"
+        for n in (1, 2)
+    )
+    (merge,) = vcrt.lift_django(branches(tmp_path, one, other), database=SERVER).merges
+    assert merge.outcome == "other state"
+    assert len(merge.differences) == 4
+    assert all('row of "public"."shop_order": "id" ' in line for line in merge.differences)
+
+
+def test_what_killed_processes_left_behind_is_dropped(tmp_path):
+    """What is somebody else's, or in use, stays: of another machine, of a process that lives, with a connection."""
+    psycopg = pytest.importorskip("psycopg")
+    code = (
+        "import os, sys; from vcrt.environments.django.servers import MadeDatabase; "
+        "print(MadeDatabase(sys.argv[1]).name, flush=True); os.kill(os.getpid(), 9)"
+    )
+    before = databases()
+    killed = subprocess.run([sys.executable, "-c", code, SERVER], capture_output=True, text=True)
+    left = killed.stdout.strip()
+    elsewhere = left[: len("vcrt_")] + "0" * 8 + left[len("vcrt_") + 8 :]
+    assert databases() == before | {left}
+    with psycopg.connect(SERVER, autocommit=True) as server:
+        server.execute(f'CREATE DATABASE "{elsewhere}"')
+    mine = MadeDatabase(SERVER)
+    try:
+        # The first dropped what was left; now somebody looks at another one.
+        assert databases() == before | {elsewhere, mine.name}
+        killed = subprocess.run(
+            [sys.executable, "-c", code, SERVER], capture_output=True, text=True
+        )
+        used = killed.stdout.strip()
+        with psycopg.connect(psycopg.conninfo.make_conninfo(SERVER, dbname=used)):
+            MadeDatabase(SERVER).drop()
+            assert used in databases()
+        MadeDatabase(SERVER).drop()
+        assert databases() == before | {elsewhere, mine.name}
+    finally:
+        mine.drop()
+        with psycopg.connect(SERVER, autocommit=True) as server:
+            server.execute(f'DROP DATABASE "{elsewhere}"')
 
 
 def test_branches_on_a_database_that_is_made_and_dropped(tmp_path):

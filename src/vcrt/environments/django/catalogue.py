@@ -7,7 +7,9 @@ Django; not covered: roles, privileges and comments, and on PostgreSQL what is o
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -235,6 +237,43 @@ def dangling(state: ProjectState) -> Iterator[str]:
             label, _, short = name.rpartition(".")
             if ((label or app).lower(), short.lower()) not in state.models:
                 yield name
+
+
+def differences(
+    one: tuple[Json, Mapping[str, Json]], other: tuple[Json, Mapping[str, Json]]
+) -> list[str]:
+    """What one project state and database hold and the other do not, a line each; empty if they are equal."""
+    held = [Counter(_facts(state, database)) for state, database in (one, other)]
+    names = ("the first order alone", "the second order alone")
+    return [
+        f"{name}: {fact}"
+        for name, mine, others in zip(names, held, held[::-1], strict=True)
+        for fact in sorted((mine - others).elements())
+    ]
+
+
+def _facts(state: Any, database: Mapping[str, Any]) -> Iterator[str]:
+    """All that they hold, each by itself."""
+    for name, (_, fields, *others) in state.items():
+        yield f"model {name} with {json.dumps(others)}"
+        for field, form in fields.items():
+            yield f"model {name}, field {field} {json.dumps(form)}"
+    columns: dict[str, list[str]] = {}
+    for first, second, _, fourth, *_ in database["columns"]:
+        # PostgreSQL's have a schema before them.
+        if "constraints" in database:
+            columns.setdefault(f"{_quoted(first)}.{_quoted(second)}", []).append(_quoted(fourth))
+        else:
+            columns.setdefault(_quoted(first), []).append(_quoted(second))
+    for part, rows in database.items():
+        for row in rows:
+            if part == "rows":
+                table, of_table = row
+                for cells in of_table:
+                    named = zip(sorted(columns[table]), cells, strict=True)
+                    yield f"row of {table}: {', '.join(f'{name} {cell}' for name, cell in named)}"
+            else:
+                yield f"{part} {json.dumps(row)}"
 
 
 def digest(state: Json, database: Mapping[str, Json]) -> str:

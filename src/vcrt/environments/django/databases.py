@@ -11,7 +11,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from django.db import connection, transaction
+from django.db import ProgrammingError, connection, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from vcrt.environments.django.catalogue import postgresql_form, sqlite_form
 from vcrt.errors import VerifierFailure
@@ -38,6 +39,12 @@ class Database(Protocol):
         """What it holds."""
 
 
+def _close() -> None:
+    """Close within a transaction, which is lost then as on any other database; elsewhere do nothing, as in memory."""
+    if connection.in_atomic_block:
+        BaseDatabaseWrapper.close(connections[connection.alias])
+
+
 def guard(raw: sqlite3.Connection) -> None:
     """Refuse to open other files from this connection."""
     raw.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -50,6 +57,7 @@ class Sqlite:
         self.label = f"SQLite {sqlite3.sqlite_version}"
         connection.ensure_connection()
         guard(connection.connection)
+        connection.close = _close
 
     def snapshot(self) -> sqlite3.Connection:
         """A copy."""
@@ -73,7 +81,9 @@ class Sqlite:
         snapshot.backup(connection.connection)
 
     def settle(self) -> None:
-        """Nothing: the schema editor has checked foreign keys."""
+        """The schema editor has checked foreign keys; raises if the connection was closed on the way."""
+        if connection.connection is None:
+            raise ProgrammingError("Cannot open a new connection in an atomic block.")
 
     def form(self) -> dict[str, Json]:
         """What it holds."""

@@ -30,6 +30,7 @@ from vcrt.environments.django.session import Limits, Session
 from vcrt.environments.django.steady import moment
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import Json
+from vcrt.orders import Order
 
 MAX_ROWS_BYTES = 10_000_000
 LIFT_SCHEMA = "lift"
@@ -166,8 +167,10 @@ class DjangoProject(BatchEnvironment):
             for number, pair in enumerate(self._session.first()["conflicts"]["pairs"])
         ]
 
-    def whole(self, branches: Branches) -> tuple[WholeOrder, WholeOrder]:
+    def whole(self, branches: Branches) -> tuple[WholeOrder, WholeOrder, tuple[str, ...]]:
         """Both orders of the migrations as they stand, the first branch first, and the second branch first.
+
+        With them, what the two leave in other ways, if both run.
 
         Raises :class:`MalformedInputError` where what stands before is refused, or an order ends in two ways.
         """
@@ -178,7 +181,7 @@ class DjangoProject(BatchEnvironment):
                 terminal_hash=each["hash"],
                 refused=None if each["refused"] is None else tuple(each["refused"]),
             )
-            for each in found
+            for each in found["orders"]
         ]
         if (one.terminal_hash, other.terminal_hash) != (
             again.terminal_hash,
@@ -191,7 +194,14 @@ class DjangoProject(BatchEnvironment):
                 expected="what a migration writes to be the same each time",
                 remedy="leave out what it takes from the clock or at random",
             )
-        return one, other
+        return one, other, tuple(found["differences"])
+
+    def differences(self, branches: Branches, orders: tuple[Order, Order]) -> list[str]:
+        """What two accepted orders of some steps of the branches leave in other ways, a line each."""
+        initial: Any = branches.episode.initial
+        asked = {"do": "differences", "sequences": [list(one) for one in orders], **initial}
+        found: list[str] = self._session.ask(asked, where=branches.episode.episode_id)
+        return found
 
     def windows(self, app: str | None, steps: int, *, every: int | None = None) -> list[Window]:
         """The windows of ``steps`` operations within a migration, beginning at each ``every`` (default: ``steps``)."""

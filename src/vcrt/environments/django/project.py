@@ -135,16 +135,20 @@ class Project:
             steps = every[first : first + number]
             self._go_to("windows", [step.migration for step in every], first)
         sequences = [tuple(sequence) for sequence in request["sequences"]]
-        return list(
-            self._replayer.replays(self._state, [step.migration for step in steps], sequences)
-        )
+        migrations = [step.migration for step in steps]
+        if request["do"] == "differences":
+            orders = [[migrations[index] for index in sequence] for sequence in sequences]
+            return list[Json](self._replayer.differences(self._state, orders))
+        return list(self._replayer.replays(self._state, migrations, sequences))
 
     def _begin(self, migration: Any) -> None:
         place = getattr(migration, "place", "")
         self._steady.begin(f"{migration.app_label} {migration.name} {place}")
 
-    def _whole(self, app: str, one: str, other: str) -> list[Json]:
+    def _whole(self, app: str, one: str, other: str) -> dict[str, Json]:
         """Both orders of two branches by the project's own migrations, twice: the hash at the end, or what refused it.
+
+        If both run, also what they leave in other ways.
 
         What one branch alone needs of another app is run where Django runs it, with that branch; with rows of the
         user's own, which may need it, before both.
@@ -158,12 +162,23 @@ class Project:
             units.append(self._migration_of(app, [self._put_rows()], name=_ROWS))
         self._go_to(f"whole {app} {one} {other}", units, len(units))
         kept = self.database.snapshot()
-        answers = list[Json]()
-        for first, second in ((0, 1), (1, 0)) * 2:
-            nodes = dict.fromkeys([*plans[first], *plans[second]])
-            answers.append(self._run([graph.nodes[node] for node in nodes if node not in base]))
+        orders = [
+            [
+                graph.nodes[node]
+                for node in dict.fromkeys([*plans[a], *plans[b]])
+                if node not in base
+            ]
+            for a, b in ((0, 1), (1, 0))
+        ]
+        answers = list[dict[str, Json]]()
+        for order in orders * 2:
+            answers.append(self._run(order))
             self.database.restore(kept)
-        return answers
+        ends = [each["hash"] for each in answers]
+        differ: list[Json] = []
+        if None not in ends and ends[0] != ends[1]:
+            differ += self._replayer.differences(self._state, orders)
+        return {"orders": [*answers], "differences": differ}
 
     def _run(self, migrations: Sequence[Any]) -> dict[str, Json]:
         state = self._state

@@ -16,9 +16,9 @@ from django.db.migrations.operations import RenameModel
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
-from vcrt.environments.django.catalogue import StateForms, dangling, digest, message
+from vcrt.environments.django.catalogue import StateForms, dangling, differences, digest, message
 from vcrt.environments.django.databases import Database
-from vcrt.errors import MalformedInputError
+from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.hashing import Json
 
 _Order: TypeAlias = tuple[int, ...]
@@ -91,11 +91,33 @@ class Replayer:
                 ) from error
             return message(error)
 
-    def digest(self, state: ProjectState) -> str:
-        """SHA-256 of the project state and of what the database holds."""
+    def form(self, state: ProjectState) -> tuple[Json, dict[str, Json]]:
+        """The project state and what the database holds."""
         if len(self._forms) > _MAX_FIELDS:
             self._forms = StateForms()
-        return digest(self._forms.form(state), self.database.form())
+        return self._forms.form(state), self.database.form()
+
+    def digest(self, state: ProjectState) -> str:
+        """SHA-256 of the project state and of what the database holds."""
+        return digest(*self.form(state))
+
+    def differences(self, start: ProjectState, orders: Sequence[Sequence[Migration]]) -> list[str]:
+        """What two accepted orders of migrations leave in other ways; the database is left as it was."""
+        kept, forms = self.database.snapshot(), list[tuple[Json, dict[str, Json]]]()
+        for order in orders:
+            state = start
+            for migration in order:
+                after = self.apply(state, migration)
+                if isinstance(after, str):
+                    raise VerifierFailure(
+                        "an order that was accepted before is refused",
+                        where=f"{migration.app_label}.{migration.name}",
+                        found=after,
+                    )
+                state = after
+            forms.append(self.form(state))
+            self.database.restore(kept)
+        return differences(*forms)
 
     def replays(
         self, start: ProjectState, steps: Sequence[Migration], sequences: Sequence[_Order]

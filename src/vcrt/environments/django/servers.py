@@ -1,20 +1,32 @@
 """Make a database of its own on a PostgreSQL server, and drop it: no database that was there before is written to.
 
 The one in the URL is only connected to. A database is made empty, under a name that begins with ``vcrt_``, and dropped
-when its session ends or this process does. Not covered: a process that is killed, which leaves its database behind.
+when its session ends or this process does. What a killed process of this machine left behind is dropped by the next
+one, if nobody is connected to it.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import platform
+import re
 import secrets
+import uuid
+from contextlib import suppress
+from hashlib import sha256
 from typing import Any
 
 from vcrt.errors import UnavailableError
+from vcrt.workers import is_alive
 
 _REMEDY = "start the server (Debian: apt-get install postgresql, service postgresql start), or leave the setting out"
 _SECONDS = 10
+
+
+def _machine() -> str:
+    """What tells this machine from others that share a server."""
+    return sha256(f"{platform.node()} {uuid.getnode()}".encode()).hexdigest()[:8]
 
 
 class MadeDatabase:
@@ -22,9 +34,20 @@ class MadeDatabase:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.name = f"vcrt_{os.getpid()}_{secrets.token_hex(4)}"
+        self.name = f"vcrt_{_machine()}_{os.getpid()}_{secrets.token_hex(4)}"
+        self._drop_left_behind()
         self._run(f'CREATE DATABASE "{self.name}" TEMPLATE template0')
         atexit.register(self.drop)
+
+    def _drop_left_behind(self) -> None:
+        """Drop what processes of this machine made that are gone, unless somebody is connected or it is not ours."""
+        ours = re.compile(rf"vcrt_{_machine()}_([0-9]+)_[0-9a-f]{{8}}")
+        for (name,) in self._run("SELECT datname FROM pg_database"):
+            made = ours.fullmatch(name)
+            if made is not None and not is_alive(int(made[1])):
+                # Another one may drop it first, and another role may have made it.
+                with suppress(UnavailableError):
+                    self._run(f'DROP DATABASE IF EXISTS "{name}"')
 
     def settings(self) -> dict[str, Any]:
         """An entry of Django's ``DATABASES``."""
@@ -45,7 +68,7 @@ class MadeDatabase:
             name, self.name = self.name, ""
             self._run(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
-    def _run(self, sql: str) -> None:
+    def _run(self, sql: str) -> list[tuple[str, ...]]:
         try:
             import psycopg
         except ImportError as error:
@@ -57,7 +80,8 @@ class MadeDatabase:
             ) from error
         try:
             with psycopg.connect(self._url, connect_timeout=_SECONDS, autocommit=True) as server:
-                server.execute(sql)
+                cursor = server.execute(sql)
+                return [] if cursor.description is None else cursor.fetchall()
         except psycopg.Error as error:
             raise UnavailableError(
                 "no database can be made on the PostgreSQL server",
