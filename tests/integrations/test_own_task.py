@@ -54,7 +54,7 @@ def test_the_example_teaches_the_form_and_trains(tmp_path):
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     script, model, data = EXAMPLES / "own_task.py", tmp_path / "model", tmp_path / "rows.jsonl"
     run = subprocess.run(
-        [sys.executable, script, "--steps", "2", "--model", model, "--data", data],
+        [sys.executable, script, data, model, "2"],
         capture_output=True,
         text=True,
         check=False,
