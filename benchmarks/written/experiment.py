@@ -10,7 +10,7 @@ start, and evaluated on tasks of all three whose sources it has not seen, before
 of the loss alone; samples, prompts and settings are the same, none was searched for.
 
 Each run is written to ``benchmarks/results/written`` as soon as it is done, and is not done again; what is interrupted
-begins anew. Two calls with other folds or seeds may run beside each other, one core each.
+begins anew. Two calls with other folds or seeds may run beside each other, one core each. A GPU is used where one is.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ METHODS = {
 SPLITS = {"form": 75, "train": 120, "test": 60}
 #: The most tokens of a prompt and of an answer.
 MAX_PROMPT, MAX_ANSWER = 200, 80
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +142,7 @@ def common(folder: Path, seed: int) -> dict[str, Any]:
     """Settings of both trainers."""
     return {
         "output_dir": str(folder),
-        "use_cpu": True,
+        "use_cpu": DEVICE.type == "cpu",
         "bf16": True,
         "seed": seed,
         "lr_scheduler_type": "constant",
@@ -195,8 +196,8 @@ def answers(model: Any, tokenizer: Any, rows: Sequence[dict[str, Any]]) -> list[
     for begin in range(0, len(rows), 25):
         prompts = [row["prompt"] for row in rows[begin : begin + 25]]
         ids = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left")
-        with torch.autocast("cpu", torch.bfloat16):
-            written = model.generate(**ids, max_new_tokens=MAX_ANSWER, do_sample=False)
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            written = model.generate(**ids.to(DEVICE), max_new_tokens=MAX_ANSWER, do_sample=False)
         texts += tokenizer.batch_decode(
             written[:, ids["input_ids"].shape[1] :], skip_special_tokens=True
         )
@@ -226,7 +227,7 @@ def run(
     tokenizer = AutoTokenizer.from_pretrained(options.backbone)
     form = taught(fold, seed, given, options, size)
     backbone = AutoModelForCausalLM.from_pretrained(options.backbone, dtype=torch.bfloat16)
-    model = PeftModel.from_pretrained(backbone, form, is_trainable=True)
+    model = PeftModel.from_pretrained(backbone, form, is_trainable=True).to(DEVICE)
     trained = [name for name in given if name != fold]
     # Tasks as text: a dataset would give nested ones the keys of each other.
     dataset = Dataset.from_list(
@@ -313,7 +314,7 @@ def main() -> None:
                 began = time.monotonic()
                 found = run(fold, method, seed, options, size) | {
                     "minutes": round((time.monotonic() - began) / 60, 1),
-                    "machine": machine(torch.device("cpu")) | {"instructions": instructions()},
+                    "machine": machine(DEVICE) | {"instructions": instructions()},
                     "threads": options.threads,
                     "versions": versions(),
                     "commit": commit(),
