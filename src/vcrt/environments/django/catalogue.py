@@ -22,6 +22,8 @@ from vcrt.hashing import Json, json_digest
 
 #: Asks a database: the rows that it answers.
 Query = Callable[[str], Sequence[Sequence[Any]]]
+#: The most differences that are told of each of two states.
+MAX_DIFFERENCES = 1_000
 _OWN_TABLE = "django_migrations"
 #: The name of a column, written without the quotes that Django writes when it makes the table anew.
 _BARE_COLUMN = re.compile(
@@ -242,14 +244,19 @@ def dangling(state: ProjectState) -> Iterator[str]:
 def differences(
     one: tuple[Json, Mapping[str, Json]], other: tuple[Json, Mapping[str, Json]]
 ) -> list[str]:
-    """What one project state and database hold and the other do not, a line each; empty if they are equal."""
+    """What one project state and database hold and the other do not, a line each; empty if they are equal.
+
+    Of each at most ``MAX_DIFFERENCES``, and then a line that says how many more there are.
+    """
     held = [Counter(_facts(state, database)) for state, database in (one, other)]
     names = ("the first order alone", "the second order alone")
-    return [
-        f"{name}: {fact}"
-        for name, mine, others in zip(names, held, held[::-1], strict=True)
-        for fact in sorted((mine - others).elements())
-    ]
+    lines = list[str]()
+    for name, mine, others in zip(names, held, held[::-1], strict=True):
+        facts = sorted((mine - others).elements())
+        lines += [f"{name}: {fact}" for fact in facts[:MAX_DIFFERENCES]]
+        if len(facts) > MAX_DIFFERENCES:
+            lines.append(f"{name}: {len(facts) - MAX_DIFFERENCES} more")
+    return lines
 
 
 def _facts(state: Any, database: Mapping[str, Any]) -> Iterator[str]:
