@@ -28,6 +28,7 @@ from vcrt.environments.contract import (
 from vcrt.environments.django.environment import as_replays
 from vcrt.environments.django.session import Limits, Session
 from vcrt.environments.django.steady import moment
+from vcrt.environments.shared_prefixes import replay_by_episode
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import Json
 from vcrt.orders import Order
@@ -220,17 +221,12 @@ class DjangoProject(BatchEnvironment):
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
         """The project's answers; raises :class:`MalformedInputError` where what stands before is refused."""
-        groups: dict[str, list[int]] = {}
-        for index, request in enumerate(requests):
-            groups.setdefault(request.episode.episode_id, []).append(index)
-        replays: dict[int, Replay] = {}
-        for where, indices in groups.items():
-            sequences = [requests[index].sequence for index in indices]
-            initial: Any = requests[indices[0]].episode.initial
-            asked = {"do": "replay", "sequences": [list(one) for one in sequences], **initial}
-            answers = as_replays(sequences, self._session.ask(asked, where=where))
-            replays.update(zip(indices, answers, strict=True))
-        return [replays[index] for index in range(len(requests))]
+        return replay_by_episode(requests, self._replayed)
+
+    def _replayed(self, episode: Episode, sequences: Sequence[Order]) -> list[Replay]:
+        initial: Any = episode.initial
+        asked = {"do": "replay", "sequences": [list(one) for one in sequences], **initial}
+        return as_replays(sequences, self._session.ask(asked, where=episode.episode_id))
 
     def _episode(self, initial: Json, steps: Sequence[Any], number: int) -> Episode:
         return Episode(
