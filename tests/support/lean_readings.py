@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from vcrt.certification.lattice_replay import replay_merged
-from vcrt.certification.lean_lifting import LeanLift, lift_lean
+from vcrt.certification.lean_lifting import lift_lean
+from vcrt.certification.lifted_files import FileLift
 from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.judging import Limits
-from vcrt.environments.lean.lifting import Lifted, lift_file
+from vcrt.environments.lean.lifting import LeanLifted, lift_file
 from vcrt.environments.lean.program import read_program
 from vcrt.environments.lean.rereading import Difference, difference
 from vcrt.environments.lean.toolchain import embedded_toolchain
@@ -393,7 +394,7 @@ def outcome(text: str, folder: Path) -> str:
     return _outcome(lift_lean(path, LeanEnvironment(), _merged))
 
 
-def _outcome(found: LeanLift) -> str:
+def _outcome(found: FileLift) -> str:
     if found.theorems:
         (theorem,) = found.theorems
         return "illegal" if theorem.orders.reference_refusal is not None else "legal"
@@ -507,7 +508,7 @@ def _formula(rng: np.random.Generator, scope: dict[str, str], depth: int) -> tup
     )
 
 
-def compared(lifted: Lifted) -> Difference | None:
+def compared(lifted: LeanLifted) -> Difference | None:
     """What Lean reads otherwise than it is spelt."""
     program = read_program(lifted.episode, max_chars=Limits().max_step_chars)
     steps = tuple(range(lifted.episode.num_operations))

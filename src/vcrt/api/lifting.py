@@ -19,11 +19,11 @@ from vcrt.certification.config import given
 from vcrt.certification.django_lifting import DjangoLift, lift_project
 from vcrt.certification.episodes import PAPER_PRESET
 from vcrt.certification.lattice_replay import replay_merged
-from vcrt.certification.lean_lifting import LeanLift
 from vcrt.certification.lean_lifting import lift_lean as lift_lean_file
+from vcrt.certification.lifted_files import FileLift
 from vcrt.certification.pairs import OrdersReport, report_orders
 from vcrt.certification.replay_tree import EpisodeReplays
-from vcrt.certification.rocq_lifting import WindowsLift, lift_lean_project
+from vcrt.certification.rocq_lifting import lift_lean_project
 from vcrt.certification.rocq_lifting import lift_rocq as lift_rocq_file
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.datasets.freezing import make_dataset
@@ -72,7 +72,7 @@ def lift_lean(
     project: str | Path | None = None,
     steps: int | None = None,
     progress: Progress = SILENT,
-) -> Iterator[LeanLift | WindowsLift | MalformedInputError]:
+) -> Iterator[FileLift | MalformedInputError]:
     """What the steps of the theorems in Lean files do in every order, file by file: ``vcrt lift lean``.
 
     With a ``project``, the folder of a Lake project, its own Lean judges windows of ``steps`` steps (default: 4) with
@@ -101,7 +101,7 @@ def lift_lean(
 
 def lift_rocq(
     files: Sequence[str | Path], *, steps: int = 4, progress: Progress = SILENT
-) -> Iterator[WindowsLift | MalformedInputError]:
+) -> Iterator[FileLift | MalformedInputError]:
     """What windows of ``steps`` steps of the proofs in Rocq files do in every order: ``vcrt lift rocq``.
 
     A file that cannot be read gives an error in its place and does not stop the others. Raises

@@ -7,19 +7,20 @@ choice).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from vcrt.certification.certificates import UncertifiedError
+from vcrt.certification.lifted_files import FileLift, LiftedTheorem, ReplayOrders
 from vcrt.certification.pairs import OrdersReport, PairReport, Refused, report_orders
-from vcrt.certification.replay_tree import EpisodeReplays
-from vcrt.environments.contract import Environment, Episode, Versions
+from vcrt.environments.contract import Environment
 from vcrt.environments.lean.judging import Limits
-from vcrt.environments.lean.lifting import Cause, Lifted, Refusal, lift_file
+from vcrt.environments.lean.lifting import LeanLifted, lift_file
 from vcrt.environments.lean.program import read_program
 from vcrt.environments.lean.rereading import Difference, difference
+from vcrt.environments.lifted_files import Cause, Refusal
 from vcrt.errors import MalformedInputError, VerifierFailure
 
 _SAME = (
@@ -27,30 +28,9 @@ _SAME = (
     "names that mean nothing else, and without tabs and unusual spaces"
 )
 _Reasoned = TypeVar("_Reasoned", PairReport, Refused)
-#: Replays all orders of each episode.
-ReplayOrders: TypeAlias = Callable[[Environment, Sequence[Episode]], list[EpisodeReplays]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LiftedTheorem:
-    """A theorem (or a file of declarations) and what was found; messages speak of the user's own names."""
-
-    lifted: Lifted
-    orders: OrdersReport
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LeanLift:
-    """All that was found in a file, and what was refused, by lines."""
-
-    file: str
-    digest: str
-    versions: Versions
-    theorems: tuple[LiftedTheorem, ...]
-    refused: tuple[Refusal, ...]
-
-
-def lift_lean(path: Path, environment: Environment, replay: ReplayOrders) -> LeanLift:
+def lift_lean(path: Path, environment: Environment, replay: ReplayOrders) -> FileLift:
     """Lift a ``.lean`` file and report what its steps do in every order, as ``replay`` replays them.
 
     Raises :class:`MalformedInputError` if the file cannot be read or holds no command, and
@@ -66,19 +46,12 @@ def lift_lean(path: Path, environment: Environment, replay: ReplayOrders) -> Lea
             found="nothing, or nothing but white space and comments",
             expected="theorems proved by steps, or a file of declarations",
         )
-    outcomes = [_judged(file.name, lifted, environment, replay) for lifted in file.lifted]
-    refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
-    return LeanLift(
-        file=file.name,
-        digest=file.digest,
-        versions=versions,
-        theorems=tuple(outcome for outcome in outcomes if isinstance(outcome, LiftedTheorem)),
-        refused=tuple(sorted([*file.refused, *refused], key=lambda refusal: refusal.line)),
-    )
+    outcomes = (_judged(file.name, lifted, environment, replay) for lifted in file.lifted)
+    return FileLift.of(file, versions, outcomes)
 
 
 def _judged(
-    file: str, lifted: Lifted, environment: Environment, replay: ReplayOrders
+    file: str, lifted: LeanLifted, environment: Environment, replay: ReplayOrders
 ) -> LiftedTheorem | Refusal:
     def refusal(found: str, allowed: str, cause: Cause) -> Refusal:
         return Refusal(
@@ -111,7 +84,7 @@ def _judged(
         return refusal(str(error), "one answer to one sequence", "no verdict")
 
 
-def _difference(lifted: Lifted, accepted: Sequence[tuple[int, ...]]) -> Difference | None:
+def _difference(lifted: LeanLifted, accepted: Sequence[tuple[int, ...]]) -> Difference | None:
     """What Lean reads otherwise in the file: with the steps as they stand there or, if that fails, as ``accepted``."""
     written = tuple(range(lifted.episode.num_operations))
     order = written if written in accepted or not accepted else accepted[0]
@@ -120,7 +93,7 @@ def _difference(lifted: Lifted, accepted: Sequence[tuple[int, ...]]) -> Differen
     return difference(lifted.originals, program, order, limits)
 
 
-def _restored(lifted: Lifted, orders: OrdersReport) -> OrdersReport:
+def _restored(lifted: LeanLifted, orders: OrdersReport) -> OrdersReport:
     """The report with the names that the user wrote."""
 
     def restored(report: _Reasoned) -> _Reasoned:

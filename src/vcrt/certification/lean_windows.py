@@ -12,8 +12,14 @@ from pathlib import Path
 
 from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.lean.driving import Step, Theorem
-from vcrt.environments.lean.project_environment import LIFT_SCHEMA, LeanProjectEnvironment
-from vcrt.environments.rocq.lifting import Lifted, LiftedFile, LiftedStep, Refusal
+from vcrt.environments.lean.project_environment import LeanProjectEnvironment
+from vcrt.environments.lifted_files import (
+    LIFT_SCHEMA,
+    Lifted,
+    LiftedFile,
+    LiftedStep,
+    Refusal,
+)
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, sha256_hex
 from vcrt.printable import counted
@@ -24,7 +30,7 @@ GENERATOR = "lean-project.lift"
 
 def lift_project_file(
     path: Path, environment: LeanProjectEnvironment, *, steps: int = 4
-) -> LiftedFile:
+) -> LiftedFile[Lifted]:
     """The windows of ``steps`` steps in a file of the environment's project, and the theorems that are too short.
 
     Raises :class:`MalformedInputError` for a file that cannot be read or does not compile, and
@@ -41,17 +47,12 @@ def lift_project_file(
             found=str(getattr(error, "strerror", None) or error),
             expected="UTF-8 text",
         ) from error
-    outcomes = [
+    outcomes = (
         outcome
         for number, theorem in enumerate(environment.theorems(path))
         for outcome in _windows(path, source, environment, number, theorem, steps)
-    ]
-    return LiftedFile(
-        name=path.name,
-        digest=sha256_hex(source),
-        lifted=tuple(one for one in outcomes if isinstance(one, Lifted)),
-        refused=tuple(one for one in outcomes if isinstance(one, Refusal)),
     )
+    return LiftedFile.of(path.name, sha256_hex(source), outcomes)
 
 
 def _windows(

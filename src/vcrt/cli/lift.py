@@ -30,12 +30,9 @@ from vcrt.printable import counted
 
 if TYPE_CHECKING:
     from vcrt.api.lifting import Lifted
-    from vcrt.certification.lean_lifting import LeanLift, LiftedTheorem
+    from vcrt.certification.lifted_files import FileLift, LiftedTheorem
     from vcrt.certification.pairs import OrdersReport
-    from vcrt.certification.rocq_lifting import LiftedWindow, WindowsLift
     from vcrt.certification.run import CertifiedSchema
-    from vcrt.environments.lean.lifting import LiftedStep as LeanStep
-    from vcrt.environments.rocq.lifting import LiftedStep as RocqStep
 
 #: Where the numbers of legal orders come from.
 MERGED = (
@@ -97,7 +94,7 @@ def rocq(
 
 def _report(
     inputs: Sequence[Path],
-    outcomes: Iterable[LeanLift | WindowsLift | MalformedInputError],
+    outcomes: Iterable[FileLift | MalformedInputError],
     own: str,
     *,
     json: bool,
@@ -368,18 +365,13 @@ def _print_schemas(console: Console, schemas: Sequence[CertifiedSchema]) -> None
     console.print(table)
 
 
-def _theorems(lifted: LeanLift | WindowsLift) -> Sequence[LiftedTheorem | LiftedWindow]:
-    return lifted.theorems
-
-
-def _print_file(console: Console, lifted: LeanLift | WindowsLift, file: str) -> None:
-    for theorem in _theorems(lifted):
+def _print_file(console: Console, lifted: FileLift, file: str) -> None:
+    for theorem in lifted.theorems:
         where = f"{file}:{theorem.lifted.line} {theorem.lifted.theorem}"
         say(console, f"\n{where}", style="bold")
-        steps: Sequence[LeanStep | RocqStep] = theorem.lifted.steps
+        steps = theorem.lifted.steps
         for number, step in enumerate(steps, start=1):
-            span = getattr(step, "span", "")
-            say(console, f"  {number}. {step.text}" + (f"  ({span})" if span else ""))
+            say(console, f"  {number}. {step.text}" + (f"  ({step.span})" if step.span else ""))
         labels = [f"{n}. {s.label}" for n, s in enumerate(steps, start=1)]
         _print_orders(console, theorem.orders, labels)
     for refusal in lifted.refused:
@@ -417,12 +409,12 @@ def _print_orders(console: Console, report: OrdersReport, labels: Sequence[str])
         say(console, f"somewhere without any effect: {names}")
 
 
-def _file_document(lifted: LeanLift | WindowsLift, file: str) -> Json:
+def _file_document(lifted: FileLift, file: str) -> Json:
     return {
         "file": file,
         "sha256": lifted.digest,
         "replay": "merged",
-        "theorems": [_theorem_document(theorem) for theorem in _theorems(lifted)],
+        "theorems": [_theorem_document(theorem) for theorem in lifted.theorems],
         "refused": [
             {name: getattr(one, name) for name in ("line", "theorem", "cause", "found", "allowed")}
             for one in lifted.refused
@@ -430,7 +422,7 @@ def _file_document(lifted: LeanLift | WindowsLift, file: str) -> Json:
     }
 
 
-def _theorem_document(theorem: LiftedTheorem | LiftedWindow) -> Json:
+def _theorem_document(theorem: LiftedTheorem) -> Json:
     return {
         "name": theorem.lifted.theorem,
         "line": theorem.lifted.line,

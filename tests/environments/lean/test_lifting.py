@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vcrt.certification.lean_lifting import LeanLift, LiftedTheorem, lift_lean
+from vcrt.certification.lean_lifting import lift_lean
+from vcrt.certification.lifted_files import FileLift, LiftedTheorem
 from vcrt.certification.pairs import PairReport, report_orders
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.certification.replay_tree import EpisodeReplays
@@ -26,10 +27,11 @@ from vcrt.environments.contract import (
 )
 from vcrt.environments.lean.environment import LeanEnvironment
 from vcrt.environments.lean.judging import Limits
-from vcrt.environments.lean.lifting import Lifted, LiftedFile, lift_file
+from vcrt.environments.lean.lifting import LeanLifted, lift_file
 from vcrt.environments.lean.program import read_program
 from vcrt.environments.lean.source import read_commands
 from vcrt.environments.lean.spelling import spelling_of, with_explicit_binders
+from vcrt.environments.lifted_files import LiftedFile
 from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
 from vcrt.hashing import sha256_hex
 
@@ -51,11 +53,11 @@ def read(folder: Path, text: str) -> LiftedFile:
     return lift_file(written(folder, text))
 
 
-def judged(folder: Path, text: str) -> LeanLift:
+def judged(folder: Path, text: str) -> FileLift:
     return lift_lean(written(folder, text), LeanEnvironment(), replay_exhaustively)
 
 
-def only(result: LeanLift) -> LiftedTheorem:
+def only(result: FileLift) -> LiftedTheorem:
     assert result.refused == ()
     (theorem,) = result.theorems
     return theorem
@@ -459,7 +461,7 @@ class TestEpisodes:
         assert other.episode.initial == plain.episode.initial
 
 
-def lifted_texts(lifted: Lifted) -> list[str]:
+def lifted_texts(lifted: LeanLifted) -> list[str]:
     program = read_program(lifted.episode, max_chars=Limits().max_step_chars)
     return [step.text for step in program.steps]
 

@@ -28,13 +28,13 @@ from vcrt.environments.contract import (
 from vcrt.environments.django.environment import as_replays
 from vcrt.environments.django.session import Limits, Session
 from vcrt.environments.django.steady import moment
+from vcrt.environments.lifted_files import LIFT_SCHEMA
 from vcrt.environments.shared_prefixes import replay_by_episode
 from vcrt.errors import MalformedInputError, UnknownNameError
 from vcrt.hashing import Json
 from vcrt.orders import Order
 
 MAX_ROWS_BYTES = 10_000_000
-LIFT_SCHEMA = "lift"
 _SETTINGS = re.compile(
     r"""^[^#\n]*DJANGO_SETTINGS_MODULE["']\s*(?:,|\]\s*=)\s*["']([\w.]+)["']""", re.MULTILINE
 )

@@ -16,9 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile, zip_longest
 from pathlib import Path
-from typing import Literal, TypeAlias
 
-from vcrt.documents import read_limited
 from vcrt.environments.contract import Episode, Operation, Provenance
 from vcrt.environments.lean import grammar
 from vcrt.environments.lean.judging import Limits
@@ -35,6 +33,17 @@ from vcrt.environments.lean.source import (
     read_proof,
 )
 from vcrt.environments.lean.spelling import Spelling, spelling_of, with_explicit_binders
+from vcrt.environments.lifted_files import (
+    LIFT_SCHEMA,
+    Cause,
+    Lifted,
+    LiftedFile,
+    LiftedStep,
+    Refusal,
+    file_bytes,
+    not_utf8,
+    shown,
+)
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, sha256_hex
 from vcrt.limits import MAX_LIFTED
@@ -43,10 +52,7 @@ from vcrt.randomness import derive_seed
 
 #: How many steps an episode may have.
 MIN_STEPS = 2
-#: The largest file that is read, in bytes.
-MAX_FILE_BYTES = 1_000_000
-#: The schema of lifted episodes and the generator that their provenance names.
-LIFT_SCHEMA = "lift"
+#: The generator that the provenance of lifted episodes names.
 GENERATOR = "lean.lift"
 _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NAMED = re.compile(r"(?:noncomputable )?\w+ ([^\s:({\[]+)")
@@ -60,94 +66,34 @@ _ALLOWED = (
     "declarations (theorem, def, inductive, instance, behind any classes) that have the file to themselves"
 )
 
-Cause: TypeAlias = Literal["grammar", "reading", "lean", "no verdict"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LiftedStep:
-    """A step as it stands in the file: its label (unique in its episode), its text and its line."""
+class LeanLifted(Lifted):
+    """What was lifted, the names by which Lean knows what the user calls otherwise, and the file's own commands."""
 
-    label: str
-    text: str
-    line: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lifted:
-    """An episode, where it was found, and the names by which Lean knows what the user calls otherwise."""
-
-    theorem: str
-    """The name of the theorem, or of the file if the episode is made of its declarations."""
-    line: int
-    statement: str
-    """The theorem's statement as it stands in the file; empty if the episode is made of declarations."""
-    steps: tuple[LiftedStep, ...]
-    episode: Episode
     spelling: Spelling
     originals: tuple[Original, ...]
     """The commands that the episode was made of, as they stand in the file."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
-    """Something in the file that is not lifted or not judged.
-
-    ``cause`` is ``grammar`` (it may not reach Lean, or is none of the forms that are lifted), ``reading`` (it is not
-    certain that it means in the file what would be judged), ``lean`` (Lean refuses what stands before the steps) or
-    ``no verdict`` (Lean gave none).
-    """
-
-    file: str
-    line: int
-    theorem: str
-    """The theorem that is lost by it; empty if there is none."""
-    found: str
-    allowed: str
-    cause: Cause = "grammar"
-
-    @property
-    def where(self) -> str:
-        """``file:line``."""
-        return f"{self.file}:{self.line}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LiftedFile:
-    """All that a file gives, in the order in which it stands there."""
-
-    name: str
-    digest: str
-    lifted: tuple[Lifted, ...]
-    refused: tuple[Refusal, ...]
-
-
-def lift_file(path: Path, *, max_chars: int | None = None) -> LiftedFile:
+def lift_file(path: Path, *, max_chars: int | None = None) -> LiftedFile[LeanLifted]:
     """The episodes in a ``.lean`` file, and what in it is refused.
 
     No text of a step may be longer than ``max_chars`` (default: that of :class:`Limits`). Raises
     :class:`MalformedInputError` if the file cannot be read as text at all.
     """
-    data = _bytes(path)
+    data = file_bytes(path, "Lean")
     try:
         text = plain_text(data.decode("utf-8"))
         commands, flaw = read_commands(text)
     except UnicodeDecodeError as error:
-        raise MalformedInputError(
-            "a Lean file that is not UTF-8 text", where=str(path), found=str(error)
-        ) from error
+        raise not_utf8(path, "Lean", error) from error
     cap = Limits().max_step_chars if max_chars is None else max_chars
     file = _File(name=path.name, digest=sha256_hex(data), cap=cap, text=text)
     outcomes = _outcomes(file, commands)
     if flaw is not None:
         outcomes.append(file.refusal(flaw.line, flaw.found, flaw.expected))
-    outcomes = [_visible(file, outcome) for outcome in outcomes]
-    refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
-    return LiftedFile(
-        name=file.name,
-        digest=file.digest,
-        lifted=tuple(outcome for outcome in outcomes if isinstance(outcome, Lifted)),
-        refused=tuple(sorted(refused, key=lambda refusal: refusal.line)),
-    )
+    return LiftedFile.of(file.name, file.digest, (_visible(file, one) for one in outcomes))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,17 +108,21 @@ class _File:
     def refusal(
         self, line: int, found: str, allowed: str, theorem: str = "", cause: Cause = "grammar"
     ) -> Refusal:
-        shown = found if len(found) <= 120 else found[:117] + "..."
         return Refusal(
-            file=self.name, line=line, theorem=theorem, found=shown, allowed=allowed, cause=cause
+            file=self.name,
+            line=line,
+            theorem=theorem,
+            found=shown(found),
+            allowed=allowed,
+            cause=cause,
         )
 
     def isolated(
-        self, found: list[Lifted | Refusal], changing: Command | None, later: Command | None
-    ) -> list[Lifted | Refusal]:
+        self, found: list[LeanLifted | Refusal], changing: Command | None, later: Command | None
+    ) -> list[LeanLifted | Refusal]:
         """What a theorem gives, unless ``changing`` may change its reading or ``later`` may go on with it."""
         (first, *_) = found
-        if not isinstance(first, Lifted):
+        if not isinstance(first, LeanLifted):
             return found
         if later is not None and not begins_command(later.text):
             said = f"line {later.line} may go on with what is read here: {later.text}"
@@ -218,21 +168,9 @@ class _File:
         )
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        return read_limited(path, MAX_FILE_BYTES, may_be_pipe=True)
-    except (OSError, ValueError) as error:
-        raise MalformedInputError(
-            "a Lean file that cannot be read",
-            where=str(path),
-            found=str(getattr(error, "strerror", None) or error),
-            expected=f"at most {MAX_FILE_BYTES:,} bytes",
-        ) from error
-
-
-def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal]:
+def _outcomes(file: _File, commands: Sequence[Command]) -> list[LeanLifted | Refusal]:
     """Theorems with steps one by one, and declarations together."""
-    outcomes: list[Lifted | Refusal] = []
+    outcomes: list[LeanLifted | Refusal] = []
     declarations: list[Command] = []
     changing: Command | None = None
     for command, later in zip_longest(commands, commands[1:]):
@@ -241,7 +179,7 @@ def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal
         if isinstance(proof, TacticProof):
             found = file.isolated(_theorem(file, command, proof), changing, later)
             outcomes += found
-            if isinstance(found[0], Lifted):
+            if isinstance(found[0], LeanLifted):
                 continue
         elif isinstance(proof, Flaw):
             name = _name_in(command.text)
@@ -257,9 +195,9 @@ def _outcomes(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal
     return outcomes + [file.refusal(d.line, d.text, _ALLOWED) for d in declarations]
 
 
-def _visible(file: _File, outcome: Lifted | Refusal) -> Lifted | Refusal:
+def _visible(file: _File, outcome: LeanLifted | Refusal) -> LeanLifted | Refusal:
     """Refuses what is not shown as it stands, even where only a comment does that."""
-    if isinstance(outcome, Lifted):
+    if isinstance(outcome, LeanLifted):
         turning = _TURNING.search("".join(original.text for original in outcome.originals))
         if turning is not None:
             found = f"the character U+{ord(turning[0]):04X}, which changes the order in which text is shown"
@@ -268,7 +206,7 @@ def _visible(file: _File, outcome: Lifted | Refusal) -> Lifted | Refusal:
     return outcome
 
 
-def _theorem(file: _File, command: Command, proof: TacticProof) -> list[Lifted | Refusal]:
+def _theorem(file: _File, command: Command, proof: TacticProof) -> list[LeanLifted | Refusal]:
     first = replace(proof.statement.lines[0], text=with_explicit_binders(proof.statement.text))
     head = Block(lines=(first,))
     name = _name_in(head.text)
@@ -296,7 +234,7 @@ def _theorem(file: _File, command: Command, proof: TacticProof) -> list[Lifted |
     }
     operations = _operations(_distinct([_name_in(block.text) for block in steps]), texts)
     return [
-        Lifted(
+        LeanLifted(
             theorem=name,
             line=command.line,
             statement=proof.statement.text,
@@ -308,7 +246,7 @@ def _theorem(file: _File, command: Command, proof: TacticProof) -> list[Lifted |
     ]
 
 
-def _declarations(file: _File, commands: Sequence[Command]) -> list[Lifted | Refusal]:
+def _declarations(file: _File, commands: Sequence[Command]) -> list[LeanLifted | Refusal]:
     classes = list(takewhile(lambda command: command.text.startswith("class "), commands))
     steps = commands[len(classes) :]
     if not MIN_STEPS <= len(steps) <= MAX_LIFTED:
@@ -336,7 +274,7 @@ def _declarations(file: _File, commands: Sequence[Command]) -> list[Lifted | Ref
     operations = _operations(names, texts)
     line = steps[0].line
     return [
-        Lifted(
+        LeanLifted(
             theorem=file.name,
             line=line,
             statement="",

@@ -31,8 +31,6 @@ from vcrt.environments.shared_prefixes import replay_by_episode
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import sha256_hex
 
-LIFT_SCHEMA = "lift"
-
 
 class LeanProjectEnvironment(BatchEnvironment):
     """Windows of the proofs in a project's files, replayed by one driver in each process."""

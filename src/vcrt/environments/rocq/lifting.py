@@ -10,10 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
 
-from vcrt.documents import read_limited
 from vcrt.environments.contract import Episode, Operation, Provenance
+from vcrt.environments.lifted_files import (
+    LIFT_SCHEMA,
+    Cause,
+    Lifted,
+    LiftedFile,
+    LiftedStep,
+    Refusal,
+    file_bytes,
+    not_utf8,
+    shown,
+)
 from vcrt.environments.rocq import grammar
 from vcrt.environments.rocq.grammar import Sentence
 from vcrt.errors import MalformedInputError
@@ -21,62 +30,8 @@ from vcrt.hashing import Json, sha256_hex
 from vcrt.printable import counted
 from vcrt.randomness import derive_seed
 
-MAX_FILE_BYTES = 1_000_000
-LIFT_SCHEMA = "lift"
 GENERATOR = "rocq.lift"
 _ENDS = ("Qed.", "Defined.", "Admitted.", "Abort.", "Save")
-
-Cause: TypeAlias = Literal[
-    "grammar", "before", "short", "rocq", "lean", "assumptions", "no verdict"
-]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LiftedStep:
-    """A step as it stands in the file: its label, its text, its line and, where known, ``LINE:COLUMN-LINE:COLUMN``."""
-
-    label: str
-    text: str
-    line: int
-    span: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lifted:
-    """A window of a proof as an episode, and where it was found."""
-
-    theorem: str
-    line: int
-    statement: str
-    steps: tuple[LiftedStep, ...]
-    episode: Episode
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
-    """A proof, or a part of one, that is not lifted or not judged.
-
-    ``cause`` is ``grammar`` (its text may not reach Rocq), ``before`` (what stands before it may not), ``short`` (fewer
-    steps than a window has), ``rocq`` or ``lean`` (the prover refuses it as it stands), ``assumptions`` (it rests on
-    axioms), or ``no verdict`` (the prover gave none).
-    """
-
-    file: str
-    line: int
-    theorem: str
-    found: str
-    allowed: str
-    cause: Cause = "grammar"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LiftedFile:
-    """All that a file gives, in the order in which it stands there."""
-
-    name: str
-    digest: str
-    lifted: tuple[Lifted, ...]
-    refused: tuple[Refusal, ...]
 
 
 @dataclass(slots=True)
@@ -90,38 +45,18 @@ class _Step:
         return " ".join(" ".join(part.text for part in self.parts).split())
 
 
-def lift_file(path: Path, *, steps: int = 4) -> LiftedFile:
+def lift_file(path: Path, *, steps: int = 4) -> LiftedFile[Lifted]:
     """The windows of ``steps`` steps in a ``.v`` file, and what in it is refused.
 
     Raises :class:`MalformedInputError` if the file cannot be read as sentences at all.
     """
-    data = _bytes(path)
+    data = file_bytes(path, "Rocq")
     try:
         read = grammar.sentences(data.decode("utf-8"), where=path.name)
     except UnicodeDecodeError as error:
-        raise MalformedInputError(
-            "a Rocq file that is not UTF-8 text", where=str(path), found=str(error)
-        ) from error
+        raise not_utf8(path, "Rocq", error) from error
     digest = sha256_hex(data)
-    outcomes = list(_outcomes(path.name, digest, read, steps))
-    return LiftedFile(
-        name=path.name,
-        digest=digest,
-        lifted=tuple(one for one in outcomes if isinstance(one, Lifted)),
-        refused=tuple(one for one in outcomes if isinstance(one, Refusal)),
-    )
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return read_limited(path, MAX_FILE_BYTES, may_be_pipe=True)
-    except (OSError, ValueError) as error:
-        raise MalformedInputError(
-            "a Rocq file that cannot be read",
-            where=str(path),
-            found=str(getattr(error, "strerror", None) or error),
-            expected=f"at most {MAX_FILE_BYTES:,} bytes",
-        ) from error
+    return LiftedFile.of(path.name, digest, _outcomes(path.name, digest, read, steps))
 
 
 def _outcomes(
@@ -182,9 +117,8 @@ def _theorem(
     def refusal(
         found: str, allowed: str, line: int = statement.line, cause: Cause = "grammar"
     ) -> Refusal:
-        shown = found if len(found) <= 120 else found[:117] + "..."
         return Refusal(
-            file=file, line=line, theorem=theorem, found=shown, allowed=allowed, cause=cause
+            file=file, line=line, theorem=theorem, found=shown(found), allowed=allowed, cause=cause
         )
 
     if closed is not None:
