@@ -53,6 +53,7 @@ PROMPTS, SAMPLES, TOKENS, EPOCHS, RANK, SCALE = 2, 8, 4, 2, 64, 2.0
 #: By what a profiler's name of an operation contains, the kind of it; the first that fits.
 KINDS = {
     "mm": "matrix products",
+    "_linear": "matrix products",
     "attention": "attention",
     "softmax": "attention",
     "adamw": "AdamW",
