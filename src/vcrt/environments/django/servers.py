@@ -12,9 +12,9 @@ import os
 import platform
 import re
 import secrets
-import uuid
 from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from vcrt.errors import UnavailableError
@@ -25,8 +25,10 @@ _SECONDS = 10
 
 
 def _machine() -> str:
-    """What tells this machine from others that share a server."""
-    return sha256(f"{platform.node()} {uuid.getnode()}".encode()).hexdigest()[:8]
+    """What tells this machine, since it was started, from others that share a server."""
+    started = Path("/proc/sys/kernel/random/boot_id")
+    name = platform.node() + (started.read_text() if started.exists() else "")
+    return sha256(name.encode()).hexdigest()[:8]
 
 
 class MadeDatabase:
