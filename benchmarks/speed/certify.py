@@ -1,8 +1,9 @@
-"""Orders per second and core: exhaustive and merged replay of every default schema, and whether they agree.
+"""Orders and operations per second and core, exhaustively and merged, of every default schema; whether both agree.
 
     make bench-certify
     python benchmarks/speed/certify.py --episodes 500 --output benchmarks/results/certify.json
 
+Orders of an episode share beginnings, which are run once: an operation is a step that was run, accepted or refused.
 CPU time is that of this process and of everything it started (Lean is a process of its own), so that a busy machine
 does not slow the figures down; wall-clock time stands beside it. The routes take turns within each schema, a few
 episodes at a time, and the median over the turns is what is printed.
@@ -62,6 +63,15 @@ def accepted(evidence):
     return [[(r.sequence, r.state_hashes, r.accepted) for r in e.replays] for e in evidence]
 
 
+def num_operations(evidence):
+    """How many steps were run: the orders' distinct beginnings, up to what was refused."""
+    return len({r.sequence[:end] for r in evidence.replays for end in range(1, tried(r) + 1)})
+
+
+def tried(replay):
+    return min(len(replay.state_hashes) - replay.accepted, len(replay.sequence))
+
+
 def measure(environment, schema, num_episodes):
     """One row of the result: medians over turns, and counts over all episodes."""
     episodes = [environment.sample(schema, seed) for seed in range(num_episodes)]
@@ -86,8 +96,13 @@ def measure(environment, schema, num_episodes):
         transitions += sum(m.num_transitions for m in merged)
         pairs = zip(accepted(exhaustive), accepted([m.evidence for m in merged]), strict=True)
         agreeing += sum(one == other for one, other in pairs)
-        rows.append([num_orders / seconds for seconds in (cpu, wall, merged_cpu, merged_wall)])
-    per_cpu, per_wall, merged_per_cpu, merged_per_wall = map(median, zip(*rows, strict=True))
+        rows.append(
+            [num_orders / seconds for seconds in (cpu, wall, merged_cpu, merged_wall)]
+            + [sum(map(num_operations, exhaustive)) / cpu]
+        )
+    per_cpu, per_wall, merged_per_cpu, merged_per_wall, operations = map(
+        median, zip(*rows, strict=True)
+    )
     return {
         "environment": environment.name,
         "schema": schema,
@@ -95,6 +110,7 @@ def measure(environment, schema, num_episodes):
         "orders": orders,
         "exhaustive_orders_per_cpu_second": round(per_cpu, 1),
         "exhaustive_orders_per_wall_second": round(per_wall, 1),
+        "exhaustive_operations_per_cpu_second": round(operations, 1),
         "merged_orders_per_cpu_second": round(merged_per_cpu, 1),
         "merged_orders_per_wall_second": round(merged_per_wall, 1),
         "merged_over_exhaustive": round(merged_per_cpu / per_cpu, 3),

@@ -12,15 +12,16 @@ from typing import Literal, TypeAlias
 
 #: Numbers on x86-64 and on aarch64; None where there is no such call.
 Numbers: TypeAlias = tuple[int | None, int | None]
-#: What follows the filter: a script that may start programs, a program that takes this one's place, this very one, or a
-#: server that starts programs and talks to them through pairs of sockets.
-Phase: TypeAlias = Literal["script", "command", "worker", "server"]
+#: What follows the filter: a script that may start programs, a program that takes this one's place, this very one, with
+#: or without connections that it has made, or a server that starts programs and talks to them through pairs of sockets.
+Phase: TypeAlias = Literal["script", "command", "worker", "client", "server"]
 #: What no process of each kind can do.
 REFUSED: dict[Phase, tuple[str, ...]] = {
     "script": ("network",),
     "server": ("network",),
     "command": ("network", "other processes", "writing"),
     "worker": ("network", "other processes", "writing", "other programs"),
+    "client": ("further connections", "other processes", "writing", "other programs"),
 }
 
 
@@ -45,8 +46,12 @@ _ALWAYS = _table(
     memfd_create 319 279
     """
 )
-#: Of those, what a server is left: both ends of a pair are its own, and there is no other socket.
-_PAIRS = _table("socketpair 53 199 | sendto 44 206 | sendmsg 46 211 | sendmmsg 307 269")
+#: Of those, what some are left: of a server's pairs both ends are its own, and there is no other socket; a client sends
+#: through the connections that it has made.
+_LEFT: dict[Phase, tuple[Numbers, ...]] = {
+    "server": _table("socketpair 53 199 | sendto 44 206 | sendmsg 46 211 | sendmmsg 307 269"),
+    "client": _table("sendto 44 206"),
+}
 #: Refused as unknown, so that the C library goes on with the older call, whose arguments the filter can see.
 _UNKNOWN = _table("clone3 435 435 | openat2 437 437")
 #: Refused to a program that starts no process and writes no file.
@@ -116,9 +121,9 @@ def program(machine: str, phase: Phase) -> bytes:
         )
 
     for numbers in _ALWAYS:
-        if phase != "server" or numbers not in _PAIRS:
+        if numbers not in _LEFT.get(phase, ()):
             refuse(numbers, _NOT_PERMITTED)
-    if phase in ("command", "worker"):
+    if phase in ("command", "worker", "client"):
         for numbers in _ALONE:
             refuse(numbers, _NOT_PERMITTED)
         for numbers in _UNKNOWN:
@@ -126,7 +131,7 @@ def program(machine: str, phase: Phase) -> bytes:
         refuse_if(_CLONE, 0, _CLONE_THREAD, are_set=False)
         refuse_if(_OPEN, 8, _WRITING, are_set=True)
         refuse_if(_OPENAT, 16, _WRITING, are_set=True)
-    if phase == "worker":
+    if phase in ("worker", "client"):
         for numbers in _LAST:
             refuse(numbers, _NOT_PERMITTED)
         # Who only reads a limit passes no address of a new one; an address has two halves.

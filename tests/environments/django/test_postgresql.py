@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -47,8 +48,45 @@ def databases():
 
 def test_which_database_judges(environment):
     assert "on PostgreSQL" in environment.versions().verifier
-    assert environment.cross_check(environment.sample("creates", 1)) == ()
-    assert "not confined" in environment.guards().absent["everything"]
+
+
+def test_what_protects_is_named(environment):
+    guards = environment.guards()
+    named = {**guards.in_force, **guards.absent}
+    assert {"files", "further connections", "other programs"} <= named.keys()
+    assert "network" not in named
+
+
+class TestSecondOpinions:
+    @pytest.mark.parametrize("schema", ["removes", "overwrites", "statements", "posets6"])
+    def test_orders_are_asked_about_and_agree(self, environment, schema):
+        (check,) = environment.cross_check(environment.sample(schema, 2))
+        assert check.checked == check.agreed > 1
+
+    def test_a_key_that_refers_to_none_is_refused_when_its_step_ends(self, environment):
+        key = '("kite", models.ForeignKey("app.Kite", on_delete=models.CASCADE))'
+        lost = """migrations.RunSQL(['INSERT INTO "app_tail" (kite_id) VALUES (99)'])"""
+        one = episode(lost, before=[KITE, f'migrations.CreateModel("Tail", [{KEY}, {key}])'])
+        assert not replayed(environment, one)[0].accepted
+        (check,) = environment.cross_check(one)
+        assert (check.checked, check.agreed) == (1, 1)
+
+    def test_a_verdict_that_is_wrong_is_found(self, environment):
+        one = environment.sample("backfills", 2)
+        replays = replayed(environment, one)
+        place = next(n for n, replay in enumerate(replays) if replay.accepted)
+        replays[place] = replace(
+            replays[place], state_hashes=(*replays[place].state_hashes[:-1], "0" * 64)
+        )
+        ((check,),) = environment.cross_check_all([one], [replays])
+        assert (check.checked, check.agreed) == (24, 23)
+
+    def test_their_database_is_dropped_too(self, environment):
+        before = databases()
+        environment.versions()
+        assert len(databases() - before) == 2
+        shared_session(SERVER, environment.limits).close()
+        assert databases() == before
 
 
 @pytest.mark.parametrize("schema", ["creates", "unique", "backfills", "overwrites", "statements"])

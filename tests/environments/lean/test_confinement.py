@@ -28,20 +28,28 @@ NEEDS = python_needs()
 IN_FORCE = protections(NEEDS).in_force
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
+PHASES = ("script", "command", "worker", "client", "server")
+
 
 def needs_guard(*names):
     missing = [name for name in names if name not in IN_FORCE]
     return pytest.mark.skipif(bool(missing), reason=f"this system has no protection of {missing}")
 
 
-def confined(code: str, *, needs: Needs = NEEDS, phase: str = "worker", **changes) -> str:
-    """What a confined process prints; ``code`` has ``os`` and ``tried``, which gives the name of an error."""
+def confined(
+    code: str, *, before: str = "", needs: Needs = NEEDS, phase: str = "worker", **changes
+) -> str:
+    """What a confined process prints; ``code`` has ``os`` and ``tried``, which gives the name of an error.
+
+    It runs ``before`` while calls are not refused yet.
+    """
     limits = replace(bounds(needs, cpu_seconds=1, max_memory_mb=100, threads=1), **changes)
     program = (
         "import sys; sys.path.append(sys.argv[2])\n"
         "import os, socket, ctypes, signal, resource, time, threading\n"
         "from vcrt.environments import confinement as c\n"
         "report = c.confine(c.bounds_from(sys.argv[1]))\n"
+        f"{before}\n"
         f"c.refuse_calls(report, {phase!r})\n"
         "def tried(f, *a):\n"
         "    try: return f(*a) and None\n"
@@ -81,10 +89,19 @@ def test_it_writes_nothing(tmp_path):
 
 
 @needs_guard("network")
-@pytest.mark.parametrize("phase", ["script", "command", "worker", "server"])
+@pytest.mark.parametrize("phase", PHASES)
 def test_it_has_no_network(phase):
     code = "print(*[tried(socket.socket, k) for k in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)])"
     assert confined(code, phase=phase) == " ".join(["PermissionError"] * 3)
+
+
+@needs_guard("network")
+def test_a_client_sends_through_the_connections_that_it_has():
+    before = "one, other = socket.socketpair()"
+    code = "print(tried(one.send, b'x'), tried(os.fork), tried(os.kill, os.getppid(), 0))"
+    refused = "PermissionError PermissionError"
+    assert confined(code, before=before) == f"PermissionError {refused}"
+    assert confined(code, before=before, phase="client") == f"None {refused}"
 
 
 @needs_guard("other processes", "other programs")
@@ -151,7 +168,7 @@ def test_bounds_pass_as_text():
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-@pytest.mark.parametrize("phase", ["script", "command", "worker", "server"])
+@pytest.mark.parametrize("phase", PHASES)
 def test_a_filter_is_a_program_of_whole_instructions_whose_jumps_stay_inside(machine, phase):
     code = system_calls.program(machine, phase)
     assert len(code) % 8 == 0

@@ -67,20 +67,13 @@ class DjangoEnvironment(BatchEnvironment):
 
     def guards(self) -> Guards:
         """What keeps a worker from doing harm here."""
-        found = self._session().first()["guards"]
-        if found is None:
-            return Guards(absent={"everything": "a worker that uses a server is not confined"})
-        return Guards(in_force=found[0], absent=found[1])
+        in_force, absent = self._session().first()["guards"]
+        return Guards(in_force=in_force, absent=absent)
 
     def cross_check_all(
         self, episodes: Sequence[Episode], replays: Sequence[Sequence[Replay]] | None = None
     ) -> list[tuple[CrossCheck, ...]]:
-        """The opinion of ``sqlite3`` alone on the SQL of every order, or of a sample of those of many steps.
-
-        None where PostgreSQL judges.
-        """
-        if server_url() is not None:
-            return [() for _ in episodes]
+        """The opinion of the database alone on the SQL of every order, or of a sample of those of many steps."""
         found = list[tuple[CrossCheck, ...]]()
         for place, episode in enumerate(episodes):
             asked = (
@@ -94,7 +87,7 @@ class DjangoEnvironment(BatchEnvironment):
         return found
 
     def cross_check(self, episode: Episode) -> tuple[CrossCheck, ...]:
-        """The opinion of ``sqlite3`` alone on its orders."""
+        """The opinion of the database alone on its orders."""
         (checks,) = self.cross_check_all([episode])
         return checks
 

@@ -10,19 +10,19 @@ from django.db.migrations.state import ProjectState
 
 from vcrt.environments.django.databases import SQLITE, NotEmpty, opened
 from vcrt.environments.django.reading import read_operation
-from vcrt.environments.django.recheck import second_replays
+from vcrt.environments.django.recheck import SECOND, SecondOpinion
 from vcrt.environments.django.replaying import Replayer, migration_of
 from vcrt.errors import MalformedInputError, UnavailableError
 from vcrt.hashing import Json
 
 
-def configure(database: Mapping[str, Any] | None) -> None:
-    """Settings with one database, an SQLite in memory by default, and no apps."""
+def configure(databases: Sequence[Mapping[str, Any]]) -> None:
+    """Settings with two databases, SQLite in memory by default, and no apps; the second is for second opinions."""
     import django
     from django.conf import settings
 
     settings.configure(
-        DATABASES={"default": dict(database or SQLITE)},
+        DATABASES=dict(zip(("default", SECOND), databases or (SQLITE, SQLITE), strict=True)),
         DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
         INSTALLED_APPS=[],
         USE_TZ=True,
@@ -41,6 +41,7 @@ class Episodes:
                 "a database that is not empty", found=str(error), expected="one that vcrt has made"
             ) from error
         self._replayer = Replayer(self.database)
+        self._second = SecondOpinion()
         self._empty = self.database.snapshot()
 
     def answer(self, request: Any) -> Json:
@@ -58,7 +59,7 @@ class Episodes:
         first = [migration_of(app, [operation]) for operation in before]
         try:
             if request["second"]:
-                return list(second_replays(first, steps, sequences))
+                return list(self._second.replays(first, steps, sequences))
             return list(self._replayer.replays(self._begun(first, where), steps, sequences))
         finally:
             self.database.restore(self._empty)

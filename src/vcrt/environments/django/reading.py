@@ -69,18 +69,23 @@ class RowChange:
         }
         rows.update(**{self.field: changes[self.kind]()})
 
-    def sql(self, table: str) -> tuple[str, tuple[str | int, ...]]:
-        """The same by SQL alone, for columns that go by the names of their fields."""
-        # SQLite takes a name in quotation marks that is no column's for a text.
-        forms = {
-            "fill": "coalesce([{0}], ?)",
-            "copy": "[{1}]",
-            "add": "[{0}] + ?",
-            "scale": "[{0}] * ?",
-        }
-        form = forms[self.kind].format(self.field, self.argument)
+    def sql(
+        self, table: str, quotes: tuple[str, str], mark: str
+    ) -> tuple[str, tuple[str | int, ...]]:
+        """The same by SQL alone, for columns that go by the names of their fields.
+
+        ``quotes`` are what stands before and behind a name, ``mark`` what stands for an argument.
+        """
+        before, behind = quotes
+        field = f"{before}{self.field}{behind}"
+        form = {
+            "fill": f"coalesce({field}, {mark})",
+            "copy": f"{before}{self.argument}{behind}",
+            "add": f"{field} + {mark}",
+            "scale": f"{field} * {mark}",
+        }[self.kind]
         arguments = () if self.kind == "copy" else (self.argument,)
-        return f"UPDATE [{table}] SET [{self.field}] = {form}", arguments
+        return f"UPDATE {before}{table}{behind} SET {field} = {form}", arguments
 
 
 _ROW_CHANGES = ("fill", "copy", "add", "scale")

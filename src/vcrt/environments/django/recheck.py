@@ -1,92 +1,192 @@
-"""Give a second opinion on orders: the SQL that Django writes for each step, run by ``sqlite3`` alone.
+"""Give a second opinion on orders: the SQL that Django writes for each step, run by the database's own client alone.
 
-Every order is run whole on a database of its own, without going back to a snapshot, and every project state makes its
-models anew. States must come out the same, and refusals at the same step; messages may differ. Imports Django, which
-must be configured with SQLite. Not covered: whether Django writes the right SQL.
+Every order is run whole on an empty database, each step in a transaction that ends, without snapshots and savepoints;
+every project state makes its models anew. States must come out the same, and refusals at the same step; messages may
+differ. Imports Django, which must be configured. Not covered: whether Django writes the right SQL.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from django.db import connection, migrations
+from django.db import connections, migrations
 from django.db.migrations.migration import Migration
 from django.db.migrations.state import ProjectState
 
-from vcrt.environments.django.catalogue import StateForms, digest, message, sqlite_form
+from vcrt.environments.django.catalogue import (
+    StateForms,
+    digest,
+    message,
+    postgresql_form,
+    sqlite_form,
+)
 from vcrt.environments.django.databases import guard
 from vcrt.environments.django.reading import RowChange
 from vcrt.environments.django.replaying import renderable
 from vcrt.hashing import Json
 
+#: The name of the database that Django looks things up in for the SQL that it writes here.
+SECOND = "second"
+#: The statements that drop all tables and views of PostgreSQL: an episode makes nothing else that stands by itself.
+_DROPS = (
+    "SELECT format('DROP %s IF EXISTS %I CASCADE', CASE relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, relname) "
+    "FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')"
+)
 _Order: TypeAlias = tuple[int, ...]
+_Statement: TypeAlias = tuple[str, Sequence[str | int]]
 
 
-def second_replays(
-    before: Sequence[Migration], steps: Sequence[Migration], sequences: Sequence[_Order]
-) -> list[Json]:
-    """The hashes along each sequence, and why it was refused, if it was."""
-    with closing(_plain()) as first:
-        state = ProjectState()
+class _Plain(Protocol):
+    """A database and its own client; ``run`` raises the client's error."""
+
+    #: What stands around a name, and for an argument.
+    quotes: tuple[str, str]
+    mark: str
+
+    def empty(self) -> None:
+        """Hold nothing."""
+
+    def show(self) -> None:
+        """Let Django look at what it holds."""
+
+    def run(self, statements: Sequence[_Statement]) -> None:
+        """Run statements in a transaction of their own, which is taken back where one is refused."""
+
+    def form(self) -> dict[str, Json]:
+        """What it holds."""
+
+
+class _Sqlite:
+    # SQLite takes a name in quotation marks that is no column's for a text.
+    quotes, mark = ("[", "]"), "?"
+
+    def __init__(self) -> None:
+        self._plain = self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        plain = sqlite3.connect(":memory:", isolation_level=None)
+        guard(plain)
+        return plain
+
+    def empty(self) -> None:
+        self._plain.close()
+        self._plain = self._opened()
+
+    def show(self) -> None:
+        connections[SECOND].ensure_connection()
+        self._plain.backup(connections[SECOND].connection)
+
+    def run(self, statements: Sequence[_Statement]) -> None:
+        self._plain.execute("BEGIN")
+        try:
+            for statement in statements:
+                self._plain.execute(*statement)
+            broken = self._plain.execute("PRAGMA foreign_key_check").fetchone()
+            if broken is not None:
+                raise sqlite3.IntegrityError(f"foreign keys of {broken[0]} to {broken[2]}")
+        except BaseException:
+            self._plain.execute("ROLLBACK")
+            raise
+        self._plain.execute("COMMIT")
+
+    def form(self) -> dict[str, Json]:
+        return sqlite_form(lambda sql: self._plain.execute(sql).fetchall())
+
+
+class _Postgresql:
+    quotes, mark = ('"', '"'), "%s"
+
+    def __init__(self) -> None:
+        import psycopg
+
+        connections[SECOND].ensure_connection()
+        own = connections[SECOND].get_connection_params()
+        names = ("dbname", "user", "password", "host", "port")
+        self._plain = psycopg.connect(
+            **{name: own[name] for name in names if name in own}, autocommit=True
+        )
+
+    def empty(self) -> None:
+        for (drop,) in self._plain.execute(_DROPS).fetchall():
+            self._plain.execute(drop)
+
+    def show(self) -> None:
+        """It is the same database."""
+
+    def run(self, statements: Sequence[_Statement]) -> None:
+        with self._plain.transaction():
+            for statement, values in statements:
+                # Without values a percent sign is one.
+                self._plain.execute(statement, values or None)
+
+    def form(self) -> dict[str, Json]:
+        with connections[SECOND].cursor() as cursor:
+
+            def query(sql: str) -> Sequence[Sequence[Any]]:
+                cursor.execute(sql)
+                rows: Sequence[Sequence[Any]] = cursor.fetchall()
+                return rows
+
+            return postgresql_form(query)
+
+
+class SecondOpinion:
+    """Replays orders by the client alone; on PostgreSQL it is connected from the beginning."""
+
+    def __init__(self) -> None:
+        is_server = connections[SECOND].vendor == "postgresql"
+        self._plain: _Plain = _Postgresql() if is_server else _Sqlite()
+
+    def replays(
+        self, before: Sequence[Migration], steps: Sequence[Migration], sequences: Sequence[_Order]
+    ) -> list[Json]:
+        """The hashes along each sequence, and why it was refused, if it was."""
+        state, start = ProjectState(), list[Sequence[_Statement]]()
+        self._plain.empty()
         for migration in before:
-            state = _step(first, state, migration)
-        return [_along(first, state, [steps[step] for step in order]) for order in sequences]
+            state, statements = self._written(state, migration)
+            self._plain.run(statements)
+            start.append(statements)
+        return [self._along(state, start, [steps[step] for step in order]) for order in sequences]
 
-
-def _along(first: sqlite3.Connection, state: ProjectState, steps: Sequence[Migration]) -> Json:
-    with closing(_plain()) as plain:
-        first.backup(plain)
+    def _along(
+        self,
+        state: ProjectState,
+        start: Sequence[Sequence[_Statement]],
+        steps: Sequence[Migration],
+    ) -> Json:
+        self._plain.empty()
+        for statements in start:
+            self._plain.run(statements)
         forms, hashes = StateForms(), list[Json]()
-
-        def query(sql: str) -> Sequence[Sequence[Any]]:
-            return plain.execute(sql).fetchall()
-
-        hashes.append(digest(forms.form(state), sqlite_form(query)))
+        hashes.append(digest(forms.form(state), self._plain.form()))
         for migration in steps:
             try:
-                state = _step(plain, state, migration)
+                after, statements = self._written(state, migration)
+                self._plain.run(statements)
+                state = renderable(after)
             except MemoryError:
                 raise
             except Exception as error:
                 return [hashes, message(error)]
-            hashes.append(digest(forms.form(state), sqlite_form(query)))
+            hashes.append(digest(forms.form(state), self._plain.form()))
         return [hashes, None]
 
-
-def _plain() -> sqlite3.Connection:
-    plain = sqlite3.connect(":memory:", isolation_level=None)
-    guard(plain)
-    return plain
-
-
-def _step(plain: sqlite3.Connection, before: ProjectState, migration: Migration) -> ProjectState:
-    (operation,) = migration.operations
-    before, after = _bare(before), _bare(before)
-    if isinstance(operation, migrations.RunPython) and isinstance(operation.code, RowChange):
-        change = operation.code
-        sql, arguments = change.sql(before.apps.get_model(change.model)._meta.db_table)
-        statements = [(sql, arguments)]
-    else:
-        # What the writer looks up in its database is what the other one holds now.
-        plain.backup(connection.connection)
-        with connection.schema_editor(collect_sql=True, atomic=False) as editor:
+    def _written(
+        self, before: ProjectState, migration: Migration
+    ) -> tuple[ProjectState, list[_Statement]]:
+        """The state after a step, and the SQL of it."""
+        (operation,) = migration.operations
+        before, after = _bare(before), _bare(before)
+        if isinstance(operation, migrations.RunPython) and isinstance(operation.code, RowChange):
+            table = before.apps.get_model(operation.code.model)._meta.db_table
+            return after, [operation.code.sql(table, self._plain.quotes, self._plain.mark)]
+        self._plain.show()
+        with connections[SECOND].schema_editor(collect_sql=True, atomic=False) as editor:
             after = migration.apply(after, editor, collect_sql=True)
-        statements = [(line, ()) for line in editor.collected_sql if not line.startswith("--")]
-    plain.execute("BEGIN")
-    try:
-        for statement, values in statements:
-            plain.execute(statement, values)
-        broken = plain.execute("PRAGMA foreign_key_check").fetchone()
-        if broken is not None:
-            raise sqlite3.IntegrityError(f"foreign keys of {broken[0]} to {broken[2]}")
-    except BaseException:
-        plain.execute("ROLLBACK")
-        raise
-    plain.execute("COMMIT")
-    return renderable(after)
+        return after, [(line, ()) for line in editor.collected_sql if not line.startswith("--")]
 
 
 def _bare(state: ProjectState) -> ProjectState:

@@ -55,7 +55,7 @@ class Session:
     ) -> None:
         self._limits, self._server, self._project, self._python = limits, server, project, python
         self._process: BoundedProcess | None = None
-        self._made: MadeDatabase | None = None
+        self._made: list[MadeDatabase] = []
         self._first: Any = None
         self._requests = 0
 
@@ -84,18 +84,19 @@ class Session:
         """End the worker, if there is one, and drop what was made for it."""
         if self._process is not None:
             self._process.end()
-        if self._made is not None:
-            self._made.drop()
-        self._process = self._made = None
+        while self._made:
+            self._made.pop().drop()
+        self._process = None
 
     def _start(self) -> None:
         own = self._project is None
         variables = {**empty_environment(), "PYTHONHASHSEED": "0"} if own else dict(os.environ)
         start = _START.format(0 if self._python == sys.executable else 999)
         command = [self._python, "-P", "-c", start, str(Path(__file__).parents[3])]
-        if self._server is not None:
-            self._made = MadeDatabase(self._server)
         try:
+            if self._server is not None:
+                # Of episodes there is a second opinion, which has a database of its own.
+                self._made += [MadeDatabase(self._server) for _ in range(1 + own)]
             self._process = BoundedProcess(
                 command, max_memory_mb=self._limits.max_memory_mb, variables=variables
             )
@@ -108,10 +109,9 @@ class Session:
         try:
             self._first = self._exchange(
                 {
-                    "database": None if self._made is None else self._made.settings(),
+                    "databases": [made.settings() for made in self._made],
                     "project": self._project,
-                    # A worker that has a server must reach it.
-                    "bounds": self._bounds() if own and self._made is None else None,
+                    "bounds": self._bounds() if own else None,
                 }
             )
         except BaseException:

@@ -3,8 +3,9 @@
 It reads one JSON value a line and answers each with one line, ``{"error": {...}}`` if it cannot. The first configures
 Django: with nothing but one database, or with the settings of a user's project, whose databases are replaced before
 anything connects. What the user's code prints goes to the errors of this process. Without a project the process
-confines itself (see :mod:`vcrt.environments.confinement`) before it reads an episode. Of vcrt it imports what needs
-the standard library and Django alone, so that a project's own Python can run it.
+confines itself (see :mod:`vcrt.environments.confinement`) before it reads an episode, and keeps the connections that it
+has by then. Of vcrt it imports what needs the standard library and Django alone, so that a project's own Python can run
+it.
 """
 
 from __future__ import annotations
@@ -53,20 +54,19 @@ def _started(request: Any) -> tuple[Callable[[Any], Any], Any]:
     if request["project"] is not None:
         from vcrt.environments.django.project import Project
 
-        project = Project(request["database"], **request["project"])
+        (database,) = request["databases"] or [None]
+        project = Project(database, **request["project"])
         return project.answer, {"label": project.label, "conflicts": project.conflicts()}
     from vcrt.environments.django.episodes import Episodes, configure
 
-    configure(request["database"])
+    configure(request["databases"])
+    # Connected before it can open no connection any more.
     episodes = Episodes()
-    report = None
-    if request["bounds"] is not None:
-        report = confine(bounds_from(request["bounds"]))
-        refuse_threads(report)
-        refuse_calls(report, "worker")
+    report = confine(bounds_from(request["bounds"]))
+    refuse_threads(report)
+    refuse_calls(report, "client" if request["databases"] else "worker")
     label = f"Django {django.get_version()} on {episodes.database.label}"
-    guards = None if report is None else [report.in_force, report.absent]
-    return episodes.answer, {"label": label, "guards": guards}
+    return episodes.answer, {"label": label, "guards": [report.in_force, report.absent]}
 
 
 def main() -> None:
