@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections import Counter
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 
 from rocq_support import declarations, needs_rocq, proof, replayed
 from vcrt.environments.contract import Rejected, Schema
-from vcrt.environments.rocq import toolchain
+from vcrt.environments.rocq import protocol, toolchain
 from vcrt.environments.rocq.environment import RocqEnvironment
 from vcrt.environments.rocq.program import read_program
 from vcrt.environments.rocq.recheck import second_opinions
@@ -47,8 +48,9 @@ def outcomes(environment, one):
 class TestVerdicts:
     def test_a_lemma_before_the_one_that_cites_it(self, environment):
         found = outcomes(environment, declarations(*CITING))
-        assert found[1, 0] == (
-            "sentence 3, characters 7-9: The reference a1 was not found in the current environment."
+        assert re.fullmatch(
+            "sentence 3, characters 7-9: The (reference|variable) a1 was not found in the current environment.",
+            found[1, 0],
         )
         assert len(found[0, 1]) == 64
 
@@ -241,6 +243,38 @@ class TestToolchains:
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(UnavailableError, match="apt-get install coq"):
             RocqEnvironment().versions()
+
+    @pytest.mark.parametrize(
+        ("folder", "found"), [("theories", "Coq 8.20.1"), ("user-contrib/Stdlib", "Rocq 9.2")]
+    )
+    def test_where_the_standard_library_is(self, tmp_path, monkeypatch, folder, found):
+        for name in ("coqtop", "coqc", "coqchk"):
+            (tmp_path / name).touch()
+        server, library = tmp_path / "coqidetop", tmp_path / "coq"
+        said = f"echo 'The Prover, version {found.split()[1]}'"
+        server.write_text(f"#!/bin/sh\nif [ $1 = -where ]; then echo {library}; else {said}; fi\n")
+        server.chmod(0o755)
+        (library / "theories").mkdir(parents=True)
+        monkeypatch.setenv(toolchain.VARIABLE, str(server))
+        with pytest.raises(UnavailableError, match="without its standard library"):
+            toolchain.find_toolchain()
+        file = library / folder / "Arith" / "PeanoNat.vo"
+        file.parent.mkdir(parents=True)
+        file.touch()
+        assert toolchain.find_toolchain().label == found
+
+    def test_the_place_of_a_refusal_in_the_form_of_each_version(self):
+        place = '<loc line_nb="0" bol_pos="0" start="10" stop="17"/>'
+        old, new = (
+            f'<value val="fail"{at}><state_id val="5"/>{within}<richpp><pp>The reason.</pp></richpp></value>'
+            for at, within in (
+                (' loc_s="10" loc_e="17"', ""),
+                ("", f'<option val="some">{place}</option>'),
+            )
+        )
+        for answer in (old, new):
+            (read,) = protocol.read_answers(answer)
+            assert read.refusal.text == "characters 10-17: The reason."
 
     def test_one_that_judges_otherwise_is_not_used(self, tmp_path, monkeypatch):
         found = toolchain.find_toolchain()

@@ -160,7 +160,13 @@ def _goal(element: ElementTree.Element) -> Goal:
 def _refusal(element: ElementTree.Element) -> Refusal | None:
     if element.get("val") == "good":
         return None
-    start, stop = element.get("loc_s"), element.get("loc_e")
+    place = element.find("option/loc")
+    # Since Coq 8.17 the place stands within; before, it is the answer's own.
+    start, stop = (
+        (element.get("loc_s"), element.get("loc_e"))
+        if place is None
+        else (place.get("start"), place.get("stop"))
+    )
     message = element.find("richpp")
     return Refusal(
         _HOLE.sub(r"?\1", _shown(message) if message is not None else _plain(element)),

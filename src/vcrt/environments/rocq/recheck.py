@@ -16,11 +16,11 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from vcrt.environments.bounded_processes import confined, empty_environment, protections_by
+from vcrt.environments.bounded_processes import confined, protections_by
 from vcrt.environments.confinement import Report
 from vcrt.environments.contract import CrossCheck, Replay
 from vcrt.environments.rocq.program import Declarations, Proof
-from vcrt.environments.rocq.session import Limits, bounds_of
+from vcrt.environments.rocq.session import Limits, bounds_of, variables
 from vcrt.environments.rocq.toolchain import Toolchain
 from vcrt.errors import VerifierFailure
 
@@ -117,7 +117,9 @@ def _failing_line(toolchain: Toolchain, limits: Limits, text: str, compiled: boo
         if not compiled:
             command = [str(toolchain.top), "-q", "-w", "none", "-batch", "-l", str(file)]
             return _line_in(_run(confined(command, limits_here)), str(file))
-        limits_here = replace(limits_here, writable=(folder,), file_bytes=1 << 28)
+        limits_here = replace(
+            limits_here, writable=(folder,), file_bytes=1 << 28, variables=tuple(variables())
+        )
         command = [str(toolchain.compiler), "-q", "-w", "none", str(file)]
         line = _line_in(_run(confined(command, limits_here)), str(file))
         if line is None:
@@ -152,7 +154,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
             errors="replace",
             timeout=_SECONDS,
             check=False,
-            env=empty_environment(),
+            env=variables(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise VerifierFailure("no second opinion of Rocq", found=str(error)[:300]) from error

@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias, TypeVar
 
-from vcrt.environments.bounded_processes import BoundedProcess, bounds, confined
+from vcrt.environments.bounded_processes import (
+    BoundedProcess,
+    bounds,
+    confined,
+    empty_environment,
+)
 from vcrt.environments.confinement import Bounds
 from vcrt.environments.rocq import protocol
 from vcrt.environments.rocq.protocol import Answer, Goals, Refusal, UnreadableAnswer
@@ -279,7 +284,9 @@ class Session:
     def _start(self) -> None:
         self.close()
         command = confined([str(self._toolchain.server), *_OPTIONS], self._bounds())
-        self._process = BoundedProcess(command, max_memory_mb=self._limits.max_memory_mb)
+        self._process = BoundedProcess(
+            command, max_memory_mb=self._limits.max_memory_mb, variables=variables()
+        )
         self._path, self._sentences = [], 0
         (answer,) = self._ask([protocol.INIT])
         self._root = self._tip = self._last = protocol.state_in(answer)
@@ -291,6 +298,11 @@ class Session:
 
     def _bounds(self) -> Bounds:
         return bounds_of(self._toolchain, self._limits)
+
+
+def variables() -> dict[str, str]:
+    """The environment of its processes: OCaml 5 reserves no more than one thread's memory, as the limits want it."""
+    return {**empty_environment(), "OCAMLRUNPARAM": "d=1"}
 
 
 def bounds_of(toolchain: Toolchain, limits: Limits) -> Bounds:

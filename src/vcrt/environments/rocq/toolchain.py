@@ -19,10 +19,15 @@ from vcrt.errors import UnavailableError
 from vcrt.hashing import file_digest
 
 VARIABLE = "VCRT_ROCQ"
-SUPPORTED = "coqidetop of Coq 8.16, or of another version that passes the self-test"
+SUPPORTED = "coqidetop of Coq 8.16 or later, or of Rocq 9, with its standard library"
 REMEDY = f"apt-get install coq, or set {VARIABLE} to the path of a coqidetop (opam install coqide-server)"
 _NAMES = ("coqidetop.opt", "coqidetop")
 _VERSION = re.compile(r"version (\S+)")
+#: Below the library, where the standard one is: since Rocq 9 a package of its own.
+_STANDARD = ("theories", "user-contrib/Stdlib")
+_ARITHMETIC = Path("Arith", "PeanoNat.vo")
+#: Beside the library, what ``coqtop`` and ``coqc`` turn into since Rocq 9.
+_WORKER = Path("rocq-runtime", "rocqworker")
 #: Where plug-ins are looked up besides the library.
 _FINDLIB = ("/etc/ocamlfind.conf", "/usr/lib/ocaml", "/usr/share/coq")
 
@@ -43,12 +48,13 @@ class Toolchain:
     @property
     def label(self) -> str:
         """The version as it is recorded."""
-        return f"Coq {self.version}"
+        return f"{'Coq' if self.version.startswith('8.') else 'Rocq'} {self.version}"
 
     @property
     def needs(self) -> Needs:
         """What its processes read, and may be."""
-        programs = (self.server, self.top, self.compiler, self.checker)
+        programs = [self.server, self.top, self.compiler, self.checker]
+        programs += filter(Path.is_file, [self.library.parent / _WORKER])
         return Needs(
             readable=(str(self.library), str(self.library.parent), *_FINDLIB),
             programs=tuple(str(program.resolve()) for program in programs),
@@ -91,7 +97,16 @@ def _find(configured: str | None, path: str | None) -> Toolchain:
             expected=SUPPORTED,
             remedy=REMEDY,
         )
-    arithmetic = Path(library, "theories", "Arith", "PeanoNat.vo")
+    wanted = [Path(library, folder, _ARITHMETIC) for folder in _STANDARD]
+    arithmetic = next(filter(Path.is_file, wanted), None)
+    if arithmetic is None:
+        raise UnavailableError(
+            "a Rocq without its standard library",
+            where=origin,
+            found=f"none of {', '.join(map(str, wanted))}",
+            expected=SUPPORTED,
+            remedy="apt-get install libcoq-stdlib, or opam install rocq-stdlib",
+        )
     return Toolchain(
         server=server,
         top=_beside(server, "coqtop"),
