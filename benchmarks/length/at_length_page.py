@@ -25,8 +25,8 @@ from vcrt.protocol.crossed import crossed_interval
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "at_length.json"
-#: Results with the planned comparison alone, made at other times with other draws.
-OTHERS = "at_length_orbit_*.json"
+#: Results with the planned comparison, made at other times with other draws.
+OTHERS = "at_length_*.json"
 PAGE = ROOT / "docs" / "at-length.md"
 FOLDS = {"clrs": "CLRS", "lean": "Lean", "proofwriter": "ProofWriter"}
 Part = Mapping[str, Any]
