@@ -22,7 +22,7 @@ from vcrt.report.contents import FoldScore, ReportContents
 from vcrt.report.coverage import coverage_sentences, coverage_table
 from vcrt.report.page import write_report
 from vcrt.report.provenance import clock_table
-from vcrt.report.published import sign_rows, text_table
+from vcrt.report.published import backbone_table, sign_rows, text_table
 from vcrt.report.summary import summary
 from vcrt.report.table import Cell
 from vcrt.report.tables import update_table
@@ -169,6 +169,16 @@ def test_points_are_the_means_and_intervals_of_plain_arrays() -> None:
 
 def by_seed(arrays):
     return {fold: dict(enumerate(values)) for fold, values in arrays.items()}
+
+
+def test_a_backbone_is_named_in_few_words_beside_the_paper_s() -> None:
+    long = "mine (0123456789ab), from a file (SHA-256 ab), of unknown training, relations in words"
+    rows = backbone_table(analyse(replace(synthetic_contents(num_updates=1), backbone=long))).rows
+    assert [row[0] for row in rows] == [
+        *["mine (0123456789ab)"] * 2,
+        "Qwen3.5-2B (paper)",
+        "Granite-4.1-3B (paper)",
+    ]
 
 
 def test_updates_go_from_the_frozen_backbone_to_the_last() -> None:
