@@ -3,7 +3,8 @@
     make bench-certify
     python benchmarks/speed/certify.py --episodes 500 --output benchmarks/results/certify.json
 
-Orders of an episode share beginnings, which are run once: an operation is a step that was run, accepted or refused.
+Of environments that run the common beginnings of an episode's orders once, operations are counted, too: a step that was
+run, accepted or refused.
 CPU time is that of this process and of everything it started (Lean is a process of its own), so that a busy machine
 does not slow the figures down; wall-clock time stands beside it. The routes take turns within each schema, a few
 episodes at a time, and the median over the turns is what is printed.
@@ -110,7 +111,9 @@ def measure(environment, schema, num_episodes):
         "orders": orders,
         "exhaustive_orders_per_cpu_second": round(per_cpu, 1),
         "exhaustive_orders_per_wall_second": round(per_wall, 1),
-        "exhaustive_operations_per_cpu_second": round(operations, 1),
+        "exhaustive_operations_per_cpu_second": round(operations, 1)
+        if isinstance(environment, BatchEnvironment)
+        else None,
         "merged_orders_per_cpu_second": round(merged_per_cpu, 1),
         "merged_orders_per_wall_second": round(merged_per_wall, 1),
         "merged_over_exhaustive": round(merged_per_cpu / per_cpu, 3),

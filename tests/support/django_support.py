@@ -22,6 +22,9 @@ needs_postgresql = pytest.mark.skipif(
 )
 KEY = '("id", models.BigAutoField(primary_key=True))'
 KITE = f'migrations.CreateModel("Kite", [{KEY}, ("size", models.IntegerField(null=True))])'
+_UP = '("up", models.ForeignKey("app.Node", null=True, on_delete=models.CASCADE))'
+#: A model that refers to itself.
+NODE = f'migrations.CreateModel("Node", [{KEY}, {_UP}])'
 ROWS = """migrations.RunSQL(['INSERT INTO "app_kite" (size) VALUES (1), (1), (NULL)'])"""
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from django_support import KEY, KITE, ROWS, episode, needs_django, outcomes, replayed
+from django_support import KEY, KITE, NODE, ROWS, episode, needs_django, outcomes, replayed
 from vcrt.environments.contract import Rejected, Schema
 from vcrt.environments.django import session
 from vcrt.environments.django.environment import DjangoEnvironment
@@ -145,6 +145,14 @@ class TestReading:
             "migrations.RunSQL(['DELETE FROM a', 'PRAGMA foreign_keys'])",
             "migrations.RunSQL([('DELETE FROM a', [1])])",
             "migrations.AddField('Kite', 'a', models.CharField(max_length=object))",
+            "migrations.AddField('Kite', 'a', models.CharField(max_length='9) NULL'))",
+            "migrations.CreateModel('A', [], options={'db_table': 'z\" (a int)'})",
+            "migrations.RunPython(rows.copy('app.Kite', 'size', 'size\", id = \"id'))",
+            "migrations.RunPython(rows.copy('app.Kite', 'size', 'size], [id] = [id'))",
+            "migrations.RunPython(rows.add('app.Kite', 'size', 1.5))",
+            "migrations.RunSQL('CREATE TABLE pg_temp.x AS SELECT 1')",
+            "migrations.RunSQL(\"UPDATE pg_settings SET setting = 'x' WHERE name = 'TimeZone'\")",
+            "migrations.RunSQL('UPDATE a SET b = CURRENT_TIMESTAMP')",
             7,
         ],
     )
@@ -203,6 +211,18 @@ class TestSecondOpinions:
         assert "invalid foreign key" in found[1, 0]
         (check,) = environment.cross_check(one)
         assert (check.checked, check.agreed) == (1, 1)
+
+    def test_what_is_looked_up_is_there(self, environment):
+        """A default with a percent sign; a model that refers to itself, whose step depends on its own statements."""
+        one = episode(
+            'migrations.RenameModel("Node", "Leaf")',
+            'migrations.AddField("Kite", "share", models.CharField(max_length=9, default="10%"))',
+            'migrations.RunPython(rows.fill("app.Kite", "size", 7))',
+            before=[KITE, ROWS, NODE],
+        )
+        assert all(replay.accepted for replay in replayed(environment, one))
+        (check,) = environment.cross_check(one)
+        assert (check.checked, check.agreed) == (6, 6)
 
     def test_a_verdict_that_is_wrong_is_found(self, environment):
         one = environment.sample("backfills", 2)

@@ -12,6 +12,7 @@ import vcrt
 from django_support import (
     KEY,
     KITE,
+    NODE,
     SERVER,
     branches,
     episode,
@@ -80,6 +81,43 @@ class TestSecondOpinions:
         )
         ((check,),) = environment.cross_check_all([one], [replays])
         assert (check.checked, check.agreed) == (24, 23)
+
+    def test_what_is_looked_up_is_there(self, environment):
+        one = episode(
+            'migrations.RenameModel("Node", "Leaf")',
+            'migrations.AddField("Kite", "share", models.CharField(max_length=9, default="10%"))',
+            """migrations.RunSQL(['INSERT INTO "app_kite" (size, share) VALUES (5, 1)'])""",
+            before=[KITE, NODE],
+        )
+        assert sum(replay.accepted for replay in replayed(environment, one)) == 3
+        (check,) = environment.cross_check(one)
+        assert (check.checked, check.agreed) == (6, 6)
+
+    def test_what_is_checked_at_once_is_not_put_off(self, environment):
+        """Only what is deferred from the start is."""
+        unique = """migrations.RunSQL(['ALTER TABLE "app_kite" ADD UNIQUE (size) DEFERRABLE INITIALLY IMMEDIATE'])"""
+        row = """'INSERT INTO "app_kite" (size) VALUES (1)'"""
+        twice = f"""migrations.RunSQL([{row}, 'DELETE FROM "app_kite"'])"""
+        one = episode(unique, twice, before=[KITE, f"migrations.RunSQL([{row}])"])
+        first, _ = replayed(environment, one)
+        assert "UniqueViolation" in first.rejection.reason or "duplicate" in first.rejection.reason
+        (check,) = environment.cross_check(one)
+        assert (check.checked, check.agreed) == (2, 2)
+
+    def test_a_connection_that_is_lost_is_no_verdict(self, environment):
+        psycopg = pytest.importorskip("psycopg")
+        one = episode('migrations.RenameField("Kite", "size", "width")')
+        before = databases()
+        environment.versions()
+        made = databases() - before
+        with psycopg.connect(SERVER, autocommit=True) as server:
+            server.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ANY(%s)",
+                [list(made)],
+            )
+        # A worker whose connections are gone is replaced.
+        (check,) = environment.cross_check(one)
+        assert (check.checked, check.agreed) == (1, 1)
 
     def test_their_database_is_dropped_too(self, environment):
         before = databases()
@@ -174,6 +212,20 @@ def test_what_killed_processes_left_behind_is_dropped(tmp_path):
         mine.drop()
         with psycopg.connect(SERVER, autocommit=True) as server:
             server.execute(f'DROP DATABASE "{elsewhere}"')
+
+
+def test_the_first_database_is_dropped_where_the_second_cannot_be_made(environment, monkeypatch):
+    before, made = databases(), MadeDatabase.__init__
+
+    def only_once(self, url):
+        if databases() != before:
+            raise UnavailableError("no further database")
+        made(self, url)
+
+    monkeypatch.setattr(MadeDatabase, "__init__", only_once)
+    with pytest.raises(UnavailableError, match="no further database"):
+        environment.versions()
+    assert databases() == before
 
 
 def test_branches_on_a_database_that_is_made_and_dropped(tmp_path):

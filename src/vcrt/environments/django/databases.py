@@ -11,7 +11,13 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from django.db import ProgrammingError, connection, connections, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    ProgrammingError,
+    connection,
+    connections,
+    transaction,
+)
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from vcrt.environments.django.catalogue import postgresql_form, sqlite_form
@@ -101,11 +107,7 @@ class Postgresql:
 
     def snapshot(self) -> tuple[str, Sequence[Sequence[Any]]]:
         """A savepoint; sequences are outside of transactions."""
-        numbers = _query(
-            "SELECT quote_ident(schemaname) || '.' || quote_ident(sequencename), start_value, last_value FROM "
-            "pg_sequences"
-        )
-        return connection.savepoint(), numbers
+        return connection.savepoint(), sequence_numbers()
 
     def restore(self, snapshot: tuple[str, Sequence[Sequence[Any]]]) -> None:
         """Back to a savepoint that is still there."""
@@ -116,24 +118,44 @@ class Postgresql:
         connection.savepoint_ids.clear()
         del connection.atomic_blocks[1:]
         connection.savepoint_rollback(name)
-        for sequence, start, last in numbers:
-            _query(
-                f"SELECT setval($${sequence}$$, {start if last is None else last}, {last is not None})"
-            )
+        set_sequences(numbers)
 
     def settle(self) -> None:
-        """Check deferred constraints now."""
+        """Check now what may be deferred; what is from the start is deferred again."""
+        found = _query(
+            "SELECT DISTINCT quote_ident(n.nspname) || '.' || quote_ident(c.conname), c.condeferred FROM "
+            "pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace WHERE c.condeferrable ORDER BY 1"
+        )
+        deferred = [name for name, is_deferred in found if is_deferred]
         with connection.cursor() as cursor:
-            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+            if found:
+                names = ", ".join(dict.fromkeys(name for name, _ in found))
+                cursor.execute(f"SET CONSTRAINTS {names} IMMEDIATE")
+            if deferred:
+                cursor.execute(f"SET CONSTRAINTS {', '.join(deferred)} DEFERRED")
 
     def form(self) -> dict[str, Json]:
         """What it holds."""
         return postgresql_form(_query)
 
 
-def _query(sql: str) -> Sequence[Sequence[Any]]:
-    with connection.cursor() as cursor:
+def sequence_numbers(alias: str = DEFAULT_DB_ALIAS) -> Sequence[Sequence[Any]]:
+    """Each sequence of a PostgreSQL database, where it starts and where it is: they are outside of transactions."""
+    return _query(
+        "SELECT quote_ident(schemaname) || '.' || quote_ident(sequencename), start_value, last_value FROM pg_sequences",
+        alias,
+    )
+
+
+def set_sequences(numbers: Sequence[Sequence[Any]], alias: str = DEFAULT_DB_ALIAS) -> None:
+    """Set sequences back to where they were."""
+    for sequence, start, last in numbers:
+        value, is_called = start if last is None else last, last is not None
+        _query(f"SELECT setval($${sequence}$$, {value}, {is_called})", alias)
+
+
+def _query(sql: str, alias: str = DEFAULT_DB_ALIAS) -> Sequence[Sequence[Any]]:
+    with connections[alias].cursor() as cursor:
         cursor.execute(sql)
         rows: Sequence[Sequence[Any]] = cursor.fetchall()
         return rows

@@ -22,7 +22,9 @@ def configure(databases: Sequence[Mapping[str, Any]]) -> None:
     from django.conf import settings
 
     settings.configure(
-        DATABASES=dict(zip(("default", SECOND), databases or (SQLITE, SQLITE), strict=True)),
+        DATABASES=dict(
+            zip(("default", SECOND), databases or (dict(SQLITE), dict(SQLITE)), strict=True)
+        ),
         DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
         INSTALLED_APPS=[],
         USE_TZ=True,

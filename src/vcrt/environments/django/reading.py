@@ -43,6 +43,14 @@ _STATEMENT = re.compile(
 #: What is quoted may stand before a bracket as the name of a table, never as that of a function.
 _QUOTED_CALL = re.compile(r'(?<!INTO )(?<!TABLE )(?<!REFERENCES )(?<!ON )""\s*\(')
 _CALL = re.compile(r"([A-Za-z_][\w.]*)\s*\(")
+#: What the database keeps for itself, and what is not the same at another time, in another database or for others.
+_OWN = re.compile(
+    r"\b(pg_\w+|information_schema|sqlite_\w+|current_\w+|localtime\w*|session_user|system_user)\b",
+    re.IGNORECASE,
+)
+#: Arguments that Django writes into SQL as they are, and characters that no name or value has.
+_NUMBERS = frozenset(["max_length", "max_digits", "decimal_places"])
+_BEYOND_NAMES = frozenset('";\\')
 _SQL_CALLS = _words(
     "values coalesce upper lower length abs check unique key varchar decimal references in and or not on "
     "as"
@@ -69,24 +77,6 @@ class RowChange:
         }
         rows.update(**{self.field: changes[self.kind]()})
 
-    def sql(
-        self, table: str, quotes: tuple[str, str], mark: str
-    ) -> tuple[str, tuple[str | int, ...]]:
-        """The same by SQL alone, for columns that go by the names of their fields.
-
-        ``quotes`` are what stands before and behind a name, ``mark`` what stands for an argument.
-        """
-        before, behind = quotes
-        field = f"{before}{self.field}{behind}"
-        form = {
-            "fill": f"coalesce({field}, {mark})",
-            "copy": f"{before}{self.argument}{behind}",
-            "add": f"{field} + {mark}",
-            "scale": f"{field} * {mark}",
-        }[self.kind]
-        arguments = () if self.kind == "copy" else (self.argument,)
-        return f"UPDATE {before}{table}{behind} SET {field} = {form}", arguments
-
 
 _ROW_CHANGES = ("fill", "copy", "add", "scale")
 
@@ -102,8 +92,8 @@ def read_operation(text: object, *, where: str) -> Any:
         if isinstance(made, migrations.RunSQL):
             for statement in made.sql if isinstance(made.sql, list) else [made.sql]:
                 _require_statement(statement)
-        if isinstance(made, migrations.RunPython) and not isinstance(made.code, RowChange):
-            raise ValueError("RunPython of something else than a change of rows")
+        if isinstance(made, migrations.RunPython):
+            _require_change(made.code)
         return made
     except (SyntaxError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise MalformedInputError(
@@ -115,13 +105,15 @@ def read_operation(text: object, *, where: str) -> Any:
         ) from error
 
 
-def _value(node: ast.expr) -> Any:
+def _value(node: ast.expr, *, is_sql: bool = False) -> Any:
     if isinstance(node, ast.Constant):
+        if isinstance(node.value, str) and not is_sql and _BEYOND_NAMES & set(node.value):
+            raise ValueError(f"a text with one of {' '.join(sorted(_BEYOND_NAMES))}")
         return node.value
     if isinstance(node, ast.List):
-        return [_value(one) for one in node.elts]
+        return [_value(one, is_sql=is_sql) for one in node.elts]
     if isinstance(node, ast.Tuple):
-        return tuple(_value(one) for one in node.elts)
+        return tuple(_value(one, is_sql=is_sql) for one in node.elts)
     if isinstance(node, ast.Set):
         return {_value(one) for one in node.elts}
     if isinstance(node, ast.Dict):
@@ -139,10 +131,14 @@ def _value(node: ast.expr) -> Any:
         raise ValueError(f"{room}.{name} is not for episodes")
     if isinstance(node, ast.Call):
         room, name = _named(node.func)
-        arguments = [_value(one) for one in node.args]
+        is_sql = (room, name) == ("migrations", "RunSQL")
+        arguments = [_value(one, is_sql=is_sql) for one in node.args]
         if any(keyword.arg is None for keyword in node.keywords):
             raise ValueError("arguments without names")
-        keywords = {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
+        keywords = {str(one.arg): _value(one.value, is_sql=is_sql) for one in node.keywords}
+        for number in _NUMBERS & keywords.keys():
+            if type(keywords[number]) is not int:
+                raise ValueError(f"{number} that is no whole number")
         if room == "rows" and name in _ROW_CHANGES:
             return RowChange(name, *arguments, **keywords)
         if (room == "migrations" and name in _OPERATIONS) or (room == "models" and name in _MODELS):
@@ -159,6 +155,17 @@ def _named(node: ast.expr) -> tuple[str, str]:
     raise ValueError("a name is migrations.NAME, models.NAME or rows.NAME")
 
 
+def _require_change(change: object) -> None:
+    if not isinstance(change, RowChange):
+        raise ValueError("RunPython of something else than a change of rows")
+    names: list[object] = [*str(change.model).split("."), change.field]
+    names += [change.argument] * (change.kind == "copy")
+    if not all(isinstance(name, str) and name.isidentifier() for name in names):
+        raise ValueError("a change of rows whose model, field or copied field is no name")
+    if type(change.argument) not in (int, str):
+        raise ValueError("a change of rows by something else than a whole number or a text")
+
+
 def _require_statement(sql: object) -> None:
     if not isinstance(sql, str) or not _STATEMENT.fullmatch(sql):
         raise ValueError("SQL that is not one statement of a kind that is let through")
@@ -166,3 +173,6 @@ def _require_statement(sql: object) -> None:
     called = {name.lower() for name in _CALL.findall(bare)} - _SQL_CALLS
     if called or _QUOTED_CALL.search(bare) or any(mark in bare for mark in ("$", "--", "/*")):
         raise ValueError(f"SQL with calls or comments {sorted(called)}")
+    own = _OWN.search(sql)
+    if own is not None:
+        raise ValueError(f"SQL with {own[0]}: the database's own, or not always the same")

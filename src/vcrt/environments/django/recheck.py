@@ -1,17 +1,20 @@
 """Give a second opinion on orders: the SQL that Django writes for each step, run by the database's own client alone.
 
-Every order is run whole on an empty database, each step in a transaction that ends, without snapshots and savepoints;
-every project state makes its models anew. States must come out the same, and refusals at the same step; messages may
-differ. Imports Django, which must be configured. Not covered: whether Django writes the right SQL.
+Django runs a step on a database that holds what the client has made, what it sends is kept, and the step is taken back;
+then the client runs that. Every order is run whole on an empty database, each step in a transaction that ends, without
+snapshots and savepoints; every project state makes its models anew. States must come out the same, and refusals at the
+same step; messages may differ. Imports Django, which must be configured. Not covered: whether Django writes the right
+SQL.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from django.db import connections, migrations
+from django.db import DatabaseError, connections, transaction
 from django.db.migrations.migration import Migration
 from django.db.migrations.state import ProjectState
 
@@ -22,9 +25,9 @@ from vcrt.environments.django.catalogue import (
     postgresql_form,
     sqlite_form,
 )
-from vcrt.environments.django.databases import guard
-from vcrt.environments.django.reading import RowChange
+from vcrt.environments.django.databases import guard, sequence_numbers, set_sequences
 from vcrt.environments.django.replaying import renderable
+from vcrt.errors import VerifierFailure
 from vcrt.hashing import Json
 
 #: The name of the database that Django looks things up in for the SQL that it writes here.
@@ -35,21 +38,26 @@ _DROPS = (
     "FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v')"
 )
 _Order: TypeAlias = tuple[int, ...]
-_Statement: TypeAlias = tuple[str, Sequence[str | int]]
+_Statement: TypeAlias = tuple[str, Sequence[Any] | None]
+#: What Django only looks up, and where it begins and ends transactions, which are the client's own.
+_NOT_KEPT = re.compile(
+    r"\s*(SELECT|PRAGMA|BEGIN|COMMIT|SAVEPOINT|RELEASE|ROLLBACK)\b", re.IGNORECASE
+)
+#: Where an argument stands in Django's SQL.
+_ARGUMENT = re.compile(r"%(s|%)")
 
 
 class _Plain(Protocol):
     """A database and its own client; ``run`` raises the client's error."""
 
-    #: What stands around a name, and for an argument.
-    quotes: tuple[str, str]
-    mark: str
-
     def empty(self) -> None:
         """Hold nothing."""
 
-    def show(self) -> None:
-        """Let Django look at what it holds."""
+    def tried(self, step: Callable[[], None]) -> None:
+        """Have Django do something with what it holds, which is taken back."""
+
+    def is_lost(self) -> bool:
+        """Whether the database is out of reach."""
 
     def run(self, statements: Sequence[_Statement]) -> None:
         """Run statements in a transaction of their own, which is taken back where one is refused."""
@@ -59,9 +67,6 @@ class _Plain(Protocol):
 
 
 class _Sqlite:
-    # SQLite takes a name in quotation marks that is no column's for a text.
-    quotes, mark = ("[", "]"), "?"
-
     def __init__(self) -> None:
         self._plain = self._opened()
 
@@ -74,15 +79,27 @@ class _Sqlite:
         self._plain.close()
         self._plain = self._opened()
 
-    def show(self) -> None:
-        connections[SECOND].ensure_connection()
-        self._plain.backup(connections[SECOND].connection)
+    def tried(self, step: Callable[[], None]) -> None:
+        second = connections[SECOND]
+        second.ensure_connection()
+        guard(second.connection)
+        self._plain.backup(second.connection)
+        try:
+            step()
+        finally:
+            second.connection.rollback()
+
+    def is_lost(self) -> bool:
+        return False
 
     def run(self, statements: Sequence[_Statement]) -> None:
         self._plain.execute("BEGIN")
         try:
-            for statement in statements:
-                self._plain.execute(*statement)
+            for statement, values in statements:
+                if values is None:
+                    self._plain.execute(statement)
+                else:
+                    self._plain.execute(_ARGUMENT.sub(_question_mark, statement), values)
             broken = self._plain.execute("PRAGMA foreign_key_check").fetchone()
             if broken is not None:
                 raise sqlite3.IntegrityError(f"foreign keys of {broken[0]} to {broken[2]}")
@@ -96,8 +113,6 @@ class _Sqlite:
 
 
 class _Postgresql:
-    quotes, mark = ('"', '"'), "%s"
-
     def __init__(self) -> None:
         import psycopg
 
@@ -105,21 +120,37 @@ class _Postgresql:
         own = connections[SECOND].get_connection_params()
         names = ("dbname", "user", "password", "host", "port")
         self._plain = psycopg.connect(
-            **{name: own[name] for name in names if name in own}, autocommit=True
+            **{name: own[name] for name in names if name in own},
+            autocommit=True,
+            # As Django has them.
+            options="-c timezone=UTC",
+            cursor_factory=psycopg.ClientCursor,
         )
 
     def empty(self) -> None:
         for (drop,) in self._plain.execute(_DROPS).fetchall():
             self._plain.execute(drop)
+        self._plain.execute("DISCARD ALL")
 
-    def show(self) -> None:
-        """It is the same database."""
+    def tried(self, step: Callable[[], None]) -> None:
+        numbers = sequence_numbers(SECOND)
+        try:
+            with transaction.atomic(using=SECOND):
+                try:
+                    step()
+                finally:
+                    transaction.set_rollback(True, using=SECOND)
+        finally:
+            set_sequences(numbers, SECOND)
+
+    def is_lost(self) -> bool:
+        second = connections[SECOND].connection
+        return bool(self._plain.closed or second is None or second.closed)
 
     def run(self, statements: Sequence[_Statement]) -> None:
         with self._plain.transaction():
             for statement, values in statements:
-                # Without values a percent sign is one.
-                self._plain.execute(statement, values or None)
+                self._plain.execute(statement, values)
 
     def form(self) -> dict[str, Json]:
         with connections[SECOND].cursor() as cursor:
@@ -146,8 +177,11 @@ class SecondOpinion:
         state, start = ProjectState(), list[Sequence[_Statement]]()
         self._plain.empty()
         for migration in before:
-            state, statements = self._written(state, migration)
+            after, statements = self._written(state, migration)
+            if isinstance(after, Exception):
+                raise after
             self._plain.run(statements)
+            state = after
             start.append(statements)
         return [self._along(state, start, [steps[step] for step in order]) for order in sequences]
 
@@ -166,27 +200,53 @@ class SecondOpinion:
             try:
                 after, statements = self._written(state, migration)
                 self._plain.run(statements)
-                state = renderable(after)
+                if isinstance(after, ProjectState):
+                    state = renderable(after)
+                elif not isinstance(after, DatabaseError):
+                    raise after
             except MemoryError:
                 raise
             except Exception as error:
+                if self._plain.is_lost():
+                    raise VerifierFailure(
+                        "a database that is gone", found=message(error)
+                    ) from error
                 return [hashes, message(error)]
             hashes.append(digest(forms.form(state), self._plain.form()))
         return [hashes, None]
 
     def _written(
         self, before: ProjectState, migration: Migration
-    ) -> tuple[ProjectState, list[_Statement]]:
-        """The state after a step, and the SQL of it."""
-        (operation,) = migration.operations
-        before, after = _bare(before), _bare(before)
-        if isinstance(operation, migrations.RunPython) and isinstance(operation.code, RowChange):
-            table = before.apps.get_model(operation.code.model)._meta.db_table
-            return after, [operation.code.sql(table, self._plain.quotes, self._plain.mark)]
-        self._plain.show()
-        with connections[SECOND].schema_editor(collect_sql=True, atomic=False) as editor:
-            after = migration.apply(after, editor, collect_sql=True)
-        return after, [(line, ()) for line in editor.collected_sql if not line.startswith("--")]
+    ) -> tuple[ProjectState | Exception, list[_Statement]]:
+        """The state after a step, or what Django says against it, and the SQL that it sent.
+
+        Where the database refuses that to Django and not to the client, there is no state of the project: the old one
+        stands for it, so that the two do not agree.
+        """
+        after, statements = _bare(before), list[_Statement]()
+
+        def keep(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+            if not _NOT_KEPT.match(sql):
+                statements.extend((sql, one) for one in (params if many else [params]))
+            return execute(sql, params, many, context)
+
+        def step() -> None:
+            nonlocal after
+            second = connections[SECOND]
+            with second.execute_wrapper(keep), second.schema_editor(atomic=False) as editor:
+                after = migration.apply(after, editor)
+
+        try:
+            self._plain.tried(step)
+        except MemoryError:
+            raise
+        except Exception as error:
+            return error, statements
+        return after, statements
+
+
+def _question_mark(found: re.Match[str]) -> str:
+    return "?" if found[1] == "s" else "%"
 
 
 def _bare(state: ProjectState) -> ProjectState:

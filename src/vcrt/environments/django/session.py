@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -82,11 +83,12 @@ class Session:
 
     def close(self) -> None:
         """End the worker, if there is one, and drop what was made for it."""
-        if self._process is not None:
-            self._process.end()
-        while self._made:
-            self._made.pop().drop()
-        self._process = None
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+        with ExitStack() as stack:
+            while self._made:
+                stack.callback(self._made.pop().drop)
 
     def _start(self) -> None:
         own = self._project is None
@@ -96,7 +98,8 @@ class Session:
         try:
             if self._server is not None:
                 # Of episodes there is a second opinion, which has a database of its own.
-                self._made += [MadeDatabase(self._server) for _ in range(1 + own)]
+                for _ in range(1 + own):
+                    self._made.append(MadeDatabase(self._server))
             self._process = BoundedProcess(
                 command, max_memory_mb=self._limits.max_memory_mb, variables=variables
             )
@@ -105,6 +108,9 @@ class Session:
             raise UnavailableError(
                 "a Python that cannot be run", found=f"{self._python}: {error.strerror}"
             ) from error
+        except UnavailableError:
+            self.close()
+            raise
         self._requests = 0
         try:
             self._first = self._exchange(
