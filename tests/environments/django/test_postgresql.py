@@ -104,6 +104,17 @@ class TestSecondOpinions:
         (check,) = environment.cross_check(one)
         assert (check.checked, check.agreed) == (2, 2)
 
+    def test_constraints_of_two_tables_may_share_a_name(self, environment):
+        put_off = """'ALTER TABLE "app_kite" ADD CONSTRAINT same UNIQUE (size) DEFERRABLE INITIALLY DEFERRED'"""
+        other = """'ALTER TABLE "app_node" ADD CONSTRAINT same CHECK (id > 0)'"""
+        one = episode(
+            'migrations.AddField("Kite", "a", models.IntegerField(null=True))',
+            before=[KITE, NODE, f"migrations.RunSQL([{put_off}, {other}])"],
+        )
+        assert replayed(environment, one)[0].accepted
+        (check,) = environment.cross_check(one)
+        assert (check.checked, check.agreed) == (1, 1)
+
     def test_a_connection_that_is_lost_is_no_verdict(self, environment):
         psycopg = pytest.importorskip("psycopg")
         one = episode('migrations.RenameField("Kite", "size", "width")')

@@ -122,15 +122,15 @@ class Postgresql:
 
     def settle(self) -> None:
         """Check now what may be deferred; what is from the start is deferred again."""
+        # Constraints of different tables may share a name, and one that cannot be deferred is an error.
         found = _query(
-            "SELECT DISTINCT quote_ident(n.nspname) || '.' || quote_ident(c.conname), c.condeferred FROM "
-            "pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace WHERE c.condeferrable ORDER BY 1"
+            "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.conname), bool_and(c.condeferred) FROM "
+            "pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace GROUP BY 1 HAVING bool_or(c.condeferrable) ORDER BY 1"
         )
         deferred = [name for name, is_deferred in found if is_deferred]
         with connection.cursor() as cursor:
             if found:
-                names = ", ".join(dict.fromkeys(name for name, _ in found))
-                cursor.execute(f"SET CONSTRAINTS {names} IMMEDIATE")
+                cursor.execute(f"SET CONSTRAINTS {', '.join(name for name, _ in found)} IMMEDIATE")
             if deferred:
                 cursor.execute(f"SET CONSTRAINTS {', '.join(deferred)} DEFERRED")
 
