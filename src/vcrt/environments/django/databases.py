@@ -125,7 +125,8 @@ class Postgresql:
         # Constraints of different tables may share a name, and one that cannot be deferred is an error.
         found = _query(
             "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.conname), bool_and(c.condeferred) FROM "
-            "pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace GROUP BY 1 HAVING bool_or(c.condeferrable) ORDER BY 1"
+            "pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace GROUP BY 1 "
+            "HAVING bool_or(c.condeferrable) ORDER BY 1"
         )
         deferred = [name for name, is_deferred in found if is_deferred]
         with connection.cursor() as cursor:
