@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import permutations
 
 import pytest
 
-from vcrt.environments.contract import Episode, Operation, Provenance, ReplayRequest
+from vcrt.environments.contract import (
+    Episode,
+    Operation,
+    Provenance,
+    Rejected,
+    ReplayRequest,
+)
 from vcrt.environments.django.toolchain import REMEDY
 
 _REQUIRED = os.environ.get("VCRT_DJANGO_TESTS") == "required"
@@ -41,6 +48,40 @@ def episode(*steps, before=(KITE, ROWS), app="app"):
 def replayed(environment, one, *sequences):
     sequences = sequences or tuple(permutations(range(one.num_operations)))
     return environment.replay([ReplayRequest(one, sequence) for sequence in sequences])
+
+
+class SecondOpinions:
+    """Tests of second opinions, the same on each database; a module gives its own ``environment``."""
+
+    @pytest.mark.parametrize("schema", ["removes", "unique", "overwrites", "statements", "posets6"])
+    def test_orders_are_asked_about_and_agree(self, environment, schema):
+        (check,) = environment.cross_check(environment.sample(schema, 2))
+        assert check.checked == check.agreed > 1
+
+    def test_what_is_looked_up_is_there(self, environment):
+        """A default with a percent sign; a model that refers to itself, whose step depends on its own statements."""
+        one = episode(
+            'migrations.RenameModel("Node", "Leaf")',
+            'migrations.AddField("Kite", "share", models.CharField(max_length=9, default="10%"))',
+            """migrations.RunSQL(['INSERT INTO "app_kite" (size, share) VALUES (5, 1)'])""",
+            before=[KITE, ROWS, NODE],
+        )
+        assert sum(replay.accepted for replay in replayed(environment, one)) == 3
+        (check,) = environment.cross_check(one)
+        assert (check.checked, check.agreed) == (6, 6)
+
+    @pytest.mark.parametrize("wrong", [{"rejection": Rejected("no")}, {"hash": "0" * 64}])
+    def test_a_verdict_that_is_wrong_is_found(self, environment, wrong):
+        one = environment.sample("backfills", 2)
+        replays = replayed(environment, one)
+        place = next(n for n, replay in enumerate(replays) if replay.accepted)
+        hashes = replays[place].state_hashes[:-1]
+        hashes += (wrong["hash"],) if "hash" in wrong else ()
+        replays[place] = replace(
+            replays[place], state_hashes=hashes, rejection=wrong.get("rejection")
+        )
+        ((check,),) = environment.cross_check_all([one], [replays])
+        assert (check.checked, check.agreed) == (24, 23)
 
 
 def outcomes(environment, one):

@@ -9,8 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from django_support import KEY, KITE, NODE, ROWS, episode, needs_django, outcomes, replayed
-from vcrt.environments.contract import Rejected, Schema
+from django_support import (
+    KEY,
+    KITE,
+    ROWS,
+    SecondOpinions,
+    episode,
+    needs_django,
+    outcomes,
+    replayed,
+)
+from vcrt.environments.contract import Schema
 from vcrt.environments.django import session
 from vcrt.environments.django.environment import DjangoEnvironment
 from vcrt.environments.django.session import Limits, Session
@@ -193,12 +202,7 @@ class TestSchemas:
 
 
 @needs_django
-class TestSecondOpinions:
-    @pytest.mark.parametrize("schema", ["removes", "unique", "statements", "posets6"])
-    def test_orders_are_asked_about_and_agree(self, environment, schema):
-        (check,) = environment.cross_check(environment.sample(schema, 2))
-        assert check.checked == check.agreed > 1
-
+class TestSecondOpinions(SecondOpinions):
     def test_a_row_that_refers_to_none_is_refused_by_both(self, environment):
         key = '("kite", models.ForeignKey("app.Kite", on_delete=models.CASCADE))'
         lost = """migrations.RunSQL(['INSERT INTO "app_tail" (kite_id) VALUES (99)'])"""
@@ -211,28 +215,6 @@ class TestSecondOpinions:
         assert "invalid foreign key" in found[1, 0]
         (check,) = environment.cross_check(one)
         assert (check.checked, check.agreed) == (1, 1)
-
-    def test_what_is_looked_up_is_there(self, environment):
-        """A default with a percent sign; a model that refers to itself, whose step depends on its own statements."""
-        one = episode(
-            'migrations.RenameModel("Node", "Leaf")',
-            'migrations.AddField("Kite", "share", models.CharField(max_length=9, default="10%"))',
-            'migrations.RunPython(rows.fill("app.Kite", "size", 7))',
-            before=[KITE, ROWS, NODE],
-        )
-        assert all(replay.accepted for replay in replayed(environment, one))
-        (check,) = environment.cross_check(one)
-        assert (check.checked, check.agreed) == (6, 6)
-
-    def test_a_verdict_that_is_wrong_is_found(self, environment):
-        one = environment.sample("backfills", 2)
-        replays = replayed(environment, one)
-        place = next(n for n, replay in enumerate(replays) if replay.accepted)
-        replays[place] = replace(
-            replays[place], state_hashes=replays[place].state_hashes[:-1], rejection=Rejected("no")
-        )
-        ((check,),) = environment.cross_check_all([one], [replays])
-        assert (check.checked, check.agreed) == (24, 23)
 
 
 @needs_django

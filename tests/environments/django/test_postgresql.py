@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -14,6 +13,7 @@ from django_support import (
     KITE,
     NODE,
     SERVER,
+    SecondOpinions,
     branches,
     episode,
     needs_django,
@@ -58,12 +58,7 @@ def test_what_protects_is_named(environment):
     assert "network" not in named
 
 
-class TestSecondOpinions:
-    @pytest.mark.parametrize("schema", ["removes", "overwrites", "statements", "posets6"])
-    def test_orders_are_asked_about_and_agree(self, environment, schema):
-        (check,) = environment.cross_check(environment.sample(schema, 2))
-        assert check.checked == check.agreed > 1
-
+class TestSecondOpinions(SecondOpinions):
     def test_a_key_that_refers_to_none_is_refused_when_its_step_ends(self, environment):
         key = '("kite", models.ForeignKey("app.Kite", on_delete=models.CASCADE))'
         lost = """migrations.RunSQL(['INSERT INTO "app_tail" (kite_id) VALUES (99)'])"""
@@ -71,27 +66,6 @@ class TestSecondOpinions:
         assert not replayed(environment, one)[0].accepted
         (check,) = environment.cross_check(one)
         assert (check.checked, check.agreed) == (1, 1)
-
-    def test_a_verdict_that_is_wrong_is_found(self, environment):
-        one = environment.sample("backfills", 2)
-        replays = replayed(environment, one)
-        place = next(n for n, replay in enumerate(replays) if replay.accepted)
-        replays[place] = replace(
-            replays[place], state_hashes=(*replays[place].state_hashes[:-1], "0" * 64)
-        )
-        ((check,),) = environment.cross_check_all([one], [replays])
-        assert (check.checked, check.agreed) == (24, 23)
-
-    def test_what_is_looked_up_is_there(self, environment):
-        one = episode(
-            'migrations.RenameModel("Node", "Leaf")',
-            'migrations.AddField("Kite", "share", models.CharField(max_length=9, default="10%"))',
-            """migrations.RunSQL(['INSERT INTO "app_kite" (size, share) VALUES (5, 1)'])""",
-            before=[KITE, NODE],
-        )
-        assert sum(replay.accepted for replay in replayed(environment, one)) == 3
-        (check,) = environment.cross_check(one)
-        assert (check.checked, check.agreed) == (6, 6)
 
     def test_what_is_checked_at_once_is_not_put_off(self, environment):
         """Only what is deferred from the start is."""
