@@ -260,9 +260,11 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         pairs = [(c.prompt, completion) for c in batch for completion in c.completions]
         samples, unused = None, members.new_zeros((), dtype=torch.float32)
         if self._scores_trees(model, inputs):
-            found = self._by_tree(model, [*_samples(inputs), *pairs], entropies=for_loss)
-            samples, others = found[: len(members)], found[len(members) :]
-            log_probs = [scores.log_probs.sum() for scores in others]
+            # Outside of a loss TRL has the samples' own. Processes must call the model equally often.
+            own = _samples(inputs)[: None if for_loss else int(not pairs)]
+            found = self._by_tree(model, [*own, *pairs], entropies=for_loss)
+            samples = found[: len(own)] if for_loss else None
+            log_probs = [scores.log_probs.sum() for scores in found[len(own) :]]
             totals = torch.stack(log_probs) if log_probs else unused.new_zeros(0)
         else:
             totals, unused = self._by_rows(model, pairs, inputs)
