@@ -139,6 +139,33 @@ def test_the_loss_is_the_papers_and_illegal_orders_of_a_success_give_the_margin(
     assert ("orbit/augmentation_loss" in logs[0]) is (augmentation > 0)
 
 
+class Counting(OrbitGRPOTrainer):
+    """Keeps what was scored without gradients."""
+
+    def __init__(self, *args, **kwargs):
+        self.asked = []
+        super().__init__(*args, **kwargs)
+
+    def _by_tree(self, model, pairs, *, entropies):
+        if not torch.is_grad_enabled():
+            self.asked.append([completion for _, completion in pairs])
+        return super()._by_tree(model, pairs, entropies=entropies)
+
+
+def test_the_behaviour_policy_scores_a_failure_once(saved, tmp_path):
+    """TRL's own pass has the samples; the second is for orbits, and calls the model if there are none, too."""
+    config = OrbitGRPOConfig(
+        **options(tmp_path, temperature=2.0, num_iterations=2, max_steps=8), orbit_alpha=0.3
+    )
+    trainer, _, _ = train(Counting, config, load_model(saved), tasks(), None, environment=Letters)
+    known = tokenizer()
+    legal = {(*known(text)["input_ids"], 1) for text in LEGAL}
+    assert len(trainer.asked) == 2 * 4
+    for samples, further in zip(trainer.asked[::2], trainer.asked[1::2], strict=True):
+        successes = legal & set(samples)
+        assert set(further) == (legal if successes else {samples[0]})
+
+
 def test_members_that_do_not_all_fit_are_a_block_with_the_sample(saved, tmp_path):
     config = OrbitGRPOConfig(
         **options(tmp_path, temperature=2.0, per_device_train_batch_size=32, max_steps=24),
