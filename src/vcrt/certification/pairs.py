@@ -18,6 +18,7 @@ from vcrt.certification.certificates import Certificate, Verdict, certificates
 from vcrt.certification.episodes import idle_places, legal_orders
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.environments.contract import Episode, Replay
+from vcrt.hashing import json_digest
 from vcrt.orders import Order
 
 PairRelation: TypeAlias = Literal[
@@ -71,6 +72,8 @@ class OrdersReport:
     """Where and why the reference order itself is refused, if it is."""
     idle: tuple[int, ...]
     """The steps that somewhere leave the state as it is."""
+    digest: str
+    """The SHA-256 of all certificates, by which the same evidence is known again."""
 
     @property
     def num_legal(self) -> int:
@@ -87,7 +90,8 @@ def report_orders(evidence: EpisodeReplays) -> OrdersReport:
     by_pair: dict[tuple[int, int], list[Certificate]] = {
         pair: [] for pair in combinations(range(episode.num_operations), 2)
     }
-    for certificate in certificates(evidence):
+    every = certificates(evidence)
+    for certificate in every:
         by_pair[certificate.pair].append(certificate)
     legal = tuple(legal_orders(evidence.replays))
     reference = min(evidence.replays, key=lambda replay: replay.sequence)
@@ -99,6 +103,7 @@ def report_orders(evidence: EpisodeReplays) -> OrdersReport:
         num_other_state=sum(replay.accepted for replay in evidence.replays) - len(legal),
         reference_refusal=_refused(reference),
         idle=tuple(sorted({r.sequence[k] for r in evidence.replays for k in idle_places(r)})),
+        digest=json_digest([certificate.to_json() for certificate in every]),
     )
 
 

@@ -430,6 +430,7 @@ def _theorem_document(theorem: LiftedTheorem) -> Json:
         "orders": theorem.orders.num_orders,
         "legal_orders": theorem.orders.num_legal,
         "other_state": theorem.orders.num_other_state,
+        "certificates_sha256": theorem.orders.digest,
         "pairs": [
             {
                 "first": pair.first,

@@ -241,6 +241,108 @@ class Migration(migrations.Migration):
         vcrt.lift_django(folder, database=SERVER)
 
 
+def sql(*statements):
+    return ", ".join(f'migrations.RunSQL("""{statement}""")' for statement in statements)
+
+
+FUNCTION = "CREATE OR REPLACE FUNCTION f() RETURNS integer LANGUAGE sql {} AS 'SELECT 1'"
+TRIGGER = (
+    "CREATE FUNCTION g() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'; "
+    "CREATE TRIGGER g BEFORE INSERT ON shop_order FOR EACH ROW EXECUTE FUNCTION g()"
+)
+
+
+@pytest.mark.parametrize(
+    ("begin", "one", "other"),
+    [
+        (FUNCTION.format(""), FUNCTION.format("IMMUTABLE"), FUNCTION.format("SECURITY DEFINER")),
+        ("SELECT 1", "ALTER TABLE shop_order SET UNLOGGED", "ALTER TABLE shop_order SET LOGGED"),
+        (
+            "SELECT 1",
+            "ALTER TABLE shop_order SET (fillfactor = 50)",
+            "ALTER TABLE shop_order SET (fillfactor = 60)",
+        ),
+        (
+            TRIGGER,
+            "ALTER TABLE shop_order DISABLE TRIGGER g",
+            "ALTER TABLE shop_order ENABLE TRIGGER g",
+        ),
+        (
+            "CREATE DOMAIN d AS integer",
+            "ALTER DOMAIN d SET DEFAULT 1",
+            "ALTER DOMAIN d SET DEFAULT 2",
+        ),
+        (
+            "ALTER TABLE shop_order ENABLE ROW LEVEL SECURITY",
+            "ALTER TABLE shop_order DISABLE ROW LEVEL SECURITY",
+            "ALTER TABLE shop_order ENABLE ROW LEVEL SECURITY",
+        ),
+        (
+            "CREATE POLICY p ON shop_order USING (true)",
+            "ALTER POLICY p ON shop_order USING (total > 1)",
+            "ALTER POLICY p ON shop_order USING (total > 2)",
+        ),
+        (
+            "CREATE RULE r AS ON DELETE TO shop_order DO NOTHING",
+            "CREATE OR REPLACE RULE r AS ON DELETE TO shop_order DO INSTEAD NOTHING",
+            "CREATE OR REPLACE RULE r AS ON DELETE TO shop_order WHERE total = 1 DO NOTHING",
+        ),
+        (
+            "CREATE TYPE c AS (x integer)",
+            "ALTER TYPE c ALTER ATTRIBUTE x TYPE text",
+            "ALTER TYPE c ALTER ATTRIBUTE x TYPE bigint",
+        ),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_what_one_order_leaves_in_another_way_is_seen(tmp_path, begin, one, other):
+    folder = branches(tmp_path, sql(one), sql(other))
+    file = folder / "shop" / "migrations" / "0001_first.py"
+    file.write_text(file.read_text() + f"\nMigration.operations.append({sql(begin)})\n")
+    (merge,) = vcrt.lift_django(folder, database=SERVER).merges
+    assert merge.outcome == "other state"
+    assert merge.differences
+
+
+ON_COMMIT = """from django.db import migrations, transaction
+def act(apps, editor):
+    orders = apps.get_model("shop", "Order").objects
+    transaction.on_commit(lambda: orders.update(total=7))
+    transaction.on_commit(lambda: 1 / 0, robust=True)
+class Migration(migrations.Migration):
+    dependencies = [("shop", "0001_first")]
+    operations = [migrations.RunPython(act)]
+"""
+
+
+def test_what_waits_for_the_commit_is_run(tmp_path):
+    double = sql("UPDATE shop_order SET total = total * 2")
+    folder = project(tmp_path, ("0002_a", ON_COMMIT), ("0002_b", ["0001_first"], double))
+    (merge,) = vcrt.lift_django(folder, database=SERVER).merges
+    assert merge.outcome == "other state"
+    assert any('"total" 14' in line for line in merge.differences)
+
+
+@pytest.mark.parametrize(
+    ("one", "begin"),
+    [
+        (ON_COMMIT.replace("    dep", "    atomic = False\n    dep"), "SELECT 1"),
+        (
+            sql("ALTER TYPE mood ADD VALUE 'c'", "INSERT INTO feeling VALUES ('c')"),
+            "CREATE TYPE mood AS ENUM ('a'); CREATE TABLE feeling (m mood)",
+        ),
+    ],
+    ids=["on_commit", "enumeration"],
+)
+def test_what_needs_a_commit_is_not_judged(tmp_path, one, begin):
+    first = ("0002_a", one) if "class" in one else ("0002_a", ["0001_first"], one)
+    folder = project(tmp_path, first, ("0002_b", ["0001_first"], STRICT))
+    file = folder / "shop" / "migrations" / "0001_first.py"
+    file.write_text(file.read_text() + f"\nMigration.operations.append({sql(begin)})\n")
+    with pytest.raises(MalformedInputError, match="needs what they commit"):
+        vcrt.lift_django(folder, database=SERVER)
+
+
 def test_a_database_that_is_not_empty(tmp_path, monkeypatch):
     psycopg = pytest.importorskip("psycopg")
     made = MadeDatabase.__init__

@@ -232,7 +232,62 @@ class TestProcesses:
         assert "network" in {**guards.in_force, **guards.absent}
 
 
+class TestInstances:
+    """A search for an instance of a class takes the last hypothesis that is one."""
+
+    CLASS = "Class K (A : Type) := k : A."
+
+    @pytest.mark.parametrize(
+        ("kind", "term", "counts"),
+        [
+            ("K nat", "1", True),
+            ("forall n : nat, K nat", "(fun _ => 1)", True),
+            ("forall (_ : K bool) (f : (forall n : nat, nat)), K nat", "(fun _ _ => 1)", True),
+            ("(fun A => A) (K nat)", "1", True),
+            ("nat", "1", False),
+            ("forall n : nat, list (K nat)", "(fun _ => nil)", False),
+        ],
+    )
+    def test_their_order_counts(self, environment, kind, term, counts):
+        one = proof(
+            "Lemma t : True.",
+            f"assert (a : {kind}) by exact {term}.",
+            f"assert (b : {kind}) by exact {term}.",
+            closing=["exact I."],
+            before=(self.CLASS,),
+        )
+        ends = [replay.state_hashes[-1] for replay in replayed(environment, one)]
+        assert (ends[0] != ends[1]) is counts
+
+    def test_equal_states_have_equal_futures(self, environment):
+        one = proof(
+            "Lemma t : exists n : nat, n = n.",
+            "assert (a : K nat) by exact 1.",
+            "assert (b : K nat) by exact 2.",
+            "pose (x := k (A := nat)).",
+            "assert (c : 0 = 0) by reflexivity.",
+            closing=["exists x.", "reflexivity."],
+            before=(self.CLASS,),
+        )
+        futures = {}
+        for replay in replayed(environment, one):
+            for done, state in enumerate(replay.state_hashes):
+                rest, after = replay.sequence[done:], replay.state_hashes[done:]
+                assert futures.setdefault((state, rest), after) == after
+
+
 class TestToolchains:
+    def test_one_that_is_too_old(self, tmp_path, monkeypatch):
+        server = tmp_path / "coqidetop"
+        (tmp_path / "coq" / "theories").mkdir(parents=True)
+        server.write_text(
+            f"#!/bin/sh\nif [ $1 = -where ]; then echo {tmp_path}/coq; else echo version 8.9.1; fi\n"
+        )
+        server.chmod(0o755)
+        monkeypatch.setenv(toolchain.VARIABLE, str(server))
+        with pytest.raises(UnavailableError, match="too old"):
+            toolchain.find_toolchain()
+
     def test_one_that_is_named_and_not_there(self, monkeypatch):
         monkeypatch.setenv(toolchain.VARIABLE, "/nowhere/coqidetop")
         with pytest.raises(UnavailableError, match="cannot be run"):

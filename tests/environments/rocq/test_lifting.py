@@ -110,6 +110,53 @@ class TestReading:
         found = lift_file(written(tmp_path, text), steps=2)
         assert causes(found) == [(1, "a", "grammar"), (2, "b", "before")]
 
+    def test_lines_end_as_they_may(self, tmp_path):
+        plain = lift_file(written(tmp_path, FILE))
+        file = tmp_path / "Mine.v"
+        file.write_bytes(b"\xef\xbb\xbf" + FILE.replace("\n", "\r\n").encode())
+        found = lift_file(file)
+        assert [one.line for one in found.lifted] == [one.line for one in plain.lifted]
+        assert [one.steps for one in found.lifted] == [one.steps for one in plain.lifted]
+        assert causes(found) == causes(plain)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Check nat. Print nat. Compute (1 + 1). Fail Check x.",
+            "Lemma z : True. Proof. Show. eapply I. Unshelve. Qed.",
+            "Goal True. Proof. exact I. Qed.",
+            "Lemma z : False. Proof. idtac. Abort.",
+            "Module Type T. Parameter t : nat. Axiom a : t = 0. End T.",
+        ],
+    )
+    def test_what_changes_nothing_closes_nothing(self, tmp_path, text):
+        proved = "Lemma a : True. Proof. idtac. Check nat. exact I. Qed."
+        (found,) = lift_file(written(tmp_path, f"{text} {proved}"), steps=2).lifted
+        assert found.theorem == "a"
+        assert [step.text for step in found.steps] == ["idtac.", "exact I."]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Parameter t : nat.",
+            "Axiom a : False.",
+            "Module T. Axiom a : False. End T.",
+            "Abort All.",
+        ],
+    )
+    def test_what_is_assumed_elsewhere_closes_what_follows(self, tmp_path, text):
+        found = lift_file(
+            written(tmp_path, f"{text} Lemma a : True. Proof. idtac. exact I. Qed."), steps=2
+        )
+        assert causes(found) == [(1, "a", "before")]
+
+    @pytest.mark.parametrize(
+        "kind", ["Definition a : True.", "Fixpoint a (n : nat) : True.", "Goal True."]
+    )
+    def test_other_proofs_are_counted(self, tmp_path, kind):
+        found = lift_file(written(tmp_path, f"{kind} Proof. idtac. exact I. Defined."), steps=2)
+        assert [one.cause for one in found.refused] == ["grammar"]
+
     @pytest.mark.parametrize("data", [b"\xff", b"Lemma a", b"(* "])
     def test_files_that_cannot_be_read(self, tmp_path, data):
         file = tmp_path / "Mine.v"
@@ -146,6 +193,21 @@ class TestJudging:
         found = lifted(tmp_path, text, steps=2)
         assert [one.cause for one in found.refused] == [cause]
         assert not found.theorems
+
+    def test_a_file_that_does_not_compile_names_the_proof(self, tmp_path):
+        text = "Lemma a : True. Proof. discriminate. idtac. Qed. Lemma b : True. Proof. idtac. exact I. Qed."
+        *_, refusal = lifted(tmp_path, text, steps=2).refused
+        assert (refusal.theorem, refusal.cause) == ("b", "rocq")
+        assert refusal.found.startswith("Lemma a: discriminate. ")
+
+    def test_the_same_evidence_has_the_same_digest(self, capsys, tmp_path):
+        file = written(tmp_path, FILE)
+        (one,), (again,) = (
+            json.loads(run(capsys, "lift", "rocq", file, "--json")[1]) for _ in range(2)
+        )
+        digests = [theorem["certificates_sha256"] for theorem in one["theorems"]]
+        assert [theorem["certificates_sha256"] for theorem in again["theorems"]] == digests
+        assert len(set(digests)) == len(digests) == 3
 
     def test_the_command(self, capsys, tmp_path):
         file = written(tmp_path, FILE)

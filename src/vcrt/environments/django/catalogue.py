@@ -2,7 +2,8 @@
 
 Of tables, the order of columns, constraints and rows is not told: Django names every column that it reads or writes.
 What vcrt or Django keep for themselves is left out (``django_migrations``, what begins with ``sqlite_``). Imports
-Django; not covered: roles, privileges and comments, and on PostgreSQL what is outside of ordinary schemas.
+Django; not covered: roles, privileges and comments, and on PostgreSQL what is outside of ordinary schemas, types with a
+range or a base in C, operators, casts, statistics and publications.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ _OWN_TABLE = "django_migrations"
 _BARE_COLUMN = re.compile(
     r"^(?!(?:CONSTRAINT|CHECK|UNIQUE|PRIMARY|FOREIGN)\b)([a-z_]\w*)(?=\s|$)", re.IGNORECASE
 )
+#: That a column may be null is so without being said.
+_NULL = re.compile(
+    r"""('(?:[^']|'')*'|"[^"]*"|`[^`]*`|\b(?:NOT|SET|IS|DEFAULT) NULL\b)| NULL\b""", re.IGNORECASE
+)
 _SPACE = re.compile(r"""('(?:[^']|'')*'|"[^"]*"|`[^`]*`)|\s+""")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -48,9 +53,15 @@ _POSTGRESQL_PARTS = {
     "pg_get_expr(d.adbin, d.adrelid), a.attidentity, a.attgenerated, l.collname FROM pg_attribute a JOIN pg_class c ON "
     "c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND "
     "d.adnum = a.attnum LEFT JOIN pg_collation l ON l.oid = a.attcollation WHERE a.attnum > 0 AND NOT a.attisdropped "
-    f"AND c.relkind IN ('r', 'p', 'f') AND {_OUTSIDE}",
-    "constraints": "SELECT n.nspname, o.conrelid::regclass::text, o.conname, o.contype, pg_get_constraintdef(o.oid), "
-    "o.condeferrable, o.condeferred, o.convalidated FROM pg_constraint o JOIN pg_namespace n ON n.oid = "
+    f"AND c.relkind IN ('r', 'p', 'f', 'c') AND {_OUTSIDE}",
+    "relations": "SELECT n.nspname, c.relname, c.relkind, c.relpersistence, c.reloptions::text, c.relrowsecurity, "
+    "c.relforcerowsecurity, c.relreplident, pg_get_expr(c.relpartbound, c.oid), pg_get_partkeydef(c.oid), "
+    "(SELECT string_agg(i.inhparent::regclass::text, ' ' ORDER BY i.inhseqno) FROM pg_inherits i WHERE "
+    "i.inhrelid = c.oid), (SELECT string_agg(concat(x.indisvalid, x.indisclustered, x.indisreplident), '') FROM "
+    "pg_index x WHERE x.indexrelid = c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE "
+    f"{_OUTSIDE}",
+    "constraints": "SELECT n.nspname, o.conrelid::regclass::text, o.contypid::regtype::text, o.conname, "
+    "o.contype, pg_get_constraintdef(o.oid), o.condeferrable, o.condeferred, o.convalidated FROM pg_constraint o JOIN pg_namespace n ON n.oid = "
     f"o.connamespace WHERE {_OUTSIDE}",
     "indexes": "SELECT n.nspname, n.indexdef FROM (SELECT schemaname AS nspname, * FROM pg_indexes) n WHERE "
     f"{_OUTSIDE}",
@@ -58,9 +69,22 @@ _POSTGRESQL_PARTS = {
     f"n.oid = c.relnamespace WHERE c.relkind IN ('v', 'm') AND {_OUTSIDE}",
     "sequences": "SELECT n.nspname, n.sequencename, n.data_type::text, n.start_value, n.increment_by, n.last_value "
     f"FROM (SELECT schemaname AS nspname, * FROM pg_sequences) n WHERE {_OUTSIDE}",
-    "triggers": "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
-    "functions": "SELECT n.nspname, p.proname, pg_get_function_identity_arguments(p.oid), p.prosrc FROM pg_proc p "
-    f"JOIN pg_namespace n ON n.oid = p.pronamespace WHERE {_OUTSIDE}",
+    "triggers": "SELECT pg_get_triggerdef(oid), tgenabled FROM pg_trigger WHERE NOT tgisinternal",
+    "rules": "SELECT n.nspname, n.tablename, n.rulename, n.definition FROM (SELECT schemaname AS nspname, * FROM "
+    f"pg_rules) n WHERE {_OUTSIDE}",
+    "policies": "SELECT n.nspname, n.tablename, n.policyname, n.permissive, n.roles::text, n.cmd, n.qual, n.with_check "
+    f"FROM (SELECT schemaname AS nspname, * FROM pg_policies) n WHERE {_OUTSIDE}",
+    "functions": "SELECT n.nspname, p.proname, pg_get_function_identity_arguments(p.oid), p.prokind, p.prosrc, "
+    "CASE WHEN p.prokind IN ('f', 'p') THEN pg_get_functiondef(p.oid) END, (SELECT "
+    "concat(a.aggtransfn, ' ', a.aggfinalfn, ' ', a.aggtranstype::regtype, ' ', a.agginitval) FROM pg_aggregate a "
+    "WHERE a.aggfnoid = p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE "
+    f"{_OUTSIDE}",
+    "domains": "SELECT n.nspname, t.typname, format_type(t.typbasetype, t.typtypmod), t.typnotnull, t.typdefault, "
+    "t.typcollation::regcollation::text FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE "
+    f"t.typtype = 'd' AND {_OUTSIDE}",
+    "collations": "SELECT n.nspname, l.collname, l.collprovider, l.collisdeterministic, l.collcollate FROM "
+    f"pg_collation l JOIN pg_namespace n ON n.oid = l.collnamespace WHERE {_OUTSIDE}",
+    "schemas": f"SELECT n.nspname FROM pg_namespace n WHERE {_OUTSIDE} AND n.nspname <> 'public'",
     "enumerations": "SELECT n.nspname, t.typname, e.enumlabel, e.enumsortorder FROM pg_enum e JOIN pg_type t ON "
     f"t.oid = e.enumtypid JOIN pg_namespace n ON n.oid = t.typnamespace WHERE {_OUTSIDE}",
     "extensions": "SELECT extname, extversion FROM pg_extension WHERE extname <> 'plpgsql'",
@@ -95,8 +119,8 @@ def postgresql_form(query: Query) -> dict[str, Json]:
     parts = {name: query(sql) for name, sql in _POSTGRESQL_PARTS.items()}
     form: dict[str, Json] = {name: _sorted(rows) for name, rows in parts.items()}
     columns: dict[str, list[str]] = {}
-    for schema, table, _, column, *_ in parts["columns"]:
-        if table != _OWN_TABLE:
+    for schema, table, kind, column, *_ in parts["columns"]:
+        if table != _OWN_TABLE and kind not in ("c", b"c"):
             columns.setdefault(f"{_quoted(schema)}.{_quoted(table)}", []).append(_quoted(column))
     form["rows"] = [_rows(query, table, sorted(names)) for table, names in sorted(columns.items())]
     return form
@@ -142,7 +166,8 @@ def _parts(sql: str) -> list[str]:
                 start = place + 1
         elif character in "),":
             if depth == 1:
-                parts.append(_BARE_COLUMN.sub(r'"\1"', _plain(sql[start:place])))
+                part = _NULL.sub(lambda found: found[1] or "", _plain(sql[start:place]))
+                parts.append(_BARE_COLUMN.sub(r'"\1"', part))
                 start = place + 1
             depth -= character == ")"
     return [*sorted(parts), _plain(sql[start:])]

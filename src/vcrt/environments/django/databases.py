@@ -8,7 +8,8 @@ covered: making and dropping a database of PostgreSQL (see :mod:`vcrt.environmen
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from django.db import (
@@ -39,7 +40,7 @@ class Database(Protocol):
         """Bring back what it held."""
 
     def settle(self) -> None:
-        """Check what is deferred to the end of a transaction; raises the database's own error."""
+        """Do what is deferred to the end of a transaction; raises the database's own error."""
 
     def form(self) -> dict[str, Json]:
         """What it holds."""
@@ -121,7 +122,18 @@ class Postgresql:
         set_sequences(numbers)
 
     def settle(self) -> None:
-        """Check now what may be deferred; what is from the start is deferred again."""
+        """Check now what may be deferred, which is deferred again then; and run what waits for the commit."""
+        self._check()
+        while connection.run_on_commit:
+            _, hook, is_robust = connection.run_on_commit.pop(0)
+            if is_robust:
+                with suppress(Exception), transaction.atomic():
+                    hook()
+            else:
+                hook()
+            self._check()
+
+    def _check(self) -> None:
         # Constraints of different tables may share a name, and one that cannot be deferred is an error.
         found = _query(
             "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.conname), bool_and(c.condeferred) FROM "
@@ -138,6 +150,23 @@ class Postgresql:
     def form(self) -> dict[str, Json]:
         """What it holds."""
         return postgresql_form(_query)
+
+
+def watched_others() -> list[str]:
+    """The aliases of other databases, as they come to be asked, from now on: no snapshot has what they hold."""
+    used = list[str]()
+
+    def watch(alias: str) -> Callable[..., Any]:
+        def asked(execute: Callable[..., Any], *arguments: Any) -> Any:
+            used.append(alias)
+            return execute(*arguments)
+
+        return asked
+
+    for alias in connections:
+        if alias != DEFAULT_DB_ALIAS:
+            connections[alias].execute_wrappers.append(watch(alias))
+    return used
 
 
 def sequence_numbers(alias: str = DEFAULT_DB_ALIAS) -> Sequence[Sequence[Any]]:

@@ -49,7 +49,7 @@ class DjangoEnvironment(BatchEnvironment):
         return Versions(
             environment=self.name,
             adapter="1",
-            canonicalizer="2",
+            canonicalizer="3",
             verifier=self._session().first()["label"],
         )
 

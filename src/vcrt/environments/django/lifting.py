@@ -115,6 +115,8 @@ class DjangoProject(BatchEnvironment):
         limits: Limits | None = None,
     ) -> None:
         self.folder = folder.resolve()
+        if not self.folder.is_dir():
+            raise _no_project(folder, "no folder")
         self.has_rows = rows is not None
         named = {
             "folder": str(self.folder),
@@ -135,7 +137,7 @@ class DjangoProject(BatchEnvironment):
         return Versions(
             environment=self.name,
             adapter="1",
-            canonicalizer="2",
+            canonicalizer="3",
             verifier=self._session.first()["label"],
         )
 
@@ -257,6 +259,16 @@ def _text_of(file: Path) -> str:
         ) from error
 
 
+def _no_project(folder: Path, found: str | None) -> MalformedInputError:
+    return MalformedInputError(
+        "no Django project there",
+        where=str(folder),
+        found=found,
+        expected="the folder of manage.py",
+        remedy="name the settings with --settings, where there is no manage.py",
+    )
+
+
 def _settings_of(folder: Path) -> str:
     """The settings module that the environment or ``manage.py`` names."""
     named = os.environ.get("DJANGO_SETTINGS_MODULE")
@@ -265,13 +277,7 @@ def _settings_of(folder: Path) -> str:
     try:
         text = (folder / "manage.py").read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise MalformedInputError(
-            "no Django project there",
-            where=str(folder),
-            found=error.strerror,
-            expected="the folder of manage.py",
-            remedy="name the settings with --settings, where there is no manage.py",
-        ) from error
+        raise _no_project(folder, error.strerror) from error
     match = _SETTINGS.search(text)
     if match is None:
         raise MalformedInputError(

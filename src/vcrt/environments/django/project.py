@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from vcrt.environments.django.databases import SQLITE, NotEmpty, opened
+from vcrt.environments.django.databases import SQLITE, NotEmpty, opened, watched_others
 from vcrt.environments.django.steady import Steady
 from vcrt.errors import MalformedInputError, UnavailableError, VcrtError
 from vcrt.hashing import Json
@@ -85,7 +85,7 @@ class Project:
         self.label = f"Django {django.get_version()} on {self.database.label}"
         self._migration_of, self._replayer = (
             migration_of,
-            Replayer(self.database, before=self._begin),
+            Replayer(self.database, before=self._begin, others=watched_others()),
         )
         self._is_content_type = is_content_type
         self._loader, self._rows = _loaded(folder), rows

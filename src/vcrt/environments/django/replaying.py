@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from django.db import NotSupportedError, connection
+from django.db import DatabaseError, NotSupportedError, connection
 from django.db.migrations.migration import Migration
 from django.db.migrations.operations import RenameModel
 from django.db.migrations.operations.base import Operation
@@ -22,8 +22,10 @@ from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.hashing import Json
 
 _Order: TypeAlias = tuple[int, ...]
-#: What PostgreSQL says of a statement that must not be in a transaction.
-_ACTIVE_TRANSACTION = "25001"
+#: What PostgreSQL says of a statement that must not be in a transaction, that ends one, or that needs what an earlier
+#: one has committed; and what SQLite says of one that opens another file, as VACUUM does.
+_OUTSIDE_STATES = ("25001", "2D000", "55P04")
+_OUTSIDE_TEXTS = ("inside a transaction", "too many attached databases")
 #: Fields whose forms are kept at a time.
 _MAX_FIELDS = 20_000
 
@@ -61,35 +63,59 @@ def _where_they_are(rename: Callable[[Any, Any], None], apps: Any, editor: Any) 
 
 
 class Replayer:
-    """Replays operations on one database; ``before`` is told each migration before it is run."""
+    """Replays operations on one database; ``before`` is told each migration before it is run.
+
+    ``others`` gets the names of other databases as they are asked.
+    """
 
     def __init__(
-        self, database: Database, *, before: Callable[[Migration], None] = lambda migration: None
+        self,
+        database: Database,
+        *,
+        before: Callable[[Migration], None] = lambda migration: None,
+        others: list[str] | None = None,
     ) -> None:
         self.database, self._before = database, before
+        self._others = [] if others is None else others
         self._forms = StateForms()
 
     def apply(self, before: ProjectState, migration: Migration) -> ProjectState | str:
         """The project state after a migration, whose database is changed; or why it is refused."""
         self._before(migration)
+        where = f"{migration.app_label}.{migration.name}"
         try:
             with connection.schema_editor(atomic=migration.atomic) as editor:
                 after = migration.apply(before.clone(), editor)
+            if connection.run_on_commit and not migration.atomic:
+                raise NotSupportedError(
+                    "on_commit of a migration that is not atomic, inside a transaction"
+                )
             self.database.settle()
-            return renderable(after)
+            answer: ProjectState | str = renderable(after)
         except MemoryError:
             raise
         # Django, the database, or the migration's own code: each of them fails the migration.
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if _is_outside(error):
                 raise MalformedInputError(
-                    "a migration that runs outside of transactions, which cannot be taken back",
-                    where=f"{migration.app_label}.{migration.name}",
+                    "a migration that runs outside of transactions, needs what they commit, or opens another file",
+                    where=where,
                     found=message(error),
-                    expected="operations that run in a transaction",
-                    remedy="judge on SQLite, or with these operations left out",
+                    expected="operations that can be taken back",
+                    remedy="judge on the other database, or with these operations left out",
                 ) from error
-            return message(error)
+            answer = message(error)
+        if self._others:
+            alias = self._others[0]
+            self._others.clear()
+            raise MalformedInputError(
+                "a migration that asks another database than the one that is judged",
+                where=where,
+                found=f"the database {alias!r} of DATABASES",
+                expected="migrations that use the connection of their schema editor, alias 'default'",
+                remedy="judge with these operations left out",
+            )
+        return answer
 
     def form(self, state: ProjectState) -> tuple[Json, dict[str, Json]]:
         """The project state and what the database holds."""
@@ -159,11 +185,10 @@ class Replayer:
                 self._walk(sequence, after, following, snapshot, steps, answers)
 
 
-def _is_outside(error: Exception) -> bool:
-    """Whether nothing is wrong with a step but that it runs in a transaction here."""
-    state = getattr(error.__cause__, "sqlstate", None)
-    own = isinstance(error, NotSupportedError) and "inside a transaction" in str(error)
-    return own or state == _ACTIVE_TRANSACTION
+def _is_outside(error: BaseException) -> bool:
+    """Whether nothing is wrong with a step but that it runs in a transaction here, and is kept from other files."""
+    own = isinstance(error, DatabaseError) and any(text in str(error) for text in _OUTSIDE_TEXTS)
+    return own or getattr(error.__cause__, "sqlstate", None) in _OUTSIDE_STATES
 
 
 def renderable(state: ProjectState) -> ProjectState:

@@ -94,7 +94,9 @@ class Session:
         own = self._project is None
         variables = {**empty_environment(), "PYTHONHASHSEED": "0"} if own else dict(os.environ)
         start = _START.format(0 if self._python == sys.executable else 999)
-        command = [self._python, "-P", "-c", start, str(Path(__file__).parents[3])]
+        # A project's folder stays as it is.
+        flags = "-P" if own else "-BP"
+        command = [self._python, flags, "-c", start, str(Path(__file__).parents[3])]
         try:
             if self._server is not None:
                 # Of episodes there is a second opinion, which has a database of its own.

@@ -57,7 +57,7 @@ class RocqEnvironment(BatchEnvironment):
         return Versions(
             environment=self.name,
             adapter="1",
-            canonicalizer="1",
+            canonicalizer="2",
             verifier=toolchain.label,
             libraries=dict(toolchain.digests),
         )

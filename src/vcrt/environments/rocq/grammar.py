@@ -50,12 +50,20 @@ BEFORE = (PROVED | DEFINED | TYPES) | _words(
     "Require From Import Export Section End Module Open Close Notation Infix Ltac Hint Arguments Let "
     "Implicit Variable Variables Hypothesis Hypotheses Context Generalizable Scheme Combined Bind "
     "Delimit Declare Create Coercion Canonical Function Proof Qed Defined Existing Typeclasses Opaque "
-    "Include Transparent Strategy Reserved Add Set Unset Tactic Undelimit Register"
+    "Include Transparent Strategy Reserved Add Set Unset Tactic Undelimit Register Goal Abort Unshelve"
 )
+#: Commands that leave nothing behind.
+QUERIES = _words(
+    "Check Print Compute Eval About Search SearchPattern SearchRewrite Locate Show Fail"
+)
+#: How a proof ends.
+PROOF_ENDS = ("Qed.", "Defined.", "Admitted.", "Abort.", "Save")
 #: Of commands with several meanings, the beginnings that are let through.
 _ONLY: Mapping[str, tuple[str, ...]] = {
     "Declare": ("Declare Scope",),
     "Tactic": ("Tactic Notation",),
+    "Abort": ("Abort.",),
+    "Unshelve": ("Unshelve.",),
     "Add": tuple(
         f"Add {kind}" for kind in ("Parametric", "Morphism", "Relation", "Setoid", "Ring", "Field")
     ),
@@ -78,6 +86,8 @@ _ATTRIBUTES = re.compile(
 )
 #: Assumptions are discharged at the end of a section, and are axioms outside of one.
 ASSUMING = _words("Variable Variables Hypothesis Hypotheses Context")
+#: What a type of modules asks for.
+ASKING = _words("Parameter Parameters Axiom Axioms Conjecture")
 #: Tactics whose outcome does not depend on the order in which hypotheses stand.
 _ORDERLESS = _words(
     "exact refine apply eapply assert enough pose rewrite specialize reflexivity symmetry transitivity split "
@@ -206,24 +216,26 @@ def read_statement(text: str, *, where: str) -> Declared:
 
 
 class Before:
-    """Lets through, one by one, the sentences that may stand before the steps; it knows the open sections."""
+    """Lets through, one by one, the sentences that may stand before the steps; it knows what is open around them."""
 
     def __init__(self, *, where: str) -> None:
         self._where = where
-        self._in_sections = list[bool]()
+        #: What may be assumed in each section, module or type of modules that is open.
+        self._assumed = list[frozenset[str]]()
         self._room = MAX_BEFORE_CHARS
 
     def read(self, text: str) -> None:
         """Let the next sentence through; raises :class:`MalformedInputError`."""
         head = command_of(text)
         if head == "Section":
-            self._in_sections.append(True)
+            self._assumed.append(ASSUMING)
         elif head == "Module" and ":=" not in text:
-            self._in_sections.append(False)
-        elif head == "End" and self._in_sections:
-            self._in_sections.pop()
+            is_type = text.split()[1:2] == ["Type"]
+            self._assumed.append(ASSUMING | ASKING if is_type else frozenset())
+        elif head == "End" and self._assumed:
+            self._assumed.pop()
         self._room -= len(text)
-        problem = flaw_of(text, in_section=bool(self._in_sections) and self._in_sections[-1])
+        problem = flaw_of(text, assumed=self._assumed[-1] if self._assumed else frozenset())
         if self._room < 0:
             problem = f"at most {MAX_BEFORE_CHARS:,} characters before the steps"
         if problem is not None:
@@ -253,8 +265,8 @@ def without_prefixes(text: str) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def flaw_of(text: str, *, in_section: bool) -> str | None:
-    """What a sentence must be to stand before the steps, None if it may."""
+def flaw_of(text: str, *, assumed: frozenset[str]) -> str | None:
+    """What a sentence must be to stand before the steps, None if it may; ``assumed`` may be assumed there."""
     if not _VISIBLE.fullmatch(text):
         return "text without control characters"
     bare = _behind(_ATTRIBUTES, text)
@@ -267,13 +279,15 @@ def flaw_of(text: str, *, in_section: bool) -> str | None:
     head = command_of(text)
     if not head:
         return None
-    if head not in BEFORE:
+    if head in ASSUMING | ASKING and head not in assumed:
+        return (
+            "assumptions within a section" if head in ASSUMING else f"a command other than {head}"
+        )
+    if head not in BEFORE | ASKING:
         return f"a command other than {head}"
     plain = " ".join(word for word in bare.split() if word not in _PREFIXES)
     if not plain.startswith(_ONLY.get(head, (head,))):
         return f"another use of {head}"
-    if head in ASSUMING and not in_section:
-        return "assumptions within a section"
     return None
 
 

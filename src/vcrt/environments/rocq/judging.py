@@ -12,15 +12,17 @@ from collections.abc import Iterator, Sequence
 from vcrt.environments.contract import Rejected, Replay
 from vcrt.environments.rocq import grammar
 from vcrt.environments.rocq.program import Declarations, Proof
-from vcrt.environments.rocq.protocol import Refusal
+from vcrt.environments.rocq.protocol import Goals, Refusal
 from vcrt.environments.rocq.session import Session
-from vcrt.errors import MalformedInputError
+from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.hashing import json_digest
 
 CLOSED = "Closed under the global context"
 _SECTION = re.compile(r"Section Variables:.*", re.DOTALL)
 _HEADER = re.compile(r"\b(?:Axioms|Theory|Opaque constants|Transparent constants):")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w'.]*")
+#: A name in the list of classes, before its universes and its type; names of bound variables are found, too.
+_CLASS = re.compile(r"([^\s(){}]+?)(?:@\{[^}]*\})? : ")
 #: What the prover says of its checks while it makes all of them.
 _CHECKED = "check_guarded: true check_positive: true check_universes: true"
 _RECURSION = frozenset(["fix", "cofix"])
@@ -35,6 +37,7 @@ class Judge:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._closed: dict[tuple[str, ...], dict[str, bool]] = {}
+        self._classes: dict[tuple[str, ...], frozenset[str]] = {}
 
     def replays(
         self, program: Proof | Declarations, sequences: Sequence[_Order], *, where: str
@@ -46,7 +49,7 @@ class Judge:
             raise MalformedInputError(
                 "Rocq refuses what stands before the steps of an episode",
                 where=where,
-                found=f"{program.start[place][:200]} {refusal.text}",
+                found=f"{_within(program.start[:place])}{program.start[place][:200]} {refusal.text}",
                 expected=f"a text that {self._session.label} accepts",
             )
         reached: dict[_Order, str | Rejected] = {(): self._state(program, (), where)}
@@ -80,7 +83,22 @@ class Judge:
             return Rejected("a step that ends the proof")
         if goals.given_up:
             return Rejected("a goal is given up")
-        return json_digest(program.state(goals, _bullets(program, done)))
+        return self._digest(program, goals, done, where)
+
+    def _digest(self, program: Proof, goals: Goals, done: _Order, where: str) -> str:
+        classes = self._classes.get(program.before)
+        if classes is None:
+            at = len(program.before)
+            (said,) = self._session.ask(program.start, ["Print TypeClasses."], where=where, at=at)
+            if isinstance(said, Refusal):
+                raise VerifierFailure(
+                    "Rocq does not tell its classes",
+                    where=where,
+                    found=said.text,
+                    expected="a list",
+                )
+            classes = self._classes[program.before] = frozenset(_CLASS.findall(said))
+        return json_digest(program.state(goals, _bullets(program, done), classes))
 
     def _state(self, program: Proof | Declarations, done: _Order, where: str) -> str:
         path = path_of(program, done)
@@ -90,7 +108,7 @@ class Judge:
         goals = self._session.goals(path, where=where)
         if goals is None:
             raise MalformedInputError("a start without a proof in progress", where=where)
-        return json_digest(program.state(goals, _bullets(program, done)))
+        return self._digest(program, goals, done, where)
 
     def _end(self, program: Proof | Declarations, sequence: _Order, where: str) -> Rejected | None:
         path = path_of(program, sequence)
@@ -111,8 +129,8 @@ class Judge:
     ) -> Rejected | None:
         """The refusal of names that rest on more than the kernel.
 
-        Nothing more is asked of a term without recursion or attributes all of whose names, as they are known before the
-        episode, rest on nothing: of its other names each is asked about here.
+        Nothing more is asked of a term in ASCII, without recursion or attributes, all of whose names, as they are known
+        before the episode, rest on nothing: of its other names each is asked about here.
         """
         flags, *terms = self._session.ask(
             path, ["Print Typing Flags.", *(f"Print {name}." for name in names)], where=where
@@ -124,7 +142,9 @@ class Judge:
             if isinstance(term, Refusal):
                 return Rejected(f"{name} is not there: {term.message}")
             words = frozenset(_IDENTIFIER.findall(term))
-            plain = bare and term.startswith(f"{name} = ") and words.isdisjoint(_RECURSION)
+            # Of a name in other letters nobody would ask.
+            plain = bare and term.isascii() and term.startswith(f"{name} = ")
+            plain = plain and words.isdisjoint(_RECURSION)
             if plain and self._all_closed(program, path, words, where):
                 continue
             (said,) = self._session.ask(path, [f"Print Assumptions {name}."], where=where)
@@ -165,6 +185,16 @@ def path_of(program: Proof | Declarations, done: _Order) -> tuple[str, ...]:
 def is_closed(said: str) -> bool:
     """Whether nothing is assumed but variables of a section, which its end turns into arguments."""
     return said == CLOSED or (_SECTION.fullmatch(said) is not None and not _HEADER.search(said))
+
+
+def _within(before: Sequence[str]) -> str:
+    """The theorem in whose proof the sentence behind these stands, or none."""
+    for text in reversed(before):
+        if text.startswith(grammar.PROOF_ENDS):
+            break
+        if grammar.command_of(text) in grammar.PROVED:
+            return f"{' '.join(grammar.without_prefixes(text).split()[:2]).rstrip(':')}: "
+    return ""
 
 
 def _bullets(program: Proof, done: _Order) -> list[str]:

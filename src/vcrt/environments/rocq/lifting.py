@@ -31,7 +31,6 @@ from vcrt.printable import counted
 from vcrt.randomness import derive_seed
 
 GENERATOR = "rocq.lift"
-_ENDS = ("Qed.", "Defined.", "Admitted.", "Abort.", "Save")
 
 
 @dataclass(slots=True)
@@ -52,7 +51,8 @@ def lift_file(path: Path, *, steps: int = 4) -> LiftedFile[Lifted]:
     """
     data = file_bytes(path, "Rocq")
     try:
-        read = grammar.sentences(data.decode("utf-8"), where=path.name)
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+        read = grammar.sentences(text, where=path.name)
     except UnicodeDecodeError as error:
         raise not_utf8(path, "Rocq", error) from error
     digest = sha256_hex(data)
@@ -67,10 +67,11 @@ def _outcomes(
     while place < len(read):
         statement = read[place]
         body = _body(read, place + 1)
-        head = grammar.command_of(statement.text)
-        if head in grammar.PROVED and body:
+        if body:
             yield from _theorem(name, digest, before, statement, body, num_steps, closed)
         for sentence in (statement, *body):
+            if grammar.command_of(sentence.text) in grammar.QUERIES:
+                continue
             before.append(sentence.text)
             try:
                 if closed is None:
@@ -95,7 +96,7 @@ def _body(read: Sequence[Sentence], start: int) -> Sequence[Sentence]:
     if not first.startswith("Proof") and grammar.command_of(first):
         return ()
     for end in range(start, len(read)):
-        if read[end].text.startswith(_ENDS):
+        if read[end].text.startswith(grammar.PROOF_ENDS):
             return read[start : end + 1]
         if end > start and grammar.command_of(read[end].text) in grammar.PROVED:
             break
@@ -112,7 +113,7 @@ def _theorem(
     closed: Refusal | None,
 ) -> Iterator[Lifted | Refusal]:
     text = grammar.without_prefixes(statement.text)
-    theorem = text.split()[1].rstrip(":")
+    theorem = "".join(text.split()[1:2]).rstrip(":")
 
     def refusal(
         found: str, allowed: str, line: int = statement.line, cause: Cause = "grammar"
@@ -124,10 +125,14 @@ def _theorem(
     if closed is not None:
         yield refusal(closed.found, closed.allowed, cause="before")
         return
+    head = grammar.command_of(statement.text)
+    if head not in grammar.PROVED:
+        yield refusal(head, f"a proof of a {', '.join(sorted(grammar.PROVED))}, which has a name")
+        return
     if not body[-1].text.startswith(("Qed.", "Defined.")):
         yield refusal(body[-1].text, "a proof that ends with Qed. or Defined.")
         return
-    proof = list(body[:-1])
+    proof = [one for one in body[:-1] if grammar.command_of(one.text) not in grammar.QUERIES]
     if proof and proof[0].text.startswith("Proof"):
         first = proof.pop(0)
         if not first.text.startswith(("Proof.", "Proof using")):

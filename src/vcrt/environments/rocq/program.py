@@ -8,7 +8,7 @@ the prover.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -22,6 +22,8 @@ from vcrt.hashing import Json
 
 _PROOF_FIELDS = {"form", "before", "statement", "opening", "closing"}
 _DECLARATION_FIELDS = {"form", "before", "probes"}
+#: A name that is no keyword of terms.
+_APPLIED = re.compile(r"@?(?!(?:let|match|fun|fix|cofix|if)\b)([^\W\d][\w'.]*)")
 _HYPOTHESIS = re.compile(r"([^:]*?) (:=? .*)", re.DOTALL)
 
 
@@ -44,24 +46,32 @@ class Proof:
         """The sentences before the first step."""
         return (*self.before, *self.statement.sentences, *self.opening)
 
-    def state(self, goals: Goals, bullets: Sequence[str]) -> Json:
-        """The goals, with the bullets that led to them."""
+    def state(self, goals: Goals, bullets: Sequence[str], classes: Collection[str]) -> Json:
+        """The goals, with the bullets that led to them.
+
+        Of hypotheses that may be instances of ``classes`` the order always counts: the search for one goes by it.
+        """
+
+        def forms(some: Iterable[Goal], *, sort: bool = self.goals_named) -> list[Json]:
+            found: list[Json] = [self._goal(goal, classes) for goal in some]
+            return sorted(found, key=repr) if sort else found
+
         return {
-            "focused": self._goals(goals.focused),
-            "background": [[self._goals(side) for side in pair] for pair in goals.background],
-            "shelved": self._goals(goals.shelved, always=True),
+            "focused": forms(goals.focused),
+            "background": [[forms(side) for side in pair] for pair in goals.background],
+            "shelved": forms(goals.shelved, sort=True),
             "bullets": list(bullets),
         }
 
-    def _goals(self, goals: Iterable[Goal], *, always: bool = False) -> list[Json]:
-        forms: list[Json] = [self._goal(goal) for goal in goals]
-        return sorted(forms, key=repr) if self.goals_named or always else forms
-
-    def _goal(self, goal: Goal) -> Json:
+    def _goal(self, goal: Goal, classes: Collection[str]) -> Json:
         hypotheses = list(chain.from_iterable(map(_one_a_name, goal.hypotheses)))
-        if self.hypotheses_named:
-            hypotheses.sort()
-        return [goal.name, hypotheses, goal.conclusion]
+        if not self.hypotheses_named:
+            return [goal.name, hypotheses, goal.conclusion]
+        defined = {one.split()[0] for one in hypotheses if " := " in one}
+        suspect = {"", *defined, *classes}
+        instances: list[Json] = [one for one in hypotheses if not suspect.isdisjoint(_heads(one))]
+        several = [instances] if len(instances) > 1 else []
+        return [goal.name, sorted(hypotheses), goal.conclusion, *several]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,6 +138,28 @@ def _one_a_name(hypothesis: str) -> list[str]:
     if match is None:
         return [hypothesis]
     return [f"{name} {match[2]}" for name in match[1].split(", ")]
+
+
+def _heads(hypothesis: str) -> set[str]:
+    """What the type of a hypothesis may apply; of one with a body the type may begin behind any colon."""
+    name, *types = hypothesis.split(" : ")
+    found = {_head(" : ".join(types[place:])) for place in range(len(types))}
+    return found - {""} if " := " in name else {_head(" : ".join(types))}
+
+
+def _head(text: str) -> str:
+    """What a type applies behind its ``forall``s, as it is printed; empty if that is no name."""
+    while text.startswith("forall "):
+        depth = 0
+        for place, character in enumerate(text):
+            depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(character, 0)
+            if character == "," and depth == 0:
+                text = text[place + 1 :].lstrip()
+                break
+        else:
+            return ""
+    match = _APPLIED.match(text)
+    return match[1] if match is not None else ""
 
 
 def _tactics(value: object, where: str) -> tuple[str, ...]:

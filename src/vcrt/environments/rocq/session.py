@@ -24,7 +24,7 @@ from vcrt.environments.bounded_processes import (
 from vcrt.environments.confinement import Bounds
 from vcrt.environments.rocq import protocol
 from vcrt.environments.rocq.protocol import Answer, Goals, Refusal, UnreadableAnswer
-from vcrt.environments.rocq.toolchain import SUPPORTED, Toolchain
+from vcrt.environments.rocq.toolchain import SUPPORTED, VARIABLE, Toolchain
 from vcrt.errors import UnavailableError, VerifierFailure
 from vcrt.printable import counted
 
@@ -174,8 +174,9 @@ class Session:
             raise UnavailableError(
                 f"{label} does not judge as it should",
                 where=self._toolchain.origin,
-                found=str(found)[:300],
+                found=str(found)[-300:],
                 expected=SUPPORTED,
+                remedy=f"name in {VARIABLE} another one, and the program itself: a script may not run it",
             )
 
     def _twice(self, attempt: Callable[[], Found], where: str) -> Found:

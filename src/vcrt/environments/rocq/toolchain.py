@@ -22,6 +22,7 @@ VARIABLE = "VCRT_ROCQ"
 SUPPORTED = "coqidetop of Coq 8.16 or later, or of Rocq 9, with its standard library"
 REMEDY = f"apt-get install coq, or set {VARIABLE} to the path of a coqidetop (opam install coqide-server)"
 _NAMES = ("coqidetop.opt", "coqidetop")
+_LEAST = (8, 16)
 _VERSION = re.compile(r"version (\S+)")
 #: Below the library, where the standard one is: since Rocq 9 a package of its own.
 _STANDARD = ("theories", "user-contrib/Stdlib")
@@ -94,6 +95,14 @@ def _find(configured: str | None, path: str | None) -> Toolchain:
             "a coqidetop that does not tell its version or where its library is",
             where=origin,
             found=f"{_said(server, '--version')[:80]!r}, {library[:80]!r}",
+            expected=SUPPORTED,
+            remedy=REMEDY,
+        )
+    if tuple(map(int, re.findall(r"\d+", version[1])[:2])) < _LEAST:
+        raise UnavailableError(
+            "a Rocq that is too old",
+            where=origin,
+            found=version[1],
             expected=SUPPORTED,
             remedy=REMEDY,
         )
