@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -133,18 +134,20 @@ def read_program(episode: Episode) -> Proof | Declarations:
     )
 
 
-def _one_a_name(hypothesis: str) -> list[str]:
+@lru_cache(maxsize=1 << 12)
+def _one_a_name(hypothesis: str) -> tuple[str, ...]:
     match = _HYPOTHESIS.fullmatch(hypothesis)
     if match is None:
-        return [hypothesis]
-    return [f"{name} {match[2]}" for name in match[1].split(", ")]
+        return (hypothesis,)
+    return tuple(f"{name} {match[2]}" for name in match[1].split(", "))
 
 
-def _heads(hypothesis: str) -> set[str]:
+@lru_cache(maxsize=1 << 12)
+def _heads(hypothesis: str) -> frozenset[str]:
     """What the type of a hypothesis may apply; of one with a body the type may begin behind any colon."""
     name, *types = hypothesis.split(" : ")
     found = {_head(" : ".join(types[place:])) for place in range(len(types))}
-    return found - {""} if " := " in name else {_head(" : ".join(types))}
+    return frozenset(found - {""} if " := " in name else {_head(" : ".join(types))})
 
 
 def _head(text: str) -> str:

@@ -302,8 +302,11 @@ class Session:
 
 
 def variables() -> dict[str, str]:
-    """The environment of its processes: OCaml 5 reserves no more than one thread's memory, as the limits want it."""
-    return {**empty_environment(), "OCAMLRUNPARAM": "d=1"}
+    """The environment of its processes: young values have 32 MB, which takes a tenth off the time.
+
+    OCaml 5 reserves no more than one thread's memory, as the limits want it.
+    """
+    return {**empty_environment(), "OCAMLRUNPARAM": "d=1,s=4M"}
 
 
 def bounds_of(toolchain: Toolchain, limits: Limits) -> Bounds:
