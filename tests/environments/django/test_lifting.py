@@ -102,7 +102,8 @@ class TestBranches:
         assert merge.refusals[0].startswith("shop.0002_a: ")
 
     def test_what_waits_for_the_commit_is_run(self, tmp_path):
-        act = "from django.db import transaction as t; O = apps.get_model('shop', 'Order'); t.on_commit(lambda: O.objects.update(total=7))"
+        orders = "apps.get_model('shop', 'Order').objects"
+        act = f"from django.db import transaction; transaction.on_commit(lambda: {orders}.update(total=7))"
         double = "migrations.RunSQL('UPDATE shop_order SET total = total * 2')"
         folder = project(tmp_path, ("0002_a", TOUCH % act), ("0002_b", ["0001_first"], double))
         assert merge_of(folder).outcome == "other state"

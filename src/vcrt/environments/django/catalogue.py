@@ -60,9 +60,9 @@ _POSTGRESQL_PARTS = {
     "i.inhrelid = c.oid), (SELECT string_agg(concat(x.indisvalid, x.indisclustered, x.indisreplident), '') FROM "
     "pg_index x WHERE x.indexrelid = c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE "
     f"{_OUTSIDE}",
-    "constraints": "SELECT n.nspname, o.conrelid::regclass::text, o.contypid::regtype::text, o.conname, "
-    "o.contype, pg_get_constraintdef(o.oid), o.condeferrable, o.condeferred, o.convalidated FROM pg_constraint o JOIN pg_namespace n ON n.oid = "
-    f"o.connamespace WHERE {_OUTSIDE}",
+    "constraints": "SELECT n.nspname, o.conrelid::regclass::text, o.contypid::regtype::text, o.conname, o.contype, "
+    "pg_get_constraintdef(o.oid), o.condeferrable, o.condeferred, o.convalidated FROM pg_constraint o JOIN "
+    f"pg_namespace n ON n.oid = o.connamespace WHERE {_OUTSIDE}",
     "indexes": "SELECT n.nspname, n.indexdef FROM (SELECT schemaname AS nspname, * FROM pg_indexes) n WHERE "
     f"{_OUTSIDE}",
     "views": "SELECT n.nspname, c.relname, c.relkind, pg_get_viewdef(c.oid) FROM pg_class c JOIN pg_namespace n ON "
