@@ -288,6 +288,37 @@ TRIGGER = (
             "CREATE OR REPLACE RULE r AS ON DELETE TO shop_order WHERE total = 1 DO NOTHING",
         ),
         (
+            "CREATE MATERIALIZED VIEW mv AS SELECT total FROM shop_order",
+            "INSERT INTO shop_order (total) VALUES (9)",
+            "REFRESH MATERIALIZED VIEW mv",
+        ),
+        (
+            "CREATE SEQUENCE s; ALTER SEQUENCE s MAXVALUE 9",
+            "ALTER SEQUENCE s CYCLE",
+            "ALTER SEQUENCE s NO CYCLE",
+        ),
+        (
+            "CREATE SEQUENCE s",
+            "ALTER SEQUENCE s OWNED BY shop_order.id",
+            "ALTER SEQUENCE s OWNED BY shop_order.total",
+        ),
+        (
+            "CREATE TEXT SEARCH CONFIGURATION ts (COPY = simple)",
+            "ALTER TEXT SEARCH CONFIGURATION ts ALTER MAPPING FOR word WITH english_stem",
+            "ALTER TEXT SEARCH CONFIGURATION ts ALTER MAPPING FOR word WITH german_stem",
+        ),
+        (
+            "CREATE VIEW v AS SELECT total FROM shop_order",
+            "ALTER VIEW v ALTER total SET DEFAULT 1",
+            "ALTER VIEW v ALTER total SET DEFAULT 2",
+        ),
+        (
+            "CREATE SCHEMA pgstuff",
+            "CREATE TABLE pgstuff.t AS SELECT 1",
+            "DROP TABLE IF EXISTS pgstuff.t",
+        ),
+        ("SELECT 1", "SET search_path = public", "SET search_path = public, pg_catalog"),
+        (
             "CREATE TYPE c AS (x integer)",
             "ALTER TYPE c ALTER ATTRIBUTE x TYPE text",
             "ALTER TYPE c ALTER ATTRIBUTE x TYPE bigint",
@@ -302,6 +333,26 @@ def test_what_one_order_leaves_in_another_way_is_seen(tmp_path, begin, one, othe
     (merge,) = vcrt.lift_django(folder, database=SERVER).merges
     assert merge.outcome == "other state"
     assert merge.differences
+
+
+def test_how_the_labels_of_an_enumeration_came_to_their_order_is_no_difference(tmp_path):
+    folder = branches(
+        tmp_path,
+        sql("ALTER TYPE mood ADD VALUE 'x' AFTER 'a'"),
+        sql("ALTER TYPE mood ADD VALUE 'y' BEFORE 'b'"),
+    )
+    file = folder / "shop" / "migrations" / "0001_first.py"
+    begin = sql("CREATE TYPE mood AS ENUM ('a', 'b')", "INSERT INTO shop_order (total) VALUES (1)")
+    file.write_text(file.read_text() + f"\nMigration.operations += [{begin}]\n")
+    (merge,) = vcrt.lift_django(folder, database=SERVER).merges
+    assert merge.outcome in ("either", "other state")
+    assert not any("0.5" in line or "1.5" in line for line in merge.differences)
+
+
+def test_values_without_their_like_in_python_are_told(tmp_path):
+    add = "ALTER TABLE shop_order ADD d date DEFAULT 'infinity'"
+    (merge,) = vcrt.lift_django(branches(tmp_path, sql(add), FILL), database=SERVER).merges
+    assert merge.outcome == "either"
 
 
 ON_COMMIT = """from django.db import migrations, transaction
@@ -327,12 +378,23 @@ def test_what_waits_for_the_commit_is_run(tmp_path):
     ("one", "begin"),
     [
         (ON_COMMIT.replace("    dep", "    atomic = False\n    dep"), "SELECT 1"),
+        (ON_COMMIT.replace("orders.update(total=7)", "1 / 0"), "SELECT 1"),
+        (
+            ON_COMMIT.replace(
+                "orders.update(total=7)", "transaction.atomic(durable=True).__enter__()"
+            ),
+            "SELECT 1",
+        ),
+        (
+            ON_COMMIT.replace("orders.update(total=7)", "transaction.on_commit(lambda: None)"),
+            "SELECT 1",
+        ),
         (
             sql("ALTER TYPE mood ADD VALUE 'c'", "INSERT INTO feeling VALUES ('c')"),
             "CREATE TYPE mood AS ENUM ('a'); CREATE TABLE feeling (m mood)",
         ),
     ],
-    ids=["on_commit", "enumeration"],
+    ids=["on_commit", "hook", "durable", "nested", "enumeration"],
 )
 def test_what_needs_a_commit_is_not_judged(tmp_path, one, begin):
     first = ("0002_a", one) if "class" in one else ("0002_a", ["0001_first"], one)

@@ -110,6 +110,21 @@ class TestThroughTheGrammar:
         assert len(replay.state_hashes) == 3
         assert "rests on what is not proved: Axioms:" in replay.rejection.reason
 
+    def test_an_axiom_whose_name_a_notation_makes_a_keyword(self, environment):
+        """Of a keyword nothing can be asked."""
+        one = proof(
+            FALSE,
+            "idtac.",
+            "exact (match M.bad with end).",
+            before=(
+                *("Module Type S.", "Axiom bad : False.", "End S."),
+                *("Module M.", "Include S.", "End M.", "Import M."),
+                "Notation \"'bad' x\" := (not x) (at level 10).",
+            ),
+        )
+        (replay,) = replayed(environment, one, (0, 1))
+        assert "rests on what is not proved: Axioms:" in replay.rejection.reason
+
     def test_nothing_else_is_moved(self, environment, untouched):
         assert control(environment) == untouched
 
@@ -172,24 +187,6 @@ class TestPastTheGrammar:
         )
         (replay,) = judge.replays(program, [(0,)], where="cheat")
         assert "rests on what is not proved" in replay.rejection.reason
-
-    @pytest.mark.parametrize("name", ["X", "Χ", "é", "Xé"])
-    def test_what_a_parameter_of_a_module_asks_for_is_an_axiom_whatever_its_letters(
-        self, environment, name
-    ):
-        asked = "with Definition t := nat with Definition eq := fun (_ _ : nat) => False"
-        one = proof(
-            FALSE,
-            f"assert (h : False) by exact ({name}.eq_refl 0).",
-            "destruct h.",
-            before=(
-                "From Coq Require Import DecidableType.",
-                f"Module F ({name} : DecidableType {asked}).",
-            ),
-        )
-        (replay,) = replayed(environment, one, (0, 1))
-        assert len(replay.state_hashes) == 3
-        assert "rests on what is not proved: Axioms:" in replay.rejection.reason
 
     def test_nothing_else_is_moved(self, environment, untouched):
         assert control(environment) == untouched

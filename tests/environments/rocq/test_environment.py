@@ -12,8 +12,9 @@ import pytest
 
 from rocq_support import declarations, needs_rocq, proof, replayed
 from vcrt.environments.contract import Rejected, Schema
-from vcrt.environments.rocq import protocol, toolchain
+from vcrt.environments.rocq import grammar, protocol, toolchain
 from vcrt.environments.rocq.environment import RocqEnvironment
+from vcrt.environments.rocq.judging import classes_in
 from vcrt.environments.rocq.program import read_program
 from vcrt.environments.rocq.recheck import second_opinions
 from vcrt.environments.rocq.session import Limits, Session
@@ -258,6 +259,45 @@ class TestInstances:
         )
         ends = [replay.state_hashes[-1] for replay in replayed(environment, one)]
         assert (ends[0] != ends[1]) is counts
+
+    def test_names_of_bound_variables_are_no_classes(self):
+        said = (
+            "K : forall {A : Type} (_ : A -> B), Type M.L@{Type u} : forall x y : nat, Prop "
+            "Proper : forall (A : Type) {_ : forall z : A, A}, Prop"
+        )
+        assert classes_in(said) == {"K", "M.L", "Proper"}
+
+    def test_library_classes_are_found_and_nothing_else(self, environment):
+        one = proof(
+            "Lemma t (A : Type) (R : nat -> nat -> Prop) (x y : A) : True.",
+            "assert (a : A) by exact x.",
+            "assert (b : A) by exact y.",
+            closing=["exact I."],
+            before=("From Coq Require Import List Setoid Lia.",),
+        )
+        ends = [replay.state_hashes[-1] for replay in replayed(environment, one)]
+        assert ends[0] == ends[1]
+
+    @pytest.mark.parametrize(
+        "before",
+        [
+            "Notation \"'hyp'\" := (ltac:(assumption) : nat).",
+            "Ltac specialize := assumption.",
+            "Ltac reflexivity ::= assumption.",
+            'Tactic Notation "pose" constr(x) := assumption.',
+            "#[local] Hint Extern 0 nat => assumption : core.",
+        ],
+    )
+    def test_what_may_look_at_hypotheses_makes_their_order_count(self, environment, before):
+        assert grammar.reorders(before)
+        one = proof("Lemma t : True.", "idtac.", "exact I.", before=(before,))
+        assert not read_program(one).hypotheses_named
+
+    @pytest.mark.parametrize(
+        "before", ["Ltac mine := assumption.", "Hint Resolve I : core.", "Notation N := nat."]
+    )
+    def test_other_definitions_do_not(self, before):
+        assert not grammar.reorders(before)
 
     def test_equal_states_have_equal_futures(self, environment):
         one = proof(

@@ -127,6 +127,9 @@ class TestReading:
             "Goal True. Proof. exact I. Qed.",
             "Lemma z : False. Proof. idtac. Abort.",
             "Module Type T. Parameter t : nat. Axiom a : t = 0. End T.",
+            "Module Type T. Module N. Axiom a : False. End N. Axiom b : False. End T.",
+            "Module Type S. Parameter t : Type. End S. "
+            "Module Type T (X : S with Definition t := nat). Axiom a : False. End T.",
         ],
     )
     def test_what_changes_nothing_closes_nothing(self, tmp_path, text):

@@ -2,8 +2,7 @@
 
 Of tables, the order of columns, constraints and rows is not told: Django names every column that it reads or writes.
 What vcrt or Django keep for themselves is left out (``django_migrations``, what begins with ``sqlite_``). Imports
-Django; not covered: roles, privileges and comments, and on PostgreSQL what is outside of ordinary schemas, types with a
-range or a base in C, operators, casts, statistics and publications.
+Django; not covered: PostgreSQL's catalogue (:mod:`vcrt.environments.django.postgresql_catalogue`).
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ from vcrt.hashing import Json, json_digest
 Query = Callable[[str], Sequence[Sequence[Any]]]
 #: The most differences that are told of each of two states.
 MAX_DIFFERENCES = 1_000
-_OWN_TABLE = "django_migrations"
+OWN_TABLE = "django_migrations"
 #: The name of a column, written without the quotes that Django writes when it makes the table anew.
 _BARE_COLUMN = re.compile(
     r"^(?!(?:CONSTRAINT|CHECK|UNIQUE|PRIMARY|FOREIGN)\b)([a-z_]\w*)(?=\s|$)", re.IGNORECASE
 )
 #: That a column may be null is so without being said.
 _NULL = re.compile(
-    r"""('(?:[^']|'')*'|"[^"]*"|`[^`]*`|\b(?:NOT|SET|IS|DEFAULT) NULL\b)| NULL\b""", re.IGNORECASE
+    r"""('(?:[^']|'')*'|"[^"]*"|`[^`]*`|\[[^\]]*\]|\b(?:NOT|SET|IS|DEFAULT) NULL\b)| ?\bNULL\b""",
+    re.IGNORECASE,
 )
 _SPACE = re.compile(r"""('(?:[^']|'')*'|"[^"]*"|`[^`]*`)|\s+""")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -47,58 +47,16 @@ _SQLITE_PARTS = {
     "pragma_index_list(m.name) i, pragma_index_info(i.name) x WHERE m.type = 'table' AND i.origin <> 'c' "
     "GROUP BY m.name, i.name",
 }
-_OUTSIDE = "n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg_t%'"
-_POSTGRESQL_PARTS = {
-    "columns": "SELECT n.nspname, c.relname, c.relkind, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, "
-    "pg_get_expr(d.adbin, d.adrelid), a.attidentity, a.attgenerated, l.collname FROM pg_attribute a JOIN pg_class c ON "
-    "c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND "
-    "d.adnum = a.attnum LEFT JOIN pg_collation l ON l.oid = a.attcollation WHERE a.attnum > 0 AND NOT a.attisdropped "
-    f"AND c.relkind IN ('r', 'p', 'f', 'c') AND {_OUTSIDE}",
-    "relations": "SELECT n.nspname, c.relname, c.relkind, c.relpersistence, c.reloptions::text, c.relrowsecurity, "
-    "c.relforcerowsecurity, c.relreplident, pg_get_expr(c.relpartbound, c.oid), pg_get_partkeydef(c.oid), "
-    "(SELECT string_agg(i.inhparent::regclass::text, ' ' ORDER BY i.inhseqno) FROM pg_inherits i WHERE "
-    "i.inhrelid = c.oid), (SELECT string_agg(concat(x.indisvalid, x.indisclustered, x.indisreplident), '') FROM "
-    "pg_index x WHERE x.indexrelid = c.oid) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE "
-    f"{_OUTSIDE}",
-    "constraints": "SELECT n.nspname, o.conrelid::regclass::text, o.contypid::regtype::text, o.conname, o.contype, "
-    "pg_get_constraintdef(o.oid), o.condeferrable, o.condeferred, o.convalidated FROM pg_constraint o JOIN "
-    f"pg_namespace n ON n.oid = o.connamespace WHERE {_OUTSIDE}",
-    "indexes": "SELECT n.nspname, n.indexdef FROM (SELECT schemaname AS nspname, * FROM pg_indexes) n WHERE "
-    f"{_OUTSIDE}",
-    "views": "SELECT n.nspname, c.relname, c.relkind, pg_get_viewdef(c.oid) FROM pg_class c JOIN pg_namespace n ON "
-    f"n.oid = c.relnamespace WHERE c.relkind IN ('v', 'm') AND {_OUTSIDE}",
-    "sequences": "SELECT n.nspname, n.sequencename, n.data_type::text, n.start_value, n.increment_by, n.last_value "
-    f"FROM (SELECT schemaname AS nspname, * FROM pg_sequences) n WHERE {_OUTSIDE}",
-    "triggers": "SELECT pg_get_triggerdef(oid), tgenabled FROM pg_trigger WHERE NOT tgisinternal",
-    "rules": "SELECT n.nspname, n.tablename, n.rulename, n.definition FROM (SELECT schemaname AS nspname, * FROM "
-    f"pg_rules) n WHERE {_OUTSIDE}",
-    "policies": "SELECT n.nspname, n.tablename, n.policyname, n.permissive, n.roles::text, n.cmd, n.qual, n.with_check "
-    f"FROM (SELECT schemaname AS nspname, * FROM pg_policies) n WHERE {_OUTSIDE}",
-    "functions": "SELECT n.nspname, p.proname, pg_get_function_identity_arguments(p.oid), p.prokind, p.prosrc, "
-    "CASE WHEN p.prokind IN ('f', 'p') THEN pg_get_functiondef(p.oid) END, (SELECT "
-    "concat(a.aggtransfn, ' ', a.aggfinalfn, ' ', a.aggtranstype::regtype, ' ', a.agginitval) FROM pg_aggregate a "
-    "WHERE a.aggfnoid = p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE "
-    f"{_OUTSIDE}",
-    "domains": "SELECT n.nspname, t.typname, format_type(t.typbasetype, t.typtypmod), t.typnotnull, t.typdefault, "
-    "t.typcollation::regcollation::text FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE "
-    f"t.typtype = 'd' AND {_OUTSIDE}",
-    "collations": "SELECT n.nspname, l.collname, l.collprovider, l.collisdeterministic, l.collcollate FROM "
-    f"pg_collation l JOIN pg_namespace n ON n.oid = l.collnamespace WHERE {_OUTSIDE}",
-    "schemas": f"SELECT n.nspname FROM pg_namespace n WHERE {_OUTSIDE} AND n.nspname <> 'public'",
-    "enumerations": "SELECT n.nspname, t.typname, e.enumlabel, e.enumsortorder FROM pg_enum e JOIN pg_type t ON "
-    f"t.oid = e.enumtypid JOIN pg_namespace n ON n.oid = t.typnamespace WHERE {_OUTSIDE}",
-    "extensions": "SELECT extname, extversion FROM pg_extension WHERE extname <> 'plpgsql'",
-}
 
 
 def sqlite_form(query: Query) -> dict[str, Json]:
     """What an SQLite database holds."""
     form: dict[str, Json] = {
-        name: _sorted(row for row in query(sql) if _is_told(row[0]))
+        name: sorted_rows(row for row in query(sql) if _is_told(row[0]))
         for name, sql in _SQLITE_PARTS.items()
     }
     made = list(query("SELECT type, name, tbl_name, sql FROM sqlite_master"))
-    form["texts"] = _sorted(
+    form["texts"] = sorted_rows(
         [kind, name, table, *(_parts(sql) if kind == "table" else [_plain(sql)])]
         for kind, name, table, sql in made
         if sql is not None and _is_told(table)
@@ -107,39 +65,29 @@ def sqlite_form(query: Query) -> dict[str, Json]:
     columns: dict[str, list[str]] = {}
     for table, column, *_ in query(_SQLITE_PARTS["columns"]):
         # As literals: no converter of whoever asks stands between.
-        columns.setdefault(table, []).append(f"quote({_quoted(column)})")
-    form["rows"] = [_rows(query, _quoted(t), sorted(columns[t])) for t in sorted(tables)]
+        columns.setdefault(table, []).append(f"quote({quoted(column)})")
+    form["rows"] = [table_rows(query, quoted(t), sorted(columns[t])) for t in sorted(tables)]
     if any(name == "sqlite_sequence" for _, name, _, _ in made):
-        form["numbers"] = _sorted(query("SELECT name, seq FROM sqlite_sequence WHERE seq > 0"))
+        form["numbers"] = sorted_rows(query("SELECT name, seq FROM sqlite_sequence WHERE seq > 0"))
     return form
 
 
-def postgresql_form(query: Query) -> dict[str, Json]:
-    """What a PostgreSQL database holds."""
-    parts = {name: query(sql) for name, sql in _POSTGRESQL_PARTS.items()}
-    form: dict[str, Json] = {name: _sorted(rows) for name, rows in parts.items()}
-    columns: dict[str, list[str]] = {}
-    for schema, table, kind, column, *_ in parts["columns"]:
-        if table != _OWN_TABLE and kind not in ("c", b"c"):
-            columns.setdefault(f"{_quoted(schema)}.{_quoted(table)}", []).append(_quoted(column))
-    form["rows"] = [_rows(query, table, sorted(names)) for table, names in sorted(columns.items())]
-    return form
-
-
-def _rows(query: Query, table: str, columns: Sequence[str]) -> Json:
-    return [table, _sorted(query(f"SELECT {', '.join(columns)} FROM {table}"))]
+def table_rows(query: Query, table: str, columns: Sequence[str]) -> Json:
+    """A table with its rows, sorted."""
+    return [table, sorted_rows(query(f"SELECT {', '.join(columns)} FROM {table}"))]
 
 
 def _cell(value: object) -> Json:
     return value if isinstance(value, str | int | None) else f"{type(value).__name__} {value!r}"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name as it stands in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _is_told(table: object) -> bool:
-    return table != _OWN_TABLE and not str(table).startswith("sqlite_")
+    return table != OWN_TABLE and not str(table).startswith("sqlite_")
 
 
 def _plain(text: str) -> str:
@@ -147,7 +95,8 @@ def _plain(text: str) -> str:
     return _SPACE.sub(lambda found: found[1] or " ", text).strip()
 
 
-def _sorted(rows: Any) -> list[Json]:
+def sorted_rows(rows: Any) -> list[Json]:
+    """The rows as JSON, sorted."""
     plain: list[Json] = [[_cell(cell) for cell in row] for row in rows]
     return sorted(plain, key=repr)
 
@@ -294,9 +243,9 @@ def _facts(state: Any, database: Mapping[str, Any]) -> Iterator[str]:
     for first, second, _, fourth, *_ in database["columns"]:
         # PostgreSQL's have a schema before them.
         if "constraints" in database:
-            columns.setdefault(f"{_quoted(first)}.{_quoted(second)}", []).append(_quoted(fourth))
+            columns.setdefault(f"{quoted(first)}.{quoted(second)}", []).append(quoted(fourth))
         else:
-            columns.setdefault(_quoted(first), []).append(_quoted(second))
+            columns.setdefault(quoted(first), []).append(quoted(second))
     for part, rows in database.items():
         for row in rows:
             if part == "rows":

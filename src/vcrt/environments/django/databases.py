@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 from django.db import (
     DEFAULT_DB_ALIAS,
+    NotSupportedError,
     ProgrammingError,
     connection,
     connections,
@@ -21,7 +21,8 @@ from django.db import (
 )
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from vcrt.environments.django.catalogue import postgresql_form, sqlite_form
+from vcrt.environments.django.catalogue import sqlite_form
+from vcrt.environments.django.postgresql_catalogue import postgresql_form
 from vcrt.errors import VerifierFailure
 from vcrt.hashing import Json
 
@@ -124,14 +125,21 @@ class Postgresql:
     def settle(self) -> None:
         """Check now what may be deferred, which is deferred again then; and run what waits for the commit."""
         self._check()
-        while connection.run_on_commit:
-            _, hook, is_robust = connection.run_on_commit.pop(0)
-            if is_robust:
-                with suppress(Exception), transaction.atomic():
+        hooks, connection.run_on_commit = connection.run_on_commit, []
+        for _, hook, is_robust in hooks:
+            try:
+                with transaction.atomic():
                     hook()
-            else:
-                hook()
+            except Exception as error:
+                if not is_robust:
+                    raise NotSupportedError(
+                        f"{error} (in a hook of on_commit, inside a transaction)"
+                    ) from error
             self._check()
+            if connection.run_on_commit:
+                raise NotSupportedError(
+                    "a hook of on_commit that waits for another commit, inside a transaction"
+                )
 
     def _check(self) -> None:
         # Constraints of different tables may share a name, and one that cannot be deferred is an error.

@@ -22,10 +22,10 @@ from vcrt.environments.django.catalogue import (
     StateForms,
     digest,
     message,
-    postgresql_form,
     sqlite_form,
 )
 from vcrt.environments.django.databases import guard, sequence_numbers, set_sequences
+from vcrt.environments.django.postgresql_catalogue import postgresql_form
 from vcrt.environments.django.replaying import renderable
 from vcrt.errors import VerifierFailure
 from vcrt.hashing import Json

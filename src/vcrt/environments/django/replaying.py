@@ -26,6 +26,7 @@ _Order: TypeAlias = tuple[int, ...]
 #: one has committed; and what SQLite says of one that opens another file, as VACUUM does.
 _OUTSIDE_STATES = ("25001", "2D000", "55P04")
 _OUTSIDE_TEXTS = ("inside a transaction", "too many attached databases")
+_DURABLE = "A durable atomic block cannot be nested"
 #: Fields whose forms are kept at a time.
 _MAX_FIELDS = 20_000
 
@@ -188,6 +189,7 @@ class Replayer:
 def _is_outside(error: BaseException) -> bool:
     """Whether nothing is wrong with a step but that it runs in a transaction here, and is kept from other files."""
     own = isinstance(error, DatabaseError) and any(text in str(error) for text in _OUTSIDE_TEXTS)
+    own |= isinstance(error, RuntimeError) and str(error).startswith(_DURABLE)
     return own or getattr(error.__cause__, "sqlstate", None) in _OUTSIDE_STATES
 
 

@@ -81,6 +81,8 @@ _ONLY: Mapping[str, tuple[str, ...]] = {
     },
 }
 _PREFIXES = _words("Local Global")
+#: Of the head of a module, what a ``:=`` may stand in without being the module's own.
+_REFINED = re.compile(r"\([^()]*\)|\bwith\s+(?:Definition|Module)\s+[\w.']+\s*:=")
 _ATTRIBUTES = re.compile(
     r'#\[\s*(?:(?:local|global|export|deprecated\((?:\s*(?:since|note)\s*=\s*"[^"]*"\s*,?)*\))\s*,?\s*)+\]\s*'
 )
@@ -229,9 +231,10 @@ class Before:
         head = command_of(text)
         if head == "Section":
             self._assumed.append(ASSUMING)
-        elif head == "Module" and ":=" not in text:
-            is_type = text.split()[1:2] == ["Type"]
-            self._assumed.append(ASSUMING | ASKING if is_type else frozenset())
+        elif head == "Module" and ":=" not in _REFINED.sub("", text):
+            within = self._assumed[-1] if self._assumed else frozenset()
+            is_asking = text.split()[1:2] == ["Type"] or within >= ASKING
+            self._assumed.append(ASSUMING | ASKING if is_asking else frozenset())
         elif head == "End" and self._assumed:
             self._assumed.pop()
         self._room -= len(text)
@@ -248,6 +251,21 @@ def read_before(texts: Iterable[str], *, where: str) -> tuple[str, ...]:
     for text in texts:
         before.read(text)
     return texts
+
+
+def is_query(text: str) -> bool:
+    """Whether a sentence is a command that leaves nothing behind."""
+    word = _WORD.match(text)
+    return word is not None and word[0] in QUERIES
+
+
+def reorders(text: str) -> bool:
+    """Whether a sentence before the steps may let their terms and tactics look at the order of hypotheses."""
+    if "ltac:" in text.replace(" ", "") or "::=" in text:
+        return True
+    if command_of(text) in ("Ltac", "Tactic", "Notation"):
+        return not _ORDERLESS.isdisjoint(_WORD.findall(text.partition(":=")[0]))
+    return command_of(text) == "Hint" and "Extern" in _WORD.findall(text)
 
 
 def command_of(text: str) -> str:

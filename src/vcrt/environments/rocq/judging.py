@@ -21,13 +21,19 @@ CLOSED = "Closed under the global context"
 _SECTION = re.compile(r"Section Variables:.*", re.DOTALL)
 _HEADER = re.compile(r"\b(?:Axioms|Theory|Opaque constants|Transparent constants):")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w'.]*")
-#: A name in the list of classes, before its universes and its type; names of bound variables are found, too.
-_CLASS = re.compile(r"([^\s(){}]+?)(?:@\{[^}]*\})? : ")
+#: What is in brackets, or bound, in the list of classes, which is "NAME@{UNIVERSES} : TYPE" for each.
+_BRACKETED = re.compile(r"\([^(){}]*\)|@?\{[^(){}]*\}")
+_BOUND = re.compile(r"\bforall\b[^,]*,")
+_CLASS = re.compile(r"(\S+) :(?= |$)")
 #: What the prover says of its checks while it makes all of them.
 _CHECKED = "check_guarded: true check_positive: true check_universes: true"
 _RECURSION = frozenset(["fix", "cofix"])
-#: What the prover says of a word that names nothing.
-_NO_NAME = ("Syntax error", "The reference")
+#: What the prover says of a word that names nothing; of a keyword it says nothing: a notation may have made a name one.
+_NO_NAME = "The reference"
+#: The keywords of printed terms.
+_KEYWORDS = frozenset(
+    ["forall", "fun", "match", "with", "end", "let", "in", "return", "as", "Type", "Prop", "Set"]
+)
 _Order = tuple[int, ...]
 
 
@@ -97,7 +103,7 @@ class Judge:
                     found=said.text,
                     expected="a list",
                 )
-            classes = self._classes[program.before] = frozenset(_CLASS.findall(said))
+            classes = self._classes[program.before] = classes_in(said)
         return json_digest(program.state(goals, _bullets(program, done), classes))
 
     def _state(self, program: Proof | Declarations, done: _Order, where: str) -> str:
@@ -141,7 +147,7 @@ class Judge:
         for name, term in zip(names, terms, strict=True):
             if isinstance(term, Refusal):
                 return Rejected(f"{name} is not there: {term.message}")
-            words = frozenset(_IDENTIFIER.findall(term))
+            words = frozenset(_IDENTIFIER.findall(term)) - _KEYWORDS
             # Of a name in other letters nobody would ask.
             plain = bare and term.isascii() and term.startswith(f"{name} = ")
             plain = plain and words.isdisjoint(_RECURSION)
@@ -185,6 +191,14 @@ def path_of(program: Proof | Declarations, done: _Order) -> tuple[str, ...]:
 def is_closed(said: str) -> bool:
     """Whether nothing is assumed but variables of a section, which its end turns into arguments."""
     return said == CLOSED or (_SECTION.fullmatch(said) is not None and not _HEADER.search(said))
+
+
+def classes_in(said: str) -> frozenset[str]:
+    """The names of the classes in what the prover prints of them."""
+    bare = ""
+    while bare != said:
+        bare, said = said, _BRACKETED.sub("", said)
+    return frozenset(_CLASS.findall(_BOUND.sub("", bare)))
 
 
 def _within(before: Sequence[str]) -> str:

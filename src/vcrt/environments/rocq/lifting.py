@@ -70,7 +70,7 @@ def _outcomes(
         if body:
             yield from _theorem(name, digest, before, statement, body, num_steps, closed)
         for sentence in (statement, *body):
-            if grammar.command_of(sentence.text) in grammar.QUERIES:
+            if grammar.is_query(sentence.text):
                 continue
             before.append(sentence.text)
             try:
@@ -132,7 +132,7 @@ def _theorem(
     if not body[-1].text.startswith(("Qed.", "Defined.")):
         yield refusal(body[-1].text, "a proof that ends with Qed. or Defined.")
         return
-    proof = [one for one in body[:-1] if grammar.command_of(one.text) not in grammar.QUERIES]
+    proof = [one for one in body[:-1] if not grammar.is_query(one.text)]
     if proof and proof[0].text.startswith("Proof"):
         first = proof.pop(0)
         if not first.text.startswith(("Proof.", "Proof using")):

@@ -123,14 +123,16 @@ def read_program(episode: Episode) -> Proof | Declarations:
     steps = tuple(grammar.read_tactic(text, where=where) for text in payloads)
     closing = _tactics(initial["closing"], where)
     tactics = [text for text in chain(*steps, closing) if not grammar.is_bullet(text)]
+    before = grammar.read_before(_texts(initial["before"], where), where=where)
     return Proof(
-        before=grammar.read_before(_texts(initial["before"], where), where=where),
+        before=before,
         statement=grammar.read_statement(_text(initial["statement"], where), where=where),
         opening=_tactics(initial["opening"], where),
         closing=closing,
         steps=steps,
         goals_named=all(map(grammar.is_named, tactics)),
-        hypotheses_named=all(map(grammar.is_orderless, tactics)),
+        hypotheses_named=all(map(grammar.is_orderless, tactics))
+        and not any(map(grammar.reorders, before)),
     )
 
 
