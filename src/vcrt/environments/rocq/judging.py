@@ -21,6 +21,8 @@ CLOSED = "Closed under the global context"
 _SECTION = re.compile(r"Section Variables:.*", re.DOTALL)
 _HEADER = re.compile(r"\b(?:Axioms|Theory|Opaque constants|Transparent constants):")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w'.]*")
+#: As the versions spell it.
+_LIST_CLASSES = ("Print Typeclasses.", "Print TypeClasses.")
 #: What is in brackets, or bound, in the list of classes, which is "NAME@{UNIVERSES} : TYPE" for each.
 _BRACKETED = re.compile(r"\([^(){}]*\)|@?\{[^(){}]*\}")
 _BOUND = re.compile(r"\bforall\b[^,]*,")
@@ -95,15 +97,16 @@ class Judge:
         classes = self._classes.get(program.before)
         if classes is None:
             at = len(program.before)
-            (said,) = self._session.ask(program.start, ["Print TypeClasses."], where=where, at=at)
-            if isinstance(said, Refusal):
+            told = self._session.ask(program.start, _LIST_CLASSES, where=where, at=at)
+            said = [one for one in told if isinstance(one, str)]
+            if not said:
                 raise VerifierFailure(
                     "Rocq does not tell its classes",
                     where=where,
-                    found=said.text,
+                    found=str(told),
                     expected="a list",
                 )
-            classes = self._classes[program.before] = classes_in(said)
+            classes = self._classes[program.before] = classes_in(said[0])
         return json_digest(program.state(goals, _bullets(program, done), classes))
 
     def _state(self, program: Proof | Declarations, done: _Order, where: str) -> str:
