@@ -259,6 +259,7 @@ def is_query(text: str) -> bool:
     return word is not None and word[0] in QUERIES
 
 
+@lru_cache(maxsize=1 << 16)
 def reorders(text: str) -> bool:
     """Whether a sentence before the steps may let their terms and tactics look at the order of hypotheses."""
     if "ltac:" in text.replace(" ", "") or "::=" in text:
