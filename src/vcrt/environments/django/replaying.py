@@ -189,7 +189,8 @@ class Replayer:
 def _is_outside(error: BaseException) -> bool:
     """Whether nothing is wrong with a step but that it runs in a transaction here, and is kept from other files."""
     own = isinstance(error, DatabaseError) and any(text in str(error) for text in _OUTSIDE_TEXTS)
-    own |= isinstance(error, RuntimeError) and str(error).startswith(_DURABLE)
+    if connection.vendor == "postgresql":
+        own |= isinstance(error, RuntimeError) and str(error).startswith(_DURABLE)
     return own or getattr(error.__cause__, "sqlstate", None) in _OUTSIDE_STATES
 
 
