@@ -6,10 +6,7 @@ casts, extended statistics and publications.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from vcrt.environments.django.catalogue import OWN_TABLE, Query, quoted, sorted_rows
+from vcrt.environments.django.catalogue import OWN_TABLE, Query, quoted, sorted_rows, table_rows
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
 
@@ -140,12 +137,9 @@ def postgresql_form(query: Query) -> dict[str, Json]:
     for schema, table, _, column, *_ in parts["columns"]:
         if table != OWN_TABLE and (schema, table) not in empty:
             columns.setdefault(f"{quoted(schema)}.{quoted(table)}", []).append(quoted(column))
-    form["rows"] = [_rows(query, table, sorted(names)) for table, names in sorted(columns.items())]
-    return form
-
-
-def _rows(query: Query, table: str, columns: Sequence[str]) -> Json:
     # As text: not every value has its like in Python.
-    cells = ", ".join(f"{column}::text" for column in columns)
-    rows: Any = query(f"SELECT {cells} FROM {table}")
-    return [table, sorted_rows(rows)]
+    form["rows"] = [
+        table_rows(query, table, [f"{name}::text" for name in sorted(names)])
+        for table, names in sorted(columns.items())
+    ]
+    return form
