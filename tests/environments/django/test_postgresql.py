@@ -345,8 +345,7 @@ def test_how_the_labels_of_an_enumeration_came_to_their_order_is_no_difference(t
     begin = sql("CREATE TYPE mood AS ENUM ('a', 'b')", "INSERT INTO shop_order (total) VALUES (1)")
     file.write_text(file.read_text() + f"\nMigration.operations += [{begin}]\n")
     (merge,) = vcrt.lift_django(folder, database=SERVER).merges
-    assert merge.outcome in ("either", "other state")
-    assert not any("0.5" in line or "1.5" in line for line in merge.differences)
+    assert merge.outcome == "either"
 
 
 def test_values_without_their_like_in_python_are_told(tmp_path):
