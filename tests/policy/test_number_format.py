@@ -6,16 +6,23 @@ import pytest
 import torch
 
 from vcrt.config import RunConfig
-from vcrt.policy.number_format import BFLOAT16_INSTRUCTIONS, instructions, number_format
+from vcrt.policy import number_format as module
+from vcrt.policy.number_format import (
+    BFLOAT16_INSTRUCTIONS,
+    bfloat16_speed,
+    instructions,
+    number_format,
+)
 from vcrt.policy.reference import reference_of
 
 LANGUAGE_MODEL = {"model.backbone": "OWNER/MODEL", "model.lock": "lock.json"}
 ADAPTERS = {**LANGUAGE_MODEL, "adapter.rank": 4}
 
 
-def processor(monkeypatch, *names):
-    """Make the machine one without a GPU, whose processor has these instructions."""
+def processor(monkeypatch, *names, speed=2.0):
+    """Make the machine one without a GPU, whose processor has these instructions, which make it so much faster."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(module, "bfloat16_speed", lambda: speed)
     capabilities = {"avx2": True, **{n: n in names for n in BFLOAT16_INSTRUCTIONS}}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
 
@@ -23,7 +30,12 @@ def processor(monkeypatch, *names):
 @pytest.mark.parametrize(
     ("settings", "names", "dtype", "reason"),
     [
-        (ADAPTERS, ("avx512_bf16",), "bfloat16", "(avx512_bf16)"),
+        (
+            ADAPTERS,
+            ("avx512_bf16",),
+            "bfloat16",
+            "2.0 times as fast as float32's here (avx512_bf16)",
+        ),
         (ADAPTERS, (), "float32", "no instructions"),
         (LANGUAGE_MODEL, ("amx_bf16",), "float32", "all parameters are trained"),
         ({"adapter.rank": 4}, ("amx_bf16",), "float32", "its own"),
@@ -42,6 +54,35 @@ def test_bfloat16_is_chosen_where_it_pays_and_can_be_trained(
     reference = reference_of(config)
     assert reference.dtype == dtype
     assert reference.named_in(config).model.dtype == dtype
+
+
+def test_instructions_that_do_not_pay_are_left_alone(monkeypatch):
+    processor(monkeypatch, "avx512_bf16", speed=0.5)
+    config = RunConfig().override(ADAPTERS)
+    found = number_format(config)
+    assert found.dtype == reference_of(config).dtype == "float32"
+    assert "2.0 times as long here, in spite of avx512_bf16" in found.reason
+
+
+def test_a_processor_is_timed_only_where_it_has_instructions(monkeypatch):
+    def timed():
+        raise AssertionError("it was timed")
+
+    processor(monkeypatch)
+    monkeypatch.setattr(module, "bfloat16_speed", timed)
+    assert number_format(RunConfig().override(ADAPTERS)).dtype == "float32"
+    processor(monkeypatch, "amx_bf16")
+    monkeypatch.setattr(module, "bfloat16_speed", timed)
+    with pytest.raises(AssertionError, match="timed"):
+        number_format(RunConfig().override(ADAPTERS))
+
+
+def test_the_time_is_taken_on_one_core_once_a_process():
+    threads = torch.get_num_threads()
+    first = bfloat16_speed()
+    assert first > 0
+    assert torch.get_num_threads() == threads
+    assert bfloat16_speed() == first
 
 
 @pytest.mark.parametrize("computes", [False, True])
