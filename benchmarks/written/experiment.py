@@ -20,18 +20,20 @@ import gzip
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
-from peft import LoraConfig, PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import SFTConfig, SFTTrainer
+from peft import set_peft_model_state_dict
+from safetensors.torch import load_file
+from sampling import Sampler
+from transformers import AutoTokenizer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 
@@ -43,9 +45,13 @@ from vcrt.environments.registry import load_environment
 from vcrt.environments.written_episodes import WrittenEpisodes, written_task
 from vcrt.hashing import json_digest
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
+from vcrt.policy.adapters import with_adapters
+from vcrt.policy.backbone import load_backbone
 from vcrt.policy.catalogue import fetched_folder
-from vcrt.policy.number_format import instructions
-from vcrt.randomness import generator
+from vcrt.policy.number_format import bfloat16_speed, instructions
+from vcrt.policy.reference import backbone_reference
+from vcrt.policy.text_scoring import score_texts
+from vcrt.randomness import derive_seed, generator
 
 RESULTS = Path(__file__).parents[1] / "results" / "written"
 #: By environment, the schemas of its tasks: of four steps, of whose 24 orders 12 work. Where as few as 2 to 8 do, this
@@ -67,6 +73,7 @@ SPLITS = {"form": 75, "train": 120, "test": 60}
 #: The most tokens of a prompt and of an answer.
 MAX_PROMPT, MAX_ANSWER = 200, 80
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+RANK, SCALE = 32, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +150,8 @@ def common(folder: Path, seed: int) -> dict[str, Any]:
     return {
         "output_dir": str(folder),
         "use_cpu": DEVICE.type == "cpu",
-        "bf16": True,
+        # The model is in the format that it is to compute in.
+        "bf16": False,
         "seed": seed,
         "lr_scheduler_type": "constant",
         "gradient_checkpointing": False,
@@ -153,66 +161,63 @@ def common(folder: Path, seed: int) -> dict[str, Any]:
     }
 
 
+def adapted(options: argparse.Namespace, seed: int) -> Any:
+    """The model with adapters that change nothing yet."""
+    loaded = load_backbone(backbone_reference(str(options.backbone), dtype=options.dtype))
+    return with_adapters(loaded.model, rank=RANK, scale=SCALE, seed=seed).to(DEVICE)
+
+
 def taught(
     fold: str, seed: int, given: dict[str, Any], options: argparse.Namespace, size: Size
 ) -> Path:
     """The folder of an adapter that has seen reference traces of the environments that are not held out."""
     rows = [row for name in given if name != fold for row in given[name]["form"]]
     key = json_digest(
-        [size.form_learning_rate, size.form_epochs, [row["prompt"] for row in rows], seed]
+        [
+            *(size.form_learning_rate, size.form_epochs, RANK, options.dtype, seed),
+            [row["prompt"] for row in rows],
+        ]
     )[:8]
     folder: Path = options.build / f"form-{fold}-{seed}-{key}"
     if (folder / "adapter_config.json").exists():
         return folder
-    settings = SFTConfig(
-        **common(folder, seed),
-        learning_rate=size.form_learning_rate,
-        num_train_epochs=size.form_epochs,
-        per_device_train_batch_size=8,
-        logging_steps=5,
-    )
-    trainer = SFTTrainer(
-        AutoModelForCausalLM.from_pretrained(options.backbone, dtype=torch.bfloat16),
-        settings,
-        train_dataset=Dataset.from_list(
-            [{"prompt": row["prompt"], "completion": row["completion"]} for row in rows]
-        ),
-        peft_config=LoraConfig(
-            r=32, lora_alpha=64, target_modules="all-linear", task_type="CAUSAL_LM"
-        ),
-        processing_class=AutoTokenizer.from_pretrained(options.backbone),
-    )
-    trainer.train()
-    trainer.model.save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(options.backbone)
+    ids = [
+        [tokenizer(text)["input_ids"] for text in (row["prompt"], row["completion"])]
+        for row in rows
+    ]
+    model = adapted(options, seed).train()
+    trained = [one for one in model.parameters() if one.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=size.form_learning_rate, weight_decay=0.0)
+    draw = generator(seed, "form")
+    order = np.concatenate([draw.permutation(len(ids)) for _ in range(size.form_epochs)])
+    for number, begin in enumerate(range(0, len(order), 8)):
+        prompts, texts = zip(*(ids[place] for place in order[begin : begin + 8]), strict=True)
+        ended = [[[*text, tokenizer.eos_token_id]] for text in texts]
+        found = score_texts(model, prompts, ended, backend="tree")
+        loss = -torch.cat([one.log_probs for some in found for one in some]).mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+        print(f"{time.strftime('%H:%M:%S')} form {number}: loss {loss.item():.3f}", flush=True)
+    model.save_pretrained(folder)
     return folder
 
 
-@torch.no_grad()
-def answers(model: Any, tokenizer: Any, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The model's most probable answer to each task, token by token."""
-    texts = []
-    was_training = model.training
-    model.eval()
-    for begin in range(0, len(rows), 25):
-        prompts = [row["prompt"] for row in rows[begin : begin + 25]]
-        ids = tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left")
-        with torch.autocast(DEVICE.type, torch.bfloat16):
-            written = model.generate(**ids.to(DEVICE), max_new_tokens=MAX_ANSWER, do_sample=False)
-        texts += tokenizer.batch_decode(
-            written[:, ids["input_ids"].shape[1] :], skip_special_tokens=True
-        )
-    model.train(was_training)
-    return texts
-
-
-def scores(
-    model: Any, tokenizer: Any, given: dict[str, Any], judge: CompletionJudge
+def scored(
+    sampler: Sampler, model: Any, tokenizer: Any, given: dict[str, Any], judge: CompletionJudge
 ) -> dict[str, list[int]]:
-    """Whether each task of the tests is solved, by environment."""
+    """Whether the model's most probable answer, token by token, solves each task of the tests, by environment."""
     rows = [row for some in given.values() for row in some["test"]]
+    sampler.follow(model)
+    answers = list[list[int]]()
+    for begin in range(0, len(rows), 30):
+        prompts = tokenizer([row["prompt"] for row in rows[begin : begin + 30]])["input_ids"]
+        answers += sampler(prompts, each=1, most=MAX_ANSWER, ends=[tokenizer.eos_token_id])
     judge.begin(
         [json.dumps(row["task"]) for row in rows],
-        answers(model, tokenizer, rows),
+        tokenizer.batch_decode(answers, skip_special_tokens=True),
         [row["environment"] for row in rows],
     )
     passes = iter([int(judgement.success) for judgement in judge.finish()])
@@ -226,8 +231,9 @@ def run(
     given = {name: load(name, options, size) for name in SCHEMAS}
     tokenizer = AutoTokenizer.from_pretrained(options.backbone)
     form = taught(fold, seed, given, options, size)
-    backbone = AutoModelForCausalLM.from_pretrained(options.backbone, dtype=torch.bfloat16)
-    model = PeftModel.from_pretrained(backbone, form, is_trainable=True).to(DEVICE)
+    model = adapted(options, seed)
+    set_peft_model_state_dict(model, load_file(form / "adapter_model.safetensors"))
+    sampler = Sampler(options.backbone, getattr(torch, options.dtype), DEVICE)
     trained = [name for name in given if name != fold]
     # Tasks as text: a dataset would give nested ones the keys of each other.
     dataset = Dataset.from_list(
@@ -253,17 +259,33 @@ def run(
     with CompletionJudge(readers) as judge:
         known = form / "scores.json"
         if not known.exists():
-            known.write_text(json.dumps(scores(model, tokenizer, given, judge)))
+            known.write_text(json.dumps(scored(sampler, model, tokenizer, given, judge)))
+
+    def rollouts(prompts: list[str], trainer: OrbitGRPOTrainer) -> dict[str, Any]:
+        sampler.follow(trainer.model)
+        draw = torch.Generator(DEVICE)
+        draw.manual_seed(derive_seed(seed, "rollouts", trainer.state.global_step) % 2**63)
+        ids = tokenizer(prompts)["input_ids"]
+        written = sampler(
+            ids[:: size.samples],
+            each=size.samples,
+            most=MAX_ANSWER,
+            ends=[tokenizer.eos_token_id],
+            draw=draw,
+        )
+        return {"prompt_ids": ids, "completion_ids": written, "logprobs": None}
+
     trainer = OrbitGRPOTrainer(
         model,
         args=settings,
         train_dataset=dataset,
         environment=readers,
         processing_class=tokenizer,
+        rollout_func=rollouts,
     )
     trainer.train()
     with CompletionJudge(readers) as judge:
-        after = scores(trainer.model, tokenizer, given, judge)
+        after = scored(sampler, trainer.model, tokenizer, given, judge)
     kept = ("reward", "step_time", "loss", "entropy", "completions/mean_length")
     log = [
         {name: row[name] for name in row if name in kept or name.startswith("orbit/")}
@@ -303,6 +325,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    fast = DEVICE.type == "cuda" or (instructions() and bfloat16_speed() > 1)
+    options.dtype = "bfloat16" if fast else "float32"
     size = Size(updates=options.updates)
     for seed in options.seeds:
         for fold in options.folds:
@@ -316,6 +340,7 @@ def main() -> None:
                     "minutes": round((time.monotonic() - began) / 60, 1),
                     "machine": machine(DEVICE) | {"instructions": instructions()},
                     "threads": options.threads,
+                    "dtype": options.dtype,
                     "versions": versions(),
                     "commit": commit(),
                 }
