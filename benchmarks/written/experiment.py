@@ -255,7 +255,7 @@ def run(
         logging_steps=1,
         beta=0.0,
     )
-    readers = {name: WrittenEpisodes(name) for name in given}
+    readers = {name: WrittenEpisodes(name, free_text=False) for name in given}
     with CompletionJudge(readers) as judge:
         known = form / "scores.json"
         if not known.exists():

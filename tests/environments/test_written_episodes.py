@@ -48,6 +48,11 @@ def test_the_orbit_of_a_written_trace_is_the_episodes(name, schema):
     twice = "\n".join([*lines, lines[0]])
     assert "twice" in judged(WrittenEpisodes(name), found.task, twice).failure
     assert "no line" in judged(WrittenEpisodes(name), found.task, "nothing").failure
+    thought = f"first think\n{found.completion}\nand stop"
+    assert judged(WrittenEpisodes(name), found.task, thought).success
+    strict = WrittenEpisodes(name, free_text=False)
+    assert judged(strict, found.task, f"\n{found.completion}\n").success
+    assert "a line is no step" in judged(strict, found.task, thought).failure
 
 
 def test_prompts_do_not_tell_the_order_and_are_drawn_by_name():

@@ -1,8 +1,8 @@
 """Make tasks of an environment's own episodes, whose steps a model writes as text, a line for each.
 
 A task has the start of an episode, the text of each of its steps, and the state in which they are to end. A completion
-is read line by line; a line that is no step's text is free text. Any environment of a registered name serves, in both
-forms. Not covered: steps that the task does not list, and where episodes come from.
+is read line by line; a line that is no step's text is free text, where there may be any. Any environment of a
+registered name serves, in both forms. Not covered: steps that the task does not list, and where episodes come from.
 """
 
 from __future__ import annotations
@@ -32,16 +32,21 @@ class WrittenEpisodes:
     """
 
     environment: str
+    #: Whether lines may be no steps; without it they make an answer unreadable, so that a model learns to end.
+    free_text: bool = True
 
     def __call__(self) -> WrittenSteps:
         """The environment."""
         kind = type(load_environment(self.environment))
-        made: WrittenSteps = type(f"Written{kind.__name__}", (_EpisodeLines, kind), {})()
+        given = {"free_text": self.free_text}
+        made: WrittenSteps = type(f"Written{kind.__name__}", (_EpisodeLines, kind), given)()
         return made
 
 
 class _EpisodeLines(WrittenSteps):
     """Reads lines that are texts of a task's steps."""
+
+    free_text = True
 
     def parse(self, task: Json, completion: str) -> WrittenTrace:
         given = _read(task)
@@ -52,6 +57,8 @@ class _EpisodeLines(WrittenSteps):
             if text in known:
                 start = place + line.index(text)
                 steps.append(WrittenStep(start, start + len(text), *known[text]))
+            elif text and not self.free_text:
+                raise UnreadableCompletion("a line is no step of the task")
             place += len(line) + 1
         if not steps:
             raise UnreadableCompletion("no line is a step of the task")
