@@ -1,13 +1,14 @@
 """Does crediting orbits save samples where a model writes the steps itself? SmolLM2-135M in TRL, run by run.
 
-    python benchmarks/written/experiment.py --folds clrs --seeds 0
+    python benchmarks/written/experiment.py --folds tools --seeds 0
     python benchmarks/written/page.py
 
 It needs TRL (`make test-integrations` installs it) and `vcrt backbone fetch smollm2-135m`. A task lists four steps in
-no order, as text; the model writes them in one that works. A fold holds one environment out: the model is taught the
-form of an answer on reference traces of the two others, trained on further tasks of these by each method from that same
-start, and evaluated on tasks of all three whose sources it has not seen, before and after. Methods differ in the terms
-of the loss alone; samples, prompts and settings are the same, none was searched for.
+no order, as text; the model writes them in one that works, and nothing else. It is taught the form of an answer on
+reference traces, trained on further tasks by each method from that same start, and evaluated on tasks whose sources it
+has not seen, before and after. The fold ``tools`` is about tool calls alone; each other fold trains on two environments
+and is evaluated on the third, its namesake, as well. Methods differ in the terms of the loss alone; prompts, numbers of
+samples and settings are the same, none was searched for.
 
 Each run is written to ``benchmarks/results/written`` as soon as it is done, and is not done again; what is interrupted
 begins anew. Two calls with other folds or seeds may run beside each other, one core each. A GPU is used where one is.
@@ -60,6 +61,13 @@ SCHEMAS = {
     "clrs": ("bellman_ford", "matrix_chain_order", "bubble_sort"),
     "proofwriter": ("attribute_chain", "conjunctive_join"),
     "bfcl": ("files", "messages", "tickets", "trading", "vehicle"),
+}
+#: By fold, what is trained on.
+FOLDS = {
+    "tools": ("bfcl",),
+    "proofwriter": ("clrs", "bfcl"),
+    "bfcl": ("clrs", "proofwriter"),
+    "clrs": ("proofwriter", "bfcl"),
 }
 #: By method, the terms of its loss.
 METHODS = {
@@ -170,8 +178,8 @@ def adapted(options: argparse.Namespace, seed: int) -> Any:
 def taught(
     fold: str, seed: int, given: dict[str, Any], options: argparse.Namespace, size: Size
 ) -> Path:
-    """The folder of an adapter that has seen reference traces of the environments that are not held out."""
-    rows = [row for name in given if name != fold for row in given[name]["form"]]
+    """The folder of an adapter that has seen reference traces of the environments that a fold trains on."""
+    rows = [row for name in FOLDS[fold] for row in given[name]["form"]]
     key = json_digest(
         [
             *(size.form_learning_rate, size.form_epochs, RANK, options.dtype, seed),
@@ -228,18 +236,18 @@ def run(
     fold: str, method: str, seed: int, options: argparse.Namespace, size: Size
 ) -> dict[str, Any]:
     """Train one run and evaluate it: its scores and its log."""
-    given = {name: load(name, options, size) for name in SCHEMAS}
+    evaluated = FOLDS[fold] if fold not in SCHEMAS else tuple(SCHEMAS)
+    given = {name: load(name, options, size) for name in evaluated}
     tokenizer = AutoTokenizer.from_pretrained(options.backbone)
     form = taught(fold, seed, given, options, size)
     model = adapted(options, seed)
     set_peft_model_state_dict(model, load_file(form / "adapter_model.safetensors"))
     sampler = Sampler(options.backbone, getattr(torch, options.dtype), DEVICE)
-    trained = [name for name in given if name != fold]
     # Tasks as text: a dataset would give nested ones the keys of each other.
     dataset = Dataset.from_list(
         [
             {"prompt": row["prompt"], "task": json.dumps(row["task"]), "environment": name}
-            for name in trained
+            for name in FOLDS[fold]
             for row in given[name]["train"]
         ]
     )
@@ -315,7 +323,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folds", nargs="*", default=["proofwriter", "bfcl", "clrs"])
+    parser.add_argument("--folds", nargs="*", default=list(FOLDS), choices=list(FOLDS))
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--backbone", type=Path, default=fetched_folder("smollm2-135m"))

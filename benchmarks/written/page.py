@@ -2,10 +2,10 @@
 
     python benchmarks/written/page.py
 
-Pass rates are of the most probable answer, in percent, on tasks whose sources were not trained on: of the environments
-that a fold trained on, and of the one that it held out. Differences to GRPO are paired by run and item, with 95%
-intervals over runs and items (:mod:`vcrt.protocol.crossed`; sources are clusters). How a policy did while it trained is
-the share of its samples, of tasks seen for the first time, that solved their task.
+Pass rates are of the most probable answer, in percent, on tasks whose sources were not trained on: of tool calls alone,
+of the environments that other folds trained on, and of those that they held out. Differences to GRPO are paired by run
+and item, with 95% intervals over runs and items (:mod:`vcrt.protocol.crossed`; sources are clusters). How a policy did
+while it trained is the share of its samples, of tasks seen for the first time, that solved their task.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from vcrt.protocol.statistics import Interval
 
 RESULTS = Path(__file__).parents[1] / "results" / "written"
 METHODS = ("grpo", "orbit", "orbit-margin", "augmentation")
+#: What there is a table of each: a fold that holds nothing out, and what the others trained on and held out.
+ALONE = "tool calls alone"
+PARTS = (ALONE, "trained", "held out")
 #: Updates whose samples are taken together.
 BLOCK = 10
 Runs = Mapping[str, Mapping[str, Mapping[int, Any]]]
@@ -48,9 +51,12 @@ def scored(some: Mapping[int, Any], names: Sequence[str], when: str) -> np.ndarr
     )
 
 
-def parts(fold: str, one: Any) -> dict[str, list[str]]:
-    """The environments that a fold trained on, and the one that it held out."""
-    return {"trained": [name for name in one["sources"] if name != fold], "held out": [fold]}
+def part_of(fold: str, part: str, one: Any) -> list[str]:
+    """The environments of a fold's run that belong to a part of the tables."""
+    names = list(one["sources"])
+    if fold not in names:
+        return names if part == ALONE else []
+    return [name for name in names if part != ALONE and (name == fold) == (part == "held out")]
 
 
 def interval(by_fold: Mapping[str, Any], sources: Mapping[str, Any], least: float = 0.0) -> str:
@@ -61,35 +67,41 @@ def interval(by_fold: Mapping[str, Any], sources: Mapping[str, Any], least: floa
     )
 
 
+def in_every_method(some: Mapping[str, Mapping[int, Any]]) -> list[int]:
+    """The seeds that every method of a fold has a run of."""
+    return sorted(set.intersection(*(set(some.get(name, ())) for name in METHODS)))
+
+
 def rates(found: Runs) -> Iterator[str]:
     """Pass rates before and after, over the folds that have every method."""
-    whole = {fold: some for fold, some in found.items() if set(METHODS) <= set(some)}
-    yield f"Folds with runs of every method: {', '.join(whole) or 'none yet'}"
-    if not whole:
-        return
-    for part in ("trained", "held out"):
+    seeds = {fold: in_every_method(some) for fold, some in found.items()}
+    yield f"Folds with runs of every method: {', '.join(filter(seeds.get, seeds)) or 'none yet'}"
+    for part in PARTS:
+        shared = {
+            fold: some
+            for fold, some in seeds.items()
+            if some and part_of(fold, part, found[fold]["grpo"][some[0]])
+        }
+        if not shared:
+            continue
         yield ""
         yield f"| {part} | runs | before | after | minus GRPO |"
         yield "| --- | ---: | ---: | ---: | ---: |"
         for method in METHODS:
             scores: dict[str, dict[str, Any]] = {"before": {}, "after": {}, "minus": {}}
-            sources, count = {}, 0
-            for fold, some in whole.items():
-                shared = sorted(set.intersection(*(set(some[name]) for name in METHODS)))
-                if not shared:
-                    continue
-                own = {seed: some[method][seed] for seed in shared}
-                base = {seed: some["grpo"][seed] for seed in shared}
-                names = parts(fold, own[shared[0]])[part]
-                sources[fold] = [
-                    source for name in names for source in own[shared[0]]["sources"][name]
-                ]
-                count += len(shared)
+            sources = {}
+            for fold, some in shared.items():
+                own = {seed: found[fold][method][seed] for seed in some}
+                base = {seed: found[fold]["grpo"][seed] for seed in some}
+                one = own[some[0]]
+                names = part_of(fold, part, one)
+                sources[fold] = [source for name in names for source in one["sources"][name]]
                 for when in ("before", "after"):
                     scores[when][fold] = scored(own, names, when)
                 scores["minus"][fold] = scores["after"][fold] - scored(base, names, "after")
             told = [interval(scores[name], sources) for name in ("before", "after")]
             last = "" if method == "grpo" else interval(scores["minus"], sources, -1.0)
+            count = sum(map(len, shared.values()))
             yield f"| {method} | {count} | {told[0]} | {told[1]} | {last} |"
 
 
@@ -97,7 +109,7 @@ def curves(found: Runs) -> Iterator[str]:
     """Samples that solved their task while a policy trained, and what an update took."""
     yield "| solved, in percent, by rollouts | seconds an update | certified in |"
     for fold, methods in found.items():
-        yield f"{fold} held out"
+        yield fold if fold == "tools" else f"{fold} held out"
         for method, some in methods.items():
             logs = [one["log"] for one in some.values()]
             solved = np.array([[float(row["reward"]) for row in log] for log in logs])
