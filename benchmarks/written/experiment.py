@@ -292,6 +292,7 @@ def run(
         rollout_func=rollouts,
     )
     trainer.train()
+    trainer.model.save_pretrained(options.build / f"run-{fold}-{method}-{seed}")
     with CompletionJudge(readers) as judge:
         after = scored(sampler, trainer.model, tokenizer, given, judge)
     kept = ("reward", "step_time", "loss", "entropy", "completions/mean_length")
