@@ -41,6 +41,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 from gpu_results import commit, machine, versions
 
 from vcrt.certification.completion_judge import CompletionJudge
+from vcrt.config import RunConfig
 from vcrt.environments.contract import Environment, Episode, ReplayRequest
 from vcrt.environments.registry import load_environment
 from vcrt.environments.written_episodes import WrittenEpisodes, written_task
@@ -49,7 +50,7 @@ from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.catalogue import fetched_folder
-from vcrt.policy.number_format import bfloat16_speed, instructions
+from vcrt.policy.number_format import instructions, number_format
 from vcrt.policy.reference import backbone_reference
 from vcrt.policy.text_scoring import score_texts
 from vcrt.randomness import derive_seed, generator
@@ -334,8 +335,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    fast = DEVICE.type == "cuda" or (instructions() and bfloat16_speed() > 1)
-    options.dtype = "bfloat16" if fast else "float32"
+    settings = {"model.backbone": str(options.backbone), "adapter.rank": RANK}
+    options.dtype = number_format(RunConfig().override(settings)).dtype
     size = Size(updates=options.updates)
     for seed in options.seeds:
         for fold in options.folds:
