@@ -1,4 +1,4 @@
-"""The shapes of the paper's two language models, written down because no hub can be asked here.
+"""The shapes of the paper's two language models and of SmolLM2-135M, written down because no hub can be asked here.
 
 Sizes alone decide time and memory; weights are random. ``published`` numbers are from the makers' descriptions or are
 defaults of the library's configuration class for that family; ``assumed`` ones are not known to us, with what was
@@ -12,11 +12,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, GraniteConfig, Qwen3_5TextConfig
+from transformers import AutoModelForCausalLM, GraniteConfig, LlamaConfig, Qwen3_5TextConfig
 
 from vcrt.policy.scoring import CausalModel
 
-_CONFIGS = {"qwen3_5_text": Qwen3_5TextConfig, "granite": GraniteConfig}
+_CONFIGS = {
+    "qwen3_5_text": Qwen3_5TextConfig,
+    "granite": GraniteConfig,
+    "llama": LlamaConfig,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +99,20 @@ SHAPES: Mapping[str, Shape] = {
             "residual_multiplier": 0.22,
             "logits_scaling": 8.0,
         },
+    ),
+    "smollm2-135m": Shape(
+        kind="llama",
+        published={
+            "vocab_size": 49152,
+            "hidden_size": 576,
+            "intermediate_size": 1536,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "tie_word_embeddings": True,
+        },
+        assumed={},
+        notes=("all of it is the configuration that `vcrt backbone fetch smollm2-135m` writes",),
     ),
     "tiny": Shape(
         kind="qwen3_5_text",

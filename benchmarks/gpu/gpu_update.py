@@ -247,14 +247,13 @@ def adapted_model(options: Any, device: torch.device) -> Any:
     formats = {"bfloat16": torch.bfloat16, "float32": torch.float32}
     dtype = formats[options.dtype or settings.model.dtype]
     model = random_model(SHAPES[options.model], dtype, device)
-    # Adapters are drawn by a generator of the CPU, so that they are the same on every device.
     model = with_adapters(
-        model if device.type == "meta" else model.to("cpu"),
+        model,
         rank=options.rank or settings.adapter.rank,
         scale=settings.adapter.scale,
         dropout=settings.adapter.dropout,
         seed=0,
-    ).to(device)
+    )
     if options.checkpointing:
         unwrapped(model).gradient_checkpointing_enable()
     return model
