@@ -5,14 +5,15 @@
     python benchmarks/language_models/tables.py
 
 A part is one held-out environment of one comparison. First comes its search, on source items alone; then, for each
-seed, an experiment of its own: plan, one run of every method with the settings that the search chose, one evaluation of
-everything held out, a report. What is finished is read and what was interrupted goes on, so the same call is given
-again until it says that all is done; ``--minutes`` interrupts it. The parts of ``qwen`` need
+seed, an experiment of its own: plan, one run of every method with the settings that the search chose, one evaluation
+of everything held out, a report. What is finished is read and what was interrupted goes on, so the same call is given
+again until it says that all is done; ``--minutes`` interrupts it. On a GPU give ``--jobs``, and several calls of one
+part each at a time, as many runs in all as there are cores: they wait for Python. The parts of ``qwen`` need
 ``fetch_models.py qwen2.5-coder-0.5b`` first. After each call, what there is of a part lies in
-``benchmarks/results/language_models``: ``run.json`` (commands, minutes, machine, versions, commits, trials so far), the
-search, and for each finished seed its plan, logs, scores of every item and tables. With these a new machine goes on: it
-takes the trials and seeds that were finished, if the code, the data and the backbone are the same. A seed that was
-interrupted begins anew there, as its checkpoints are too large to be kept.
+``benchmarks/results/language_models``: ``run.json`` (commands, minutes, machine, versions, commits, trials so far),
+the search, and for each finished seed its plan, logs, scores of every item and tables. With these a new machine goes
+on: it takes the trials and seeds that were finished, if the code, the data and the backbone are the same. A seed that
+was interrupted begins anew there, as its checkpoints are too large to be kept.
 
 Plans and trials hold the hash of the library's source: run this in a tree that nobody edits, each time at one commit.
 ``tables.py`` puts the seeds together.
@@ -58,6 +59,8 @@ DATASETS = {
 FOLDS = ("clrs", "lean", "proofwriter")
 #: Settings of all comparisons: what a validation on source items takes part in, and how often it is made.
 VALIDATED = {"data.validation_share": 0.1, "schedule.validate_every": 100}
+#: Settings of those on the form of the record that the paper has.
+OPAQUE = {"model.relation_names": "opaque", "schedule.checkpoints": [100, 400]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +82,11 @@ COMPARISONS = {
     "opaque": Comparison(
         methods=("canonical-grpo", "vcrt"),
         trials=3,
-        settings={"model.relation_names": "opaque", "schedule.checkpoints": [100, 400]},
+        settings=OPAQUE,
+    ),
+    # Of the same items in the same order as ``opaque``.
+    "opaque-ablations": Comparison(
+        methods=("no-orbit", "shuffled-orbit", "no-anti"), trials=3, settings=OPAQUE
     ),
     "hard": Comparison(
         dataset="hard-data",
@@ -167,8 +174,9 @@ def plan_seed(part: str, seed: int, dataset: Path, folder: Path) -> None:
     create_experiment(only, folder / f"seed-{seed}", search=search)
 
 
-def commands(part: str, output: Path) -> Iterator[str]:
+def commands(part: str, output: Path, jobs: int | None) -> Iterator[str]:
     """The commands that are missing of a part, each asked for when those before it are done."""
+    beside = "" if jobs is None else f" --jobs {jobs}"
     one, fold = PARTS[part]
     dataset, folder = output / one.dataset, output / part
     missing = [seed for seed in range(one.seeds) if not (RESULTS / part / f"seed-{seed}").exists()]
@@ -176,14 +184,14 @@ def commands(part: str, output: Path) -> Iterator[str]:
         return
     yield from certified(dataset)
     if one.trials and not (folder / SEARCH).exists():
-        yield f"search {dataset} --output {folder / SEARCH} {searched(one, fold)}"
+        yield f"search {dataset} --output {folder / SEARCH} {searched(one, fold)}{beside}"
     for seed in missing:
         experiment = folder / f"seed-{seed}"
         if not experiment.exists():
             plan_seed(part, seed, dataset, folder)
         if not (experiment / "scores.json").exists():
-            yield f"train {experiment}"
-            yield f"evaluate {experiment}"
+            yield f"train {experiment}{beside}"
+            yield f"evaluate {experiment}{beside}"
         if not (experiment / "report" / "tables.txt").exists():
             yield f"report {experiment}"
         keep_seed(experiment, RESULTS / part / f"seed-{seed}")
@@ -223,7 +231,8 @@ def gathered(part: str, folder: Path, minutes: float) -> None:
         "trials_so_far": {trial.name: json.loads(trial.read_text()) for trial in trials},
         "minutes": round(sum(call["minutes"] for call in calls), 1),
         "calls": calls,
-        "machine": machine(torch.device("cpu")) | {"instructions": instructions()},
+        "machine": machine(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        | {"instructions": instructions()},
         "versions": versions(),
     }
     about.write_text(json.dumps(value, indent=1) + "\n")
@@ -249,6 +258,9 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, default=Path("build/language-models"))
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=list(PARTS))
+    parser.add_argument(
+        "--jobs", type=int, help="runs beside each other; as many as cores, or one on a GPU"
+    )
     parser.add_argument("--minutes", type=float, default=1e6, help="interrupt after so many")
     options = parser.parse_args()
     # Whoever began this in the background may have had them ignored.
@@ -258,7 +270,7 @@ def main() -> None:
     for part in options.parts:
         folder, began, status = options.output / part, time.monotonic(), 0
         restored(part, folder)
-        for command in commands(part, options.output):
+        for command in commands(part, options.output, options.jobs):
             status = called(command, ends - time.monotonic())
             gathered(part, folder, (time.monotonic() - began) / 60)
             began = time.monotonic()
