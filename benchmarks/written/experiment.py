@@ -5,10 +5,10 @@
 
 It needs TRL (`make test-integrations` installs it) and `vcrt backbone fetch smollm2-135m`. A task lists four steps in
 no order, as text; the model writes them in one that works, and nothing else. It is taught the form of an answer on
-reference traces, trained on further tasks by each method from that same start, and evaluated on tasks whose sources it
-has not seen, before and after. The fold ``tools`` is about tool calls alone; each other fold trains on two environments
-and is evaluated on the third, its namesake, as well. Methods differ in the terms of the loss alone; prompts, numbers of
-samples and settings are the same, none was searched for.
+reference traces, trained on further tasks by each method from that same start, and evaluated before and after, on
+tasks of the same sources and on tasks whose sources it has not seen. The fold ``tools`` is about tool calls alone;
+each other fold trains on two environments and is evaluated on the third, its namesake, as well. Methods differ in the
+terms of the loss alone; prompts, numbers of samples and settings are the same, none was searched for.
 
 Each run is written to ``benchmarks/results/written`` as soon as it is done, and is not done again; what is interrupted
 begins anew. Two calls with other folds or seeds may run beside each other, one core each. A GPU is used where one is.
@@ -77,8 +77,10 @@ METHODS = {
     "orbit-margin": {"orbit_alpha": 0.1},
     "augmentation": {"orbit_credit": False, "orbit_alpha": 0.0, "orbit_augmentation": 0.1},
 }
-#: Tasks of each environment: to learn the form of an answer, to be trained on, and to be evaluated on.
-SPLITS = {"form": 75, "train": 120, "test": 60}
+#: Tasks of each environment: to learn the form of an answer, to be trained on, and to be evaluated on, which are of the
+#: same sources and of others.
+SPLITS = {"form": 75, "train": 120, "known": 60, "new": 60}
+TESTS = ("known", "new")
 #: The most tokens of a prompt and of an answer.
 MAX_PROMPT, MAX_ANSWER = 200, 80
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -116,11 +118,11 @@ def candidates(environment: Environment, schema: str) -> Iterator[tuple[Episode,
 
 
 def tasks(name: str, tokenizer: Any, splits: dict[str, int]) -> dict[str, list[dict[str, Any]]]:
-    """Tasks of an environment by their split, of which no two share a source."""
+    """Tasks of an environment by their split; those of the split ``new`` share no source with the others."""
     environment = load_environment(name)
     streams = [candidates(environment, schema) for schema in SCHEMAS[name]]
     found: dict[str, list[dict[str, Any]]] = {split: [] for split in splits}
-    split_of: dict[str, str] = {}
+    is_new: dict[str, bool] = {}
     seen: set[str] = set()
     draw, turn = generator(0, f"written {name}"), 0
     # Splits fill in turn, so that their shares of each schema are alike.
@@ -128,10 +130,11 @@ def tasks(name: str, tokenizer: Any, splits: dict[str, int]) -> dict[str, list[d
         episode, works = next(streams[turn % len(streams)])
         turn += 1
         assert turn < 200 * sum(splits.values()), f"too few distinct episodes: {name}"
-        least = min(wanting, key=lambda split: len(found[split]) / splits[split])
-        split = split_of.setdefault(episode.provenance.source, least)
+        wanting.sort(key=lambda split: len(found[split]) / splits[split])
+        new = is_new.setdefault(episode.provenance.source, wanting[0] == "new")
+        split = next((split for split in wanting if (split == "new") == new), None)
         key = json_digest([episode.initial, sorted(each.signature for each in episode.operations)])
-        if split not in wanting or key in seen:
+        if split is None or key in seen:
             continue
         seen.add(key)
         task = written_task(environment, episode, draw)
@@ -214,11 +217,16 @@ def taught(
     return folder
 
 
+def tests(given: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The tasks to evaluate on, by environment and kind of source."""
+    return {f"{name}/{kind}": some[kind] for name, some in given.items() for kind in TESTS}
+
+
 def scored(
     sampler: Sampler, model: Any, tokenizer: Any, given: dict[str, Any], judge: CompletionJudge
 ) -> dict[str, list[int]]:
-    """Whether the model's most probable answer, token by token, solves each task of the tests, by environment."""
-    rows = [row for some in given.values() for row in some["test"]]
+    """Whether the model's most probable answer, token by token, solves each task of :func:`tests`."""
+    rows = [row for some in tests(given).values() for row in some]
     sampler.follow(model)
     answers = list[list[int]]()
     for begin in range(0, len(rows), 30):
@@ -230,7 +238,7 @@ def scored(
         [row["environment"] for row in rows],
     )
     passes = iter([int(judgement.success) for judgement in judge.finish()])
-    return {name: [next(passes) for _ in some["test"]] for name, some in given.items()}
+    return {name: [next(passes) for _ in some] for name, some in tests(given).items()}
 
 
 def run(
@@ -309,11 +317,11 @@ def run(
         "size": asdict(size),
         "form": sha256((form / "adapter_model.safetensors").read_bytes()).hexdigest(),
         "chance": {
-            name: sum(row["works"] for row in some["test"]) / 24 / len(some["test"])
-            for name, some in given.items()
+            name: sum(row["works"] for row in some) / 24 / len(some)
+            for name, some in tests(given).items()
         },
         "sources": {
-            name: [row["task"]["source"] for row in some["test"]] for name, some in given.items()
+            name: [row["task"]["source"] for row in some] for name, some in tests(given).items()
         },
         "scores": {"before": json.loads(known.read_text()), "after": after},
         "log": log,
@@ -332,12 +340,13 @@ def main() -> None:
     parser.add_argument("--build", type=Path, default=Path("build/written"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--updates", type=int, default=Size().updates)
+    parser.add_argument("--learning-rate", type=float, default=Size().learning_rate)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     settings = {"model.backbone": str(options.backbone), "adapter.rank": RANK}
     options.dtype = number_format(RunConfig().override(settings)).dtype
-    size = Size(updates=options.updates)
+    size = Size(updates=options.updates, learning_rate=options.learning_rate)
     for seed in options.seeds:
         for fold in options.folds:
             for method in options.methods:

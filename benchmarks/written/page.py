@@ -2,10 +2,11 @@
 
     python benchmarks/written/page.py
 
-Pass rates are of the most probable answer, in percent, on tasks whose sources were not trained on: of tool calls alone,
-of the environments that other folds trained on, and of those that they held out. Differences to GRPO are paired by run
-and item, with 95% intervals over runs and items (:mod:`vcrt.protocol.crossed`; sources are clusters). How a policy did
-while it trained is the share of its samples, of tasks seen for the first time, that solved their task.
+Pass rates are of the most probable answer, in percent, on tasks that were not trained on, whose sources were or were
+not: of tool calls alone, of the environments that other folds trained on, and of those that they held out. Differences
+to GRPO are paired by run and item, with 95% intervals over runs and items (:mod:`vcrt.protocol.crossed`; sources are
+clusters). How a policy did while it trained is the share of its samples, of tasks seen for the first time, that solved
+their task.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ RESULTS = Path(__file__).parents[1] / "results" / "written"
 METHODS = ("grpo", "orbit", "orbit-margin", "augmentation")
 #: What there is a table of each: a fold that holds nothing out, and what the others trained on and held out.
 ALONE = "tool calls alone"
-PARTS = (ALONE, "trained", "held out")
+KNOWN, NEW = "known sources", "new sources"
+PARTS = (
+    *((ALONE, kind) for kind in (KNOWN, NEW)),
+    *(("trained", kind) for kind in (KNOWN, NEW)),
+    ("held out", None),
+)
+#: What a fold is named after that holds it out.
+ENVIRONMENTS = ("clrs", "proofwriter", "bfcl")
 #: Updates whose samples are taken together.
 BLOCK = 10
 Runs = Mapping[str, Mapping[str, Mapping[int, Any]]]
@@ -51,12 +59,18 @@ def scored(some: Mapping[int, Any], names: Sequence[str], when: str) -> np.ndarr
     )
 
 
-def part_of(fold: str, part: str, one: Any) -> list[str]:
-    """The environments of a fold's run that belong to a part of the tables."""
-    names = list(one["sources"])
-    if fold not in names:
-        return names if part == ALONE else []
-    return [name for name in names if part != ALONE and (name == fold) == (part == "held out")]
+def part_of(fold: str, part: tuple[str, str | None], one: Any) -> list[str]:
+    """The tests of a fold's run that belong to a part of the tables: those of an environment held out are all alike."""
+    where, sources = part
+    kinds = {"known": KNOWN, "new": NEW}
+    found = []
+    for name in one["sources"]:
+        environment, _, kind = name.partition("/")
+        trains = "held out" if environment == fold else "trained"
+        is_there = where == (trains if fold in ENVIRONMENTS else ALONE)
+        if is_there and sources in (None, kinds[kind]):
+            found.append(name)
+    return found
 
 
 def interval(by_fold: Mapping[str, Any], sources: Mapping[str, Any], least: float = 0.0) -> str:
@@ -85,7 +99,7 @@ def rates(found: Runs) -> Iterator[str]:
         if not shared:
             continue
         yield ""
-        yield f"| {part} | runs | before | after | minus GRPO |"
+        yield f"| {', '.join(filter(None, part))} | runs | before | after | minus GRPO |"
         yield "| --- | ---: | ---: | ---: | ---: |"
         for method in METHODS:
             scores: dict[str, dict[str, Any]] = {"before": {}, "after": {}, "minus": {}}
