@@ -79,7 +79,7 @@ METHODS = {
 }
 #: Tasks of each environment: to learn the form of an answer, to be trained on, and to be evaluated on, which are of the
 #: same sources and of others.
-SPLITS = {"form": 75, "train": 120, "known": 60, "new": 60}
+SPLITS = {"form": 240, "train": 120, "known": 60, "new": 60}
 TESTS = ("known", "new")
 #: The most tokens of a prompt and of an answer.
 MAX_PROMPT, MAX_ANSWER = 200, 80
@@ -97,7 +97,7 @@ class Size:
     epochs: int = 1
     learning_rate: float = 1e-4
     form_learning_rate: float = 5e-4
-    form_epochs: int = 2
+    form_epochs: int = 3
     splits: tuple[tuple[str, int], ...] = tuple(SPLITS.items())
 
 
