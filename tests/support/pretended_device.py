@@ -79,7 +79,7 @@ class PretendedDevice(TorchFunctionMode):
                     self.put(one)
             return found
         named = torch.device(kwargs["device"]) if kwargs.get("device") is not None else None
-        if named is not None:
+        if named == DEVICE:
             kwargs["device"] = "cpu"
         there = self._require_one_device(function, args, kwargs)
         found = function(*args, **kwargs)
