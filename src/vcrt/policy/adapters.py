@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from vcrt.errors import BackboneError
-from vcrt.policy.prompts import CausalModel, unwrapped
+from vcrt.policy.scoring import CausalModel
 from vcrt.policy.shared_dropout import SharedDropout
 from vcrt.randomness import derive_seed
 
@@ -107,11 +107,7 @@ def with_adapters(
     # What the library builds in place of each linear layer that is named.
     config._register_custom_module({torch.nn.Linear: AdaptedLinear})
     # The library initialises from the global generator: leave that as it was, and draw again from our own.
-    device = unwrapped(model).device
-    with (
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        warnings.catch_warnings(),
-    ):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # It asks transformers by a name that is about to change.
         warnings.filterwarnings(
             "ignore", message=".*is_gradient_checkpointing", category=FutureWarning
