@@ -10,7 +10,12 @@ from vcrt.errors import OutOfMemory
 #: By the names of their classes: PyTorch's for GPUs.
 _CLASSES = {"OutOfMemoryError"}
 #: What a RuntimeError says when the processor's memory, or that of a library on a GPU, is spent.
-_WORDS = ("DefaultCPUAllocator", "out of memory", "ALLOC_FAILED")
+_WORDS = (
+    "DefaultCPUAllocator",
+    "out of memory",
+    "ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -9,6 +9,8 @@ import pytest
 import toy_environment as toy
 import vcrt
 from language_models import byte_level_tokenizer, locked_model
+from pretended_device import DEVICE, PretendedDevice
+from vcrt.api import relations
 from vcrt.cli import main
 from vcrt.errors import RunError, VcrtError
 from vcrt.records.audit import certified_from_row
@@ -171,6 +173,17 @@ def test_a_language_model_is_asked_about_each_pair(dataset, tmp_path):
     for row in asked:
         assert row.scores.pairs == 12
         assert 0 <= row.scores.calibration <= 1
+
+
+def test_a_language_model_is_asked_on_the_device_that_there_is(dataset, tmp_path, monkeypatch):
+    tokenizer = byte_level_tokenizer(letters="ABCDEFGHIJYyNn")
+    reference = locked_model(tmp_path / "model", "llama", tokenizer=tokenizer)
+    asked = {"backbone": str(reference.folder), "episodes": 2}
+    expected = vcrt.relations(dataset, **asked)
+    monkeypatch.setattr(relations, "device_of", lambda _: DEVICE)
+    with PretendedDevice() as device:
+        assert vcrt.relations(dataset, **asked) == expected
+        assert device.has_computed
 
 
 def test_the_command_prints_a_table(dataset, capsys):

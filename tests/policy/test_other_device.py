@@ -46,6 +46,8 @@ def test_the_device_refuses_what_a_gpu_refuses(device):
         lambda: torch.cat([there, here]),
         lambda: here[torch.zeros(1, dtype=torch.long, device=DEVICE)],
         lambda: there.uniform_(generator=torch.Generator()),
+        lambda: torch.rand(3, device=DEVICE, generator=torch.Generator()),
+        lambda: torch.stack([there.sum(), torch.tensor(1.0)]),
         there.numpy,
     ):
         with pytest.raises(DeviceError):

@@ -372,3 +372,18 @@ def test_a_recorded_cache_reads_as_empty_and_stays_as_it_was_when_closed():
         a is b for a, b in zip(before, [s.recurrent.get(0) for s in recorded.states], strict=True)
     )
     assert sum(state is not None for state in before) == 2
+
+
+def test_products_that_a_process_allows_to_round_are_not_rounded_while_it_compares():
+    """In TF32, or in bfloat16 on a processor, a sound model differs by more than the tolerance."""
+    model, seen = tiny_model("llama"), []
+    model.register_forward_pre_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        found = self_check(model, tiny_prompts(4), interface="pointers")
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert set(seen) == {"highest"}
+    assert found.difference < 1e-4

@@ -11,12 +11,14 @@ import pytest
 
 import toy_environment as toy
 from configs import config, setting
+from pretended_device import DEVICE, PretendedDevice
 from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import ConfigError, RunError, UnknownNameError, VcrtError
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
+from vcrt.protocol import trials
 from vcrt.protocol.experiment import create_experiment, open_experiment
 from vcrt.protocol.plan import make_plan
 from vcrt.protocol.search import (
@@ -28,7 +30,7 @@ from vcrt.protocol.search import (
     settings_of_trial,
     write_search,
 )
-from vcrt.protocol.trials import _split, _TrialJob, check_search, run_search
+from vcrt.protocol.trials import _run_trial, _split, _TrialJob, check_search, run_search
 from vcrt.records.dataset import open_dataset
 from vcrt.training import methods as methods_module
 from vcrt.training.methods import METHODS
@@ -59,6 +61,27 @@ def dataset(tmp_path_factory):
 def searched(dataset, tmp_path_factory):
     path = tmp_path_factory.mktemp("search") / SEARCH_FILE
     return run_search(dataset, path, **OPTIONS), path
+
+
+def test_a_trial_is_run_on_the_device_that_there_is(dataset, searched, monkeypatch):
+    search, _ = searched
+    expected = search.trials[-1]
+    job = _TrialJob(
+        dataset=dataset.path,
+        root_hash=search.root_hash,
+        backbone=EMBEDDED,
+        backbone_digest=search.backbone_digest,
+        method=expected.method,
+        held_out=expected.held_out,
+        number=expected.number,
+        config=RUN.override(expected.settings),
+        base_rate=search.learning_rate,
+        seed=search.seed,
+    )
+    monkeypatch.setattr(trials, "device_of", lambda _: DEVICE)
+    with PretendedDevice() as device:
+        assert _run_trial((job, True)) == expected
+        assert device.has_computed
 
 
 def test_every_method_tries_the_same_settings(searched):
@@ -352,8 +375,8 @@ def test_an_altered_or_unequal_search_is_refused(searched, tmp_path):
     better = search.trials[0].model_copy(
         update={"settings": search.trials[0].settings | {"optimiser.learning_rate": 2e-3}}
     )
-    for trials in (search.trials[:-1], (better, *search.trials[1:]), ()):
-        write_search(search.model_copy(update={"trials": trials}), path)
+    for some in (search.trials[:-1], (better, *search.trials[1:]), ()):
+        write_search(search.model_copy(update={"trials": some}), path)
         with pytest.raises(RunError, match="equal effort"):
             read_search(path)
 

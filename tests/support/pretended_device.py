@@ -42,6 +42,9 @@ class PretendedDevice(TorchFunctionMode):
     #: given to another one.
     storages: ClassVar[dict[int, Any]] = {}
 
+    #: Whether anything was computed there.
+    has_computed = False
+
     def holds(self, tensor: Tensor) -> bool:
         """Whether a tensor lies there."""
         storage = tensor.untyped_storage()
@@ -65,8 +68,8 @@ class PretendedDevice(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if function == Tensor.device.__get__:
             return DEVICE if self.holds(args[0]) else function(*args)
-        if function == Tensor.is_cpu.__get__:
-            return not self.holds(args[0])
+        if function in (Tensor.is_cpu.__get__, Tensor.is_cuda.__get__):
+            return self.holds(args[0]) == (function == Tensor.is_cuda.__get__)
         if function in (Tensor.cpu, Tensor.to):
             return self._moved(function, *args, **kwargs)
         if function in _NO_NUMPY and self.holds(args[0]):
@@ -79,10 +82,11 @@ class PretendedDevice(TorchFunctionMode):
                     self.put(one)
             return found
         named = torch.device(kwargs["device"]) if kwargs.get("device") is not None else None
+        there = self._require_one_device(function, args, kwargs)
         if named == DEVICE:
             kwargs["device"] = "cpu"
-        there = self._require_one_device(function, args, kwargs)
         found = function(*args, **kwargs)
+        self.has_computed |= there
         if function not in _MOVE and (there if named is None else named == DEVICE):
             for one in tensors_in(found):
                 self.put(one)
@@ -103,11 +107,17 @@ class PretendedDevice(TorchFunctionMode):
             return there
         some = list(tensors_in((args, kwargs)))
         there = any(map(self.holds, some))
-        # A number goes with every device.
-        if there and not all(self.holds(one) or not one.dim() or not one.numel() for one in some):
+        # A number goes with every device, but is not joined to what lies there.
+        joined = function in (torch.cat, torch.stack)
+        if there and not all(
+            self.holds(one) or not (one.dim() or joined) or not one.numel() for one in some
+        ):
             shapes = [(tuple(one.shape), self.holds(one)) for one in some]
             raise DeviceError(f"{getattr(function, '__name__', function)} of two devices: {shapes}")
-        if there and isinstance(generator, torch.Generator):
+        is_made_there = (
+            kwargs.get("device") is not None and torch.device(kwargs["device"]) == DEVICE
+        )
+        if (there or is_made_there) and isinstance(generator, torch.Generator):
             raise DeviceError("a tensor of the device is drawn by a generator of the processor")
         return there
 

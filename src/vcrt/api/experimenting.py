@@ -10,11 +10,13 @@ from vcrt.config import DEFAULTS, MemoryConfig, RunConfig
 from vcrt.errors import MalformedInputError, RunError, VcrtError
 from vcrt.hashing import Json
 from vcrt.jobs import num_jobs
+from vcrt.policy.backbone import device_of
+from vcrt.policy.reference import BackboneReference
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol import decision, evaluation, planned_training
 from vcrt.protocol.decision import Decision, Policy, chosen_run, frozen_policy, load_policy
 from vcrt.protocol.evaluation import PROMPTS_AT_A_TIME
-from vcrt.protocol.experiment import Experiment, create_experiment, device_of, open_experiment
+from vcrt.protocol.experiment import Experiment, create_experiment, open_experiment
 from vcrt.protocol.planning import chosen_reference, frozen_plan
 from vcrt.protocol.scores import Scores
 from vcrt.protocol.search import Search, read_search, require_not_given
@@ -48,15 +50,16 @@ def search(
     if not isinstance(dataset, Dataset):
         # The environment of a single fold is nobody's source; with more folds, each is one of another's.
         dataset = open_dataset(dataset, without=held_out if len(held_out) == 1 else ())
+    backbone = chosen_reference(config)
     return run_search(
         dataset,
         Path(output),
-        backbone=chosen_reference(config),
+        backbone=backbone,
         methods=names_of(methods),
         held_out=held_out or dataset.environments,
         num_trials=trials,
         config=config,
-        jobs=num_jobs(jobs),
+        jobs=jobs_on_device(backbone, jobs),
         seed=seed,
         progress=progress,
     )
@@ -110,7 +113,7 @@ def plan(
         search=found,
         also_test=[Path(one) for one in also_test],
         check_search=check_search,
-        jobs=num_jobs(jobs),
+        jobs=num_jobs(jobs) if found is None else jobs_on_device(found.backbone, jobs),
         progress=progress,
     )
     return create_experiment(made, path, search=found)
@@ -148,7 +151,7 @@ def train(
     )
     return planned_training.train(
         opened,
-        jobs=jobs_on_device(opened, jobs),
+        jobs=jobs_on_device(opened.plan.backbone, jobs),
         progress=progress,
         group=launched_group(),
         trackers=tuple(trackers),
@@ -175,7 +178,7 @@ def evaluate(
     opened = as_experiment(experiment)
     return evaluation.evaluate(
         opened,
-        jobs=jobs_on_device(opened, jobs),
+        jobs=jobs_on_device(opened.plan.backbone, jobs),
         reopen_reason=reopen_reason,
         prompts_at_a_time=prompts_at_a_time,
         progress=progress,
@@ -241,6 +244,6 @@ def as_experiment(experiment: Experiment | str | Path) -> Experiment:
     return experiment if isinstance(experiment, Experiment) else open_experiment(Path(experiment))
 
 
-def jobs_on_device(experiment: Experiment, jobs: int | None) -> int:
+def jobs_on_device(backbone: BackboneReference, jobs: int | None) -> int:
     """As many worker processes as there are cores by default, but one where they would share a GPU."""
-    return num_jobs(1 if jobs is None and device_of(experiment.plan) != "cpu" else jobs)
+    return num_jobs(1 if jobs is None and device_of(backbone) != "cpu" else jobs)

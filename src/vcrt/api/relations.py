@@ -15,7 +15,8 @@ from vcrt.environments.isolation import ask
 from vcrt.errors import RunError, VcrtError
 from vcrt.limits import MAX_DRAWN
 from vcrt.policy.asking import yes_shares
-from vcrt.policy.backbone import Backbone, load_backbone
+from vcrt.policy.backbone import Backbone, device_of, load_backbone
+from vcrt.policy.reference import backbone_reference
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.experiment import Experiment
 from vcrt.protocol.relation_predictors import (
@@ -92,7 +93,10 @@ def relations(
     rows = list(_by_words(known, environments, seed))
     rows += _by_footprints(known, environments, seed)
     if backbone is not None:
-        rows += _by_answers(known, load_backbone(backbone), environments, seed, progress)
+        reference = backbone_reference(backbone)
+        asked = load_backbone(reference)
+        asked.model.to(device_of(reference))
+        rows += _by_answers(known, asked, environments, seed, progress)
     if experiment is not None:
         rows += _by_policies(
             opened, as_experiment(experiment), names_of(run), known, seed, progress

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from vcrt.api.experimenting import jobs_on_device
 from vcrt.api.reporting import Report, report_in
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
@@ -74,7 +75,7 @@ class _Asked:
     trials: int
     trial_updates: int
     seed: int
-    jobs: int
+    jobs: int | None
     progress: Progress
 
 
@@ -97,14 +98,14 @@ def demo(
     for name, value in (("episodes", episodes), ("runs", runs)):
         if value < 1:
             raise VcrtError("too small a number", found=f"{name} {value}", expected="at least 1")
-    began, jobs = time.monotonic(), num_jobs(jobs)
+    began, processes = time.monotonic(), num_jobs(jobs)
     backbone = reference_of(checked(config))
     folder = _new_folder(Path(output))
     schemas = select_schemas(DEMO_ENVIRONMENTS)
     per_schema = {name: -(-episodes // len(some)) for name, some in schemas.items()}
     asked = sampled(schemas, per_schema, seed=seed)
-    dataset = make_dataset(asked, folder / "dataset", jobs=jobs, progress=progress)
-    agreement = verify_agreement(dataset, jobs=jobs, progress=progress)
+    dataset = make_dataset(asked, folder / "dataset", jobs=processes, progress=progress)
+    agreement = verify_agreement(dataset, jobs=processes, progress=progress)
     plan = frozen_plan(
         dataset.path,
         methods=DEMO_METHODS,
@@ -114,8 +115,9 @@ def demo(
         seed=seed,
     )
     experiment = create_experiment(plan, folder / "experiment")
-    train(experiment, jobs=jobs, progress=progress)
-    evaluate(experiment, jobs=jobs, progress=progress)
+    processes = jobs_on_device(backbone, jobs)
+    train(experiment, jobs=processes, progress=progress)
+    evaluate(experiment, jobs=processes, progress=progress)
     explorer = folder / "report" / EXPLORER_FILE
     # What a language model says of every episode at every checkpoint takes as long as its training.
     shown = experiment if backbone.is_embedded else None
@@ -183,9 +185,10 @@ def reproduce(
         trials=trials,
         trial_updates=trial_updates,
         seed=seed,
-        jobs=num_jobs(jobs),
+        jobs=jobs,
         progress=progress,
     )
+    num_jobs(jobs)
     for name in asked.methods:
         method(name)
     if asked.dataset is None:
@@ -218,13 +221,14 @@ def _trial_updates(config: RunConfig, trials: int, asked: int | None) -> int:
 def _reproduced(asked: _Asked) -> Report:
     dataset = _dataset(asked)
     experiment = _experiment(asked, dataset, _search(asked, dataset) if asked.trials else None)
+    jobs = jobs_on_device(experiment.plan.backbone, asked.jobs)
     with _stage("train"):
-        train(experiment, jobs=asked.jobs, progress=asked.progress)
+        train(experiment, jobs=jobs, progress=asked.progress)
     if (experiment.path / SCORES_FILE).exists() and experiment.ledger.entries("scores"):
         read_scores(experiment)
     else:
         with _stage("evaluate"):
-            evaluate(experiment, jobs=asked.jobs, progress=asked.progress)
+            evaluate(experiment, jobs=jobs, progress=asked.progress)
     return report_in(experiment, asked.output / "report")
 
 
@@ -241,7 +245,7 @@ def _dataset(asked: _Asked) -> Dataset:
         discard_work_of_finished(config, path)
         if not path.exists():
             with _stage("certify"):
-                make_dataset(config, path, jobs=asked.jobs, progress=asked.progress)
+                make_dataset(config, path, jobs=num_jobs(asked.jobs), progress=asked.progress)
         manifest = open_dataset(path).manifest
         found = [manifest.seed, manifest.series, manifest.record_form]
         expected = [config.to_json()["seed"], config.to_json()["series"], PLAIN_FORM]
@@ -257,7 +261,7 @@ def _dataset(asked: _Asked) -> Dataset:
     dataset = open_dataset(path)
     if not (path / AGREEMENT).exists():
         with _stage("verify"):
-            verify_agreement(dataset, jobs=asked.jobs, progress=asked.progress)
+            verify_agreement(dataset, jobs=num_jobs(asked.jobs), progress=asked.progress)
     require_agreement(dataset)
     return dataset
 
@@ -265,17 +269,18 @@ def _dataset(asked: _Asked) -> Dataset:
 def _search(asked: _Asked, dataset: Dataset) -> Search:
     path = asked.output / SEARCH_FILE
     discard_trials_of_finished(path)
+    backbone = reference_of(asked.config)
     if not path.exists():
         with _stage("search"):
             run_search(
                 dataset,
                 path,
-                backbone=reference_of(asked.config),
+                backbone=backbone,
                 methods=asked.methods,
                 held_out=asked.held_out or dataset.environments,
                 num_trials=asked.trials,
                 config=asked.config.override(of_length(asked.trial_updates)),
-                jobs=asked.jobs,
+                jobs=jobs_on_device(backbone, asked.jobs),
                 seed=asked.seed,
                 progress=asked.progress,
             )
@@ -289,7 +294,6 @@ def _search(asked: _Asked, dataset: Dataset) -> Search:
             remedy=f"give `--trial-updates {search.num_updates}`, or another --output",
         )
     search.require_same_training(asked.config, asked.methods)
-    backbone = reference_of(asked.config)
     search.require(
         root_hash=dataset.manifest.root_hash,
         backbone_identity=backbone.identity,

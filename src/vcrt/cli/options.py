@@ -25,7 +25,8 @@ ExperimentPath = Annotated[Path, tyro.conf.Positional]
 Jobs = Annotated[
     int | None,
     tyro.conf.arg(
-        help="Worker processes; as many as there are cores by default. The result does not depend on it."
+        help="Worker processes; by default as many as there are cores, or one where they would share a GPU. "
+        "The result does not depend on it."
     ),
 ]
 Backend = Annotated[

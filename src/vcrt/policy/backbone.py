@@ -124,6 +124,14 @@ def _text_encoder(
     )
 
 
+def device_of(reference: BackboneReference) -> str:
+    """Where a single process runs a backbone.
+
+    The embedded one is for the CPU, on which its runs repeat bit for bit; a language model takes a GPU if there is one.
+    """
+    return "cuda" if torch.cuda.is_available() and not reference.is_embedded else "cpu"
+
+
 def load_backbone_directory(directory: Path, *, name: str) -> Backbone:
     """Load the backbone that :func:`write_backbone` wrote to ``directory``; raises as :func:`load_backbone`."""
     from transformers import Qwen3Config

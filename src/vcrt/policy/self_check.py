@@ -99,7 +99,7 @@ def self_check(
         tolerance=tolerance,
     )
     in_own_format = check.both(prompts) if unwrapped(model).dtype in HALF else None
-    with widened(model):
+    with widened(model), full_precision():
         found, exact = check.both(prompts)
         difference = check.difference(found, exact)
         slope = check.gradient_difference(min(prompts, key=_length)) if gradients else None
@@ -146,7 +146,7 @@ def prefix_check(
         )
         return scores.choice_log_probs.masked_fill(scores.used, 0.0)
 
-    with widened(model):
+    with widened(model), full_precision():
         largest = float((choices(check.backend) - choices("naive")).abs().max())
     check.require(largest, tolerance, f"log-probabilities differ by {largest:.3g} nats")
     return largest
@@ -164,6 +164,17 @@ def widened(model: CausalModel) -> Iterator[None]:
     finally:
         for tensor, data in kept:
             tensor.data = data
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Products of float32 in float32, whatever the process allows: in TF32 rounding looks like a wrong layer."""
+    allowed = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +290,8 @@ class _Check:
         except VcrtError:
             raise
         except _OF_MODELS as error:
-            if is_out_of_memory(error):
+            # What the device says of itself is no fault of the model's.
+            if is_out_of_memory(error) or isinstance(error, torch.AcceleratorError):
                 raise
             raise BackboneError(
                 f"the {backend} backend cannot run this model",

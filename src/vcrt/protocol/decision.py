@@ -20,7 +20,7 @@ from vcrt.limits import MAX_COUNTED, MAX_ENUMERATED, MAX_LISTED
 from vcrt.objective.orbit_mass import orbit_log_mass
 from vcrt.orders import Order, all_orders
 from vcrt.partial_orders import num_linear_extensions
-from vcrt.policy.backbone import Backbone
+from vcrt.policy.backbone import Backbone, device_of
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.interface import tree_depth
 from vcrt.policy.scoring import CausalModel, Prompt, greedy_orders, score_orders
@@ -29,7 +29,6 @@ from vcrt.printable import counted
 from vcrt.progress import stage
 from vcrt.protocol.experiment import (
     Experiment,
-    device_of,
     planned_backbone,
     recorded_checkpoints,
     trained_models,
@@ -158,7 +157,7 @@ def _trained(
 def frozen_policy(experiment: Experiment, run: PlannedRun | None = None) -> Policy:
     """The backbone alone, asked as the run's method asks it; by default through pointers on sorted records."""
     plan = experiment.plan
-    backbone = planned_backbone(plan, device=device_of(plan))
+    backbone = planned_backbone(plan, device=device_of(plan.backbone))
     return Policy(
         backbone=backbone,
         model=backbone.model,

@@ -21,14 +21,13 @@ from vcrt.config import Backend
 from vcrt.datasets import verdicts
 from vcrt.errors import RunError
 from vcrt.memory import naming_out_of_memory
-from vcrt.policy.backbone import Backbone
+from vcrt.policy.backbone import Backbone, device_of
 from vcrt.policy.scoring import CausalModel, greedy_orders
 from vcrt.printable import counted
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress, heard, tell
 from vcrt.protocol.experiment import (
     Experiment,
-    device_of,
     load_sources,
     open_experiment,
     planned_backbone,
@@ -219,7 +218,7 @@ def _check_job(job: _ScoreJob) -> None:
     require_unchanged_code(job.code)
     torch.set_num_threads(1)
     plan = open_experiment(job.path).plan
-    backbone = planned_backbone(plan, device=device_of(plan))
+    backbone = planned_backbone(plan, device=device_of(plan.backbone))
     dataset = planned_dataset(plan)
     sources = load_sources(plan, dataset, job.held_out).retention
     # Held-out records may be longer than any that training saw.
@@ -259,7 +258,7 @@ def _scored(job: _ScoreJob) -> _Scored:
     experiment = open_experiment(job.path)
     plan = experiment.plan
     dataset = planned_dataset(plan)
-    backbone = planned_backbone(plan, device=device_of(plan))
+    backbone = planned_backbone(plan, device=device_of(plan.backbone))
     chosen = method(job.method)
     set_aside = load_sources(plan, dataset, job.held_out).retention
     own = _held_out_items(dataset, job.held_out)

@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from vcrt.errors import RunError
 from vcrt.hashing import Json
 from vcrt.policy.backbone import Backbone, load_backbone
@@ -208,14 +206,6 @@ def planned_search(experiment: Experiment) -> Search | None:
             remedy="restore the original",
         )
     return search
-
-
-def device_of(plan: Plan) -> str:
-    """Where a single process runs the plan's backbone.
-
-    The embedded one is for the CPU, on which its runs repeat bit for bit; a language model takes a GPU if there is one.
-    """
-    return "cuda" if torch.cuda.is_available() and not plan.backbone.is_embedded else "cpu"
 
 
 def planned_backbone(plan: Plan, *, device: str = "cpu") -> Backbone:

@@ -18,12 +18,12 @@ from vcrt.config import MemoryConfig
 from vcrt.errors import RunError
 from vcrt.hashing import Json, json_digest
 from vcrt.memory import naming_out_of_memory
+from vcrt.policy.backbone import device_of
 from vcrt.policy.scoring import CausalModel
 from vcrt.processes import in_fresh_processes
 from vcrt.progress import SILENT, Progress, Task, heard
 from vcrt.protocol.experiment import (
     Experiment,
-    device_of,
     load_sources,
     open_experiment,
     planned_backbone,
@@ -226,7 +226,7 @@ def _train_job(
             remedy="restore the planned dataset, or make a new experiment with `vcrt plan`",
         )
     # Several processes place it themselves, each on a device of its own.
-    backbone = planned_backbone(plan, device=device_of(plan) if group.size == 1 else "cpu")
+    backbone = planned_backbone(plan, device=device_of(plan.backbone) if group.size == 1 else "cpu")
     chosen = method(run.method)
 
     def check(model: CausalModel) -> None:

@@ -23,7 +23,7 @@ from vcrt.config_files import checked
 from vcrt.documents import read_limited
 from vcrt.errors import DivergedError, RunError, VcrtError
 from vcrt.hashing import json_digest
-from vcrt.policy.backbone import load_backbone
+from vcrt.policy.backbone import device_of, load_backbone
 from vcrt.policy.reference import BackboneReference
 from vcrt.policy.scoring import CausalModel
 from vcrt.printable import counted
@@ -301,6 +301,7 @@ def _run_trial(asked: tuple[_TrialJob, bool]) -> Trial:
     torch.set_num_threads(1)
     dataset = open_dataset(job.dataset, without=(job.held_out,))
     backbone = load_backbone(job.backbone)
+    backbone.model.to(device_of(job.backbone))
     for what, found, expected in (
         ("dataset", dataset.manifest.root_hash, job.root_hash),
         ("backbone", backbone.digest, job.backbone_digest),
