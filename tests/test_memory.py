@@ -60,6 +60,8 @@ def test_other_errors_pass():
             raise error
     assert is_out_of_memory(OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
     assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"))
+    handle = "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
+    assert is_out_of_memory(RuntimeError(f"CUDA error: {handle}"))
     assert "fewer --jobs" in str(out_of_memory(MemoryError()))
 
 

@@ -245,7 +245,8 @@ def adapted_model(options: Any, device: torch.device) -> Any:
     """The model with the paper's adapters, on the device."""
     settings = load_config(preset=options.model if options.model in preset_names() else PRESET)
     formats = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-    dtype = formats[options.dtype or settings.model.dtype]
+    # A preset that leaves the format to the machine gets what a GPU computes in.
+    dtype = formats.get(options.dtype or settings.model.dtype, torch.bfloat16)
     model = random_model(SHAPES[options.model], dtype, device)
     model = with_adapters(
         model,

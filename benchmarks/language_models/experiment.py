@@ -59,7 +59,7 @@ DATASETS = {
 FOLDS = ("clrs", "lean", "proofwriter")
 #: Settings of all comparisons: what a validation on source items takes part in, and how often it is made.
 VALIDATED = {"data.validation_share": 0.1, "schedule.validate_every": 100}
-#: Settings of those on the form of the record that the paper has.
+#: Settings of those that name relations by tokens which say nothing.
 OPAQUE = {"model.relation_names": "opaque", "schedule.checkpoints": [100, 400]}
 
 

@@ -9,8 +9,12 @@ import vcrt
 from command_line import run
 from configs import config
 from toy_environment import ToyEnvironment
+from vcrt.api.experimenting import jobs_on_device
 from vcrt.errors import RunError, UnknownNameError
+from vcrt.jobs import num_jobs
+from vcrt.policy import backbone
 from vcrt.policy.backbone_card import one_anti_diamond_record
+from vcrt.policy.reference import EMBEDDED, BackboneReference
 from vcrt.randomness import generator
 
 #: The same choices as options of the command.
@@ -91,3 +95,11 @@ def test_scores_of_a_record():
     assert scores.order_log_probs.shape == (1, len(vcrt.all_orders(4)))
     everything = torch.ones(1, 24, dtype=torch.bool)
     assert vcrt.orbit_log_mass(scores.order_log_probs, everything).abs().item() < 1e-5
+
+
+def test_runs_share_a_gpu_only_where_that_is_asked_for(monkeypatch):
+    language_model = BackboneReference(name="a/model")
+    monkeypatch.setattr(backbone.torch.cuda, "is_available", lambda: True)
+    assert jobs_on_device(language_model, None) == 1
+    assert jobs_on_device(language_model, 6) == 6
+    assert jobs_on_device(EMBEDDED, None) == num_jobs(None)

@@ -387,3 +387,14 @@ def test_products_that_a_process_allows_to_round_are_not_rounded_while_it_compar
         torch.set_float32_matmul_precision(before)
     assert set(seen) == {"highest"}
     assert found.difference < 1e-4
+
+
+def test_what_a_device_says_of_itself_is_not_called_an_error_of_the_model(monkeypatch):
+    model = tiny_model("llama")
+
+    def broken(*_, **__):
+        raise torch.AcceleratorError("no kernel image is available for execution on the device")
+
+    monkeypatch.setattr(model, "forward", broken)
+    with pytest.raises(torch.AcceleratorError, match="no kernel image"):
+        self_check(model, tiny_prompts(4), interface="pointers")
