@@ -197,9 +197,10 @@ test-browser: $(PAGES)
 	VCRT_BROWSER=required $(BIN)/python -m pytest -m browser
 
 # Rocq, if there is none yet: Debian's.
-test-rocq: $(DONE)
+test-rocq: $(INTEGRATIONS)
 	command -v coqidetop.opt || command -v coqidetop || { apt-get update -qq && apt-get install -qq -y coq; }
 	VCRT_ROCQ_TESTS=required $(BIN)/python -m pytest tests/environments/rocq
+	VCRT_ROCQ_TESTS=required $(BIN)/python -m pytest tests/integrations/test_round_trip.py -k rocq
 
 # SQLite always; a server of PostgreSQL, if there is one or it can be installed: Debian's.
 test-django: $(INTEGRATIONS)

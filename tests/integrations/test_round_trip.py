@@ -9,6 +9,7 @@ import pytest
 import vcrt
 from any_environment import BOTH
 from poset_environment import Posets, random_episode
+from rocq_support import needs_rocq
 from toy_environment import ToyEnvironment
 from vcrt.environments.contract import Schema
 from vcrt.environments.registry import load_environment, own_environment_names
@@ -31,6 +32,11 @@ PRESETS = sorted(
         if schema.default
     }
 )
+
+
+def marks_of(environment, preset):
+    marks = [] if is_quick(environment, preset) else [pytest.mark.slow]
+    return [*marks, needs_rocq] if environment == "rocq" else marks
 
 
 def is_quick(environment, preset):
@@ -74,10 +80,7 @@ def require_same_types(found, expected):
 
 @pytest.mark.parametrize(
     ("environment", "preset"),
-    [
-        pytest.param(*each, marks=[] if is_quick(*each) else pytest.mark.slow, id="-".join(each))
-        for each in PRESETS
-    ],
+    [pytest.param(*each, marks=marks_of(*each), id="-".join(each)) for each in PRESETS],
 )
 def test_every_preset_comes_back(tmp_path, environment, preset):
     dataset = vcrt.certify(
