@@ -1,0 +1,72 @@
+"""Relations of policies that write steps: pairs are what certification says, probabilities those of whole texts."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+import torch
+
+from tiny_models import tiny_model
+from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
+from vcrt.certification.replay import replay_exhaustively
+from vcrt.environments.registry import load_environment
+from vcrt.environments.written_episodes import written_task
+from vcrt.randomness import generator
+
+pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "written"))
+
+import relations
+
+
+@pytest.mark.parametrize(
+    ("name", "schema"), [("proofwriter", "attribute_chain"), ("clrs", "bubble_sort")]
+)
+def test_pairs_are_those_that_certification_finds(name, schema):
+    environment = load_environment(name)
+    compared = 0
+    for seed in range(20):
+        episode = environment.sample(schema, seed=seed)
+        (evidence,) = replay_exhaustively(environment, [episode])
+        checks = environment.cross_check(episode)
+        outcome = certify_episode(evidence, environment.versions(), PAPER_PRESET, checks)
+        if not isinstance(outcome, CertifiedEpisode):
+            continue
+        row = asdict(written_task(environment, episode, generator(seed, "test")))
+        found = {(p.first, p.second): p for p in relations.pairs_of("one", row, environment)}
+        assert set(found) == {(a, b) for a in range(4) for b in range(a + 1, 4)}
+        for relation in outcome.relations:
+            ends = (relation.first, relation.second)
+            pair = found[min(ends), max(ends)]
+            assert pair.is_edge == (relation.kind != "commutes")
+            if pair.is_edge:
+                assert pair.forward == (ends == (pair.first, pair.second))
+            compared += 1
+    assert compared > 20
+
+
+def test_probabilities_are_those_of_the_whole_texts():
+    model = tiny_model("llama", sharpness=3.0).eval()
+    size = model.config.vocab_size
+
+    def tokenizer(text):
+        return {"input_ids": [1 + ord(letter) % (size - 2) for letter in text]}
+
+    row = {"prompt": "ab:", "task": {"steps": [[text, None, text] for text in ("p", "q", "rs")]}}
+    given = type("Letters", (), {"eos_token_id": 0, "__call__": lambda _, text: tokenizer(text)})()
+    prompt, totals = tokenizer(row["prompt"])["input_ids"], []
+    for order in permutations(("p", "q", "rs")):
+        ids = [*prompt, *tokenizer("\n".join(order))["input_ids"], 0]
+        with torch.no_grad():
+            log_probs = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+        own = range(len(prompt), len(ids))
+        totals.append(sum(log_probs[place - 1, ids[place]] for place in own))
+    expected = torch.stack(totals).double().softmax(0)
+    found = torch.tensor(relations.probabilities(model, given, row), dtype=torch.float64)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    assert found.max() > 1.2 * found.min()
