@@ -96,7 +96,9 @@ def one_run(fold, method, seed, environments, passes):
             "before": {name: [0] * 8 for name in names},
             "after": {name: [1] * passes[name] + [0] * (8 - passes[name]) for name in names},
         },
-        "log": [{"reward": 0.5, "step_time": 2.0}] * (2 * page.BLOCK),
+        # Orbits solve 10 and 30 points more.
+        "log": [{"reward": 0.5 + (method == "orbit") * (0.1 + 0.2 * seed), "step_time": 2.0}]
+        * (2 * page.BLOCK),
     }
 
 
@@ -118,10 +120,13 @@ def test_the_page_tells_what_was_trained_from_what_was_held_out(tmp_path, monkey
         gzip.compress(json.dumps(one_run("clrs", "grpo", 2, folds["clrs"], passes)).encode())
     )
     page.main()
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| orbit |")]
+    printed = capsys.readouterr().out
+    lines = [line for line in printed.splitlines() if line.startswith("| orbit |")]
     after = [line.split("|")[4].split()[0] for line in lines]
     difference = [line.split("|")[5].split()[0] for line in lines]
     assert [line.split("|")[2].strip() for line in lines] == ["2"] * 5
     # Tool calls alone, then what was trained on: of known sources and of new ones; then what was held out.
     assert after == ["50.0", "37.5", "50.0", "37.5", "43.8"]
     assert difference == ["25.0", "25.0", "25.0", "25.0", "-25.0"]
+    # 20 points in the mean of two runs, give or take 12.706 (t, one degree of freedom) times 14.14 / sqrt(2).
+    assert printed.count("  orbit (2 runs): 160: 70, 320: 70; +20.0 [-107.1, +147.1];") == 2
