@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import torch
 from experiment import (
     DEVICE,
     FOLDS,
@@ -34,16 +32,14 @@ from experiment import (
 from gpu_results import commit, machine, versions
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
+from task_relations import pairs_of, probabilities
 from transformers import AutoTokenizer
 
 from vcrt.config import RunConfig
-from vcrt.environments.contract import Environment, Episode, Operation, Provenance, ReplayRequest
 from vcrt.environments.registry import load_environment
-from vcrt.orders import all_orders
 from vcrt.policy.catalogue import fetched_folder
 from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.number_format import instructions, number_format
-from vcrt.policy.text_scoring import score_texts
 from vcrt.protocol.relation_predictors import by_policy, by_shared_words
 from vcrt.protocol.relation_scores import (
     LabelledPair,
@@ -51,53 +47,6 @@ from vcrt.protocol.relation_scores import (
     best_threshold,
     relation_scores,
 )
-
-
-def pairs_of(name: str, row: Mapping[str, Any], environment: Environment) -> list[LabelledPair]:
-    """Every pair of a task's steps, by a replay of every order."""
-    task = row["task"]
-    episode = Episode(
-        environment=environment.name,
-        schema=task["schema"],
-        initial=task["initial"],
-        operations=tuple(
-            Operation(signature=signature, payload=payload)
-            for _, payload, signature in task["steps"]
-        ),
-        provenance=Provenance(source=task["source"], generator="written task", seed=0),
-    )
-    orders = all_orders(episode.num_operations)
-    ends = environment.replay([ReplayRequest(episode, order) for order in orders])
-    works = [
-        order
-        for order, end in zip(orders, ends, strict=True)
-        if end.terminal_hash == ends[0].terminal_hash
-    ]
-    found = []
-    for first, second in combinations(range(episode.num_operations), 2):
-        sides = {order.index(first) < order.index(second) for order in works}
-        found.append(
-            LabelledPair(
-                episode_id=name,
-                source=task["source"],
-                first=first,
-                second=second,
-                kind="commutes" if len(sides) == 2 else "precedes",
-                forward=None if len(sides) == 2 else sides.pop(),
-            )
-        )
-    return found
-
-
-@torch.no_grad()
-def probabilities(model: Any, tokenizer: Any, row: Mapping[str, Any]) -> list[float]:
-    """The probability of each order's text, the end token included, by column of ``all_orders``."""
-    steps = [text for text, _, _ in row["task"]["steps"]]
-    texts = ["\n".join(steps[place] for place in order) for order in all_orders(len(steps))]
-    ids = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in texts]
-    (found,) = score_texts(model, [tokenizer(row["prompt"])["input_ids"]], [ids], backend="tree")
-    totals = torch.stack([one.log_probs.double().sum() for one in found])
-    return torch.softmax(totals, 0).tolist()
 
 
 def main() -> None:

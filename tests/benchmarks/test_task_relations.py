@@ -17,11 +17,9 @@ from vcrt.environments.registry import load_environment
 from vcrt.environments.written_episodes import written_task
 from vcrt.randomness import generator
 
-pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
-
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "written"))
 
-import relations
+from task_relations import pairs_of, probabilities
 
 
 @pytest.mark.parametrize(
@@ -38,7 +36,7 @@ def test_pairs_are_those_that_certification_finds(name, schema):
         if not isinstance(outcome, CertifiedEpisode):
             continue
         row = asdict(written_task(environment, episode, generator(seed, "test")))
-        found = {(p.first, p.second): p for p in relations.pairs_of("one", row, environment)}
+        found = {(p.first, p.second): p for p in pairs_of("one", row, environment)}
         assert set(found) == {(a, b) for a in range(4) for b in range(a + 1, 4)}
         for relation in outcome.relations:
             ends = (relation.first, relation.second)
@@ -67,6 +65,6 @@ def test_probabilities_are_those_of_the_whole_texts():
         own = range(len(prompt), len(ids))
         totals.append(sum(log_probs[place - 1, ids[place]] for place in own))
     expected = torch.stack(totals).double().softmax(0)
-    found = torch.tensor(relations.probabilities(model, given, row), dtype=torch.float64)
+    found = torch.tensor(probabilities(model, given, row), dtype=torch.float64)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     assert found.max() > 1.2 * found.min()
