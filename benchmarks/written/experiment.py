@@ -12,17 +12,21 @@ Methods differ in the terms of the loss alone; prompts, numbers of samples and s
 for, but that pilots of GRPO and of Orbit-GRPO with margin, at twice this learning rate, came to write one answer alone.
 
 Each run is written to ``benchmarks/results/written`` as soon as it is done, and is not done again; what is interrupted
-begins anew. Two calls with other folds or seeds may run beside each other, one core each. A GPU is used where one is.
+begins anew. With ``--jobs``, so many runs are made beside one another, a core each. A GPU is used where one is: a run
+waits for Python there, so as many share it as there are cores, under NVIDIA's MPS.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import gzip
 import json
+import multiprocessing
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import permutations
@@ -35,6 +39,7 @@ from datasets import Dataset
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
 from sampling import Sampler
+from task_relations import probabilities
 from transformers import AutoTokenizer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
@@ -51,6 +56,7 @@ from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt.policy.adapters import with_adapters
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.catalogue import fetched_folder
+from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.number_format import instructions, number_format
 from vcrt.policy.reference import backbone_reference
 from vcrt.policy.text_scoring import score_texts
@@ -85,6 +91,8 @@ TESTS = ("known", "new")
 #: The most tokens of a prompt and of an answer.
 MAX_PROMPT, MAX_ANSWER = 200, 80
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+#: Tasks answered at a time, and those whose orders are scored at a time.
+ANSWERED, SCORED = (120, 6) if DEVICE.type == "cuda" else (30, 1)
 RANK, SCALE = 32, 2.0
 
 
@@ -238,27 +246,50 @@ def tests(given: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 def scored(
     sampler: Sampler, model: Any, tokenizer: Any, given: dict[str, Any], judge: CompletionJudge
-) -> dict[str, list[int]]:
-    """Whether the model's most probable answer, token by token, solves each task of :func:`tests`."""
+) -> dict[str, Any]:
+    """What a model does with each task of :func:`tests`.
+
+    ``scores``: whether its most probable answer, token by token, solves it; ``orders``: the probability of each order.
+    """
     rows = [row for some in tests(given).values() for row in some]
     sampler.follow(model)
     answers = list[list[int]]()
-    for begin in range(0, len(rows), 30):
-        prompts = tokenizer([row["prompt"] for row in rows[begin : begin + 30]])["input_ids"]
+    for begin in range(0, len(rows), ANSWERED):
+        prompts = tokenizer([row["prompt"] for row in rows[begin : begin + ANSWERED]])["input_ids"]
         answers += sampler(prompts, each=1, most=MAX_ANSWER, ends=[tokenizer.eos_token_id])
     judge.begin(
         [json.dumps(row["task"]) for row in rows],
         tokenizer.batch_decode(answers, skip_special_tokens=True),
         [row["environment"] for row in rows],
     )
+    chances = list[list[float]]()
+    with evaluation_mode(model):
+        for begin in range(0, len(rows), SCORED):
+            chances += probabilities(model, tokenizer, rows[begin : begin + SCORED])
     passes = iter([int(judgement.success) for judgement in judge.finish()])
-    return {name: [next(passes) for _ in some] for name, some in tests(given).items()}
+    of_each = iter(chances)
+    names = tests(given)
+    return {
+        "scores": {name: [next(passes) for _ in some] for name, some in names.items()},
+        "orders": {name: [next(of_each) for _ in some] for name, some in names.items()},
+    }
 
 
-def run(
-    fold: str, method: str, seed: int, options: argparse.Namespace, size: Size
-) -> dict[str, Any]:
-    """Train one run and evaluate it: its scores and its log."""
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What the runs of a fold and seed begin with; ``before`` is what :func:`scored` says of its model."""
+
+    given: dict[str, dict[str, list[dict[str, Any]]]]
+    form: Path
+    model: Any
+    tokenizer: Any
+    sampler: Sampler
+    readers: dict[str, WrittenEpisodes]
+    before: dict[str, Any]
+
+
+def start(fold: str, seed: int, options: argparse.Namespace, size: Size) -> Start:
+    """A model that was taught the form, and what it does before it is trained further: both are made once."""
     evaluated = FOLDS[fold] if fold not in SCHEMAS else tuple(SCHEMAS)
     given = {name: load(name, options, size) for name in evaluated}
     tokenizer = AutoTokenizer.from_pretrained(options.backbone)
@@ -266,6 +297,28 @@ def run(
     model = adapted(options, seed)
     set_peft_model_state_dict(model, load_file(form / "adapter_model.safetensors"))
     sampler = Sampler(options.backbone, getattr(torch, options.dtype), DEVICE)
+    readers = {name: WrittenEpisodes(name, free_text=False) for name in given}
+    known = form / "before.json"
+    if not known.exists():
+        with CompletionJudge(readers) as judge:
+            known.write_text(json.dumps(scored(sampler, model, tokenizer, given, judge)))
+    return Start(
+        given=given,
+        form=form,
+        model=model,
+        tokenizer=tokenizer,
+        sampler=sampler,
+        readers=readers,
+        before=json.loads(known.read_text()),
+    )
+
+
+def run(
+    fold: str, method: str, seed: int, options: argparse.Namespace, size: Size
+) -> dict[str, Any]:
+    """Train one run and evaluate it: what :func:`scored` says of it, and its log."""
+    begin = start(fold, seed, options, size)
+    given, tokenizer, sampler = begin.given, begin.tokenizer, begin.sampler
     # Tasks as text: a dataset would give nested ones the keys of each other.
     dataset = Dataset.from_list(
         [
@@ -275,7 +328,7 @@ def run(
         ]
     )
     settings = OrbitGRPOConfig(
-        **common(options.build / "run", seed),
+        **common(options.build / f"run-{fold}-{method}-{seed}", seed),
         **METHODS[method],
         learning_rate=size.learning_rate,
         max_completion_length=MAX_ANSWER,
@@ -286,11 +339,6 @@ def run(
         logging_steps=1,
         beta=0.0,
     )
-    readers = {name: WrittenEpisodes(name, free_text=False) for name in given}
-    with CompletionJudge(readers) as judge:
-        known = form / "scores.json"
-        if not known.exists():
-            known.write_text(json.dumps(scored(sampler, model, tokenizer, given, judge)))
 
     def rollouts(prompts: list[str], trainer: OrbitGRPOTrainer) -> dict[str, Any]:
         sampler.follow(trainer.model)
@@ -307,16 +355,16 @@ def run(
         return {"prompt_ids": ids, "completion_ids": written, "logprobs": None}
 
     trainer = OrbitGRPOTrainer(
-        model,
+        begin.model,
         args=settings,
         train_dataset=dataset,
-        environment=readers,
+        environment=begin.readers,
         processing_class=tokenizer,
         rollout_func=rollouts,
     )
     trainer.train()
     trainer.model.save_pretrained(options.build / f"run-{fold}-{method}-{seed}")
-    with CompletionJudge(readers) as judge:
+    with CompletionJudge(begin.readers) as judge:
         after = scored(sampler, trainer.model, tokenizer, given, judge)
     kept = ("reward", "step_time", "loss", "entropy", "completions/mean_length")
     log = [
@@ -329,7 +377,7 @@ def run(
         "method": method,
         "seed": seed,
         "size": asdict(size),
-        "form": sha256((form / "adapter_model.safetensors").read_bytes()).hexdigest(),
+        "form": sha256((begin.form / "adapter_model.safetensors").read_bytes()).hexdigest(),
         "chance": {
             name: sum(row["works"] for row in some) / 24 / len(some)
             for name, some in tests(given).items()
@@ -337,9 +385,50 @@ def run(
         "sources": {
             name: [row["task"]["source"] for row in some] for name, some in tests(given).items()
         },
-        "scores": {"before": json.loads(known.read_text()), "after": after},
+        **{
+            what: {"before": begin.before[what], "after": after[what]}
+            for what in ("scores", "orders")
+        },
         "log": log,
     }
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Leave nothing behind of what this process did before."""
+    torch.set_num_threads(options.threads)
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def begun(fold: str, seed: int, options: argparse.Namespace, size: Size) -> None:
+    """Make what the runs of a fold and seed begin with, or nothing where it is there."""
+    prepare(options)
+    start(fold, seed, options, size)
+
+
+def done(fold: str, method: str, seed: int, options: argparse.Namespace, size: Size) -> None:
+    """Make one run, and write it."""
+    prepare(options)
+    print(f"{time.strftime('%H:%M:%S')} {fold} {method} {seed}", flush=True)
+    began = time.monotonic()
+    found = run(fold, method, seed, options, size) | {
+        "minutes": round((time.monotonic() - began) / 60, 1),
+        "machine": machine(DEVICE) | {"instructions": instructions()},
+        "threads": options.threads,
+        "jobs": options.jobs,
+        "dtype": options.dtype,
+        "versions": versions(),
+        "commit": commit(),
+    }
+    path: Path = options.results / fold / f"{method}-{seed}.json.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole, path = path, path.with_suffix(".partial")
+    with gzip.GzipFile(path, "wb", mtime=0) as file:
+        file.write(json.dumps(found).encode())
+    path.rename(whole)
+    for when, by_environment in found["scores"].items():
+        rates = {name: sum(some) / len(some) for name, some in by_environment.items()}
+        print(f"  {fold} {method} {seed} {when}: {rates}", flush=True)
 
 
 def main() -> None:
@@ -356,33 +445,41 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=Size().updates)
     parser.add_argument("--learning-rate", type=float, default=Size().learning_rate)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
     settings = {"model.backbone": str(options.backbone), "adapter.rank": RANK}
     options.dtype = number_format(RunConfig().override(settings)).dtype
     size = Size(updates=options.updates, learning_rate=options.learning_rate)
-    for seed in options.seeds:
-        for fold in options.folds:
-            for method in options.methods:
-                path = options.results / fold / f"{method}-{seed}.json.gz"
-                if path.exists():
-                    continue
-                print(f"{time.strftime('%H:%M:%S')} {fold} {method} {seed}", flush=True)
-                began = time.monotonic()
-                found = run(fold, method, seed, options, size) | {
-                    "minutes": round((time.monotonic() - began) / 60, 1),
-                    "machine": machine(DEVICE) | {"instructions": instructions()},
-                    "threads": options.threads,
-                    "dtype": options.dtype,
-                    "versions": versions(),
-                    "commit": commit(),
-                }
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with gzip.GzipFile(path, "wb", mtime=0) as file:
-                    file.write(json.dumps(found).encode())
-                for when, by_environment in found["scores"].items():
-                    rates = {name: sum(some) / len(some) for name, some in by_environment.items()}
-                    print(f"  {when}: {rates}", flush=True)
+    missing = [
+        (fold, method, seed)
+        for seed in options.seeds
+        for fold in options.folds
+        for method in options.methods
+        if not (options.results / fold / f"{method}-{seed}.json.gz").exists()
+    ]
+    if options.jobs == 1:
+        for fold, method, seed in missing:
+            done(fold, method, seed, options, size)
+        return
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        try:
+            begins = {
+                pool.submit(begun, *each, options, size): each
+                for each in dict.fromkeys((fold, seed) for fold, _, seed in missing)
+            }
+            runs = []
+            for one in as_completed(begins):
+                one.result()
+                runs += [
+                    pool.submit(done, fold, method, seed, options, size)
+                    for fold, method, seed in missing
+                    if (fold, seed) == begins[one]
+                ]
+            for one in as_completed(runs):
+                one.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 if __name__ == "__main__":

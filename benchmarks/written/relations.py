@@ -1,45 +1,28 @@
-"""What a policy that writes steps as text knows of which depend on which, read from its probabilities of all orders.
+"""What policies that write steps as text know of which depend on which, read from their probabilities of all orders.
 
-    python benchmarks/written/relations.py --fold tools
+    python benchmarks/written/relations.py
 
 For the tasks that an experiment's runs are evaluated on: a pair of steps is an edge if one stands before the other in
 every order that works, all orders replayed. A policy takes it for one if it puts one before the other in three of four
-orders, by the probability of their texts; ``vcrt relations`` reads policies over pointers in the same way. Read from
-the adapters that ``experiment.py`` left in its build folder: after the form was taught, and after each run.
+orders, by the probability of their texts; ``vcrt relations`` reads policies over pointers in the same way. Each run
+keeps these probabilities, from before it was trained by a method and from after. It needs what ``experiment.py`` needs.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from experiment import (
-    DEVICE,
-    FOLDS,
-    METHODS,
-    RANK,
-    RESULTS,
-    TESTS,
-    Size,
-    adapted,
-    load,
-    taught,
-)
-from gpu_results import commit, machine, versions
-from peft import set_peft_model_state_dict
-from safetensors.torch import load_file
-from task_relations import pairs_of, probabilities
-from transformers import AutoTokenizer
+from experiment import FOLDS, METHODS, RESULTS, Size, load
+from task_relations import pairs_of
 
-from vcrt.config import RunConfig
 from vcrt.environments.registry import load_environment
 from vcrt.policy.catalogue import fetched_folder
-from vcrt.policy.evaluation_mode import evaluation_mode
-from vcrt.policy.number_format import instructions, number_format
 from vcrt.protocol.relation_predictors import by_policy, by_shared_words
 from vcrt.protocol.relation_scores import (
     LabelledPair,
@@ -48,64 +31,88 @@ from vcrt.protocol.relation_scores import (
     relation_scores,
 )
 
+#: By environment and kind of source, the tasks that were evaluated on, and all pairs of their steps.
+Tests: TypeAlias = Mapping[str, tuple[list[dict[str, Any]], list[LabelledPair]]]
+#: Runs by their method.
+Runs: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]
+
 
 def main() -> None:
-    """Score whichever runs left an adapter."""
+    """Score the runs of each fold, and print it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--fold", default="tools", choices=list(FOLDS))
-    parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
+    parser.add_argument("--folds", nargs="*", default=list(FOLDS), choices=list(FOLDS))
     parser.add_argument("--backbone", type=Path, default=fetched_folder("smollm2-135m"))
     parser.add_argument("--build", type=Path, default=Path("build/written"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    settings = {"model.backbone": str(options.backbone), "adapter.rank": RANK}
-    options.dtype = number_format(RunConfig().override(settings)).dtype
-    tokenizer = AutoTokenizer.from_pretrained(options.backbone)
-    given = {name: load(name, options, Size()) for name in FOLDS[options.fold]}
-    rows, pairs = dict[str, Any](), dict[str, list[LabelledPair]]()
-    for environment, splits in given.items():
-        for kind in TESTS:
-            for number, row in enumerate(splits[kind]):
-                key = f"{environment}/{kind}/{number}"
-                rows[key] = row
-                pairs[key] = pairs_of(key, row, load_environment(environment))
-    every = [pair for some in pairs.values() for pair in some]
-    texts = {key: [text for text, _, _ in row["task"]["steps"]] for key, row in rows.items()}
-    words = by_shared_words(every, texts)
-    found = {"shared words": told(every, words, best_threshold(every, words), probable=False)}
-    by_method: dict[str, list[Path]] = {
-        "form": [taught(options.fold, seed, given, options, Size()) for seed in options.seeds]
-    }
-    for method in METHODS:
-        folders = [options.build / f"run-{options.fold}-{method}-{s}" for s in options.seeds]
-        by_method[method] = [one for one in folders if (one / "adapter_config.json").exists()]
-    for method, folders in by_method.items():
-        predictions = list[Prediction]()
-        for folder in folders:
-            model = adapted(options, 0)
-            set_peft_model_state_dict(model, load_file(folder / "adapter_model.safetensors"))
-            with evaluation_mode(model):
-                said = {key: probabilities(model, tokenizer, row) for key, row in rows.items()}
-            predictions += by_policy(every, said)
-            print(f"{folder.name}: scored", flush=True)
-        if folders:
-            found[method] = told([*every] * len(folders), predictions, 0.5, probable=True)
-            found[method]["runs"] = len(folders)
-    report = {
-        "fold": options.fold,
-        "predictors": found,
-        "machine": machine(DEVICE) | {"instructions": instructions()},
-        "dtype": options.dtype,
-        "versions": versions(),
-        "commit": commit(),
-    }
-    path = options.results / f"relations-{options.fold}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    report: dict[str, Any] = {}
+    known: dict[str, Any] = {}
+    for fold in options.folds:
+        runs = read(options.results / fold)
+        if not runs:
+            continue
+        names = next(iter(runs.values()))[0]["orders"]["before"]
+        known |= {name: test(name, options) for name in names if name not in known}
+        report[fold] = {name: scores(name, runs, known) for name in names}
+    path = options.results / "relations.json"
     path.write_text(json.dumps(report, indent=1) + "\n")
-    for name, one in found.items():
-        print(f"{name}: {one}")
+    for line in table(report):
+        print(line)
+
+
+def read(folder: Path) -> Runs:
+    """The runs of a fold that kept the probabilities of orders."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*.json.gz")):
+        one = json.loads(gzip.decompress(path.read_bytes()))
+        if "orders" in one:
+            found.setdefault(one["method"], []).append(one)
+    return found
+
+
+def test(
+    name: str, options: argparse.Namespace
+) -> tuple[list[dict[str, Any]], list[LabelledPair]]:
+    """The tasks of a test, and the pairs of their steps."""
+    environment, _, kind = name.partition("/")
+    rows = load(environment, options, Size())[kind]
+    verifier = load_environment(environment)
+    pairs = [
+        pair
+        for number, row in enumerate(rows)
+        for pair in pairs_of(f"{name}/{number}", row, verifier)
+    ]
+    return rows, pairs
+
+
+def scores(name: str, runs: Runs, tests: Tests) -> dict[str, Any]:
+    """What each method's policies know of a test's pairs, beside the words that steps share and beside the start."""
+    rows, pairs = tests[name]
+    keys = [f"{name}/{number}" for number in range(len(rows))]
+    texts = {
+        key: [text for text, _, _ in row["task"]["steps"]]
+        for key, row in zip(keys, rows, strict=True)
+    }
+    words = by_shared_words(pairs, texts)
+    found = {"shared words": told(pairs, words, best_threshold(pairs, words), probable=False)}
+    # The runs of a seed have one start.
+    starts = {run["seed"]: run for some in runs.values() for run in some}
+    for method, when, some in (
+        ("form alone", "before", list(starts.values())),
+        *((method, "after", list(runs[method])) for method in METHODS if method in runs),
+    ):
+        predictions = [
+            prediction
+            for run in some
+            for prediction in by_policy(
+                pairs, dict(zip(keys, run["orders"][when][name], strict=True))
+            )
+        ]
+        found[method] = told(pairs * len(some), predictions, 0.5, probable=True)
+        found[method]["runs"] = len(some)
+    return found
 
 
 def told(
@@ -116,8 +123,38 @@ def told(
     probable: bool,
 ) -> dict[str, Any]:
     """The scores of predictions, as JSON."""
-    scores = relation_scores(pairs, predictions, threshold=threshold, probabilities=probable)
-    return asdict(scores)
+    return asdict(
+        relation_scores(pairs, predictions, threshold=threshold, probabilities=probable)
+    )
+
+
+def table(report: Mapping[str, Any]) -> Iterator[str]:
+    """The scores as a table, a block for each fold and test."""
+    for fold, tests in report.items():
+        for name, predictors in tests.items():
+            yield ""
+            yield (
+                f"| fold {fold}: {name} | F1 of edges | AUROC | missed | superfluous | turned"
+                " | calibration error |"
+            )
+            yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+            for predictor, one in predictors.items():
+                commuting = one["pairs"] - one["edges"]
+                error = one["calibration"]
+                yield (
+                    f"| {predictor} | {spread(one['f1'])} | {spread(one['auroc'])}"
+                    f" | {one['missed'] / one['edges']:.0%} of edges"
+                    f" | {one['superfluous'] / commuting:.0%} of commuting"
+                    f" | {one['turned'] / max(1, one['directed']):.0%}"
+                    f" | {'' if error is None else f'{error:.2f}'} |"
+                )
+
+
+def spread(estimate: Mapping[str, float] | None) -> str:
+    """A value with its interval."""
+    if estimate is None:
+        return ""
+    return f"{estimate['value']:.2f} [{estimate['low']:.2f}, {estimate['high']:.2f}]"
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -51,11 +51,14 @@ def pairs_of(name: str, row: Mapping[str, Any], environment: Environment) -> lis
 
 
 @torch.no_grad()
-def probabilities(model: Any, tokenizer: Any, row: Mapping[str, Any]) -> list[float]:
-    """The probability of each order's text, the end token included, by column of ``all_orders``."""
-    steps = [text for text, _, _ in row["task"]["steps"]]
-    texts = ["\n".join(steps[place] for place in order) for order in all_orders(len(steps))]
-    ids = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in texts]
-    (found,) = score_texts(model, [tokenizer(row["prompt"])["input_ids"]], [ids], backend="tree")
-    totals = torch.stack([one.log_probs.double().sum() for one in found])
-    return torch.softmax(totals, 0).tolist()
+def probabilities(model: Any, tokenizer: Any, rows: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+    """By task, the probability of each order's text, the end token included, by column of ``all_orders``."""
+    prompts = tokenizer([row["prompt"] for row in rows])["input_ids"]
+    texts = []
+    for row in rows:
+        steps = [text for text, _, _ in row["task"]["steps"]]
+        orders = ["\n".join(steps[place] for place in order) for order in all_orders(len(steps))]
+        texts.append([[*ids, tokenizer.eos_token_id] for ids in tokenizer(orders)["input_ids"]])
+    found = score_texts(model, prompts, texts, backend="tree")
+    totals = [torch.stack([one.log_probs.double().sum() for one in some]) for some in found]
+    return [torch.softmax(some, 0).tolist() for some in totals]

@@ -52,19 +52,29 @@ def test_probabilities_are_those_of_the_whole_texts():
     model = tiny_model("llama", sharpness=3.0).eval()
     size = model.config.vocab_size
 
-    def tokenizer(text):
-        return {"input_ids": [1 + ord(letter) % (size - 2) for letter in text]}
+    def encoded(text):
+        return [1 + ord(letter) % (size - 2) for letter in text]
 
-    row = {"prompt": "ab:", "task": {"steps": [[text, None, text] for text in ("p", "q", "rs")]}}
-    given = type("Letters", (), {"eos_token_id": 0, "__call__": lambda _, text: tokenizer(text)})()
-    prompt, totals = tokenizer(row["prompt"])["input_ids"], []
-    for order in permutations(("p", "q", "rs")):
-        ids = [*prompt, *tokenizer("\n".join(order))["input_ids"], 0]
-        with torch.no_grad():
-            log_probs = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
-        own = range(len(prompt), len(ids))
-        totals.append(sum(log_probs[place - 1, ids[place]] for place in own))
-    expected = torch.stack(totals).double().softmax(0)
-    found = torch.tensor(probabilities(model, given, row), dtype=torch.float64)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    assert found.max() > 1.2 * found.min()
+    class Letters:
+        eos_token_id = 0
+
+        def __call__(self, texts):
+            return {"input_ids": [encoded(text) for text in texts]}
+
+    rows = [
+        {"prompt": prompt, "task": {"steps": [[text, None, text] for text in steps]}}
+        for prompt, steps in (("ab:", ("p", "q", "rs")), ("c:", ("t", "pq")))
+    ]
+    every = probabilities(model, Letters(), rows)
+    for row, given in zip(rows, every, strict=True):
+        prompt, totals = encoded(row["prompt"]), []
+        for order in permutations(text for text, _, _ in row["task"]["steps"]):
+            ids = [*prompt, *encoded("\n".join(order)), 0]
+            with torch.no_grad():
+                log_probs = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+            own = range(len(prompt), len(ids))
+            totals.append(sum(log_probs[place - 1, ids[place]] for place in own))
+        expected = torch.stack(totals).double().softmax(0)
+        found = torch.tensor(given, dtype=torch.float64)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        assert found.max() > 1.2 * found.min()
