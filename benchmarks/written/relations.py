@@ -63,18 +63,19 @@ def main() -> None:
 
 
 def read(folder: Path) -> Runs:
-    """The runs of a fold that kept the probabilities of orders."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    """The runs of a fold that kept the probabilities of orders, with the seeds of which every method has one."""
+    found: dict[str, dict[int, dict[str, Any]]] = {method: {} for method in METHODS}
     for path in sorted(folder.glob("*.json.gz")):
         one = json.loads(gzip.decompress(path.read_bytes()))
         if "orders" in one:
-            found.setdefault(one["method"], []).append(one)
-    return found
+            found[one["method"]][one["seed"]] = one
+    shared = set.intersection(*(set(some) for some in found.values()))
+    return {
+        method: [some[seed] for seed in sorted(shared)] for method, some in found.items() if shared
+    }
 
 
-def test(
-    name: str, options: argparse.Namespace
-) -> tuple[list[dict[str, Any]], list[LabelledPair]]:
+def test(name: str, options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[LabelledPair]]:
     """The tasks of a test, and the pairs of their steps."""
     environment, _, kind = name.partition("/")
     rows = load(environment, options, Size())[kind]
@@ -101,7 +102,7 @@ def scores(name: str, runs: Runs, tests: Tests) -> dict[str, Any]:
     starts = {run["seed"]: run for some in runs.values() for run in some}
     for method, when, some in (
         ("form alone", "before", list(starts.values())),
-        *((method, "after", list(runs[method])) for method in METHODS if method in runs),
+        *((method, "after", list(some)) for method, some in runs.items()),
     ):
         predictions = [
             prediction
@@ -123,9 +124,7 @@ def told(
     probable: bool,
 ) -> dict[str, Any]:
     """The scores of predictions, as JSON."""
-    return asdict(
-        relation_scores(pairs, predictions, threshold=threshold, probabilities=probable)
-    )
+    return asdict(relation_scores(pairs, predictions, threshold=threshold, probabilities=probable))
 
 
 def table(report: Mapping[str, Any]) -> Iterator[str]:

@@ -51,7 +51,9 @@ def pairs_of(name: str, row: Mapping[str, Any], environment: Environment) -> lis
 
 
 @torch.no_grad()
-def probabilities(model: Any, tokenizer: Any, rows: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+def probabilities(
+    model: Any, tokenizer: Any, rows: Sequence[Mapping[str, Any]]
+) -> list[list[float]]:
     """By task, the probability of each order's text, the end token included, by column of ``all_orders``."""
     prompts = tokenizer([row["prompt"] for row in rows])["input_ids"]
     texts = []
