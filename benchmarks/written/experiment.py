@@ -33,13 +33,13 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from datasets import Dataset
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
 from sampling import Sampler
 from task_relations import probabilities
+from teaching import form_batches
 from transformers import AutoTokenizer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
@@ -216,16 +216,10 @@ def taught(
     model = adapted(options, seed).train()
     trained = [one for one in model.parameters() if one.requires_grad]
     optimiser = torch.optim.AdamW(trained, lr=size.form_learning_rate, weight_decay=0.0)
-    draw = generator(seed, "form")
-    order = np.concatenate([draw.permutation(len(rows)) for _ in range(size.form_epochs)])
-    begins = range(0, len(order), 8)
-    decay = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, len(begins))
-    for number, begin in enumerate(begins):
-        some = [rows[place] for place in order[begin : begin + 8]]
-        prompts = tokenizer([row["prompt"] for row in some])["input_ids"]
-        texts = tokenizer(
-            ["\n".join(draw.permutation(row["completion"].split("\n"))) for row in some]
-        )["input_ids"]
+    batches = form_batches(rows, size.form_epochs, generator(seed, "form"))
+    decay = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, len(batches))
+    for number, batch in enumerate(batches):
+        prompts, texts = (tokenizer(list(some))["input_ids"] for some in zip(*batch, strict=True))
         ended = [[[*text, tokenizer.eos_token_id]] for text in texts]
         found = score_texts(model, prompts, ended, backend="tree")
         loss = -torch.cat([one.log_probs for each in found for one in each]).mean()
