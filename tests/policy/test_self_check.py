@@ -1,11 +1,16 @@
 """The start-up check refuses every way in which scores or gradients could be silently wrong."""
 
+import inspect
+import sys
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from types import ModuleType
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache, GPTNeoConfig
+from transformers.integrations.hub_kernels import use_kernel_func_from_hub_with_fallback
+from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from tiny_models import BACKENDS, DENSE, HYBRID, VOCABULARY, tiny_model, tiny_prompts
 from vcrt.errors import BackboneError, MalformedInputError
@@ -387,6 +392,50 @@ def test_products_that_a_process_allows_to_round_are_not_rounded_while_it_compar
         torch.set_float32_matmul_precision(before)
     assert set(seen) == {"highest"}
     assert found.difference < 1e-4
+
+
+def with_package(monkeypatch, kernel):
+    """transformers' own wrapper of the delta rule, as it is where a package ``fla`` offers this kernel."""
+    rule = inspect.unwrap(modeling_qwen3_5.torch_chunk_gated_delta_rule)
+    # The wrapper passes what the kernel names.
+    kernel.__signature__ = inspect.signature(rule)
+    package = ModuleType("fla")
+    package.chunk_gated_delta_rule = kernel
+    monkeypatch.setitem(sys.modules, "fla", package)
+    wrapped = use_kernel_func_from_hub_with_fallback("chunk_gated_delta_rule", "fla")(rule)
+    monkeypatch.setattr(modeling_qwen3_5, "torch_chunk_gated_delta_rule", wrapped)
+    return rule
+
+
+def test_a_kernel_that_refuses_float32_is_checked_in_the_models_own_format(monkeypatch):
+    asked = []
+
+    def kernel(query, key, value, g, beta, **others):
+        assert query.dtype != torch.float32, "does not support float32"
+        asked.append(query.dtype)
+        return rule(query, key, value, g=g, beta=beta, **others)
+
+    rule = with_package(monkeypatch, kernel)
+    model = tiny_model("qwen3_5").to(torch.bfloat16)
+    for backend in ("auto", "naive"):
+        found = self_check(model, tiny_prompts(4), interface="pointers", backend=backend)
+        assert found.difference < 1e-4
+        assert found.own_format_difference is not None
+    assert set(asked) == {torch.bfloat16}
+    # Afterwards the model computes as before.
+    before = len(asked)
+    model(input_ids=torch.tensor([[1, 2, 3]]))
+    assert len(asked) > before
+
+
+def test_a_kernel_of_another_package_that_is_wrong_is_refused(monkeypatch):
+    def kernel(query, key, value, g, beta, **others):
+        found, state = rule(query, key, value, g=g, beta=beta, **others)
+        return 3 * found.flip(1), state
+
+    rule = with_package(monkeypatch, kernel)
+    model = tiny_model("qwen3_5", sharpness=4.0).to(torch.bfloat16)
+    refused(model, "log-probabilities in bfloat16|gradients in the model's format")
 
 
 def test_what_a_device_says_of_itself_is_not_called_an_error_of_the_model(monkeypatch):

@@ -19,7 +19,7 @@ from vcrt.protocol.evaluation import PROMPTS_AT_A_TIME
 from vcrt.protocol.experiment import Experiment, create_experiment, open_experiment
 from vcrt.protocol.planning import chosen_reference, frozen_plan
 from vcrt.protocol.scores import Scores
-from vcrt.protocol.search import Search, read_search, require_not_given
+from vcrt.protocol.search import LEARNING_RATE, RANGES, Search, read_search, require_not_given
 from vcrt.protocol.trials import run_search
 from vcrt.records.dataset import Dataset, open_dataset
 from vcrt.records.relation_records import RelationRecord, read_relation_record
@@ -93,7 +93,9 @@ def plan(
     """
     found = None if search is None else read_search(Path(search))
     if found is not None:
-        require_not_given(config)
+        # The learning rate that a search started from, as that of a preset, is the same in the plan.
+        started = config.value(LEARNING_RATE) == found.learning_rate
+        require_not_given(config, [n for n in RANGES if n != LEARNING_RATE or not started])
     if check_search < 0 or (check_search and found is None):
         raise VcrtError(
             "there is no search to check" if found is None else "too few trials to check",

@@ -84,7 +84,8 @@ def search(
             progress=progress,
         )
     print_search(console, found)
-    say(console, f"next: vcrt plan {dataset} --output EXPERIMENT --search {output}")
+    same = "" if settings == DEFAULTS else ", with the settings of this search"
+    say(console, f"next: vcrt plan {dataset} --output EXPERIMENT --search {output}{same}")
 
 
 def plan(

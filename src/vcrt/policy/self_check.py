@@ -3,6 +3,8 @@
 A layer that ignores a mask, a position or a cache gives wrong scores without an exception, so no model is trusted on
 its configuration alone. Log-probabilities are compared in the model's own number format, and those of a half-precision
 model once more with its weights widened to float32, where rounding cannot hide an error; gradients are compared too.
+Kernels of other packages (flash-linear-attention's) are compared with PyTorch's in the model's own format alone: what
+they round in float32, if they take it, is no error of a backend.
 
 Tolerances: in float32 the backends differ by rounding alone, some 1e-5 nats on an order, whereas reading one wrong
 token costs 1e-2 and more; 1e-4 lies between. Each parameter's gradient is compared with its own norm, because a state
@@ -33,7 +35,7 @@ from vcrt.memory import is_out_of_memory
 from vcrt.orders import Order
 from vcrt.policy.backends import ExactBackend, choose_backend
 from vcrt.policy.interface import Interface, tree_depth
-from vcrt.policy.lean_kernels import plain_kernels
+from vcrt.policy.lean_kernels import plain_kernels, reference_functions
 from vcrt.policy.pointer_head import HALF
 from vcrt.policy.prefix_tree import PrefixTree, prefix_tree
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
@@ -99,7 +101,7 @@ def self_check(
         tolerance=tolerance,
     )
     in_own_format = check.both(prompts) if unwrapped(model).dtype in HALF else None
-    with widened(model), full_precision():
+    with widened(model), full_precision(), reference_functions(model):
         found, exact = check.both(prompts)
         difference = check.difference(found, exact)
         slope = check.gradient_difference(min(prompts, key=_length)) if gradients else None
@@ -146,7 +148,7 @@ def prefix_check(
         )
         return scores.choice_log_probs.masked_fill(scores.used, 0.0)
 
-    with widened(model), full_precision():
+    with widened(model), full_precision(), reference_functions(model):
         largest = float((choices(check.backend) - choices("naive")).abs().max())
     check.require(largest, tolerance, f"log-probabilities differ by {largest:.3g} nats")
     return largest
@@ -188,7 +190,7 @@ class _Check:
     def both(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
         """``[B, E]`` twice: what the backend scores, and what the naive one does with PyTorch's kernels alone."""
         found = self.events(prompts, self.backend)
-        with plain_kernels():
+        with plain_kernels(), reference_functions(self.model):
             return found, self.events(prompts, "naive")
 
     def difference(self, found: Tensor, expected: Tensor) -> float:
@@ -231,7 +233,7 @@ class _Check:
     def gradient_of_kernels(self, prompt: Prompt) -> None:
         """Compare, in the model's own format, the gradient by the library's own kernels with that by PyTorch's."""
         found = self.gradient(prompt, self.backend)
-        with plain_kernels():
+        with plain_kernels(), reference_functions(self.model):
             expected = self.gradient(prompt, self.backend)
         gap, size = (
             float(torch.stack([one.double().norm() for one in some]).norm()) if some else 0.0
@@ -297,7 +299,9 @@ class _Check:
                 f"the {backend} backend cannot run this model",
                 where=self._where,
                 found=f"{type(error).__name__}: {error}",
-                remedy=self._remedy,
+                remedy=self._remedy
+                if self.backend != "naive"
+                else "load the model as its authors do, and see what it needs",
             ) from error
 
     def require(self, largest: float, bound: float, found: str) -> None:

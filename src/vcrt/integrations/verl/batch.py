@@ -63,7 +63,7 @@ def expand(
     _require_batch(batch, orbits, successes, multiple_of)
     advantages = _advantages(batch)
     # Without an advantage there is nothing to share out, and no row to score.
-    rows = orbit_rows(_samples(batch, orbits, successes & (advantages != 0).cpu()))
+    rows = orbit_rows(_samples(batch, orbits, successes.cpu() & (advantages != 0).cpu()))
     num_rows = -(-len(rows.events) // multiple_of) * multiple_of
     expanded = _row_batch(batch, rows, padding)
     old_log_probs = _old_log_probs(batch, rows, expanded, score, multiple_of)
