@@ -11,6 +11,7 @@ import torch
 pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
 
 from peft import LoraConfig
+from transformers import MptConfig, MptForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
 from objective_oracle import orbit_log_ratio
@@ -69,6 +70,7 @@ def single_reward(completions, orbit, **kwargs):
             "max_completion_length": 5,
             "beta": 0.2,
         },
+        {"importance_sampling_level": "token", "mask_truncated_completions": True, "beta": 0.2},
     ],
     ids=lambda changes: "-".join(str(value) for value in changes.values()),
 )
@@ -99,6 +101,35 @@ def test_singleton_orbits_give_the_loss_and_the_gradients_of_trl(saved, tmp_path
     # Not equal for want of anything to compare: there are gradients, and ratios that are no longer 1.
     assert sum(gradient.norm() > 1e-3 for gradient in their_gradients) >= 3
     assert abs(theirs[1]["loss"]) > 1e-4
+
+
+def test_a_model_that_no_tree_fits_is_scored_in_rows(saved, tmp_path):
+    """MPT counts places in the tensor, whatever positions it is given; its configuration shows nothing of that."""
+    config = MptConfig(d_model=16, n_heads=2, n_layers=2, vocab_size=8, max_seq_len=64)
+    config.initializer_range, config.eos_token_id, config.pad_token_id = 0.3, 1, 0
+    torch.manual_seed(0)
+    MptForCausalLM(config).save_pretrained(tmp_path / "mpt")
+    level = {"importance_sampling_level": "token"}
+    changes = settings(tmp_path, generation_kwargs=FEW, optim="sgd", max_steps=2, **level)
+    _, theirs, their_gradients = train(
+        GRPOTrainer,
+        GRPOConfig(**changes),
+        MptForCausalLM.from_pretrained(tmp_path / "mpt", dtype=torch.float32),
+        rows(orbit=SINGLE),
+        single_reward,
+    )
+    with pytest.warns(UserWarning, match="MptForCausalLM is scored completion by completion"):
+        _, _, our_gradients = train(
+            OrbitGRPOTrainer,
+            OrbitGRPOConfig(**changes, orbit_alpha=0.0),
+            MptForCausalLM.from_pretrained(tmp_path / "mpt", dtype=torch.float32),
+            rows(orbit=SINGLE),
+            single_reward,
+        )
+    assert all(gradient.norm() > 1e-3 for gradient in their_gradients)
+    for our, their in zip(our_gradients, their_gradients, strict=True):
+        assert (our - their).norm() <= TOLERANCE * max(1.0, float(their.norm()))
+    assert len(theirs) == 2
 
 
 def expected_loss(config, model, behaviour, inputs):

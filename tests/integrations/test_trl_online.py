@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
 import torch
+from transformers import TrainerCallback
 
 pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
 
@@ -316,6 +319,43 @@ def test_reasons_are_logged_by_name(saved, tmp_path):
     assert logs[0]["orbit/missed/cut_off"] == logs[0]["reward"] > 0
 
 
+def test_a_log_of_several_steps_has_the_means_of_all_of_them(saved, tmp_path):
+    """Also of what happened in one of them alone: the second step's completions have no end."""
+
+    def half_cut(prompts, trainer):
+        found = written(prompts, trainer)
+        if trainer.state.global_step % 2:
+            found["completion_ids"] = [ids[:-1] for ids in found["completion_ids"]]
+        return found
+
+    def logs_of(steps):
+        changes = {"num_iterations": 1, "max_steps": 4, "logging_steps": steps}
+        _, logs, _ = train(
+            OrbitGRPOTrainer,
+            OrbitGRPOConfig(**options(tmp_path, temperature=2.0, **changes), orbit_alpha=0.0),
+            load_model(saved),
+            tasks(),
+            None,
+            environment=Letters,
+            rollout_func=half_cut,
+        )
+        return [{n: v for n, v in row.items() if n.startswith("orbit/missed/")} for row in logs], [
+            row["orbit/members"] for row in logs
+        ]
+
+    single, members = logs_of(1)
+    reasons = {name for row in single for name in row}
+    assert reasons
+    together, mean_members = logs_of(4)
+    assert mean_members == [pytest.approx(sum(members) / 4)]
+    assert 0 in members
+    assert max(members) > 0
+    for name in reasons:
+        expected = sum(row.get(name, 0.0) for row in single) / 4
+        assert together[0][name] == pytest.approx(expected), name
+        assert any(name not in row or row[name] == 0 for row in single), name
+
+
 def test_other_rewards_stand_behind_the_environments(saved, tmp_path):
     config = OrbitGRPOConfig(
         **options(tmp_path, temperature=2.0, max_steps=1), reward_weights=[1.0, 0.5]
@@ -335,6 +375,64 @@ def test_an_environment_that_dies_stops_the_run_and_gives_no_reward(saved, tmp_p
     config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0))
     with pytest.raises(VerifierFailure, match="died twice"):
         train(OrbitGRPOTrainer, config, load_model(saved), tasks(), None, environment=Hanging)
+
+
+class Interrupted(Letters):
+    """One that dies while a file is there."""
+
+    def step(self, state, operation):
+        if Path(os.environ["VCRT_TESTS_DIES"]).exists():
+            os._exit(3)
+        return super().step(state, operation)
+
+
+class Breaking(TrainerCallback):
+    """Lets the environment die from the fourth step on."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 3:
+            Path(os.environ["VCRT_TESTS_DIES"]).touch()
+
+
+def test_a_run_that_an_environment_stopped_goes_on_as_if_nothing_had_been(
+    saved, tmp_path, monkeypatch
+):
+    flag = tmp_path / "dies"
+    monkeypatch.setenv("VCRT_TESTS_DIES", str(flag))
+    changes = {"max_steps": 6, "num_iterations": 1, "save_strategy": "steps", "save_steps": 100}
+    config = OrbitGRPOConfig(**options(tmp_path, temperature=9.0, **changes))
+    given = tasks(count=96)
+
+    def made(callbacks):
+        return OrbitGRPOTrainer(
+            load_model(saved),
+            args=config,
+            train_dataset=given,
+            processing_class=tokenizer(),
+            environment=Interrupted,
+            callbacks=callbacks,
+        )
+
+    whole = made([])
+    whole.train()
+    assert sum(row["orbit/credited"] for row in whole.state.log_history[:-1]) > 0
+    with pytest.raises(VerifierFailure, match="died twice") as failure:
+        made([Breaking()]).train()
+    assert "checkpoint-3" in failure.value.__notes__[0]
+    flag.unlink()
+    again = made([])
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    for name, weights in whole.model.named_parameters():
+        assert torch.equal(weights, again.model.get_parameter(name)), name
+
+
+def test_no_more_is_scored_at_a_time_than_trl_scores(saved, tmp_path):
+    changes = {"gradient_accumulation_steps": 4, "num_iterations": 2, "max_steps": 2, "beta": 0.1}
+    config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0, **changes))
+    trainer, _, _ = train(Counting, config, load_model(saved), tasks(), None, environment=Letters)
+    # Eight samples a device, and at most the orbits of two prompts, each of three orders.
+    assert trainer.asked
+    assert max(map(len, trainer.asked)) <= 8
 
 
 def test_a_model_in_float32_is_trained_in_autocast(saved, tmp_path):

@@ -8,7 +8,14 @@ from types import ModuleType
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache, GPTNeoConfig
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    DynamicCache,
+    GPTNeoConfig,
+    MptConfig,
+    RobertaConfig,
+)
 from transformers.integrations.hub_kernels import use_kernel_func_from_hub_with_fallback
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
@@ -16,9 +23,11 @@ from tiny_models import BACKENDS, DENSE, HYBRID, VOCABULARY, tiny_model, tiny_pr
 from vcrt.errors import BackboneError, MalformedInputError
 from vcrt.memory import is_out_of_memory
 from vcrt.policy import evaluation_mode, fork_scoring, functional_cache, scoring, tree_scoring
+from vcrt.policy.backends import choose_backend
 from vcrt.policy.functional_cache import ForkedCache, RecordedCache
+from vcrt.policy.prompts import unwrapped
 from vcrt.policy.scoring import score_orders
-from vcrt.policy.self_check import prefix_check, self_check
+from vcrt.policy.self_check import prefix_check, self_check, text_check
 
 INTERFACES = ("pointers", "tokens")
 
@@ -357,6 +366,54 @@ def test_the_naive_backend_is_asked_for_numbers():
     with torch.no_grad():
         model.lm_head.weight.fill_(torch.nan)
     refused(model, backend="naive")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", DENSE)
+def test_texts_of_models_that_a_tree_fits_are_scored_alike(name, dtype):
+    assert text_check(tiny_model(name, sharpness=4.0).to(dtype)) < 0.1
+
+
+SMALL = {"hidden_size": 32, "vocab_size": VOCABULARY}
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        # Biases by the distance in the tensor, positions counted from the padding, masks of another form.
+        (MptConfig(d_model=32, n_heads=4, n_layers=2, vocab_size=VOCABULARY), "nats a token"),
+        (
+            RobertaConfig(**SMALL, num_hidden_layers=2, num_attention_heads=4, is_decoder=True),
+            "nats a token",
+        ),
+        (BloomConfig(**SMALL, n_layer=2, n_head=4), "cannot run"),
+    ],
+    ids=["mpt", "roberta", "bloom"],
+)
+def test_texts_of_models_that_a_tree_does_not_fit_are_refused(config, words):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    assert choose_backend(model, "auto", longest=20) == "tree"
+    with pytest.raises(BackboneError, match=words):
+        text_check(model)
+
+
+def test_a_wrapped_model_is_asked_for_its_own_configuration():
+    class DeepSpeedEngine(torch.nn.Module):
+        """DeepSpeed's has a ``config`` of its own."""
+
+        def __init__(self, module):
+            super().__init__()
+            self.module, self.config = module, {"train_batch_size": 8}
+
+        def forward(self, *args, **kwargs):
+            return self.module(*args, **kwargs)
+
+    model = tiny_model("llama")
+    wrapped = torch.nn.DataParallel(DeepSpeedEngine(model))
+    assert unwrapped(wrapped) is model
+    assert choose_backend(DeepSpeedEngine(model), "auto", longest=9) == "tree"
+    assert text_check(DeepSpeedEngine(model)) < 1e-5
 
 
 def test_no_prompts_are_refused():

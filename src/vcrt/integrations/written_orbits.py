@@ -7,21 +7,25 @@ tokenizer. Not covered: judging (:mod:`vcrt.certification.completion_judge`) and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from vcrt.certification.completions import Judgement, scored_orders
 from vcrt.integrations.orbit_credit import Candidates, TokenIds
+from vcrt.orders import Order
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrbitLimits:
     """How much of an orbit is scored for one completion.
 
-    At most so many orders of each kind, and at most ``max_tokens`` tokens in all orders of a kind, as if they shared
-    nothing; the order that was written always is. ``max_length`` is the most tokens of a completion, its end included.
+    At most so many orders of each kind, and at most ``max_tokens`` tokens in all orders of a kind, those that orders
+    begin with alike counted once; of more orders or tokens, a part of the orders is scored, which is chosen as if they
+    shared nothing. The order that was written always is. ``max_length`` is the most tokens of a completion, its end
+    included.
     """
 
     max_members: int = 24
@@ -32,10 +36,14 @@ class OrbitLimits:
 
 @dataclass(frozen=True, slots=True)
 class WrittenOrbit:
-    """The candidates of one completion; ``missed`` names why a success is no member of an orbit, None if it is one."""
+    """The candidates of one completion; ``missed`` names why a success is no member of an orbit, None if it is one.
+
+    ``is_partial``: its orbit has more orders than are scored.
+    """
 
     candidates: Candidates
     missed: str | None
+    is_partial: bool = False
 
 
 def written_orbit(
@@ -55,34 +63,52 @@ def written_orbit(
     """
     if judgement.order is None or judgement.segments is None:
         return WrittenOrbit(Candidates(prompt=prompt), judgement.exclusion)
-    end = completion[-1]
-    if end not in ends:
+    # A completion that the trainer has masked, as it was cut off, has no tokens.
+    end = completion[-1] if completion else None
+    if end is None or end not in ends:
         return WrittenOrbit(Candidates(prompt=prompt), "cut_off")
     segments = judgement.segments
     if (*encode(segments.text(segments.reference)), end) != completion:
         return WrittenOrbit(Candidates(prompt=prompt), "tokens")
     # What does not depend on the order says how many orders fit, or the choice of them would depend on the sample.
-    size = max(1, sum(len(encode(text)) for text in (*segments.fixed, *segments.moved)))
-    fit = max(1, limits.max_tokens // size)
-    orders = scored_orders(
-        judgement.order,
-        copies=judgement.copies,
-        max_legal=min(limits.max_members, fit),
-        max_illegal=min(limits.max_illegal, fit),
-        draw=draw,
+    fixed, moved = (
+        [len(encode(text)) for text in some] for some in (segments.fixed, segments.moved)
     )
+    fit = max(1, limits.max_tokens // max(1, sum(fixed) + sum(moved)))
+    scored = partial(scored_orders, judgement.order, copies=judgement.copies, draw=draw)
+    orders = scored(max_legal=limits.max_members, max_illegal=limits.max_illegal)
+    legal_fit, illegal_fit = (
+        whole and _tree_size(some, fixed, moved) <= limits.max_tokens
+        for whole, some in (
+            (orders.whole_orbit, orders.legal),
+            (orders.all_illegal, orders.illegal),
+        )
+    )
+    if not (legal_fit and illegal_fit):
+        orders = scored(
+            max_legal=limits.max_members if legal_fit else min(limits.max_members, fit),
+            max_illegal=limits.max_illegal if illegal_fit else min(limits.max_illegal, fit),
+        )
     legal, illegal = (
         dict.fromkeys((*encode(segments.text(order)), end) for order in some)
         for some in (orders.legal, orders.illegal)
     )
     # Sorted, so that completions of one orbit have equal candidates.
+    orbit = tuple(sorted(ids for ids in legal if len(ids) <= limits.max_length))
     return WrittenOrbit(
         Candidates(
             prompt=prompt,
-            orbit=tuple(sorted(ids for ids in legal if len(ids) <= limits.max_length)),
+            orbit=orbit,
             illegal=tuple(
                 sorted(ids for ids in illegal if len(ids) <= limits.max_length and ids not in legal)
             ),
         ),
         None,
+        is_partial=not orders.whole_orbit or len(orbit) < len(legal),
     )
+
+
+def _tree_size(orders: Sequence[Order], fixed: Sequence[int], moved: Sequence[int]) -> int:
+    """How many tokens a tree of these orders has, if none merge: what orders begin with alike counts once."""
+    beginnings = {order[:count] for order in orders for count in range(1, len(order) + 1)}
+    return fixed[0] + sum(moved[each[-1]] + fixed[len(each)] for each in beginnings)

@@ -1,4 +1,4 @@
-"""Switch faster ways of computing a layer off for a while, our own and other packages', to compare them with PyTorch's."""
+"""Switch faster ways of computing a layer off for a while, ours and other packages', to compare them with PyTorch's."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from torch.nn.parallel import DistributedDataParallel
-
 from vcrt.errors import MalformedInputError
 from vcrt.printable import counted
 
@@ -41,6 +39,17 @@ class Prompt:
         return len(self.pointer_ids)
 
 
+#: What a model may be wrapped in: classes of PyTorch, and of DeepSpeed, whose own ``config`` is another.
+_WRAPPERS = {
+    "DistributedDataParallel",
+    "DataParallel",
+    "FullyShardedDataParallel",
+    "DeepSpeedEngine",
+}
+
+
 def unwrapped(model: CausalModel) -> CausalModel:
-    """The model that knows its configuration, device and dtype, inside a data-parallel wrapper if there is one."""
-    return model.module if isinstance(model, DistributedDataParallel) else model
+    """The model that knows its configuration, device and dtype, inside the wrappers of a parallel run if there are."""
+    while _WRAPPERS.intersection(kind.__name__ for kind in type(model).__mro__):
+        model = model.module
+    return model

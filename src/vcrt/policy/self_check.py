@@ -34,12 +34,15 @@ from vcrt.limits import MAX_ENUMERATED
 from vcrt.memory import is_out_of_memory
 from vcrt.orders import Order
 from vcrt.policy.backends import ExactBackend, choose_backend
+from vcrt.policy.evaluation_mode import evaluation_mode
 from vcrt.policy.interface import Interface, tree_depth
 from vcrt.policy.lean_kernels import plain_kernels, reference_functions
 from vcrt.policy.pointer_head import HALF
 from vcrt.policy.prefix_tree import PrefixTree, prefix_tree
 from vcrt.policy.prompts import CausalModel, Prompt, unwrapped
 from vcrt.policy.scoring import OrderScores, score_orders, score_prefixes
+from vcrt.policy.text_scoring import score_texts
+from vcrt.randomness import generator
 
 #: How much of the format's own error the backends may differ by, for a half-precision model in its own format.
 FORMAT_MULTIPLE = 5.0
@@ -48,6 +51,9 @@ LEAST_HALF_TOLERANCE = 0.01
 #: What all gradients together may differ by from those of PyTorch's own kernels, in a half-precision format, of their
 #: norm: rounding alone gives some 1%, a wrong kernel most of it.
 KERNEL_TOLERANCE = 0.2
+#: What texts may differ by, in nats a token: rounding gives some 1e-6, and in half precision some hundredths, since
+#: logits of 16 and more are rounded to tenths there.
+TEXT_TOLERANCE, HALF_TEXT_TOLERANCE = 1e-3, 0.15
 #: Gradients of parameters whose norm is below this share of all of them are compared with this share instead.
 SMALLEST_SHARE = 1e-3
 
@@ -152,6 +158,33 @@ def prefix_check(
         largest = float((choices(check.backend) - choices("naive")).abs().max())
     check.require(largest, tolerance, f"log-probabilities differ by {largest:.3g} nats")
     return largest
+
+
+@torch.no_grad()
+def text_check(model: CausalModel) -> float:
+    """Compare texts scored by a tree of their tokens with each by itself, behind prompts of two lengths.
+
+    In the model's own number format, without widening it: fit for a model that somebody is about to train. What a tree
+    reads wrongly, such as positions that are counted in the tensor, costs tenths of a nat a token and more. Returns the
+    root mean square of a token's differences, in nats; raises as :func:`self_check`.
+    """
+    vocabulary = unwrapped(model).config.get_text_config(decoder=True).vocab_size
+    drawn = generator(0, "text check").integers(vocabulary, size=(4, 9)).tolist()
+    prompts = [drawn[0], drawn[1][:5]]
+    texts = [[drawn[2][:5], [*drawn[2][:2], *drawn[3][:3]], drawn[3]]] * len(prompts)
+    check = _Check(model=model, interface="tokens", backend="tree", tolerance=TEXT_TOLERANCE)
+
+    def scores(backend: ExactBackend) -> Tensor:
+        found = check.run(backend, lambda: score_texts(model, prompts, texts, backend=backend))
+        return torch.cat([one.log_probs.double() for some in found for one in some])
+
+    with evaluation_mode(model), full_precision():
+        trees, alone = scores("tree"), scores("naive")
+    apart = float((trees - alone).square().mean().sqrt())
+    is_wide = unwrapped(model).dtype in (torch.float32, torch.float64)
+    bound = TEXT_TOLERANCE if is_wide else HALF_TEXT_TOLERANCE
+    check.require(apart, bound, f"log-probabilities differ by {apart:.3g} nats a token")
+    return apart
 
 
 @contextmanager

@@ -38,6 +38,11 @@ class TextScores:
     log_probs: Tensor
     entropies: Tensor | None = None
 
+    def first(self, count: int) -> TextScores:
+        """Those of its first tokens."""
+        entropies = None if self.entropies is None else self.entropies[:count]
+        return TextScores(self.log_probs[:count], entropies)
+
 
 def score_texts(
     model: CausalModel,

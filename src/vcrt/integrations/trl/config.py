@@ -147,6 +147,12 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
                 "multi_objective_aggregation='sum_then_normalize', or another scale_rewards",
             ),
             (
+                self.max_completion_length is None,
+                "completions of any length",
+                "max_completion_length=None",
+                "max_completion_length as a number of tokens",
+            ),
+            (
                 bool(self.remove_unused_columns),
                 "the orbit's columns would be removed",
                 "remove_unused_columns=True",

@@ -6,7 +6,6 @@ Not covered: the loss (:mod:`vcrt.integrations.trl.trainer`).
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -20,6 +19,11 @@ from vcrt.integrations.trl.config import ENVIRONMENT, TASK, OrbitGRPOConfig
 from vcrt.integrations.written_orbits import OrbitLimits, written_orbit
 from vcrt.randomness import generator
 
+#: What is counted of all completions, if only as 0; reasons of ``missed/`` stand beside them.
+_COUNTED = (
+    *("waited_s", "judging_s", "certifying_s", "members"),
+    *("unreadable", "sampled", "partial", "alone"),
+)
 #: What reads completions: a registered environment's name or a class, or several of these by names that rows give.
 Written: TypeAlias = str | EnvironmentFactory | Mapping[str, str | EnvironmentFactory]
 
@@ -71,7 +75,8 @@ class OnlineOrbits:
         """1 for a completion that solves its task, else 0, in the order of the batch."""
         began = time.perf_counter()
         self._judgements = self._judge.finish()
-        self.counts = defaultdict(float, waited_s=time.perf_counter() - began)
+        self.counts = dict.fromkeys(_COUNTED, 0.0)
+        self.counts["waited_s"] = time.perf_counter() - began
         return [float(judgement.success) for judgement in self._judgements]
 
     @property
@@ -91,6 +96,7 @@ class OnlineOrbits:
         """The candidates of each completion of the last batch; draws depend on the number of the update alone."""
         found = []
         counts = self.counts
+        counts["samples"] = len(completions)
         for prompt, completion, judgement in zip(
             prompts, completions, self._judgements, strict=True
         ):
@@ -104,15 +110,17 @@ class OnlineOrbits:
                 draw=generator(self._args.seed, "orbit windows", update),
             )
             found.append(orbit.candidates)
-            counts["samples"] += 1
             counts["judging_s"] += judgement.judging_s
             counts["certifying_s"] += judgement.certifying_s
             counts["members"] += len(orbit.candidates.orbit)
             if judgement.failure is not None and judgement.failure.startswith("unreadable"):
                 counts["unreadable"] += 1
             counts["sampled"] += not judgement.complete
+            counts["partial"] += orbit.is_partial
+            counts["alone"] += orbit.is_partial and len(orbit.candidates.orbit) == 1
             if orbit.missed is not None:
-                counts[f"missed/{orbit.missed}"] += 1
+                reason = f"missed/{orbit.missed}"
+                counts[reason] = counts.get(reason, 0.0) + 1
         return found
 
     def end(self) -> None:

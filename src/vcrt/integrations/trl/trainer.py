@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import random
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-from vcrt.errors import RunError
+from vcrt.errors import BackboneError, RunError, VerifierFailure
 from vcrt.integrations.orbit_credit import (
     Candidates,
     CandidateScores,
@@ -29,7 +32,10 @@ from vcrt.integrations.trl.config import ILLEGAL, ORBIT, OrbitGRPOConfig, requir
 from vcrt.integrations.trl.library import GRPOTrainer, disable_gradient_checkpointing
 from vcrt.integrations.trl.online import OnlineOrbits, Written
 from vcrt.policy.backends import choose_backend
+from vcrt.policy.prompts import unwrapped
+from vcrt.policy.self_check import text_check
 from vcrt.policy.text_scoring import TextScores, score_texts
+from vcrt.printable import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +127,51 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 found=type(self.processing_class).__name__,
                 expected="a tokenizer as processing_class",
             )
+        self._has_exact_trees = self._find_exact_trees()
         if self._level == "trajectory":
             self.importance_sampling_level = "token"
         if self._leaves_one_out:
             self.scale_rewards = "none"
 
+    def _find_exact_trees(self) -> bool:
+        """Whether trees of tokens score this model as texts by themselves do; warns if they were thought to and do not.
+
+        All processes come to the same answer, or they would wait for each other for ever.
+        """
+        # Beyond a few tokens it depends on the lengths. In DeepSpeed's third stage no process has the weights.
+        fits = choose_backend(self.model, "auto", longest=1) == "tree"
+        fits = fits and not is_deepspeed_zero3_enabled()  # type: ignore[no-untyped-call]
+        if fits:
+            try:
+                text_check(self.model)
+            except BackboneError as error:
+                fits = False
+                warnings.warn(
+                    f"{type(unwrapped(self.model)).__name__} is scored completion by completion, which is exact and "
+                    f"slower: a tree of their tokens does not fit it ({error.found})",
+                    stacklevel=3,
+                )
+        misfits = torch.tensor([int(not fits)], device=self.accelerator.device)
+        return not int(self.accelerator.gather(misfits).sum())
+
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """TRL's; the environment's workers end with it."""
+        """TRL's; the environment's workers end with it.
+
+        Where it saves checkpoints and an environment breaks, it saves one first, from which the run goes on as if
+        nothing had been.
+        """
         try:
             return super().train(*args, **kwargs)
+        except VerifierFailure as failure:
+            if self.args.save_strategy != "no" and self.accelerator.num_processes == 1:
+                _set_random_states(self._drawn_from)
+                self._save_checkpoint(self.model, None)
+                step = self.state.global_step
+                failure.add_note(
+                    f"checkpoint-{step} in {self.args.output_dir} has the {counted(step, 'step')} before: go on with "
+                    "train(resume_from_checkpoint=True)"
+                )
+            raise
         finally:
             if self._online is not None:
                 self._online.end()
@@ -160,6 +202,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """TRL's batch, with each sample's candidates, its place in the orbit and its old surplus."""
         if self._online is not None:
             self._online.rows = inputs
+            self._drawn_from = _random_states()
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if "tool_mask" in output:
             raise RunError(
@@ -204,8 +247,10 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 torch.no_grad(),
                 disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
             ):
-                scored = self._score(self.model, output)
-            output["orbit_old_surplus"] = scored.surplus
+                # As many at a time as TRL scores.
+                parts = _parts(output, self.args.per_device_train_batch_size)
+                surplus = [self._score(self.model, part).surplus for part in parts]
+            output["orbit_old_surplus"] = torch.cat(surplus)
         return output
 
     def _candidates(
@@ -281,29 +326,37 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _scores_trees(self, model: Any, inputs: Mapping[str, Any]) -> bool:
         """Whether one pass over trees of tokens is exact for this model, and gives all that TRL's own pass does."""
-        longest = inputs["prompt_ids"].shape[1] + self.max_completion_length
-        exact = choose_backend(self.accelerator.unwrap_model(model), "auto", longest=longest)
-        return exact == "tree" and not self.aux_loss_enabled
+        if not self._has_exact_trees or self.aux_loss_enabled:
+            return False
+        # The widest prompt of all processes: they must choose alike, or they wait for each other for ever.
+        width = torch.tensor([inputs["prompt_ids"].shape[1]], device=inputs["prompt_ids"].device)
+        longest = int(self.accelerator.gather(width).max()) + self.max_completion_length
+        return choose_backend(model, "auto", longest=longest) == "tree"
 
     def _by_tree(
         self, model: Any, pairs: Sequence[tuple[TokenIds, TokenIds]], *, entropies: bool
     ) -> list[TextScores]:
         """The scores of (prompt, completion) pairs by one call of the model: a tree of tokens behind each prompt."""
         trees: dict[TokenIds, dict[TokenIds, int]] = {}
-        for prompt, completion in pairs:
+        # A completion that TRL has masked is empty: a token stands in, so that the loss reaches the model all the same.
+        texts = [completion or prompt[:1] for prompt, completion in pairs]
+        for (prompt, _), text in zip(pairs, texts, strict=True):
             of_prompt = trees.setdefault(prompt, {})
-            of_prompt.setdefault(completion, len(of_prompt))
+            of_prompt.setdefault(text, len(of_prompt))
         with self.accelerator.autocast():
             scores = score_texts(
                 model,
                 list(trees),
-                [list(texts) for texts in trees.values()],
+                [list(some) for some in trees.values()],
                 backend="tree",
                 temperature=self.temperature,
                 entropies=entropies,
             )
         of = dict(zip(trees, scores, strict=True))
-        return [of[prompt][trees[prompt][completion]] for prompt, completion in pairs]
+        return [
+            of[prompt][trees[prompt][text]].first(len(completion))
+            for (prompt, completion), text in zip(pairs, texts, strict=True)
+        ]
 
     def _by_rows(
         self,
@@ -317,13 +370,16 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         score their first again.
         """
         device = inputs["prompt_ids"].device
-        count = torch.tensor([len(pairs)], device=device)
+        # Orbits may be alike whose illegal completions are not.
+        different = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
+        count = torch.tensor([len(different)], device=device)
         most = int(self.accelerator.gather(count).max())
         if most == 0:
             return torch.zeros(0, device=device), torch.zeros((), device=device)
-        spare = pairs[0] if pairs else _samples(inputs)[0]
+        prompt, completion = pairs[0] if pairs else _samples(inputs)[0]
+        spare = (prompt, completion or prompt[:1])
         rows = padded_rows(
-            [*pairs, *[spare] * (most - len(pairs))],
+            [*different, *[spare] * (most - len(different))],
             padding=self._tokenizer.pad_token_id,
             device=device,
         )
@@ -335,7 +391,8 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             batch_size=self.args.orbit_batch_size or self.args.per_device_train_batch_size,
         )
         log_probs = (token_log_probs * rows.completion_mask).sum(-1)
-        return log_probs[: len(pairs)], 0.0 * log_probs[len(pairs) :].sum()
+        places = torch.tensor([different[pair] for pair in pairs], dtype=torch.long, device=device)
+        return log_probs[places], 0.0 * log_probs[len(different) :].sum()
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         """TRL's loss on credited log-probabilities, plus the weighted losses of the margin and the augmentation."""
@@ -385,7 +442,13 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if credit is not None and credit.scored.samples is not None:
             found = credit.scored.samples
         elif credit is None and self._scores_trees(model, batch):
-            found = self._by_tree(model, _samples(batch), entropies=False)
+            samples = _samples(batch)
+            step = batch_size or len(samples)
+            found = [
+                one
+                for begin in range(0, len(samples), step)
+                for one in self._by_tree(model, samples[begin : begin + step], entropies=False)
+            ]
         else:
             return self._with_credit(
                 super()._get_per_token_logps_and_entropies(
@@ -420,13 +483,43 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _log_online(self, online: OnlineOrbits) -> None:
         """What became of the samples, in shares of them, and what it took, over all processes."""
         every: list[Mapping[str, float]] = gather_object([online.counts])
-        summed: Any = sum(map(Counter, every), Counter[str]())
-        samples = summed.pop("samples")
-        for name, value in summed.items():
-            self._log(f"orbit/{name}", value / samples)
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        samples = sum(one["samples"] for one in every)
+        # TRL takes the mean of what was logged since the last time: a reason that did not occur is logged as 0.
+        so_far = len(metrics["orbit/members"])
+        names = {name for one in every for name in one if name != "samples"}
+        names |= {name.removeprefix("orbit/") for name in metrics if "/missed/" in name}
+        for name in sorted(names):
+            values = metrics[f"orbit/{name}"]
+            values += [0.0] * (so_far - len(values))
+            values.append(sum(one.get(name, 0.0) for one in every) / samples)
 
     def _log(self, name: str, value: float) -> None:
         self._metrics["train" if self.model.training else "eval"][name].append(value)
+
+
+def _random_states() -> tuple[Any, ...]:
+    """The states of all generators that the library's trainer draws from, which are those of the process."""
+    on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    of_numpy = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), of_numpy, torch.get_rng_state(), on_gpu
+
+
+def _set_random_states(states: tuple[Any, ...]) -> None:
+    own, of_numpy, of_torch, on_gpu = states
+    random.setstate(own)
+    np.random.set_state(of_numpy)  # noqa: NPY002
+    torch.set_rng_state(of_torch)
+    if on_gpu:
+        torch.cuda.set_rng_state_all(on_gpu)
+
+
+def _parts(output: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
+    """What orbits are scored by, of so many samples at a time."""
+    tokens = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+    names = (*tokens, "orbit_members", "orbit_candidates")
+    for begin in range(0, len(output["orbit_candidates"]), size):
+        yield {name: output[name][begin : begin + size] for name in names}
 
 
 def _batch(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str, Tensor]:

@@ -85,7 +85,8 @@ def sampled_members(batch: Any, orbits: Sequence[Sequence[TokenIds] | None]) -> 
         [
             orbit is not None and response in {tuple(member) for member in orbit}
             for response, orbit in zip(responses, orbits, strict=True)
-        ]
+        ],
+        device=batch.batch["responses"].device,
     )
 
 
