@@ -42,9 +42,18 @@ def trained(model, output, alpha, orbits, processes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("alpha", "orbits"), [(0.0, "listed"), (0.5, "listed"), (0.1, "online")])
-def test_two_processes_are_as_one(tmp_path, alpha, orbits):
-    model = save_model(tmp_path / "model")
+@pytest.mark.parametrize(
+    ("alpha", "orbits", "window"),
+    [
+        (0.0, "listed", None),
+        (0.5, "listed", None),
+        (0.1, "online", None),
+        # So many tokens has the longest completion behind the prompts of the first process, but not of the second.
+        (0.1, "online", 10),
+    ],
+)
+def test_two_processes_are_as_one(tmp_path, alpha, orbits, window):
+    model = save_model(tmp_path / "model", window=window)
     one = trained(model, tmp_path / "one", alpha, orbits, 1)
     two = trained(model, tmp_path / "two", alpha, orbits, 2)
     assert one.keys() == two.keys()

@@ -27,8 +27,12 @@ def tokenizer():
     )
 
 
-def save_model(folder, *, seed=0):
-    """A model with spread-out probabilities, saved so that TRL can load its reference from there."""
+def save_model(folder, *, seed=0, window=None):
+    """A model with spread-out probabilities, saved so that TRL can load its reference from there.
+
+    With a ``window``, its layers see so many tokens back.
+    """
+    windows = {} if window is None else {"use_sliding_window": True, "sliding_window": window}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(
@@ -44,6 +48,8 @@ def save_model(folder, *, seed=0):
                 initializer_range=0.3,
                 eos_token_id=1,
                 pad_token_id=0,
+                max_window_layers=0,
+                **windows,
             )
         )
     model.save_pretrained(folder)

@@ -169,9 +169,9 @@ def text_check(model: CausalModel) -> float:
     root mean square of a token's differences, in nats; raises as :func:`self_check`.
     """
     vocabulary = unwrapped(model).config.get_text_config(decoder=True).vocab_size
-    drawn = generator(0, "text check").integers(vocabulary, size=(4, 9)).tolist()
-    prompts = [drawn[0], drawn[1][:5]]
-    texts = [[drawn[2][:5], [*drawn[2][:2], *drawn[3][:3]], drawn[3]]] * len(prompts)
+    drawn = generator(0, "text check").integers(vocabulary, size=(4, 6)).tolist()
+    prompts = [drawn[0], drawn[1][:4]]
+    texts = [[drawn[2][:4], [*drawn[2][:2], *drawn[3][:2]], drawn[3][1:]]] * len(prompts)
     check = _Check(model=model, interface="tokens", backend="tree", tolerance=TEXT_TOLERANCE)
 
     def scores(backend: ExactBackend) -> Tensor:
