@@ -7,7 +7,8 @@ It needs TRL (`make test-integrations` installs it) and `vcrt backbone fetch smo
 no order, as text; the model writes them in one that works, and nothing else. It is taught the form of an answer on
 reference traces whose steps are shuffled, trained on further tasks by each method from that same start, and evaluated
 before and after, on tasks of the same sources and on tasks whose sources it has not seen. The fold ``tools`` is about
-tool calls alone; each other fold trains on two environments and is evaluated on the third, its namesake, as well.
+tool calls alone; ``theories`` about proofs whose steps no task lists: the model finds the deductions itself; each other
+fold trains on two environments and is evaluated on the third, its namesake, as well.
 Methods differ in the terms of the loss alone; prompts, numbers of samples and settings are the same. None was searched
 for, but that pilots of GRPO and of Orbit-GRPO with margin, at twice this learning rate, came to write one answer alone.
 
@@ -49,6 +50,7 @@ from gpu_results import commit, machine, versions
 from vcrt.certification.completion_judge import CompletionJudge
 from vcrt.config import RunConfig
 from vcrt.environments.contract import Environment, Episode, ReplayRequest
+from vcrt.environments.proofwriter.written_proofs import WrittenProofs, proof_task
 from vcrt.environments.registry import load_environment
 from vcrt.environments.written_episodes import WrittenEpisodes, written_task
 from vcrt.hashing import json_digest
@@ -69,10 +71,12 @@ SCHEMAS = {
     "clrs": ("bellman_ford", "matrix_chain_order", "bubble_sort"),
     "proofwriter": ("attribute_chain", "conjunctive_join"),
     "bfcl": ("files", "messages", "tickets", "trading", "vehicle"),
+    "proofs": ("attribute_chain", "conjunctive_join"),
 }
 #: By fold, what is trained on.
 FOLDS = {
     "tools": ("bfcl",),
+    "theories": ("proofs",),
     "proofwriter": ("clrs", "bfcl"),
     "bfcl": ("clrs", "proofwriter"),
     "clrs": ("proofwriter", "bfcl"),
@@ -88,8 +92,11 @@ METHODS = {
 #: same sources and of others.
 SPLITS = {"form": 240, "train": 120, "known": 60, "new": 60}
 TESTS = ("known", "new")
-#: The most tokens of a prompt and of an answer.
-MAX_PROMPT, MAX_ANSWER = 200, 80
+#: What is evaluated on: by fold, or else the environments of the folds that hold one out.
+EVALUATED = {name: FOLDS[name] for name in ("tools", "theories")}
+HELD_OUT = ("clrs", "proofwriter", "bfcl")
+#: The most tokens of a prompt, where the rules are in it and where they are not, and of an answer.
+LONG_PROMPT, MAX_PROMPT, MAX_ANSWER = 300, 200, 80
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 #: Tasks answered at a time, and those whose orders are scored at a time.
 ANSWERED, SCORED = (120, 6) if DEVICE.type == "cuda" else (30, 1)
@@ -110,6 +117,16 @@ class Size:
     splits: tuple[tuple[str, int], ...] = tuple(SPLITS.items())
 
 
+def verifier(name: str) -> Environment:
+    """The environment of the tasks of this name."""
+    return WrittenProofs() if name == "proofs" else load_environment(name)
+
+
+def reader(name: str) -> Any:
+    """What makes the environment that reads answers to tasks of this name; a line that is no step spoils an answer."""
+    return WrittenProofs if name == "proofs" else WrittenEpisodes(name, free_text=False)
+
+
 def candidates(environment: Environment, schema: str) -> Iterator[tuple[Episode, int]]:
     """Episodes of a schema some of whose orders fail, with the number of those that work."""
     seed = 0
@@ -128,7 +145,8 @@ def candidates(environment: Environment, schema: str) -> Iterator[tuple[Episode,
 
 def tasks(name: str, tokenizer: Any, splits: dict[str, int]) -> dict[str, list[dict[str, Any]]]:
     """Tasks of an environment by their split; those of the split ``new`` share no source with the others."""
-    environment = load_environment(name)
+    environment = verifier(name)
+    most = LONG_PROMPT if name == "proofs" else MAX_PROMPT
     streams = [candidates(environment, schema) for schema in SCHEMAS[name]]
     found: dict[str, list[dict[str, Any]]] = {split: [] for split in splits}
     is_new: dict[str, bool] = {}
@@ -146,9 +164,13 @@ def tasks(name: str, tokenizer: Any, splits: dict[str, int]) -> dict[str, list[d
         if split is None or key in seen:
             continue
         seen.add(key)
-        task = written_task(environment, episode, draw)
+        task = (
+            proof_task(environment, episode, draw)
+            if isinstance(environment, WrittenProofs)
+            else written_task(environment, episode, draw)
+        )
         lengths = [len(tokenizer(text)["input_ids"]) for text in (task.prompt, task.completion)]
-        if lengths[0] <= MAX_PROMPT and lengths[1] < MAX_ANSWER:
+        if lengths[0] <= most and lengths[1] < MAX_ANSWER:
             found[split].append(asdict(task) | {"environment": name, "works": works})
     return found
 
@@ -278,20 +300,20 @@ class Start:
     model: Any
     tokenizer: Any
     sampler: Sampler
-    readers: dict[str, WrittenEpisodes]
+    readers: dict[str, Any]
     before: dict[str, Any]
 
 
 def start(fold: str, seed: int, options: argparse.Namespace, size: Size) -> Start:
     """A model that was taught the form, and what it does before it is trained further: both are made once."""
-    evaluated = FOLDS[fold] if fold not in SCHEMAS else tuple(SCHEMAS)
+    evaluated = EVALUATED.get(fold, HELD_OUT)
     given = {name: load(name, options, size) for name in evaluated}
     tokenizer = AutoTokenizer.from_pretrained(options.backbone)
     form = taught(fold, seed, given, options, size)
     model = adapted(options, seed)
     set_peft_model_state_dict(model, load_file(form / "adapter_model.safetensors"))
     sampler = Sampler(options.backbone, getattr(torch, options.dtype), DEVICE)
-    readers = {name: WrittenEpisodes(name, free_text=False) for name in given}
+    readers = {name: reader(name) for name in given}
     known = form / "before.json"
     if not known.exists():
         with CompletionJudge(readers) as judge:

@@ -27,11 +27,11 @@ from vcrt.protocol.statistics import Interval
 
 RESULTS = Path(__file__).parents[1] / "results" / "written"
 METHODS = ("grpo", "orbit", "orbit-margin", "augmentation")
-#: What there is a table of each: a fold that holds nothing out, and what the others trained on and held out.
-ALONE = "tool calls alone"
+#: What there is a table of each: folds that hold nothing out, and what the others trained on and held out.
+ALONE = {"tools": "tool calls alone", "theories": "proofs that are found"}
 KNOWN, NEW = "known sources", "new sources"
 PARTS = (
-    *((ALONE, kind) for kind in (KNOWN, NEW)),
+    *((alone, kind) for alone in ALONE.values() for kind in (KNOWN, NEW)),
     *(("trained", kind) for kind in (KNOWN, NEW)),
     ("held out", None),
 )
@@ -69,7 +69,7 @@ def part_of(fold: str, part: tuple[str, str | None], one: Any) -> list[str]:
     for name in one["sources"]:
         environment, _, kind = name.partition("/")
         trains = "held out" if environment == fold else "trained"
-        is_there = where == (trains if fold in ENVIRONMENTS else ALONE)
+        is_there = where == (trains if fold in ENVIRONMENTS else ALONE[fold])
         if is_there and sources in (None, kinds[kind]):
             found.append(name)
     return found
@@ -141,7 +141,7 @@ def curves(found: Runs) -> Iterator[str]:
     """Samples that solved their task while a policy trained, and what an update took."""
     yield "| solved, in percent, by rollouts | all, minus GRPO | seconds an update | certified in |"
     for fold, methods in found.items():
-        yield fold if fold == "tools" else f"{fold} held out"
+        yield ALONE.get(fold, f"{fold} held out")
         for method, some in methods.items():
             logs = [one["log"] for one in some.values()]
             rewards = np.array([solved(one) for one in some.values()])

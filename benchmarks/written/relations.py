@@ -18,10 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from experiment import FOLDS, METHODS, RESULTS, Size, load
+from experiment import FOLDS, METHODS, RESULTS, Size, load, verifier
 from task_relations import pairs_of
 
-from vcrt.environments.registry import load_environment
 from vcrt.policy.catalogue import fetched_folder
 from vcrt.protocol.relation_predictors import by_policy, by_shared_words
 from vcrt.protocol.relation_scores import (
@@ -79,11 +78,11 @@ def test(name: str, options: argparse.Namespace) -> tuple[list[dict[str, Any]], 
     """The tasks of a test, and the pairs of their steps."""
     environment, _, kind = name.partition("/")
     rows = load(environment, options, Size())[kind]
-    verifier = load_environment(environment)
+    replaying = verifier(environment)
     pairs = [
         pair
         for number, row in enumerate(rows)
-        for pair in pairs_of(f"{name}/{number}", row, verifier)
+        for pair in pairs_of(f"{name}/{number}", row, replaying)
     ]
     return rows, pairs
 

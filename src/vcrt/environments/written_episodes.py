@@ -49,7 +49,7 @@ class _EpisodeLines(WrittenSteps):
     free_text = True
 
     def parse(self, task: Json, completion: str) -> WrittenTrace:
-        given = _read(task)
+        given = read_task(task)
         known = {text: (payload, signature) for text, payload, signature in given["steps"]}
         steps, place = list[WrittenStep](), 0
         for line in completion.split("\n"):
@@ -72,12 +72,12 @@ class _EpisodeLines(WrittenSteps):
         )
 
     def solved(self, task: Json, state: Any) -> bool:
-        given = _read(task)
+        given = read_task(task)
         end = sha256_hex(self.canonical(state)) if isinstance(self, StepEnvironment) else state
         return bool(given["goal"] == end)
 
 
-def _read(task: Json) -> Any:
+def read_task(task: Json) -> Any:
     """A task, as it is or as JSON text: a dataset gives nested ones the keys of each other."""
     return json.loads(task) if isinstance(task, str) else task
 
