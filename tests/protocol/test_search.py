@@ -314,6 +314,16 @@ def test_runs_may_be_longer_than_trials_and_the_plan_says_so(dataset, searched):
     assert check_search(search, dataset, **options).trials == 1
 
 
+def test_trials_are_not_run_again_on_a_gpu(dataset, searched, monkeypatch):
+    search, _ = searched
+    options = {"backbone": EMBEDDED, "config": RUN, "number": 1, "jobs": 1}
+    monkeypatch.setattr(trials, "device_of", lambda _: "cuda")
+    monkeypatch.setattr(trials, "in_fresh_processes", lambda *_, **__: pytest.fail("a trial ran"))
+    with pytest.raises(RunError, match="cannot be checked on a GPU") as error:
+        check_search(search, dataset, **options)
+    assert "CUDA_VISIBLE_DEVICES= " in error.value.remedy
+
+
 def test_a_search_of_another_method_of_the_name_is_refused(dataset, searched, monkeypatch):
     search, _ = searched
     changed = {**METHODS, "vcrt": replace(METHODS["vcrt"], terms=("policy_loss",))}

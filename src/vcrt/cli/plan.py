@@ -116,7 +116,8 @@ def plan(
         seed: Seed of everything.
         also_test: Further verified datasets, such as of longer episodes: what a run holds out of them is scored too.
         check_search: Run so many of the search's trials again, every other one among the chosen ones, and refuse a
-            search of which one comes out otherwise; without it the search is called unverified.
+            search of which one comes out otherwise; without it the search is called unverified. Refused for a language
+            model on a GPU, where trials do not repeat bit for bit.
         json: Print the plan's hash, the names of its runs and its warnings for machines.
         settings: All settings of a run.
     """

@@ -172,8 +172,18 @@ def check_search(
     """Run ``number`` of a search's trials again, every other one among those that were chosen; all, if it has no more.
 
     Which ones is drawn so that nobody who writes the file can foresee it. ``config`` is the plan's. Raises
-    :class:`RunError` for the first that comes out otherwise; trials repeat bit for bit on one kind of processor.
+    :class:`RunError` for the first that comes out otherwise, and before any is run where they would be on a GPU:
+    trials repeat bit for bit on one kind of processor alone.
     """
+    if device_of(backbone) != "cpu":
+        raise RunError(
+            "trials of a search cannot be checked on a GPU",
+            where=f"the backbone {backbone.name}",
+            found="a GPU, which may add in another order each time",
+            expected="a processor, on which trials repeat bit for bit",
+            remedy="search and plan with CUDA_VISIBLE_DEVICES= (empty) before both commands, or plan without "
+            "--check-search: the search is then called unverified",
+        )
     config = backbone.named_in(checked(config)).resolved()
     search.require_same_training(config, search.methods)
     chosen = [search.best(name, fold) for name in search.methods for fold in search.held_out]
