@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import dataclass
 from unittest.mock import patch
 
 import pytest
 import torch
 
+import vcrt
 import vcrt.training.run as module
 from command_line import run
 from configs import config
+from documentation import ROOT
 from training_fixtures import supervised_records
 from vcrt.cli import main
 from vcrt.policy.backbone import load_backbone
@@ -25,6 +29,7 @@ from vcrt.protocol.source_validation import (
     SourceValidation,
     flagged_at,
     flagged_runs,
+    is_too_short_to_flag,
     stratified,
     validations,
 )
@@ -86,6 +91,23 @@ def test_three_in_a_row_below_the_interval_flag_a_run(frozen, rates, at):
     ]
     low, high = proportion_interval(round(rates[0] * 50), 50)
     assert (log[0][LOW], log[0][HIGH], log[0][FROZEN]) == (low, high, frozen)
+
+
+@pytest.mark.parametrize("every", [0, 1, 2, 3, 4, 5, 50])
+def test_a_run_is_too_short_to_flag_if_it_is_validated_but_less_than_three_times(every):
+    for updates in range(1, 12):
+        schedule = config(updates=updates, validate_every=every).schedule
+        times = sum(module._is_validated(schedule, one) for one in range(1, updates + 1))
+        assert is_too_short_to_flag(schedule) == (0 < times < 3)
+
+
+def test_runs_of_the_demo_on_a_language_model_can_be_flagged(monkeypatch):
+    (line,) = re.findall(r"vcrt (demo --preset .*)", (ROOT / "Makefile").read_text())
+    seen = []
+    monkeypatch.setattr(vcrt, "demo", lambda _, **asked: sys.exit(seen.append(asked["config"])))
+    with pytest.raises(SystemExit):
+        main(line.split())
+    assert not is_too_short_to_flag(seen[0].schedule)
 
 
 @pytest.mark.parametrize("value", ["0.5", None, [], {}, float("nan"), float("inf")])

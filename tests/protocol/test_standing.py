@@ -63,6 +63,7 @@ def test_training_and_evaluation_say_how_runs_stand_and_warn_at_chance(data, tmp
     assert "chance (50%); the frozen backbone " in aside
     assert f"warning: vcrt/clrs/0 is not to be told from chance. {AT_CHANCE}" in lines
     assert "1 run at the last update" in lines
+    assert any(line.startswith("note: too few validations to flag a run;") for line in lines)
     code, out, _ = run(capsys, "evaluate", experiment, "--jobs", 1)
     assert code == 0
     (found,) = (line for line in out.splitlines() if line.startswith("vcrt/clrs/0: held-out items"))

@@ -80,6 +80,13 @@ def test_the_table_has_a_row_for_each_run(contents):
     assert validation_table(synthetic_contents()) is None
 
 
+@pytest.mark.parametrize("rates", [{10: 0.1}, {10: 0.1, 20: 0.1}])
+def test_a_run_with_too_few_validations_is_not_called_fine(rates):
+    made = synthetic_contents()
+    table = validation_table(replace(made, runs=(validated(made.runs[0], rates),)))
+    assert [row[-1] for row in table.rows] == ["too few validations to flag"]
+
+
 def test_the_curve_stands_beside_the_frozen_backbone(contents):
     figures = {figure.name: figure for figure in curve_figures(contents)}
     assert list(figures)[:3] == ["curve-mean-reward", "curve-source-pass-rate", "curve-orbit-mass"]

@@ -47,7 +47,12 @@ def train(
     """
     from vcrt.cli.launching import launch, require_processes
     from vcrt.protocol.planned_training import require_trainable
-    from vcrt.protocol.source_validation import RULE, flagged_runs
+    from vcrt.protocol.source_validation import (
+        RULE,
+        TOO_FEW,
+        flagged_runs,
+        is_too_short_to_flag,
+    )
     from vcrt.training.distributed import is_launched
     from vcrt.training.tracking import require_trackers
 
@@ -93,6 +98,8 @@ def train(
     if flagged:
         named = ", ".join(f"{name} (at update {update})" for name, update in flagged.items())
         say(console, f"warning: {counted(len(flagged), 'run')} flagged: {named}. {RULE}")
+    if is_too_short_to_flag(opened.plan.config.schedule):
+        say(console, f"note: {TOO_FEW} a run; plan with a lower --schedule.validate-every. {RULE}")
     say(console, f"next: vcrt evaluate {experiment}")
 
 

@@ -14,7 +14,7 @@ from math import isfinite
 
 import torch
 
-from vcrt.config import RunConfig
+from vcrt.config import RunConfig, ScheduleConfig
 from vcrt.hashing import Json
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.prompts import unwrapped
@@ -36,6 +36,8 @@ RULE = (
     "A run is flagged when, at three validations in a row, the whole 95% interval of its source pass rate lies below "
     "the frozen backbone's pass rate on the same items."
 )
+#: What is said instead of a run that has fewer.
+TOO_FEW = "too few validations to flag"
 #: What to do about a run that is flagged.
 FLAGGED_REMEDY = "A lower learning rate helps most often: docs/train.md says what else to look at."
 #: What a log says at a validation.
@@ -99,6 +101,12 @@ def validations(log: Iterable[Mapping[str, Json]]) -> list[Validated]:
 def flagged_at(log: Iterable[Mapping[str, Json]]) -> Validated | None:
     """The validation that flagged a run; None if none did."""
     return next((one for one in validations(log) if one.flagged), None)
+
+
+def is_too_short_to_flag(schedule: ScheduleConfig) -> bool:
+    """Whether a whole run is validated, after every so many updates and the last, but too seldom to be flagged."""
+    every = schedule.validate_every
+    return every > 0 and -(-schedule.updates // every) < IN_A_ROW
 
 
 def flagged_runs(bodies: Mapping[str, Mapping[str, Json]]) -> dict[str, int]:

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vcrt.protocol.source_validation import RULE, Validated, flagged_at, validations
+from vcrt.protocol.source_validation import (
+    IN_A_ROW,
+    RULE,
+    TOO_FEW,
+    Validated,
+    flagged_at,
+    validations,
+)
 from vcrt.report.contents import ReportContents, RunReport
 from vcrt.report.table import Table
 from vcrt.report.wording import counted, label, percent
@@ -31,7 +38,7 @@ def flag_sentences(runs: Sequence[RunReport]) -> tuple[str, ...]:
 def validation_table(contents: ReportContents) -> Table | None:
     """The source pass rate of each run while it trained, beside the frozen backbone's; None if none was validated."""
     rows = [
-        (label(run.method), label(run.held_out), run.seed, *_cells(found), _flag(run))
+        (label(run.method), label(run.held_out), run.seed, *_cells(found), _flag(found))
         for run in contents.runs
         if (found := validations(run.curve))
     ]
@@ -55,6 +62,8 @@ def _cells(found: Sequence[Validated]) -> tuple[float, float, int, float, str]:
     return percent(last.frozen), percent(lowest.rate), lowest.update, percent(last.rate), ends
 
 
-def _flag(run: RunReport) -> str:
-    flag = flagged_at(run.curve)
-    return "" if flag is None else f"at update {flag.update}"
+def _flag(found: Sequence[Validated]) -> str:
+    flag = next((one for one in found if one.flagged), None)
+    if flag is not None:
+        return f"at update {flag.update}"
+    return TOO_FEW if len(found) < IN_A_ROW else ""
