@@ -9,11 +9,13 @@ import sys
 import pytest
 import torch
 from transformers import BertConfig
+from transformers.integrations import hub_kernels
+from transformers.integrations.gguf import kernels as gguf_kernels
 
 import gguf_files
 import vcrt
 from command_line import refused, run
-from gguf_files import write_gguf, write_huge
+from gguf_files import write_gguf, write_huge, write_lfm2
 from vcrt.errors import BackboneError, OutOfMemory
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.gguf_import import read_header
@@ -89,6 +91,41 @@ def test_bfloat16_is_half_as_large_and_rounds_once(written, tmp_path):
         assert torch.equal(half[name], weight.to(torch.bfloat16).float())
     for name, weight in rounded.model.named_parameters():
         assert torch.equal(half[name], weight.float())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_class_of_the_newer_loader_is_rounded_once(tmp_path, dtype):
+    model, tokenizer = write_lfm2(tmp_path / "x.gguf")
+    vcrt.import_backbone(tmp_path / "x.gguf", tmp_path / "x", dtype=dtype)
+    backbone = load_backbone(str(tmp_path / "x"))
+    ours = dict(backbone.model.named_parameters())
+    for name, weight in model.named_parameters():
+        assert torch.equal(ours[name], weight.to(getattr(torch, dtype)).float())
+    assert backbone.tokenizer(INSTRUCTION)["input_ids"] == tokenizer(INSTRUCTION)["input_ids"]
+    values = sum(read_header(tmp_path / "x.gguf").values.values())
+    assert read_header(tmp_path / "x.gguf").num_bytes("bfloat16") > 6 * values
+
+
+def test_no_kernel_of_the_hub_is_asked_for(tmp_path, monkeypatch):
+    """With the package kernels installed, of which this is a stand-in, native code would be fetched."""
+    asked = []
+
+    class Kernels:
+        def __getattr__(self, name):
+            asked.append(name)
+            return self
+
+        def __call__(self, *arguments, **options):
+            raise RuntimeError("no kernel")
+
+    monkeypatch.setitem(sys.modules, "kernels", Kernels())
+    monkeypatch.setattr(gguf_kernels, "_gguf_kernel", None)
+    monkeypatch.setattr(gguf_kernels, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda name, **_: asked.append(name))
+    write_lfm2(tmp_path / "x.gguf")
+    vcrt.import_backbone(tmp_path / "x.gguf", tmp_path / "x")
+    assert asked == []
+    assert gguf_kernels.is_kernels_available()
 
 
 def test_the_header_says_what_is_in_the_file(written):

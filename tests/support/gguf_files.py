@@ -10,7 +10,7 @@ import zipfile
 import gguf
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import Lfm2Config, Lfm2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from language_models import END, byte_level_tokenizer
 from vcrt.policy.catalogue import CatalogueEntry
@@ -75,23 +75,62 @@ def write_gguf(
         # Written once already, as it should be.
         writer.kv_data[0].pop(key, None)
         writer.add_uint32(key, value)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, LAYERS)
+    add_tensors(writer, gguf.MODEL_ARCH.LLAMA, model, as_llama_cpp_has_it, left_out)
+    for tensor, length in (extra or {}).items():
+        writer.add_tensor(tensor, np.ones(length, dtype=np.float32))
+    write_all(writer)
+    return model, tokenizer
+
+
+def add_tensors(writer, architecture, model, as_stored, left_out=()):
+    """Add the model's weights, matrices in Q8_0; the model then has what the file holds."""
+    names = gguf.get_tensor_name_map(architecture, LAYERS)
     for name, parameter in model.named_parameters():
         weight = parameter.detach().numpy()
         form = Q8_0 if weight.ndim == 2 else F32
-        stored = gguf.quantize(as_llama_cpp_has_it(name, weight), form)
+        stored = gguf.quantize(as_stored(name, weight), form)
         with torch.no_grad():
             read = gguf.dequantize(gguf.quantize(weight, form), form)
             parameter.copy_(torch.from_numpy(np.array(read)))
         tensor = names.get_name(name, try_suffixes=(".weight",))
         if tensor not in left_out:
             writer.add_tensor(tensor, stored, raw_dtype=form)
-    for tensor, length in (extra or {}).items():
-        writer.add_tensor(tensor, np.ones(length, dtype=np.float32))
+
+
+def write_all(writer):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def write_lfm2(path):
+    """Write a tiny LFM2, of a class that transformers reads by its newer loader; returns it as :func:`write_gguf`."""
+    tokenizer = byte_level_tokenizer(chat=True)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = Lfm2Config(
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            intermediate_size=64,
+            block_auto_adjust_ff_dim=False,
+            num_hidden_layers=LAYERS,
+            layer_types=["conv", "full_attention"],
+            num_attention_heads=HEADS,
+            num_key_value_heads=KEY_HEADS,
+            max_position_embeddings=512,
+            tie_word_embeddings=True,
+            initializer_range=0.2,
+        )
+        model = Lfm2ForCausalLM(config).eval()
+    writer = gguf.GGUFWriter(path, "lfm2")
+    add_metadata(writer, config, tokenizer, "mit")
+    writer.add_shortconv_l_cache(config.conv_L_cache)
+    writer.kv_data[0].pop("lfm2.attention.head_count_kv")
+    writer.add_head_count_kv([0, KEY_HEADS])
+    # llama.cpp has the kernel of a convolution as a matrix.
+    add_tensors(writer, gguf.MODEL_ARCH.LFM2, model, lambda _, weight: weight.squeeze())
+    write_all(writer)
     return model, tokenizer
 
 
@@ -105,7 +144,7 @@ def add_metadata(writer, config, tokenizer, licence):
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_layer_norm_rms_eps(getattr(config, "rms_norm_eps", None) or config.norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
     writer.add_vocab_size(config.vocab_size)

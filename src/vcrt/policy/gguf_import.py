@@ -8,10 +8,11 @@ covered: where the file is from (:mod:`vcrt.policy.fetching`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from copy import deepcopy
 from dataclasses import dataclass
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,11 +55,19 @@ class GgufHeader:
     scaling: str | None
     values: Mapping[str, int]
 
+    def read_as(self, dtype: Dtype) -> torch.dtype:
+        """The format to dequantize in, so that weights are rounded to ``dtype`` once.
+
+        The library's newer loader, of some architectures, computes in the format that it is given.
+        """
+        from transformers.integrations.gguf.utils import is_gguf_arch_supported
+
+        return torch.float32 if is_gguf_arch_supported(self.architecture) else DTYPES[dtype]
+
     def num_bytes(self, dtype: Dtype) -> int:
-        """The most memory that dequantizing takes: the model twice, and the largest tensor in float32 twice."""
-        return 2 * DTYPES[dtype].itemsize * sum(self.values.values()) + 8 * max(
-            self.values.values(), default=0
-        )
+        """The most memory that dequantizing takes: the model as read and as written, and the largest tensor twice."""
+        both = self.read_as(dtype).itemsize + DTYPES[dtype].itemsize
+        return both * sum(self.values.values()) + 8 * max(self.values.values(), default=0)
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -144,11 +153,12 @@ def _loaded(
     gguf: Path, folder: Path, header: GgufHeader, dtype: Dtype
 ) -> tuple[Any, dict[str, Any], Any]:
     """The model without weights, because the library saves none that it has read from GGUF, weights and tokenizer."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     with (
         TemporaryDirectory(dir=folder) as place,
         redirect_stderr(StringIO()),
+        _without_hub_kernels(),
         # The library initialises from the global generator: leave that as it was.
         torch.random.fork_rng(devices=[]),
     ):
@@ -169,7 +179,9 @@ def _loaded(
             config=deepcopy(config),
             local_files_only=True,
             trust_remote_code=False,
-            dtype=DTYPES[dtype],
+            dtype=header.read_as(dtype),
+            # Or weights stay packed where the library finds a kernel for them.
+            quantization_config=GgufConfig(dequantize=True),
             output_loading_info=True,
         )
         read, report = loaded
@@ -177,7 +189,29 @@ def _loaded(
         tokenizer = AutoTokenizer.from_pretrained(
             place, gguf_file=name, local_files_only=True, trust_remote_code=False
         )
-    return model, read.state_dict(), tokenizer
+    as_read = header.read_as(dtype)
+    # A weight that the library keeps in another format stays as it is.
+    weights = {
+        name: weight.to(DTYPES[dtype]) if weight.dtype == as_read else weight
+        for name, weight in read.state_dict().items()
+    }
+    return model, weights, tokenizer
+
+
+@contextmanager
+def _without_hub_kernels() -> Iterator[None]:
+    """Dequantize with PyTorch alone.
+
+    Where the package kernels is installed, the library would fetch native code from the hub and run it, even for
+    weights on the processor, and USE_HUB_KERNELS does not keep it from that.
+    """
+    kernels: Any = import_module("transformers.integrations.gguf.kernels")
+    kept = kernels.get_gguf_kernel, kernels.is_kernels_available
+    kernels.get_gguf_kernel = kernels.is_kernels_available = lambda: False
+    try:
+        yield
+    finally:
+        kernels.get_gguf_kernel, kernels.is_kernels_available = kept
 
 
 def _require_all_of_it(gguf: Path, header: GgufHeader, model: Any) -> None:
