@@ -19,7 +19,12 @@ from vcrt.config import MemoryConfig
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.errors import BackboneError, OutOfMemory
-from vcrt.memory import is_out_of_memory, naming_out_of_memory, out_of_memory
+from vcrt.memory import (
+    available_memory,
+    is_out_of_memory,
+    naming_out_of_memory,
+    out_of_memory,
+)
 from vcrt.protocol import evaluation
 from vcrt.protocol.experiment import open_experiment
 from vcrt.protocol.planned_training import _train_job, _TrainJob, train
@@ -27,6 +32,39 @@ from vcrt.training.run import checkpoint_gradients
 
 #: More bytes than any machine has.
 TOO_MUCH = 1 << 60
+
+
+#: The files of both versions of control groups: limit, what is used, what of that are cached files.
+SECOND = ("memory.max", "memory.current", "memory.stat", "active_file 70\ninactive_file 200\n")
+FIRST = (
+    *("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+    "inactive_file 9\ntotal_active_file 70\ntotal_inactive_file 200\n",
+)
+
+
+@pytest.mark.parametrize("files", [FIRST, SECOND])
+def test_the_limit_of_a_container_counts_where_it_leaves_less(tmp_path, files):
+    with patch("psutil.virtual_memory") as machine:
+        machine.return_value.available = 4000
+        assert available_memory(tmp_path) == 4000
+        limit, used, stat, cached = files
+        (tmp_path / "memory").mkdir()
+        for found, expected in {
+            ("1000\n", "600\n", None): 400,
+            ("1000\n", "600\n", cached): 670,
+            ("1000\n", "600\n", "no statistics\n\n"): 400,
+            ("1000\n", "1300\n", None): 0,
+            ("9000\n", "600\n", None): 4000,
+            ("max\n", "600\n", cached): 4000,
+            ("1000\n", None, cached): 4000,
+            ("1000\n", "", cached): 4000,
+            (None, "600\n", cached): 4000,
+        }.items():
+            for name, text in zip((limit, used, stat), found, strict=True):
+                (tmp_path / name).unlink(missing_ok=True)
+                if text is not None:
+                    (tmp_path / name).write_text(text)
+            assert available_memory(tmp_path) == expected, found
 
 
 class OutOfMemoryError(RuntimeError):

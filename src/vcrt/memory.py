@@ -1,11 +1,20 @@
-"""Name the error of running out of memory. The libraries have no common class for it; PyTorch is not imported here."""
+"""Say how much memory is left, and name the error of running out of it.
+
+The libraries have no common class for that error; PyTorch is not imported here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
 
 from vcrt.errors import OutOfMemory
+
+#: Where a container finds its limits.
+CGROUP = Path("/sys/fs/cgroup")
 
 #: By the names of their classes: PyTorch's for GPUs.
 _CLASSES = {"OutOfMemoryError"}
@@ -16,6 +25,29 @@ _WORDS = (
     "ALLOC_FAILED",
     "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
 )
+
+
+def available_memory(cgroup: Path = CGROUP) -> int:
+    """The bytes that may still be taken: of the machine, or of this container's limit where that leaves less."""
+    left: list[int] = [
+        psutil.virtual_memory().available,
+        # Of control groups of the second version, and of the first.
+        *_left_of_limit(cgroup, "memory.max", "memory.current", ""),
+        *_left_of_limit(
+            cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
+        ),
+    ]
+    return max(min(left), 0)
+
+
+def _left_of_limit(folder: Path, limit: str, used: str, prefix: str) -> Iterator[int]:
+    """What a limit leaves, if there is one; cached files count as used there, and make room."""
+    with suppress(OSError, ValueError):
+        left = int((folder / limit).read_text()) - int((folder / used).read_text())
+        with suppress(OSError, ValueError):
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            left += sum(int(stat.get(f"{prefix}{name}_file", 0)) for name in ("active", "inactive"))
+        yield left
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -17,6 +17,7 @@ import vcrt
 from command_line import refused, run
 from gguf_files import write_gguf, write_huge, write_lfm2
 from vcrt.errors import BackboneError, OutOfMemory
+from vcrt.policy import gguf_import
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.gguf_import import read_header
 from vcrt.policy.reference import backbone_reference
@@ -227,6 +228,12 @@ def test_a_model_that_does_not_fit_into_memory_is_refused_at_once(tmp_path, caps
     arguments = ("backbone", "import", tmp_path / "huge.gguf", "--output", tmp_path / "x")
     assert "--dtype bfloat16" in refused(capsys, *arguments, code=5)
     assert left_in(tmp_path) == ["huge.gguf"]
+
+
+def test_the_memory_of_a_container_counts(written, tmp_path, monkeypatch):
+    monkeypatch.setattr(gguf_import, "available_memory", lambda: 2**10)
+    with pytest.raises(OutOfMemory, match="too little memory"):
+        vcrt.import_backbone(written[0], tmp_path / "x")
 
 
 def test_a_file_that_may_not_grow_leaves_nothing(written, tmp_path):

@@ -18,14 +18,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psutil
 import torch
 from safetensors import SafetensorError
 
 from vcrt.config import Dtype
 from vcrt.documents import in_a_line
 from vcrt.errors import BackboneError, OutOfMemory
-from vcrt.memory import is_out_of_memory, out_of_memory
+from vcrt.memory import available_memory, is_out_of_memory, out_of_memory
 from vcrt.policy.language_model import (
     DTYPES,
     load_language_model,
@@ -119,7 +118,7 @@ def write_model(gguf: Path, folder: Path, header: GgufHeader, *, dtype: Dtype) -
     file is not of a causal language model that transformers reads as it is meant, and ``OSError`` or
     ``SafetensorError`` if the folder cannot be written to.
     """
-    needed, available = header.num_bytes(dtype), psutil.virtual_memory().available
+    needed, available = header.num_bytes(dtype), available_memory()
     if needed > available:
         raise OutOfMemory(
             "there is too little memory to dequantize the model",
