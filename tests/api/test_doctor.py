@@ -7,6 +7,7 @@ import json
 from importlib import metadata
 
 import pytest
+import torch
 
 from command_line import refused, run
 from vcrt.api import doctor
@@ -58,6 +59,63 @@ def test_a_version_out_of_range_is_named(monkeypatch):
     monkeypatch.setattr(doctor.metadata, "version", lambda name: "0.0.1")
     (found,) = doctor._attempt("packages", doctor._required)
     assert "numpy 0.0.1 is not >=1.26" in found.found
+
+
+def no_driver():
+    raise RuntimeError("The NVIDIA driver on your system is too old (found version 11040).\nMore")
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """An NVIDIA card, as NVML sees it, that PyTorch cannot use, because the driver is too old for it."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: no_driver())
+    monkeypatch.setattr(torch.cuda, "init", no_driver)
+
+
+def test_a_driver_that_is_too_old_is_named(card, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    ok, found = doctor._attempt("PyTorch", doctor._devices)
+    assert (ok.status, ok.found) == (
+        "ok",
+        f"{torch.__version__}, no usable GPU: models run on the CPU",
+    )
+    assert found.status == "absent"
+    assert found.found.endswith(
+        "The NVIDIA driver on your system is too old (found version 11040)."
+    )
+    assert "update NVIDIA's driver to one for CUDA 13.0" in found.remedy
+
+
+def test_a_build_for_the_cpu_beside_a_card_is_named(card, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    _, found = doctor._attempt("PyTorch", doctor._devices)
+    assert (found.status, "build of PyTorch without CUDA" in found.found) == ("absent", True)
+    assert "pip install --force-reinstall torch" in found.remedy
+
+
+def test_a_card_that_is_hidden_or_not_there_needs_no_remedy(card, monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    for hidden in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        assert [one.status for one in doctor._devices()] == ["ok"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    driver = tmp_path / "version"
+    assert not doctor._has_card(driver)
+    driver.touch()
+    assert doctor._has_card(driver)
+
+
+def test_a_card_that_works_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: f"card {number}")
+    (found,) = doctor._devices()
+    assert found.found == f"{torch.__version__}, card 0, card 1"
 
 
 @pytest.mark.parametrize("error", [UnavailableError("no verifier", remedy="install it"), OSError()])
