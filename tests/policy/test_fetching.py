@@ -218,6 +218,17 @@ def test_a_cache_below_a_file_is_refused(index, tmp_path, capsys):
     assert CACHE in message
 
 
+@pytest.mark.parametrize("put", [Path.touch, lambda place: place.symlink_to("nowhere")])
+def test_a_file_where_the_folder_belongs_is_to_be_removed(index, tmp_path, capsys, put):
+    (tmp_path / "cache" / "backbones").mkdir(parents=True)
+    put(fetched_folder("tiny"))
+    message = refused(capsys, "backbone", "fetch", "tiny")
+    assert "a file lies where the fetched backbone belongs" in message
+    assert "to mend: remove or move that file and fetch again" in message
+    assert "--output" not in message
+    assert kept(tmp_path) == ["tiny"]
+
+
 def mounted(tmp_path, options):
     """What runs a command with a file system of its own as the cache; skips where none may be mounted."""
     (tmp_path / "cache").mkdir()

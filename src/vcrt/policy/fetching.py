@@ -57,6 +57,7 @@ def fetch(name: str, source: FetchSource = "index") -> bool:
         with _alone_in(folder.parent):
             is_new = not folder.is_dir()
             if is_new:
+                _require_no_file(folder)
                 publish_backbone(
                     folder,
                     lambda partial: write(entry, partial),
@@ -81,6 +82,16 @@ def fetch(name: str, source: FetchSource = "index") -> bool:
             "refuse the other",
         )
     return is_new
+
+
+def _require_no_file(folder: Path) -> None:
+    if folder.exists() or folder.is_symlink():
+        raise BackboneError(
+            "a file lies where the fetched backbone belongs",
+            where=str(folder),
+            expected="a folder, or nothing",
+            remedy=f"remove or move that file and fetch again, or name another cache with {CACHE}",
+        )
 
 
 def import_gguf(gguf: Path, folder: Path, *, dtype: Dtype) -> None:
