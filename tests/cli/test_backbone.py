@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 
 import pytest
 
 import toy_environment as toy
+import vcrt
 from command_line import refused, run
 from language_models import byte_level_tokenizer, save_model
 from vcrt.api.experimenting import trained_policy
 from vcrt.certification.config import sampled
 from vcrt.cli import main
+from vcrt.cli.backbone import _next
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
 from vcrt.protocol.experiment import open_experiment
@@ -137,6 +140,26 @@ def test_all_methods_of_a_plan_share_how_relations_are_shown(folder, capsys):
         *("search", folder / "data", "--output", folder / "refused", "--relation-names", "words"),
     )
     assert "one form of prompt" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "rate"),
+    [
+        ("smollm2-135m", "--preset smollm2-135m", 5e-5),
+        ("Qwen/Qwen3.5-2B", "--preset qwen3.5-2b", 5e-6),
+        ("models/own", "--backbone models/own --lora-rank 64 --learning-rate 5e-5", 5e-5),
+    ],
+)
+def test_what_is_said_to_come_next_trains_adapters(monkeypatch, name, said, rate):
+    line = _next(name)
+    assert line == f"next: vcrt plan DATASET --output EXPERIMENT {said}"
+    seen = []
+    monkeypatch.setattr(vcrt, "plan", lambda *_, **asked: sys.exit(seen.append(asked["config"])))
+    with pytest.raises(SystemExit):
+        main(line.split()[2:])
+    (found,) = seen
+    assert (found.model.backbone, found.adapter.rank) == (name, 64)
+    assert found.learning_rate == rate
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_the_lock_says_source_quantization_and_licence(written, tmp_path, capsys
     assert revision.startswith("tiny.gguf (SHA-256 ")
     assert revision.endswith("), Q8_0, F32 dequantized to float32, licence mit")
     assert revision in out
-    assert f"--backbone {tmp_path / 'tiny'}" in out
+    assert f"--backbone {tmp_path / 'tiny'} --lora-rank 64 --learning-rate 5e-5\n" in out
     assert left_in(tmp_path) == ["tiny"]
     # The same file gives the same bytes.
     again = vcrt.import_backbone(path, tmp_path / "again")

