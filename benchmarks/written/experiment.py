@@ -114,6 +114,9 @@ class Size:
     learning_rate: float = 5e-5
     form_learning_rate: float = 5e-4
     form_epochs: int = 4
+    #: Reference traces and passes for proofs, whose deductions the model must find: from 240 it does not learn how.
+    proofs: int = 2400
+    proof_epochs: int = 1
     splits: tuple[tuple[str, int], ...] = tuple(SPLITS.items())
 
 
@@ -177,11 +180,12 @@ def tasks(name: str, tokenizer: Any, splits: dict[str, int]) -> dict[str, list[d
 
 def load(name: str, options: argparse.Namespace, size: Size) -> dict[str, list[dict[str, Any]]]:
     """The tasks of an environment, made once."""
-    key = json_digest([size.splits, SCHEMAS[name], MAX_PROMPT, MAX_ANSWER])[:8]
+    splits = dict(size.splits) | ({"form": size.proofs} if name == "proofs" else {})
+    key = json_digest([tuple(splits.items()), SCHEMAS[name], MAX_PROMPT, MAX_ANSWER])[:8]
     path = options.build / f"tasks-{name}-{key}.json"
     if not path.exists():
         tokenizer = AutoTokenizer.from_pretrained(options.backbone)
-        made = tasks(name, tokenizer, dict(size.splits))
+        made = tasks(name, tokenizer, splits)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(made))
     result: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())
@@ -218,12 +222,13 @@ def taught(
     So it has learnt to write the steps of a task, each once, in any order, and nothing of which orders work.
     """
     rows = [row for name in FOLDS[fold] for row in given[name]["form"]]
+    epochs = size.proof_epochs if fold == "theories" else size.form_epochs
     key = json_digest(
         [
             *(
                 "any order, decay",
                 size.form_learning_rate,
-                size.form_epochs,
+                epochs,
                 RANK,
                 options.dtype,
                 seed,
@@ -238,7 +243,7 @@ def taught(
     model = adapted(options, seed).train()
     trained = [one for one in model.parameters() if one.requires_grad]
     optimiser = torch.optim.AdamW(trained, lr=size.form_learning_rate, weight_decay=0.0)
-    batches = form_batches(rows, size.form_epochs, generator(seed, "form"))
+    batches = form_batches(rows, epochs, generator(seed, "form"))
     decay = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, len(batches))
     for number, batch in enumerate(batches):
         prompts, texts = (tokenizer(list(some))["input_ids"] for some in zip(*batch, strict=True))

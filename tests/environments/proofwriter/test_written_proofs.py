@@ -26,6 +26,7 @@ THEORY = {
 }
 #: The third needs the first.
 STEPS = [("ground", 1, None), ("ground", 3, "Erin"), ("ground", 2, "Bob")]
+LINES = ["Bob is kind, by rule 1", "Erin is young, by rule 3", "Bob is big, by rule 2"]
 
 
 def episode(keys=STEPS):
@@ -50,7 +51,7 @@ def judged(completion):
 def test_a_task_says_what_to_show_and_nothing_of_the_way():
     found = made()
     assert sorted(found.task["show"]) == ['("Bob" "is" "big" "+")', '("Erin" "is" "young" "+")']
-    assert found.completion == "rule 1\nrule 3 on Erin\nrule 2 on Bob"
+    assert found.completion.split("\n") == LINES
     before = found.prompt.split("Write the deductions")[0]
     assert "Rule 2: If someone is kind then they are big." in before
     shown = before.split("Show: ")[1]
@@ -61,7 +62,7 @@ def test_a_task_says_what_to_show_and_nothing_of_the_way():
         "Bob is big.",
     }
     assert "Bob is kind" not in shown
-    assert "rule 2 on Bob" not in found.prompt
+    assert not any(line in found.prompt for line in LINES)
     json.dumps(found.task)
 
 
@@ -76,25 +77,38 @@ def test_every_order_in_which_the_deductions_hold_solves_the_task(order):
         assert list(judgement.order.pairs) == [(place[0], place[2])]
 
 
+def test_a_line_says_whom_a_rule_was_applied_to_where_its_conclusion_does_not():
+    environment = WrittenProofs()
+    rules = [{"if": [["someone", "is", "blue", "+"]], "then": ["Erin", "is", "kind", "+"]}]
+    given = made().task | {
+        "initial": {**THEORY, "rules": rules},
+        "show": ['("Erin" "is" "kind" "+")'],
+    }
+    (step,) = environment.parse(given, "Erin is kind, by rule 1 on Bob").steps
+    assert step.signature == "rule 1 on Bob"
+    assert certify_completion(WrittenProofs, given, "Erin is kind, by rule 1").failure.startswith(
+        "unreadable"
+    )
+
+
 def test_a_task_may_be_solved_by_more_than_is_asked_for_but_not_by_less():
-    assert judged("rule 1\n\n  rule 3 on Erin\nrule 2 on Bob\n").failure is None
-    assert "do not solve" in judged("rule 1\nrule 3 on Erin").failure
+    assert judged(f"{LINES[0]}\n\n  {LINES[1]}\n{LINES[2]}\n").failure is None
+    assert "do not solve" in judged("\n".join(LINES[:2])).failure
     # What holds already is refused.
-    assert judged("rule 1\nrule 3 on Erin\nrule 2 on Bob\nrule 1").failure is not None
+    assert "holds already" in judged("\n".join([*LINES, LINES[0]])).failure
 
 
 @pytest.mark.parametrize(
     ("completion", "words"),
     [
         ("", "no deduction"),
-        ("Because Bob is blue.\nrule 1", "a line is no deduction"),
-        ("rule 1 on Bob", "the theory has not"),
-        ("rule 2", "the theory has not"),
-        ("rule 2 on Zoe", "the theory has not"),
-        ("rule 9", "the theory has not"),
-        ("rule 0", "the theory has not"),
-        ("rule 99999", "a line is no deduction"),
-        ("sweep rule 2", "a line is no deduction"),
+        ("Because Bob is blue.\n" + LINES[0], "no deduction of the theory"),
+        ("Bob is kind, by rule 2", "no deduction of the theory"),
+        ("Bob is kind, by rule 1 on Bob", "no deduction of the theory"),
+        ("Zoe is big, by rule 2", "no deduction of the theory"),
+        ("Bob is kind, by rule 9", "no deduction of the theory"),
+        ("Bob is kind", "no deduction of the theory"),
+        ("rule 1", "no deduction of the theory"),
     ],
 )
 def test_what_is_no_deduction_makes_an_answer_unreadable(completion, words):

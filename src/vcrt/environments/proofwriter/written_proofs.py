@@ -1,13 +1,12 @@
 """Make tasks in which a model finds the deductions itself: facts, rules and what is to be shown, and no step.
 
-A step is a line such as ``rule 3 on Bob``, or ``rule 3`` for a rule about nobody in particular. Not covered: tasks that
-list their steps (:mod:`vcrt.environments.written_episodes`).
+A step is a line such as ``Bob is kind, by rule 3``; ``on Erin`` follows where the conclusion does not show whom the rule
+was applied to. Not covered: tasks that list their steps (:mod:`vcrt.environments.written_episodes`).
 """
 
 from __future__ import annotations
 
 import json
-import re
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +17,6 @@ from vcrt.environments.proofwriter import engine
 from vcrt.environments.proofwriter.environment import ProofWriterEnvironment
 from vcrt.environments.proofwriter.operations import (
     GROUND,
-    Actions,
     actions_of,
     operation_of,
     rule_and_binding,
@@ -30,8 +28,7 @@ from vcrt.environments.written_episodes import WrittenTask, read_task
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
 
-_ASK = 'Write the deductions, one a line, such as "rule 1 on {name}" or "rule 1", each from what holds by then.'
-_LINE = re.compile(r"rule (\d{1,4})(?: on (.+))?")
+_ASK = "Write the deductions, one a line, each from what holds by then, with its rule."
 
 
 class WrittenProofs(WrittenSteps, ProofWriterEnvironment):
@@ -44,13 +41,14 @@ class WrittenProofs(WrittenSteps, ProofWriterEnvironment):
     def parse(self, task: Json, completion: str) -> WrittenTrace:
         """The deductions of a completion."""
         given = read_task(task)
-        actions = _actions(canonical_json(given["initial"]))
+        known = _deductions(canonical_json(given["initial"]))
         steps, place = list[WrittenStep](), 0
         for line in completion.split("\n"):
             text = line.strip()
             if text:
-                operation = _operation(actions, text)
-                start = place + line.index(text)
+                if text not in known:
+                    raise UnreadableCompletion("a line is no deduction of the theory")
+                operation, start = known[text], place + line.index(text)
                 end = start + len(text)
                 steps.append(WrittenStep(start, end, operation.payload, operation.signature))
             place += len(line) + 1
@@ -83,8 +81,7 @@ def proof_task(
             where=episode.episode_id,
             found="its order is refused",
         )
-    actions = environment.initial_state(episode).actions
-    theory = actions.grounding.theory
+    theory = environment.initial_state(episode).actions.grounding.theory
     needed = {
         fact
         for operation in episode.operations
@@ -93,14 +90,14 @@ def proof_task(
     concluded = [_conclusion(theory, operation) for operation in episode.operations]
     show = [atom for atom in concluded if atom.text not in needed]
     show = [show[place] for place in draw.permutation(len(show))]
-    name = next((binding for _, _, binding in actions.steps if binding is not None), "Bob")
+    lines = [_line(theory, operation) for operation in episode.operations]
     return WrittenTask(
         prompt="\n".join(
             [
                 f"Facts: {environment.task(episode)}",
                 *(f"Rule {n}: {rule_sentence(rule)}" for n, rule in enumerate(theory.rules, 1)),
                 "Show: " + " ".join(map(atom_sentence, show)),
-                _ASK.format(name=name),
+                _ASK,
                 "Answer:\n",
             ]
         ),
@@ -108,10 +105,13 @@ def proof_task(
             "initial": episode.initial,
             "schema": episode.schema,
             "source": episode.provenance.source,
-            "steps": [[one.signature, one.payload, one.signature] for one in episode.operations],
+            "steps": [
+                [line, one.payload, one.signature]
+                for line, one in zip(lines, episode.operations, strict=True)
+            ],
             "show": [atom.text for atom in show],
         },
-        completion="\n".join(one.signature for one in episode.operations),
+        completion="\n".join(lines),
     )
 
 
@@ -131,18 +131,21 @@ def _conclusion(theory: Theory, operation: Operation) -> Atom:
     return conclusion
 
 
+def _line(theory: Theory, operation: Operation) -> str:
+    """What a model writes for a deduction."""
+    number, binding = rule_and_binding(operation)
+    sentence = atom_sentence(_conclusion(theory, operation)).removesuffix(".")
+    is_hidden = binding is not None and not theory.rules[number - 1].conclusion.variables()
+    return f"{sentence}, by rule {number}" + (f" on {binding}" if is_hidden else "")
+
+
 @lru_cache(maxsize=64)
-def _actions(theory: bytes) -> Actions:
-    """All deductions of a theory, given as canonical JSON."""
-    return actions_of(engine.ground(theory_from_json(json.loads(theory), "task, initial")))
-
-
-def _operation(actions: Actions, text: str) -> Operation:
-    """The deduction that a line is; raises :class:`UnreadableCompletion` for one that the theory has not."""
-    found = _LINE.fullmatch(text)
-    if found is None:
-        raise UnreadableCompletion("a line is no deduction")
-    key = (GROUND, int(found[1]), found[2])
-    if key not in actions.steps:
-        raise UnreadableCompletion("a deduction that the theory has not")
-    return operation_of(actions.grounding.theory, key)
+def _deductions(initial: bytes) -> dict[str, Operation]:
+    """All single deductions of a theory, given as canonical JSON, by their lines."""
+    theory = theory_from_json(json.loads(initial), "task, initial")
+    operations = [
+        operation_of(theory, key)
+        for key in actions_of(engine.ground(theory)).steps
+        if key[0] == GROUND
+    ]
+    return {_line(theory, operation): operation for operation in operations}
