@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
 
 
-from letters import Hanging, Letters
+from letters import Dying, Letters
 from trl_support import (
     ILLEGAL,
     LEGAL,
@@ -374,7 +374,7 @@ def test_other_rewards_stand_behind_the_environments(saved, tmp_path):
 def test_an_environment_that_dies_stops_the_run_and_gives_no_reward(saved, tmp_path):
     config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0))
     with pytest.raises(VerifierFailure, match="died twice"):
-        train(OrbitGRPOTrainer, config, load_model(saved), tasks(), None, environment=Hanging)
+        train(OrbitGRPOTrainer, config, load_model(saved), tasks(), None, environment=Dying)
 
 
 class Interrupted(Letters):
@@ -464,9 +464,10 @@ def test_nothing_is_left_running_after_training_or_evaluation(saved, tmp_path):
         environment=Letters,
         eval_dataset=tasks("a"),
     )
-    trainer.evaluate()
-    started = [each.environ() for each in psutil.Process().children(recursive=True)]
-    assert not any(WORKERS_MARK in environment for environment in started)
+    for used in (lambda: None, trainer.evaluate, lambda: trainer.predict(tasks("a"))):
+        used()
+        started = [each.environ() for each in psutil.Process().children(recursive=True)]
+        assert not any(WORKERS_MARK in environment for environment in started)
 
 
 def test_numbers_of_orders_and_workers_are_checked(tmp_path):

@@ -44,7 +44,7 @@ class Letters(WrittenSteps, StepEnvironment):
         return state == set(task["letters"])
 
 
-class Hanging(Letters):
+class Dying(Letters):
     """One that dies over a c that comes first."""
 
     def step(self, state, operation):

@@ -290,7 +290,9 @@ def scored_orders(
         first = int(draw.integers(number - width + 1))
         legal = _reordered_within(order, first, first + width)
     others = factorial(number) - len(legal) if whole and number <= MAX_COUNTED else None
-    if others is not None and others <= max_illegal:
+    if max_illegal == 0:
+        illegal = list[Order]()
+    elif others is not None and others <= max_illegal:
         kept = set(legal)
         illegal = [each for each in all_orders(number) if each not in kept]
     else:

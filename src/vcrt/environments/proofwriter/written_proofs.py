@@ -1,7 +1,7 @@
 """Make tasks in which a model finds the deductions itself: facts, rules and what is to be shown, and no step.
 
-A step is a line such as ``Bob is kind, by rule 3``; ``on Erin`` follows where the conclusion does not show whom the rule
-was applied to. Not covered: tasks that list their steps (:mod:`vcrt.environments.written_episodes`).
+A step is a line such as ``Bob is kind, by rule 3``; ``on Erin`` follows where the conclusion does not show whom the
+rule was applied to. Not covered: tasks that list their steps (:mod:`vcrt.environments.written_episodes`).
 """
 
 from __future__ import annotations

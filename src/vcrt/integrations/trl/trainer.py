@@ -184,6 +184,14 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             if self._online is not None and not self.is_in_train:
                 self._online.end()
 
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's; outside of training, the environment's workers end with it."""
+        try:
+            return super().predict(*args, **kwargs)
+        finally:
+            if self._online is not None and not self.is_in_train:
+                self._online.end()
+
     def _calculate_rewards(self, *args: Any) -> Tensor:
         per_function: Tensor = super()._calculate_rewards(*args)
         weighted = (per_function * self.reward_weights.to(per_function.device)).nansum(1)
