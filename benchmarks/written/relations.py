@@ -5,8 +5,8 @@
 For the tasks that an experiment's runs are evaluated on: a pair of steps is an edge if one stands before the other in
 every order that works, all orders replayed. A policy takes it for one if it puts one before the other in three of four
 orders, by the probability of their texts; ``vcrt relations`` reads policies over pointers in the same way. Each run
-keeps these probabilities, from before it was trained by a method and from after. The threshold of shared words is fitted
-on the very pairs that it is scored on, to its favour. It needs what ``experiment.py`` needs.
+keeps these probabilities, from before it was trained by a method and from after. The threshold of shared words is
+fitted on the very pairs that it is scored on, to its favour. It needs what ``experiment.py`` needs.
 """
 
 from __future__ import annotations
