@@ -97,7 +97,7 @@ class OrbitTrainer(PPOTrainerSync):  # type: ignore[misc]
         samples = padded_samples(data, self.tokenizer.pad_token_id, longest)
         scores = torch.stack([row.sum() for row in data["rm_scores"].unbind()])
         successes = (scores > 0).cpu()
-        members = sampled_members(samples, orbits)
+        members = sampled_members(samples, orbits).cpu()
         metrics["orbit/credited"] = float((successes & members).float().mean())
         metrics["orbit/missed"] = float((successes & ~members).float().mean())
         return expand(
