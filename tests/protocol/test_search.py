@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import toy_environment as toy
+import vcrt
 from configs import config, setting
 from pretended_device import DEVICE, PretendedDevice
 from vcrt.certification.config import sampled
@@ -468,3 +469,21 @@ def test_what_a_search_chooses_is_not_given_as_well(searched, dataset, capsys, t
     with pytest.raises(ConfigError, match="chosen twice"):
         run_search(dataset, tmp_path / SEARCH_FILE, **{**OPTIONS, "config": given})
     assert not list(tmp_path.iterdir())
+
+
+def test_the_rate_that_a_search_started_from_may_be_given_again(dataset, tmp_path):
+    """As that of a preset is; any other is chosen twice."""
+    given = RUN.override({LEARNING_RATE: 3e-4})
+    path = tmp_path / SEARCH_FILE
+    options = {**OPTIONS, "config": given, "methods": ("vcrt",), "num_trials": 1}
+    assert run_search(dataset, path, **options).learning_rate == 3e-4
+    with pytest.raises(ConfigError, match="learning rate would be chosen twice"):
+        vcrt.plan(
+            dataset,
+            tmp_path / "other",
+            search=path,
+            config=given.override({LEARNING_RATE: 4e-4}),
+            seed=3,
+        )
+    planned = vcrt.plan(dataset, tmp_path / "same", search=path, config=given, seed=3)
+    assert planned.plan.methods == ("vcrt",)
