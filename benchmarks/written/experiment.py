@@ -114,7 +114,7 @@ class Size:
     learning_rate: float = 5e-5
     form_learning_rate: float = 5e-4
     form_epochs: int = 4
-    #: Reference traces and passes for proofs, whose deductions the model must find: from 240 it does not learn how.
+    #: Reference traces and passes for proofs, whose deductions the model must find: of 60 tasks it then solves 4 or 5.
     proofs: int = 2400
     proof_epochs: int = 1
     splits: tuple[tuple[str, int], ...] = tuple(SPLITS.items())
