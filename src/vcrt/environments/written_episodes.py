@@ -8,7 +8,7 @@ registered name serves, in both forms. Not covered: steps that the task does not
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,30 +51,45 @@ class _EpisodeLines(WrittenSteps):
     def parse(self, task: Json, completion: str) -> WrittenTrace:
         given = read_task(task)
         known = {text: (payload, signature) for text, payload, signature in given["steps"]}
-        steps, place = list[WrittenStep](), 0
-        for line in completion.split("\n"):
-            text = line.strip()
-            if text in known:
-                start = place + line.index(text)
-                steps.append(WrittenStep(start, start + len(text), *known[text]))
-            elif text and not self.free_text:
-                raise UnreadableCompletion("a line is no step of the task")
-            place += len(line) + 1
-        if not steps:
-            raise UnreadableCompletion("no line is a step of the task")
-        if len({step.signature for step in steps}) < len(steps):
+        trace = read_lines(given, known, completion, free_text=self.free_text)
+        if len({step.signature for step in trace.steps}) < len(trace.steps):
             raise UnreadableCompletion("a step is written twice")
-        return WrittenTrace(
-            initial=given["initial"],
-            steps=tuple(steps),
-            schema=given["schema"],
-            source=given["source"],
-        )
+        return trace
 
     def solved(self, task: Json, state: Any) -> bool:
         given = read_task(task)
         end = sha256_hex(self.canonical(state)) if isinstance(self, StepEnvironment) else state
         return bool(given["goal"] == end)
+
+
+def read_lines(
+    given: Mapping[str, Any],
+    known: Mapping[str, tuple[Json, str]],
+    completion: str,
+    *,
+    free_text: bool,
+) -> WrittenTrace:
+    """The lines of a completion that are ``known`` texts, each with its payload and signature, as steps of a task.
+
+    Raises :class:`UnreadableCompletion` if there are none, and for any other line unless there may be ``free_text``.
+    """
+    steps, place = list[WrittenStep](), 0
+    for line in completion.split("\n"):
+        text = line.strip()
+        if text in known:
+            start = place + line.index(text)
+            steps.append(WrittenStep(start, start + len(text), *known[text]))
+        elif text and not free_text:
+            raise UnreadableCompletion("a line is no step of the task")
+        place += len(line) + 1
+    if not steps:
+        raise UnreadableCompletion("no line is a step of the task")
+    return WrittenTrace(
+        initial=given["initial"],
+        steps=tuple(steps),
+        schema=given["schema"],
+        source=given["source"],
+    )
 
 
 def read_task(task: Json) -> Any:

@@ -101,14 +101,14 @@ def test_a_task_may_be_solved_by_more_than_is_asked_for_but_not_by_less():
 @pytest.mark.parametrize(
     ("completion", "words"),
     [
-        ("", "no deduction"),
-        ("Because Bob is blue.\n" + LINES[0], "no deduction of the theory"),
-        ("Bob is kind, by rule 2", "no deduction of the theory"),
-        ("Bob is kind, by rule 1 on Bob", "no deduction of the theory"),
-        ("Zoe is big, by rule 2", "no deduction of the theory"),
-        ("Bob is kind, by rule 9", "no deduction of the theory"),
-        ("Bob is kind", "no deduction of the theory"),
-        ("rule 1", "no deduction of the theory"),
+        ("", "no line is a step of the task"),
+        ("Because Bob is blue.\n" + LINES[0], "a line is no step of the task"),
+        ("Bob is kind, by rule 2", "a line is no step of the task"),
+        ("Bob is kind, by rule 1 on Bob", "a line is no step of the task"),
+        ("Zoe is big, by rule 2", "a line is no step of the task"),
+        ("Bob is kind, by rule 9", "a line is no step of the task"),
+        ("Bob is kind", "a line is no step of the task"),
+        ("rule 1", "a line is no step of the task"),
     ],
 )
 def test_what_is_no_deduction_makes_an_answer_unreadable(completion, words):

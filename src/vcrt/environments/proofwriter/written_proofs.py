@@ -23,8 +23,8 @@ from vcrt.environments.proofwriter.operations import (
 )
 from vcrt.environments.proofwriter.sentences import atom_sentence, rule_sentence
 from vcrt.environments.proofwriter.theory import Atom, Theory, theory_from_json
-from vcrt.environments.written import UnreadableCompletion, WrittenStep, WrittenSteps, WrittenTrace
-from vcrt.environments.written_episodes import WrittenTask, read_task
+from vcrt.environments.written import WrittenSteps, WrittenTrace
+from vcrt.environments.written_episodes import WrittenTask, read_lines, read_task
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
 
@@ -42,24 +42,7 @@ class WrittenProofs(WrittenSteps, ProofWriterEnvironment):
         """The deductions of a completion."""
         given = read_task(task)
         known = _deductions(canonical_json(given["initial"]))
-        steps, place = list[WrittenStep](), 0
-        for line in completion.split("\n"):
-            text = line.strip()
-            if text:
-                if text not in known:
-                    raise UnreadableCompletion("a line is no deduction of the theory")
-                operation, start = known[text], place + line.index(text)
-                end = start + len(text)
-                steps.append(WrittenStep(start, end, operation.payload, operation.signature))
-            place += len(line) + 1
-        if not steps:
-            raise UnreadableCompletion("no deduction")
-        return WrittenTrace(
-            initial=given["initial"],
-            steps=tuple(steps),
-            schema=given["schema"],
-            source=given["source"],
-        )
+        return read_lines(given, known, completion, free_text=False)
 
     def solved(self, task: Json, state: Any) -> bool:
         """Whether everything that was to be shown holds."""
@@ -140,12 +123,12 @@ def _line(theory: Theory, operation: Operation) -> str:
 
 
 @lru_cache(maxsize=64)
-def _deductions(initial: bytes) -> dict[str, Operation]:
-    """All single deductions of a theory, given as canonical JSON, by their lines."""
+def _deductions(initial: bytes) -> dict[str, tuple[Json, str]]:
+    """The payload and signature of each single deduction of a theory, given as canonical JSON, by its line."""
     theory = theory_from_json(json.loads(initial), "task, initial")
     operations = [
         operation_of(theory, key)
         for key in actions_of(engine.ground(theory)).steps
         if key[0] == GROUND
     ]
-    return {_line(theory, operation): operation for operation in operations}
+    return {_line(theory, one): (one.payload, one.signature) for one in operations}
