@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import random
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
@@ -18,7 +15,6 @@ from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from vcrt.errors import BackboneError, RunError, VerifierFailure
 from vcrt.integrations.orbit_credit import (
     Candidates,
-    CandidateScores,
     TokenIds,
     credited_log_probs,
     differing_tokens,
@@ -28,59 +24,17 @@ from vcrt.integrations.orbit_credit import (
     tabulate,
     unpadded,
 )
+from vcrt.integrations.trl.batches import batch_of, leave_one_out, parts_of, samples_of
 from vcrt.integrations.trl.config import ILLEGAL, ORBIT, OrbitGRPOConfig, require_supported
 from vcrt.integrations.trl.library import GRPOTrainer, disable_gradient_checkpointing
 from vcrt.integrations.trl.online import OnlineOrbits, Written
+from vcrt.integrations.trl.random_states import random_states, set_random_states
+from vcrt.integrations.trl.scored import Credit, Scored
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.prompts import unwrapped
 from vcrt.policy.self_check import text_check
 from vcrt.policy.text_scoring import TextScores, score_texts
 from vcrt.printable import counted
-
-
-@dataclass(frozen=True, slots=True)
-class _Credit:
-    """What the hook needs while a loss is computed; ``inputs`` is that loss's own copy."""
-
-    scored: _Scored
-    inputs: dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Scored:
-    """The scores that a batch's samples need."""
-
-    #: None if no sample needs one.
-    scores: CandidateScores | None
-    #: ``[B]``: the row of each sample's prompt in ``scores``, or -1.
-    prompts: Tensor
-    #: ``[B]``: see :meth:`CandidateScores.surplus`.
-    surplus: Tensor
-    #: The samples' own scores, where one pass gives all; None where TRL's own pass does.
-    samples: Sequence[TextScores] | None
-    #: A 0 with a gradient of 0.
-    unused: Tensor
-
-    def margin_loss(self, margin: float) -> Tensor:
-        """Mean over samples of their prompt's margin loss."""
-        return self._mean(None if self.scores is None else self.scores.margin_losses(margin))
-
-    def augmentation_loss(self) -> Tensor:
-        """Mean over samples of their orbit's negative log-likelihood."""
-        return self._mean(None if self.scores is None else self.scores.augmentation_losses())
-
-    def _mean(self, losses: Tensor | None) -> Tensor:
-        if losses is None:
-            return self.surplus.new_zeros(())
-        # The last one is that of the prompts that were not scored, row -1.
-        return torch.cat([losses, losses.new_zeros(1)])[self.prompts].mean()
-
-    @property
-    def mean_mass(self) -> Tensor:
-        """Mean probability of the orbits that were scored; NaN if none was."""
-        if self.scores is None:
-            return self.surplus.new_tensor(torch.nan)
-        return self.scores.orbit_log_masses.detach().exp().mean()
 
 
 class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -114,7 +68,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         # TRL knows neither word: it is given what the hooks below build on.
         self._level: Any = args.importance_sampling_level
         self._leaves_one_out = args.scale_rewards == "leave_one_out"
-        self._credit: _Credit | None = None
+        self._credit: Credit | None = None
         self._online: OnlineOrbits | None = None
         if environment is not None:
             self._online = OnlineOrbits(environment, args)
@@ -164,7 +118,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             return super().train(*args, **kwargs)
         except VerifierFailure as failure:
             if self.args.save_strategy != "no" and self.accelerator.num_processes == 1:
-                _set_random_states(self._drawn_from)
+                set_random_states(self._drawn_from)
                 self._save_checkpoint(self.model, None)
                 step = self.state.global_step
                 failure.add_note(
@@ -210,7 +164,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """TRL's batch, with each sample's candidates, its place in the orbit and its old surplus."""
         if self._online is not None:
             self._online.rows = inputs
-            self._drawn_from = _random_states()
+            self._drawn_from = random_states()
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if "tool_mask" in output:
             raise RunError(
@@ -225,7 +179,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         if self._leaves_one_out:
             group = self.num_generations if is_training else self.num_generations_eval
-            output["advantages"] = output["advantages"] * _leave_one_out(self._rewards, group)[own]
+            output["advantages"] = output["advantages"] * leave_one_out(self._rewards, group)[own]
         prompts = unpadded(output["prompt_ids"], output["prompt_mask"])
         samples = unpadded(output["completion_ids"], output["completion_mask"])
         if self._online is None:
@@ -256,7 +210,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
             ):
                 # As many at a time as TRL scores.
-                parts = _parts(output, self.args.per_device_train_batch_size)
+                parts = parts_of(output, self.args.per_device_train_batch_size)
                 surplus = [self._score(self.model, part).surplus for part in parts]
             output["orbit_old_surplus"] = torch.cat(surplus)
         return output
@@ -292,7 +246,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         inputs: Mapping[str, Any],
         *,
         for_loss: bool = False,
-    ) -> _Scored:
+    ) -> Scored:
         """Score the samples of a batch and the candidates that they need, each different one once.
 
         ``for_loss`` also those of the margin and the augmentation, and entropies.
@@ -314,7 +268,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         samples, unused = None, members.new_zeros((), dtype=torch.float32)
         if self._scores_trees(model, inputs):
             # Outside of a loss TRL has the samples' own. Processes must call the model equally often.
-            own = _samples(inputs)[: None if for_loss else int(not pairs)]
+            own = samples_of(inputs)[: None if for_loss else int(not pairs)]
             found = self._by_tree(model, [*own, *pairs], entropies=for_loss)
             samples = found[: len(own)] if for_loss else None
             log_probs = [scores.log_probs.sum() for scores in found[len(own) :]]
@@ -324,7 +278,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         place = torch.tensor(places, device=members.device)
         scores = tabulate(batch, totals) if batch else None
         nothing = members.new_zeros(members.shape, dtype=torch.float32)
-        return _Scored(
+        return Scored(
             scores=scores,
             prompts=place,
             surplus=nothing if scores is None else scores.surplus(place, members),
@@ -384,7 +338,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         most = int(self.accelerator.gather(count).max())
         if most == 0:
             return torch.zeros(0, device=device), torch.zeros((), device=device)
-        prompt, completion = pairs[0] if pairs else _samples(inputs)[0]
+        prompt, completion = pairs[0] if pairs else samples_of(inputs)[0]
         spare = (prompt, completion or prompt[:1])
         rows = padded_rows(
             [*different, *[spare] * (most - len(different))],
@@ -410,7 +364,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             inputs["old_per_token_logps"] = self._credited(
                 inputs["old_per_token_logps"], inputs["orbit_old_surplus"], inputs
             )
-        self._credit = _Credit(scored, inputs)
+        self._credit = Credit(scored, inputs)
         try:
             loss: Tensor = super()._compute_loss(model, inputs)
         finally:
@@ -431,7 +385,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _credited(self, log_probs: Tensor, surplus: Tensor, inputs: Mapping[str, Any]) -> Tensor:
         mask: Tensor = inputs["completion_mask"]
-        samples = [completion for _, completion in _samples(inputs)]
+        samples = [completion for _, completion in samples_of(inputs)]
         differing = differing_tokens(inputs["orbit_candidates"], samples, mask.shape[1])
         return credited_log_probs(log_probs, mask, surplus, self._level, differing.to(mask.device))
 
@@ -445,12 +399,12 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         **kwargs: Any,
     ) -> Any:
         """TRL's, by one pass over trees where that is exact; within a loss, the credited log-probabilities."""
-        batch = _batch(input_ids, attention_mask, logits_to_keep)
+        batch = batch_of(input_ids, attention_mask, logits_to_keep)
         credit = self._credit
         if credit is not None and credit.scored.samples is not None:
             found = credit.scored.samples
         elif credit is None and self._scores_trees(model, batch):
-            samples = _samples(batch)
+            samples = samples_of(batch)
             step = batch_size or len(samples)
             found = [
                 one
@@ -504,52 +458,3 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _log(self, name: str, value: float) -> None:
         self._metrics["train" if self.model.training else "eval"][name].append(value)
-
-
-def _random_states() -> tuple[Any, ...]:
-    """The states of all generators that the library's trainer draws from, which are those of the process."""
-    on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    of_numpy = np.random.get_state()  # noqa: NPY002
-    return random.getstate(), of_numpy, torch.get_rng_state(), on_gpu
-
-
-def _set_random_states(states: tuple[Any, ...]) -> None:
-    own, of_numpy, of_torch, on_gpu = states
-    random.setstate(own)
-    np.random.set_state(of_numpy)  # noqa: NPY002
-    torch.set_rng_state(of_torch)
-    if on_gpu:
-        torch.cuda.set_rng_state_all(on_gpu)
-
-
-def _parts(output: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
-    """What orbits are scored by, of so many samples at a time."""
-    tokens = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
-    names = (*tokens, "orbit_members", "orbit_candidates")
-    for begin in range(0, len(output["orbit_candidates"]), size):
-        yield {name: output[name][begin : begin + size] for name in names}
-
-
-def _batch(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str, Tensor]:
-    """The parts of a batch of prompts and completions of ``length`` places."""
-    return {
-        "prompt_ids": input_ids[:, :-length],
-        "prompt_mask": attention_mask[:, :-length],
-        "completion_ids": input_ids[:, -length:],
-        "completion_mask": attention_mask[:, -length:],
-    }
-
-
-def _samples(inputs: Mapping[str, Any]) -> list[tuple[TokenIds, TokenIds]]:
-    """The prompt and the completion of each sample."""
-    prompts = unpadded(inputs["prompt_ids"], inputs["prompt_mask"])
-    return list(
-        zip(prompts, unpadded(inputs["completion_ids"], inputs["completion_mask"]), strict=True)
-    )
-
-
-def _leave_one_out(rewards: Tensor, group_size: int) -> Tensor:
-    """``[B]``: what turns a reward minus its group's mean into the reward minus the mean of the others."""
-    known = (~rewards.isnan()).view(-1, group_size).sum(1)
-    factors = known / (known - 1).clamp(min=1)
-    return factors.repeat_interleave(group_size)

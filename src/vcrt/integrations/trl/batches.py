@@ -1,0 +1,43 @@
+"""Take TRL's batches apart: samples without their padding, parts of so many samples, the factor of a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from vcrt.integrations.orbit_credit import TokenIds, unpadded
+
+
+def parts_of(output: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
+    """What orbits are scored by, of so many samples at a time."""
+    tokens = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+    names = (*tokens, "orbit_members", "orbit_candidates")
+    for begin in range(0, len(output["orbit_candidates"]), size):
+        yield {name: output[name][begin : begin + size] for name in names}
+
+
+def batch_of(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str, Tensor]:
+    """The parts of a batch of prompts and completions of ``length`` places."""
+    return {
+        "prompt_ids": input_ids[:, :-length],
+        "prompt_mask": attention_mask[:, :-length],
+        "completion_ids": input_ids[:, -length:],
+        "completion_mask": attention_mask[:, -length:],
+    }
+
+
+def samples_of(inputs: Mapping[str, Any]) -> list[tuple[TokenIds, TokenIds]]:
+    """The prompt and the completion of each sample."""
+    prompts = unpadded(inputs["prompt_ids"], inputs["prompt_mask"])
+    return list(
+        zip(prompts, unpadded(inputs["completion_ids"], inputs["completion_mask"]), strict=True)
+    )
+
+
+def leave_one_out(rewards: Tensor, group_size: int) -> Tensor:
+    """``[B]``: what turns a reward minus its group's mean into the reward minus the mean of the others."""
+    known = (~rewards.isnan()).view(-1, group_size).sum(1)
+    factors = known / (known - 1).clamp(min=1)
+    return factors.repeat_interleave(group_size)
