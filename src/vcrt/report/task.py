@@ -68,9 +68,10 @@ def task_note(contents: ReportContents) -> str:
         if number.isdecimal()
         else f"an episode of {number} steps"
     )
+    given = f"The policy is given {_given(contents)}. " if _form(contents).is_text else ""
     return (
         f"An item is {what} of the held-out environment; it passes if the "
-        "verifier accepts the order and ends in the certified state. A random order passes with "
+        f"verifier accepts the order and ends in the certified state. {given}A random order passes with "
         f"{chance_text(contents)}."
     )
 
