@@ -30,7 +30,10 @@ from trl_support import (
 )
 from vcrt.errors import RunError, VcrtError, VerifierFailure
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
+from vcrt.integrations.trl.batches import tokens_of_trees
 from vcrt.objective.clipped_loss import clipped_loss
+from vcrt.policy.prefix_tree import token_tree
+from vcrt.randomness import generator
 from vcrt.workers import WORKERS_MARK
 
 
@@ -354,6 +357,46 @@ def test_a_log_of_several_steps_has_the_means_of_all_of_them(saved, tmp_path):
         expected = sum(row.get(name, 0.0) for row in single) / 4
         assert together[0][name] == pytest.approx(expected), name
         assert any(name not in row or row[name] == 0 for row in single), name
+
+
+@pytest.mark.parametrize("window", [None, 4], ids=["trees", "rows"])
+def test_tokens_are_those_that_the_pass_of_the_loss_reads(tmp_path, window):
+    model = load_model(save_model(tmp_path / "model", window=window))
+    config = OrbitGRPOConfig(**options(tmp_path, max_steps=2), orbit_alpha=0.0)
+    trainer, logs, _ = train(
+        Observed, config, model, tasks(), None, environment=Letters, rollout_func=written
+    )
+    for (_, _, inputs, _), row in zip(trainer.seen, logs, strict=True):
+        candidates = inputs["orbit_candidates"]
+        prompts = {each.prompt for each in candidates}
+        orbits = {(each.prompt, text) for each in candidates for text in each.orbit}
+        known = tokenizer()
+        samples = [(*known(text)["input_ids"], 1) for text in ("a b c", "b a c", "c a b", "c c c")]
+        if window is None:
+            read = 0
+            for prompt in prompts:
+                texts = {*samples, *(text for own, text in orbits if own == prompt)}
+                read += len(prompt) + token_tree(sorted(texts)).num_rows - 1
+        else:
+            read = sum(map(len, (prompt + text for prompt, text in orbits)))
+            read += 8 * (max(map(len, prompts)) + 4)
+        assert row["orbit/tokens"] == pytest.approx(read / 8)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tokens_of_trees_are_counted_as_trees_have_them(seed):
+    draw = generator(seed, "texts")
+    texts = [
+        tuple(draw.integers(0, 3, size=draw.integers(1, 6)).tolist())
+        for _ in range(draw.integers(1, 30))
+    ]
+    pairs = [((9,) * (place % 3 + 1), text) for place, text in enumerate(texts)]
+    expected = 0
+    for prompt in {prompt for prompt, _ in pairs}:
+        own = [text for other, text in pairs if other == prompt]
+        expected += len(prompt) + token_tree(own).num_rows - 1
+    assert tokens_of_trees(pairs) == expected
+    assert tokens_of_trees([((5, 6), ())]) == 2
 
 
 def test_other_rewards_stand_behind_the_environments(saved, tmp_path):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 from torch import Tensor
@@ -34,6 +35,21 @@ def samples_of(inputs: Mapping[str, Any]) -> list[tuple[TokenIds, TokenIds]]:
     return list(
         zip(prompts, unpadded(inputs["completion_ids"], inputs["completion_mask"]), strict=True)
     )
+
+
+def tokens_of_trees(pairs: Iterable[tuple[TokenIds, TokenIds]]) -> int:
+    """How many tokens a pass over trees reads: prompts once, and what a prompt's completions begin with alike once."""
+    total = 0
+    prompt: TokenIds = ()
+    before: TokenIds = ()
+    # Sorted, a text shares most with the one before it. Nothing follows its last token, which is not read.
+    for own, completion in sorted(pairs):
+        if own != prompt:
+            total, prompt, before = total + len(own), own, ()
+        text = completion[:-1]
+        same = takewhile(lambda both: both[0] == both[1], zip(text, before, strict=False))
+        total, before = total + len(text) - sum(1 for _ in same), text
+    return total
 
 
 def leave_one_out(rewards: Tensor, group_size: int) -> Tensor:

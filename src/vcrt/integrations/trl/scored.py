@@ -33,6 +33,8 @@ class Scored:
     surplus: Tensor
     #: The samples' own scores, where one pass gives all; None where TRL's own pass does.
     samples: Sequence[TextScores] | None
+    #: Tokens that the model read for a sample, on average.
+    tokens: float
     #: A 0 with a gradient of 0.
     unused: Tensor
 

@@ -24,7 +24,13 @@ from vcrt.integrations.orbit_credit import (
     tabulate,
     unpadded,
 )
-from vcrt.integrations.trl.batches import batch_of, leave_one_out, parts_of, samples_of
+from vcrt.integrations.trl.batches import (
+    batch_of,
+    leave_one_out,
+    parts_of,
+    samples_of,
+    tokens_of_trees,
+)
 from vcrt.integrations.trl.config import ILLEGAL, ORBIT, OrbitGRPOConfig, require_supported
 from vcrt.integrations.trl.library import GRPOTrainer, disable_gradient_checkpointing
 from vcrt.integrations.trl.online import OnlineOrbits, Written
@@ -273,8 +279,12 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             samples = found[: len(own)] if for_loss else None
             log_probs = [scores.log_probs.sum() for scores in found[len(own) :]]
             totals = torch.stack(log_probs) if log_probs else unused.new_zeros(0)
+            tokens = tokens_of_trees([*own, *pairs])
         else:
             totals, unused = self._by_rows(model, pairs, inputs)
+            # Beside the samples' own, with their padding.
+            tokens = inputs["prompt_ids"].numel() + inputs["completion_ids"].numel()
+            tokens += sum(len(prompt) + len(completion) for prompt, completion in set(pairs))
         place = torch.tensor(places, device=members.device)
         scores = tabulate(batch, totals) if batch else None
         nothing = members.new_zeros(members.shape, dtype=torch.float32)
@@ -283,6 +293,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             prompts=place,
             surplus=nothing if scores is None else scores.surplus(place, members),
             samples=samples,
+            tokens=tokens / len(members),
             unused=unused,
         )
 
@@ -376,7 +387,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         accumulation = self.current_gradient_accumulation_steps if self.model.training else 1
         self._log_orbits(
             inputs,
-            {"mass": scored.mean_mass}
+            {"mass": scored.mean_mass, "tokens": scored.surplus.new_tensor(scored.tokens)}
             | {f"{name}_loss": value.detach() for name, (_, value) in terms.items()},
         )
         further = torch.stack([weight * value for weight, value in terms.values()]).sum()
