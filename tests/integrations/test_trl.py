@@ -11,9 +11,19 @@ import torch
 pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
 
 from peft import LoraConfig
-from transformers import MptConfig, MptForCausalLM
+from transformers import (
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
+    MptConfig,
+    MptForCausalLM,
+    ProcessorMixin,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 from trl import GRPOConfig, GRPOTrainer
 
+from language_models import byte_level_tokenizer
+from language_models import save_model as save_language_model
 from objective_oracle import orbit_log_ratio
 from trl_support import (
     ILLEGAL,
@@ -27,11 +37,13 @@ from trl_support import (
     tokenizer,
     train,
 )
-from vcrt.errors import MalformedInputError, RunError
+from vcrt.errors import BackboneError, MalformedInputError, RunError, VcrtError, VerifierFailure
+from vcrt.integrations.orbit_credit import Candidates, credited_log_probs, differing_tokens
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer, certified_reward
 from vcrt.objective.advantage import leave_one_out_advantage
 from vcrt.objective.anti_diamond_margin import anti_diamond_loss
 from vcrt.objective.clipped_loss import clipped_loss
+from vcrt.policy.self_check import padding_check
 
 #: Sums of float32 in another succession: one pass over a tree of tokens in place of a row for each sample.
 TOLERANCE = 5e-6
@@ -71,6 +83,7 @@ def single_reward(completions, orbit, **kwargs):
             "beta": 0.2,
         },
         {"importance_sampling_level": "token", "mask_truncated_completions": True, "beta": 0.2},
+        {"importance_sampling_level": "token", "entropy_coef": 0.5},
     ],
     ids=lambda changes: "-".join(str(value) for value in changes.values()),
 )
@@ -130,6 +143,84 @@ def test_a_model_that_no_tree_fits_is_scored_in_rows(saved, tmp_path):
     for our, their in zip(our_gradients, their_gradients, strict=True):
         assert (our - their).norm() <= TOLERANCE * max(1.0, float(their.norm()))
     assert len(theirs) == 2
+
+
+def test_a_model_that_reads_padding_as_places_is_refused_in_rows(saved, tmp_path):
+    """GPT-Neo counts positions in the tensor, and sees a window that no tree has."""
+    config = GPTNeoConfig(
+        vocab_size=8,
+        hidden_size=16,
+        num_layers=2,
+        attention_types=[[["global", "local"], 1]],
+        num_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        window_size=32,
+        initializer_range=0.3,
+        bos_token_id=2,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    GPTNeoForCausalLM(config).save_pretrained(tmp_path / "neo")
+    neo = GPTNeoForCausalLM.from_pretrained(tmp_path / "neo", dtype=torch.float32)
+    given = OrbitGRPOConfig(**settings(tmp_path))
+    with pytest.raises(BackboneError, match="padding before a text") as error:
+        train(OrbitGRPOTrainer, given, neo, rows(), single_reward)
+    assert "rotary" in error.value.remedy
+    # Rotary positions: padding changes nothing, though this model's window lets no tree fit it.
+    windowed = load_model(save_model(tmp_path / "windowed", window=4))
+    assert padding_check(windowed, 0) < 1e-5
+
+
+@pytest.mark.parametrize("form", ["autocast", "weights"])
+def test_ratios_are_one_before_the_first_step_also_in_bfloat16(tmp_path, form):
+    """Old scores of other passes round otherwise: then samples are clipped whose policy has not changed."""
+    texts = [" ".join(letters * 10) for letters in ("abcd", "bacd", "cabd", "dabc")]
+
+    def writes(prompts, trainer):
+        known = tokenizer()
+        return {
+            "prompt_ids": known(prompts)["input_ids"],
+            "completion_ids": [[*known(texts[i % 4])["input_ids"], 1] for i in range(len(prompts))],
+            "logprobs": None,
+        }
+
+    torch.manual_seed(0)
+    shape = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 4, "head_dim": 32}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.08}
+    model = Qwen3ForCausalLM(
+        Qwen3Config(vocab_size=8, eos_token_id=1, pad_token_id=0, **shape, **heads)
+    )
+    changes = settings(
+        tmp_path,
+        learning_rate=0.0,
+        gradient_accumulation_steps=2,
+        steps_per_generation=2,
+        max_completion_length=60,
+        max_steps=4,
+        epsilon=1e-7,
+    )
+    _, logs, _ = train(
+        OrbitGRPOTrainer,
+        OrbitGRPOConfig(**{**changes, "bf16": form == "autocast"}, orbit_alpha=0.1),
+        model if form == "autocast" else model.to(torch.bfloat16),
+        rows(orbit=texts[:2], illegal=texts[2:3], count=32),
+        rollout_func=writes,
+    )
+    assert [row["orbit/credited"] for row in logs] == [0.5] * 4
+    assert [row["clip_ratio/region_mean"] for row in logs] == [0.0] * 4
+
+
+def test_tokens_that_are_inserted_take_credit_as_others_do():
+    """Of "a" beside "a a" no token differs, and all carry what the orbit has over it."""
+    candidates = Candidates(prompt=(2,), orbit=((3, 1), (3, 3, 1)))
+    differing = differing_tokens([candidates] * 2, [(3, 1), (3, 3, 1)], 3)
+    assert differing.tolist() == [[True, True, False], [False, True, False]]
+    log_probs, mask = torch.tensor([[-1.0, -1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+    for level in ("token", "sequence"):
+        credited = credited_log_probs(log_probs, mask, torch.tensor([0.5]), level, differing[:1])
+        assert (credited * mask).sum() == -1.5
 
 
 def expected_loss(config, model, behaviour, inputs):
@@ -333,6 +424,82 @@ def test_columns_of_another_form_are_refused(saved, tmp_path, dataset, words):
         train(OrbitGRPOTrainer, config, load_model(saved), dataset, partial(letters, "a"))
 
 
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        (rows().remove_columns(["orbit", "illegal"]), "lacks a column"),
+        (rows().remove_columns("illegal"), "orbit_alpha=0"),
+        ({"own": rows(), "other": rows().remove_columns("orbit")}, "eval_dataset\\['other'\\]"),
+        (rows().add_column("image", [None] * 8), "images are not supported"),
+        (rows(orbit=None).add_column("partial_order", [[[0, 1]]] * 8), "8 of 8 records"),
+    ],
+)
+def test_a_dataset_to_evaluate_on_is_looked_at_as_well(saved, tmp_path, dataset, words):
+    config = OrbitGRPOConfig(**settings(tmp_path, eval_strategy="steps", eval_steps=1))
+    with pytest.raises(VcrtError, match=words):
+        train(
+            OrbitGRPOTrainer,
+            config,
+            load_model(saved),
+            rows(),
+            certified_reward,
+            eval_dataset=dataset,
+        )
+
+
+def test_orbits_of_a_stream_that_are_not_listed_are_refused_when_they_come(saved, tmp_path):
+    unlisted = rows(orbit=None).add_column("partial_order", [[[0, 1]]] * 8).to_iterable_dataset()
+    config = OrbitGRPOConfig(**settings(tmp_path))
+    with pytest.raises(RunError, match="1 of 1 record"):
+        train(OrbitGRPOTrainer, config, load_model(saved), unlisted, partial(letters, "a"))
+
+
+def test_a_verifier_that_fails_in_a_reward_function_is_the_error(saved, tmp_path):
+    def failing(completions, **kwargs):
+        raise VerifierFailure("the verifier of a reward function broke", where="mine")
+
+    config = OrbitGRPOConfig(**settings(tmp_path, save_strategy="steps", save_steps=5))
+    with pytest.raises(VerifierFailure, match="a reward function broke"):
+        train(OrbitGRPOTrainer, config, load_model(saved), rows(), failing)
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
+class Reader(ProcessorMixin):
+    """A processor of texts and images, whose images need a package that is not here."""
+
+    def __init__(self):
+        self.tokenizer, self.chat_template = tokenizer(), None
+
+
+def test_a_processor_is_its_tokenizer_where_there_are_no_images(saved, tmp_path):
+    config = OrbitGRPOConfig(**settings(tmp_path, max_steps=1))
+    trainer = OrbitGRPOTrainer(
+        load_model(saved),
+        certified_reward,
+        config,
+        rows(),
+        processing_class=Reader(),
+    )
+    trainer.train()
+    assert trainer.processing_class.eos_token == "<end>"
+
+
+def test_a_model_of_texts_and_images_is_trained_on_texts(tmp_path):
+    """As Qwen3.5's are published: their processor needs torchvision, which is not asked for."""
+    folder = save_language_model(
+        tmp_path / "model", "qwen3_5_multimodal", tokenizer=byte_level_tokenizer(chat=True)
+    )
+    prompts = [[{"role": "user", "content": f"in which order? {i}"}] for i in range(8)]
+    dataset = rows(orbit=["ab", "ba"], illegal=["aa"]).remove_columns("prompt")
+    config = OrbitGRPOConfig(**settings(tmp_path, max_steps=1, generation_kwargs=None))
+    trainer = OrbitGRPOTrainer(
+        str(folder), certified_reward, config, dataset.add_column("prompt", prompts)
+    )
+    trainer.train()
+    assert type(trainer.model).__name__ == "Qwen3_5ForConditionalGeneration"
+    assert "orbit/mass" in trainer.state.log_history[0]
+
+
 def test_tools_and_plain_configurations_are_refused(saved, tmp_path):
     with pytest.raises(RunError, match="an OrbitGRPOConfig"):
         train(OrbitGRPOTrainer, GRPOConfig(**settings(tmp_path)), load_model(saved), rows())
@@ -406,3 +573,5 @@ def test_the_reward_is_for_certified_texts_alone():
     texts = ["a b", "b a c", "", "ab", "a b"]
     assert certified_reward(completions=texts, orbit=orbit, prompts=[]) == [1, 0, 0, 0, 0]
     assert certified_reward([chat], [["b a"]]) == [1]
+    with pytest.raises(MalformedInputError, match="token ids"):
+        certified_reward(["a b"], [[[3, 4]]])

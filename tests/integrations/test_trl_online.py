@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,30 +147,32 @@ def test_the_loss_is_the_papers_and_illegal_orders_of_a_success_give_the_margin(
 
 
 class Counting(OrbitGRPOTrainer):
-    """Keeps what was scored without gradients."""
+    """Keeps what was scored: with gradients or without them, and which completions."""
 
     def __init__(self, *args, **kwargs):
         self.asked = []
         super().__init__(*args, **kwargs)
 
     def _by_tree(self, model, pairs, *, entropies):
-        if not torch.is_grad_enabled():
-            self.asked.append([completion for _, completion in pairs])
+        completions = [completion for _, completion in pairs]
+        self.asked.append((torch.is_grad_enabled(), completions))
         return super()._by_tree(model, pairs, entropies=entropies)
 
 
-def test_the_behaviour_policy_scores_a_failure_once(saved, tmp_path):
-    """TRL's own pass has the samples; the second is for orbits, and calls the model if there are none, too."""
+def test_the_behaviour_policy_scores_what_the_loss_scores(saved, tmp_path):
+    """TRL's own pass has the samples alone; the second is that of the loss, so that both round alike."""
     config = OrbitGRPOConfig(
         **options(tmp_path, temperature=2.0, num_iterations=2, max_steps=8), orbit_alpha=0.3
     )
     trainer, _, _ = train(Counting, config, load_model(saved), tasks(), None, environment=Letters)
     known = tokenizer()
     legal = {(*known(text)["input_ids"], 1) for text in LEGAL}
-    assert len(trainer.asked) == 2 * 4
-    for samples, further in zip(trainer.asked[::2], trainer.asked[1::2], strict=True):
-        successes = legal & set(samples)
-        assert set(further) == (legal if successes else {samples[0]})
+    assert [grad for grad, _ in trainer.asked] == [False, False, True, True] * 4
+    seen = [completions for _, completions in trainer.asked]
+    for samples, old, first, second in zip(*(seen[k::4] for k in range(4)), strict=True):
+        assert old == first == second
+        assert sorted(old[: len(samples)]) == sorted(samples)
+        assert legal & set(samples) or len(old) == len(samples)
 
 
 def test_members_that_do_not_all_fit_are_a_block_with_the_sample(saved, tmp_path):
@@ -430,52 +433,145 @@ class Interrupted(Letters):
 
 
 class Breaking(TrainerCallback):
-    """Lets the environment die from the fourth step on."""
+    """Lets the environment die after so many steps, and so many batches of the one behind them."""
+
+    def __init__(self, steps=3, batches=0):
+        self.steps, self.batches, self.seen = steps, batches, 0
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.on_step_end(args, state, control)
 
     def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == 3:
+        if (state.global_step, self.batches) == (self.steps, 0):
+            Path(os.environ["VCRT_TESTS_DIES"]).touch()
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        self.seen += state.global_step == self.steps
+        if 0 < self.seen == self.batches:
             Path(os.environ["VCRT_TESTS_DIES"]).touch()
 
 
-def test_a_run_that_an_environment_stopped_goes_on_as_if_nothing_had_been(
-    saved, tmp_path, monkeypatch
-):
+@pytest.fixture
+def interrupted(saved, tmp_path, monkeypatch):
+    """Trainers whose environment dies while a file is there, and that file."""
     flag = tmp_path / "dies"
     monkeypatch.setenv("VCRT_TESTS_DIES", str(flag))
-    changes = {"max_steps": 6, "num_iterations": 1, "save_strategy": "steps", "save_steps": 100}
-    config = OrbitGRPOConfig(**options(tmp_path, temperature=9.0, **changes))
-    given = tasks(count=96)
 
-    def made(callbacks):
+    def made(*callbacks, **changes):
+        common = {"max_steps": 6, "num_iterations": 1, "save_strategy": "steps", "save_steps": 100}
         return OrbitGRPOTrainer(
             load_model(saved),
-            args=config,
-            train_dataset=given,
+            args=OrbitGRPOConfig(**options(tmp_path, temperature=9.0, **common | changes)),
+            train_dataset=tasks(count=96),
+            eval_dataset=tasks(count=8),
             processing_class=tokenizer(),
             environment=Interrupted,
-            callbacks=callbacks,
+            callbacks=list(callbacks),
         )
 
-    whole = made([])
+    return made, flag
+
+
+def has_workers():
+    started = [each.environ() for each in psutil.Process().children(recursive=True)]
+    return any(WORKERS_MARK in environment for environment in started)
+
+
+@pytest.mark.parametrize(
+    ("batches", "changes"),
+    [
+        (0, {}),
+        # It dies over the second batch of samples that a step is made of.
+        (1, {"gradient_accumulation_steps": 2, "steps_per_generation": 1}),
+        (0, {"gradient_accumulation_steps": 2, "steps_per_generation": 4}),
+    ],
+    ids=["step by step", "within a step", "two steps a generation"],
+)
+def test_a_run_that_an_environment_stopped_goes_on_as_if_nothing_had_been(
+    interrupted, tmp_path, batches, changes
+):
+    made, flag = interrupted
+    step = 4 if changes.get("steps_per_generation") == 4 else 3
+    whole = made(**changes)
     whole.train()
     assert sum(row["orbit/credited"] for row in whole.state.log_history[:-1]) > 0
     with pytest.raises(VerifierFailure, match="died twice") as failure:
-        made([Breaking()]).train()
-    assert "checkpoint-3" in failure.value.__notes__[0]
+        made(Breaking(step, batches), **changes).train()
+    assert f"checkpoint-{step}" in failure.value.__notes__[0]
     flag.unlink()
-    again = made([])
-    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    again = made(**changes)
+    again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
     for name, weights in whole.model.named_parameters():
         assert torch.equal(weights, again.model.get_parameter(name)), name
+
+
+@pytest.mark.parametrize(
+    ("steps", "changes"),
+    [
+        (0, {}),
+        (3, {"eval_strategy": "steps", "eval_steps": 3, "per_device_eval_batch_size": 8}),
+        (3, {"save_only_model": True}),
+    ],
+    ids=["before the first step", "in an evaluation", "without the optimizer"],
+)
+def test_nothing_is_saved_from_which_a_run_would_go_on_otherwise(
+    interrupted, tmp_path, steps, changes
+):
+    made, _ = interrupted
+    with pytest.raises(VerifierFailure, match="died twice") as failure:
+        made(Breaking(steps), **changes).train()
+    assert not getattr(failure.value, "__notes__", [])
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
+def test_an_evaluation_after_a_run_that_failed_leaves_no_worker(interrupted):
+    made, flag = interrupted
+    trainer = made(Breaking(), save_strategy="no", per_device_eval_batch_size=8)
+    with pytest.raises(VerifierFailure):
+        trainer.train()
+    flag.unlink()
+    trainer.evaluate()
+    assert not has_workers()
+
+
+class SlowToBegin(Letters):
+    """One that hangs when it is made."""
+
+    call_timeout_s = 1.0
+
+    def __init__(self):
+        time.sleep(60)
+
+
+def test_an_environment_that_hangs_when_it_is_made_is_ended_at_its_own_limit(saved, tmp_path):
+    config = OrbitGRPOConfig(**options(tmp_path, max_steps=1))
+    with pytest.raises(VerifierFailure, match="when it is made") as failure:
+        train(OrbitGRPOTrainer, config, load_model(saved), tasks(), None, environment=SlowToBegin)
+    assert "after 1 s" in str(failure.value)
+
+
+def test_weights_and_tokenizers_of_rewards_stand_behind_the_environments(saved, tmp_path):
+    config = OrbitGRPOConfig(**options(tmp_path, max_steps=1), reward_weights=[1.0])
+
+    def trained(config, **kwargs):
+        other = lambda completions, **_: [2.0] * len(completions)  # noqa: E731
+        model = load_model(saved)
+        train(OrbitGRPOTrainer, config, model, tasks(), [other], environment=Letters, **kwargs)
+
+    with pytest.raises(RunError, match="environment's own reward first"):
+        trained(config)
+    config = OrbitGRPOConfig(**options(tmp_path, max_steps=1))
+    trained(config, reward_processing_classes=[None])
 
 
 def test_no_more_is_scored_at_a_time_than_trl_scores(saved, tmp_path):
     changes = {"gradient_accumulation_steps": 4, "num_iterations": 2, "max_steps": 2, "beta": 0.1}
     config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0, **changes))
     trainer, _, _ = train(Counting, config, load_model(saved), tasks(), None, environment=Letters)
-    # Eight samples a device, and at most the orbits of two prompts, each of three orders.
+    # Eight samples a device, and at most the orders of two prompts.
     assert trainer.asked
-    assert max(map(len, trainer.asked)) <= 8
+    without_gradients = [len(completions) for grad, completions in trainer.asked if not grad]
+    assert max(without_gradients) <= 8 + 2 * (len(LEGAL) + len(ILLEGAL))
 
 
 def test_a_model_in_float32_is_trained_in_autocast(saved, tmp_path):
@@ -509,8 +605,7 @@ def test_nothing_is_left_running_after_training_or_evaluation(saved, tmp_path):
     )
     for used in (lambda: None, trainer.evaluate, lambda: trainer.predict(tasks("a"))):
         used()
-        started = [each.environ() for each in psutil.Process().children(recursive=True)]
-        assert not any(WORKERS_MARK in environment for environment in started)
+        assert not has_workers()
 
 
 def test_numbers_of_orders_and_workers_are_checked(tmp_path):

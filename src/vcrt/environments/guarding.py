@@ -79,7 +79,7 @@ def make_guarded(factory: Callable[[], object], *, thorough: bool = False) -> En
     named = name if isinstance(name, str) else getattr(factory, "__name__", repr(factory))
     record = current_record()
     if record is not None:
-        record.begin(f"environment {named!r}", "when it is made", call_timeout())
+        record.begin(f"environment {named!r}", "when it is made", call_timeout(factory))
     try:
         environment = make_environment(named, factory)
         if thorough:
@@ -91,12 +91,12 @@ def make_guarded(factory: Callable[[], object], *, thorough: bool = False) -> En
             record.end()
 
 
-def call_timeout(environment: Environment | None = None) -> float:
-    """Seconds that one call of an environment may take: its own, unless the user has set another for all.
+def call_timeout(environment: object = None) -> float:
+    """Seconds that one call of an environment, or of what makes it, may take, unless the user has set another for all.
 
     Raises :class:`MalformedInputError` for a setting that is no such number.
     """
-    own = Environment.call_timeout_s if environment is None else environment.call_timeout_s
+    own = getattr(environment, "call_timeout_s", Environment.call_timeout_s)
     text = os.environ.get(TIMEOUT)
     try:
         seconds = float(own if text is None else text)

@@ -226,10 +226,15 @@ def tabulate(batch: Sequence[Candidates], log_probs: Tensor) -> CandidateScores:
 def differing_tokens(
     candidates: Sequence[Candidates], samples: Sequence[TokenIds], length: int
 ) -> Tensor:
-    """``[B, length]`` bool: the tokens of each sample in which its orbit's completions differ; all if none do."""
+    """``[B, length]`` bool: the tokens of each sample in which its orbit's completions differ; all if none do.
+
+    None does of a sample whose tokens are another's with something between them.
+    """
     found = torch.zeros(len(samples), length, dtype=torch.bool)
     for row, (own, sample) in enumerate(zip(candidates, samples, strict=True)):
         begin, end = own.shared if len(own.orbit) > 1 else (0, 0)
+        if begin >= len(sample) - end:
+            begin, end = 0, 0
         found[row, begin : len(sample) - end] = True
     return found
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from vcrt.errors import MalformedInputError
 from vcrt.orders import Order, all_orders
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
@@ -98,6 +99,14 @@ def is_certified(
 
     Where no orbit is listed, whether it gives the ``pointers`` in an order that keeps the pairs of ``partial_order``.
     """
+    if orbit and not isinstance(orbit[0], str):
+        raise MalformedInputError(
+            "an orbit of token ids, with which a text cannot be compared",
+            where="orbit",
+            found=f"{orbit[0]!r:.80}",
+            expected="texts",
+            remedy="give texts, or another reward function than certified_reward",
+        )
     if orbit is not None or partial_order is None or pointers is None:
         return text.split() in [answer.split() for answer in orbit or ()]
     answer = read_answer(pointers, text)

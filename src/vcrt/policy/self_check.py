@@ -188,6 +188,39 @@ def text_check(model: CausalModel) -> float:
     return apart
 
 
+@torch.no_grad()
+def padding_check(model: CausalModel, padding: int) -> float:
+    """Compare a text scored with padding on its left, no positions given, with the text by itself.
+
+    So trainers score whose prompts have several lengths; a model that counts places in the tensor reads other positions
+    then. Tolerances and what is returned are those of :func:`text_check`; raises :class:`BackboneError`.
+    """
+    vocabulary = unwrapped(model).config.get_text_config(decoder=True).vocab_size
+    ids = torch.tensor(generator(0, "padding check").integers(vocabulary, size=(1, 12)))
+    device = next(iter(unwrapped(model).parameters())).device
+
+    def scores(width: int) -> Tensor:
+        padded = torch.cat([ids.new_full((1, width), padding), ids], 1).to(device)
+        mask = torch.ones_like(padded)
+        mask[:, :width] = 0
+        logits = model(input_ids=padded, attention_mask=mask).logits[0, width:-1].double()
+        found: Tensor = logits.log_softmax(-1).gather(-1, ids[0, 1:, None].to(device))
+        return found
+
+    with evaluation_mode(model), full_precision():
+        apart = float((scores(5) - scores(0)).square().mean().sqrt())
+    is_wide = unwrapped(model).dtype in (torch.float32, torch.float64)
+    if apart > (TEXT_TOLERANCE if is_wide else HALF_TEXT_TOLERANCE):
+        raise BackboneError(
+            "padding before a text changes what the model says of it",
+            where=type(unwrapped(model)).__name__,
+            found=f"log-probabilities differ by {apart:.3g} nats a token",
+            expected="scores that do not depend on the padding of prompts",
+            remedy="take a model with relative positions, such as rotary ones",
+        )
+    return apart
+
+
 @contextmanager
 def widened(model: CausalModel) -> Iterator[None]:
     """Half-precision parameters and buffers in float32; afterwards they are the very tensors that they were."""

@@ -9,7 +9,7 @@ Legend: ``U`` prompts, ``R`` rows of the largest tree, ``V`` vocabulary, ``T`` t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,11 +52,12 @@ def score_texts(
     backend: Backend = "auto",
     temperature: float = 1.0,
     entropies: bool = False,
+    entropy_gradients: bool = False,
 ) -> list[list[TextScores]]:
     """The scores of each prompt's texts, all given as token ids; log-probabilities carry a gradient.
 
     With the ``tree`` backend it is one call of the model, whatever the prompts and texts. ``temperature`` divides the
-    logits. Entropies, of the distribution at each token, carry no gradient. Raises
+    logits. Entropies, of the distribution at each token, carry a gradient with ``entropy_gradients``. Raises
     :class:`vcrt.errors.BackboneError` if ``backend`` would be wrong for this model, and :class:`MalformedInputError`
     for an empty prompt or text.
     """
@@ -68,7 +69,7 @@ def score_texts(
     exact = choose_backend(model, backend, longest=longest)
     logits = BACKENDS[exact](model, wrapped, trees)
     return [
-        _of_one_prompt(own, tree, some, temperature, entropies)
+        _of_one_prompt(own, tree, some, temperature, entropies, entropy_gradients)
         for own, tree, some in zip(logits, trees, texts, strict=True)
     ]
 
@@ -79,12 +80,11 @@ def _of_one_prompt(
     texts: Sequence[Sequence[int]],
     temperature: float,
     entropies: bool,
+    entropy_gradients: bool,
 ) -> list[TextScores]:
     """The scores of a prompt's texts from the logits ``[R, V]`` of its tree."""
     logits = logits[: tree.num_rows]
-    normalisers = torch.cat(
-        [_chunked(part, temperature) for part in torch.split(logits, _ROWS_AT_ONCE)]
-    )
+    normalisers = _by_parts(_normaliser, logits, temperature)
     # Each continuation of a row once, however many texts take it.
     edges: dict[tuple[int, int], int] = {}
     places = [
@@ -95,9 +95,8 @@ def _of_one_prompt(
     found = _wide(logits[rows, tokens]) / temperature - normalisers[rows]
     spread = None
     if entropies:
-        with torch.no_grad():
-            parts = torch.split(logits.detach(), _ROWS_AT_ONCE)
-            spread = torch.cat([_entropy(part, temperature) for part in parts])
+        of = logits if entropy_gradients else logits.detach()
+        spread = _by_parts(_entropy, of, temperature)
     return [
         TextScores(
             found[torch.tensor(some, device=logits.device)],
@@ -107,12 +106,18 @@ def _of_one_prompt(
     ]
 
 
-def _chunked(logits: Tensor, temperature: float) -> Tensor:
-    """``[R]``: the logarithms of the normalisers, whose wide logits are not kept for the gradient."""
-    if not logits.requires_grad:
-        return _normaliser(logits, temperature)
-    found: Tensor = checkpoint(_normaliser, logits, temperature, use_reentrant=False)
-    return found
+def _by_parts(
+    function: Callable[[Tensor, float], Tensor], logits: Tensor, temperature: float
+) -> Tensor:
+    """``[R]``: a function of each row, whose wide logits are not kept for the gradient."""
+
+    def of_part(part: Tensor) -> Tensor:
+        if not part.requires_grad:
+            return function(part, temperature)
+        found: Tensor = checkpoint(function, part, temperature, use_reentrant=False)
+        return found
+
+    return torch.cat([of_part(part) for part in torch.split(logits, _ROWS_AT_ONCE)])
 
 
 def _normaliser(logits: Tensor, temperature: float) -> Tensor:

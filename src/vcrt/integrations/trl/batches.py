@@ -1,22 +1,14 @@
-"""Take TRL's batches apart: samples without their padding, parts of so many samples, the factor of a baseline."""
+"""Take TRL's batches apart: samples without their padding, their tokens, the factor of a baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Any
 
 from torch import Tensor
 
 from vcrt.integrations.orbit_credit import TokenIds, unpadded
-
-
-def parts_of(output: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
-    """What orbits are scored by, of so many samples at a time."""
-    tokens = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
-    names = (*tokens, "orbit_members", "orbit_candidates")
-    for begin in range(0, len(output["orbit_candidates"]), size):
-        yield {name: output[name][begin : begin + size] for name in names}
 
 
 def batch_of(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str, Tensor]:

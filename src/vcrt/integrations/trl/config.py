@@ -64,12 +64,15 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
     orbit_augmentation: float = field(
         default=0.0,
         metadata={
-            "help": "Weight of the mean negative log-likelihood of a success's certified orders (order-centric data "
-            "augmentation, arXiv:2502.19907); 0 leaves it out."
+            "help": "Weight of the mean negative log-likelihood of a prompt's certified orders, with an environment of "
+            "a success's (order-centric data augmentation, arXiv:2502.19907); 0 leaves it out."
         },
     )
     orbit_success: float = field(
-        default=0.0, metadata={"help": "A sample with a reward above this is a success."}
+        default=0.0,
+        metadata={
+            "help": "A sample with a reward above this is a success; an environment says itself what is."
+        },
     )
     orbit_batch_size: int | None = field(
         default=None,
@@ -193,12 +196,36 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
         ]
 
 
+def named_datasets(train: Any, evaluation: Any) -> dict[str, Any]:
+    """A trainer's datasets by the names of its arguments; those that are None are left out."""
+    named = {"train_dataset": train}
+    if isinstance(evaluation, Mapping) and not hasattr(evaluation, "column_names"):
+        named |= {f"eval_dataset[{name!r}]": each for name, each in evaluation.items()}
+    else:
+        named["eval_dataset"] = evaluation
+    return {name: each for name, each in named.items() if each is not None}
+
+
+def require_weights(args: OrbitGRPOConfig, rewards: Sequence[Any]) -> None:
+    """Raise :class:`RunError` unless there are as many ``reward_weights`` as rewards, an environment's own first."""
+    weights = args.reward_weights
+    if weights is not None and len(weights) != len(rewards):
+        raise RunError(
+            "weights of rewards that do not fit the rewards",
+            where="OrbitGRPOConfig, reward_weights",
+            found=counted(len(weights), "weight"),
+            expected=f"{len(rewards)}: that of the environment's own reward first",
+            remedy="put a weight for it before the others, such as 1.0",
+        )
+
+
 def require_supported(
-    args: Any, dataset: Any, kwargs: Mapping[str, Any], *, online: bool = False
+    args: Any, datasets: Mapping[str, Any], kwargs: Mapping[str, Any], *, online: bool = False
 ) -> None:
     """Raise :class:`RunError` or :class:`MalformedInputError` unless a trainer can be made of these arguments.
 
-    ``online`` orbits are those of what the model writes: the dataset has none.
+    ``datasets`` are as :func:`named_datasets` gives them. ``online`` orbits are those of what the model writes: they
+    have none.
     """
     if not isinstance(args, OrbitGRPOConfig):
         raise RunError(
@@ -213,15 +240,29 @@ def require_supported(
                 found=name,
                 remedy=f"leave {name} out",
             )
-    if online:
-        return
-    columns = getattr(dataset, "column_names", None)
+    for name, dataset in datasets.items():
+        columns = getattr(dataset, "column_names", None)
+        if images := {"image", "images"}.intersection(columns or ()):
+            raise RunError(
+                "orbits of completions to images are not supported",
+                where=name,
+                found=f"a column {', '.join(sorted(images))}",
+                expected="prompts of text alone",
+                remedy="remove the column",
+            )
+        if not online:
+            _require_columns(args, name, dataset, columns)
+
+
+def _require_columns(
+    args: OrbitGRPOConfig, where: str, dataset: Any, columns: Sequence[str] | None
+) -> None:
     needed = [ORBIT, ILLEGAL] if args.orbit_alpha else [ORBIT]
     missing = [name for name in needed if columns is not None and name not in columns]
     if missing:
         raise MalformedInputError(
             "the dataset lacks a column",
-            where="train_dataset",
+            where=where,
             found=", ".join(columns or ()),
             expected=", ".join(needed),
             remedy="add the certified orbits, see vcrt.integrations.datasets"
@@ -229,20 +270,19 @@ def require_supported(
                 "; or set orbit_alpha=0 to train without illegal ones" if ILLEGAL in missing else ""
             ),
         )
-    _require_listed(dataset, columns or ())
+    # Those of a stream are looked at as they come.
+    if PARTIAL_ORDER in (columns or ()) and hasattr(dataset, "__len__"):
+        require_listed(dataset.select_columns([ORBIT, PARTIAL_ORDER]), where)
 
 
-def _require_listed(dataset: Any, columns: Sequence[str]) -> None:
+def require_listed(rows: Any, where: str) -> None:
     """Raise :class:`RunError` for records that :mod:`vcrt.integrations.datasets` exported without their orbits."""
-    if PARTIAL_ORDER not in columns:
-        return
-    rows = zip(dataset[ORBIT], dataset[PARTIAL_ORDER], strict=True)
-    unlisted = sum(orbit is None and pairs is not None for orbit, pairs in rows)
+    unlisted = sum(row.get(ORBIT) is None and row.get(PARTIAL_ORDER) is not None for row in rows)
     if unlisted:
         raise RunError(
             "orbits of so many operations are not listed, so that no completion can be credited with them",
-            where="train_dataset",
-            found=f"partial orders in place of an orbit in {unlisted} of {counted(len(dataset), 'record')}",
+            where=where,
+            found=f"partial orders in place of an orbit in {unlisted} of {counted(len(rows), 'record')}",
             expected="records of four operations at most",
             remedy="train on them with `vcrt train`, or with TRL's own GRPOTrainer and certified_reward",
         )

@@ -27,18 +27,26 @@ from vcrt.integrations.orbit_credit import (
 from vcrt.integrations.trl.batches import (
     batch_of,
     leave_one_out,
-    parts_of,
     samples_of,
     tokens_of_trees,
 )
-from vcrt.integrations.trl.config import ILLEGAL, ORBIT, OrbitGRPOConfig, require_supported
+from vcrt.integrations.trl.config import (
+    ILLEGAL,
+    ORBIT,
+    OrbitGRPOConfig,
+    named_datasets,
+    require_listed,
+    require_supported,
+    require_weights,
+)
 from vcrt.integrations.trl.library import GRPOTrainer, disable_gradient_checkpointing
 from vcrt.integrations.trl.online import OnlineOrbits, Written
+from vcrt.integrations.trl.processing import text_tokenizer
 from vcrt.integrations.trl.random_states import random_states, set_random_states
 from vcrt.integrations.trl.scored import Credit, Scored
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.prompts import unwrapped
-from vcrt.policy.self_check import text_check
+from vcrt.policy.self_check import padding_check, text_check
 from vcrt.policy.text_scoring import TextScores, score_texts
 from vcrt.printable import counted
 
@@ -65,12 +73,16 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         reward_funcs: Any = None,
         args: OrbitGRPOConfig | None = None,
         train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        reward_processing_classes: Any = None,
         *further: Any,
         environment: Written | None = None,
         **kwargs: Any,
     ) -> None:
         args = OrbitGRPOConfig("Orbit-GRPO") if args is None else args
-        require_supported(args, train_dataset, kwargs, online=environment is not None)
+        datasets = named_datasets(train_dataset, eval_dataset)
+        require_supported(args, datasets, kwargs, online=environment is not None)
         # TRL knows neither word: it is given what the hooks below build on.
         self._level: Any = args.importance_sampling_level
         self._leaves_one_out = args.scale_rewards == "leave_one_out"
@@ -80,13 +92,22 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             self._online = OnlineOrbits(environment, args)
             own = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
             reward_funcs = [self._online.reward, *(each for each in own if each is not None)]
-        super().__init__(model, reward_funcs, args, train_dataset, *further, **kwargs)
-        if self._is_vlm:
-            raise RunError(
-                "orbits of completions to images are not supported",
-                found=type(self.processing_class).__name__,
-                expected="a tokenizer as processing_class",
-            )
+            if isinstance(reward_processing_classes, list):
+                reward_processing_classes = [None, *reward_processing_classes]
+            require_weights(args, reward_funcs)
+        super().__init__(
+            model,
+            reward_funcs,
+            args,
+            train_dataset,
+            eval_dataset,
+            text_tokenizer(model, processing_class, args),
+            reward_processing_classes,
+            *further,
+            **kwargs,
+        )
+        #: The number of optimizer steps before the last one that drew samples at its begin, and the random states then.
+        self._drawn_from: tuple[int, tuple[Any, ...]] = (0, ())
         self._has_exact_trees = self._find_exact_trees()
         if self._level == "trajectory":
             self.importance_sampling_level = "token"
@@ -112,7 +133,10 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                     stacklevel=3,
                 )
         misfits = torch.tensor([int(not fits)], device=self.accelerator.device)
-        return not int(self.accelerator.gather(misfits).sum())
+        has_trees = not int(self.accelerator.gather(misfits).sum())
+        if not has_trees and not is_deepspeed_zero3_enabled():  # type: ignore[no-untyped-call]
+            padding_check(self.model, self._tokenizer.pad_token_id)
+        return has_trees
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's; the environment's workers end with it.
@@ -123,16 +147,20 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         try:
             return super().train(*args, **kwargs)
         except VerifierFailure as failure:
-            if self.args.save_strategy != "no" and self.accelerator.num_processes == 1:
-                set_random_states(self._drawn_from)
+            saves = self.args.save_strategy != "no" and not self.args.save_only_model
+            step, states = self._drawn_from
+            # Before the first step there is nothing to save, and an evaluation would not be made again.
+            is_known = 0 < step == self.state.global_step
+            if saves and is_known and self.accelerator.num_processes == 1:
+                set_random_states(states)
                 self._save_checkpoint(self.model, None)
-                step = self.state.global_step
                 failure.add_note(
                     f"checkpoint-{step} in {self.args.output_dir} has the {counted(step, 'step')} before: go on with "
                     "train(resume_from_checkpoint=True)"
                 )
             raise
         finally:
+            self.is_in_train = False
             if self._online is not None:
                 self._online.end()
 
@@ -170,7 +198,9 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """TRL's batch, with each sample's candidates, its place in the orbit and its old surplus."""
         if self._online is not None:
             self._online.rows = inputs
-            self._drawn_from = random_states()
+            # A step that is not finished is made again from its begin.
+            if self.model.training and not self._step % self.current_gradient_accumulation_steps:
+                self._drawn_from = self.state.global_step, random_states()
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if "tool_mask" in output:
             raise RunError(
@@ -209,17 +239,35 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         credited = succeeded & self.args.orbit_credit
         output["orbit_members"] = members.masked_fill(~credited, -1)
         output["orbit_candidates"] = candidates
-        # TRL leaves the old log-probabilities out where they are those of the next forward pass.
-        if "old_per_token_logps" in output:
-            with (
-                torch.no_grad(),
-                disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
-            ):
-                # As many at a time as TRL scores.
-                parts = parts_of(output, self.args.per_device_train_batch_size)
-                surplus = [self._score(self.model, part).surplus for part in parts]
-            output["orbit_old_surplus"] = torch.cat(surplus)
         return output
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        """TRL's batch, whose old scores are of the same passes as the loss makes: a ratio is 1 before the first step.
+
+        In half precision a pass over other samples, or over fewer orders, rounds otherwise, by tenths of a nat.
+        """
+        before = self._buffered_inputs
+        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
+        if not self.model.training:
+            self._score_old(inputs)
+        elif self._buffered_inputs is not before:
+            for batch in self._buffered_inputs:
+                self._score_old(batch)
+        return inputs
+
+    def _score_old(self, inputs: dict[str, Any]) -> None:
+        """Score a batch by the policy that drew it, unless that is the policy of the next forward pass."""
+        if "old_per_token_logps" not in inputs:
+            return
+        with (
+            torch.no_grad(),
+            disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
+        ):
+            scored = self._score(self.model, inputs)
+        inputs["orbit_old_surplus"] = scored.surplus
+        if scored.samples is not None:
+            found = [scores.log_probs for scores in scored.samples]
+            inputs["old_per_token_logps"] = padded_tokens(found, inputs["completion_ids"].shape[1])
 
     def _candidates(
         self, inputs: Sequence[Mapping[str, Any]], prompts: Sequence[TokenIds]
@@ -228,6 +276,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         known: dict[tuple[object, ...], Candidates] = {}
         result = []
         for prompt, row in zip(prompts, inputs, strict=True):
+            require_listed([row], "a row")
             columns = (ORBIT, ILLEGAL) if self.args.orbit_alpha else (ORBIT,)
             key = (prompt, *(repr(row.get(column)) for column in columns))
             if key not in known:
@@ -246,20 +295,11 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             max_length=self.max_completion_length,
         )
 
-    def _score(
-        self,
-        model: Any,
-        inputs: Mapping[str, Any],
-        *,
-        for_loss: bool = False,
-    ) -> Scored:
-        """Score the samples of a batch and the candidates that they need, each different one once.
-
-        ``for_loss`` also those of the margin and the augmentation, and entropies.
-        """
+    def _score(self, model: Any, inputs: Mapping[str, Any]) -> Scored:
+        """Score the samples of a batch and the candidates that they need, each different one once."""
         members: Tensor = inputs["orbit_members"]
-        with_illegal = for_loss and self.args.orbit_alpha > 0
-        with_orbits = for_loss and self.args.orbit_augmentation > 0
+        with_illegal = self.args.orbit_alpha > 0
+        with_orbits = self.args.orbit_augmentation > 0
         rows: dict[Candidates, int] = {}
         places = []
         for candidates, member in zip(inputs["orbit_candidates"], members.tolist(), strict=True):
@@ -273,10 +313,9 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         pairs = [(c.prompt, completion) for c in batch for completion in c.completions]
         samples, unused = None, members.new_zeros((), dtype=torch.float32)
         if self._scores_trees(model, inputs):
-            # Outside of a loss TRL has the samples' own. Processes must call the model equally often.
-            own = samples_of(inputs)[: None if for_loss else int(not pairs)]
-            found = self._by_tree(model, [*own, *pairs], entropies=for_loss)
-            samples = found[: len(own)] if for_loss else None
+            own = samples_of(inputs)
+            found = self._by_tree(model, [*own, *pairs], entropies=True)
+            samples = found[: len(own)]
             log_probs = [scores.log_probs.sum() for scores in found[len(own) :]]
             totals = torch.stack(log_probs) if log_probs else unused.new_zeros(0)
             tokens = tokens_of_trees([*own, *pairs])
@@ -324,6 +363,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 backend="tree",
                 temperature=self.temperature,
                 entropies=entropies,
+                entropy_gradients=entropies and self._entropy_bonus_enabled,
             )
         of = dict(zip(trees, scores, strict=True))
         return [
@@ -369,7 +409,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         """TRL's loss on credited log-probabilities, plus the weighted losses of the margin and the augmentation."""
-        scored = self._score(model, inputs, for_loss=True)
+        scored = self._score(model, inputs)
         inputs = dict(inputs)
         if "old_per_token_logps" in inputs:
             inputs["old_per_token_logps"] = self._credited(
@@ -449,7 +489,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             "missed": inputs["orbit_missed"].mean(),
         }
         for name, value in {**shares, **values}.items():
-            mean = self.accelerator.gather(value).nanmean().item()
+            mean = self.accelerator.gather(value.float()).nanmean().item()
             if not math.isnan(mean):  # no orbit was scored
                 self._log(f"orbit/{name}", mean)
 

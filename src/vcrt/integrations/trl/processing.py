@@ -1,0 +1,28 @@
+"""Find the tokenizer of a trainer's texts, also where a model comes with a processor of images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import AutoTokenizer, ProcessorMixin
+from transformers.modeling_utils import PreTrainedModel
+
+
+def text_tokenizer(model: str | PreTrainedModel, processing_class: Any, args: Any) -> Any:
+    """What reads and writes text: what is given, or of a processor its tokenizer; if nothing is given, the model's.
+
+    TRL would take a processor where a model has one, such as Qwen3.5's, whose images need packages of their own.
+    """
+    if isinstance(processing_class, ProcessorMixin):
+        return processing_class.tokenizer
+    if processing_class is not None:
+        return processing_class
+    name = model if isinstance(model, str) else model.config._name_or_path
+    given = args.model_init_kwargs if isinstance(model, str) else None
+    return AutoTokenizer.from_pretrained(
+        name,
+        revision=(given or {}).get("revision"),
+        truncation_side="left",
+        padding_side="left",
+        trust_remote_code=args.trust_remote_code,
+    )
