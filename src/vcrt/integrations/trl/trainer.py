@@ -87,6 +87,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._level: Any = args.importance_sampling_level
         self._leaves_one_out = args.scale_rewards == "leave_one_out"
         self._credit: Credit | None = None
+        self._leaves_old_out = False
         self._online: OnlineOrbits | None = None
         if environment is not None:
             self._online = OnlineOrbits(environment, args)
@@ -201,7 +202,11 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             # A step that is not finished is made again from its begin.
             if self.model.training and not self._step % self.current_gradient_accumulation_steps:
                 self._drawn_from = self.state.global_step, random_states()
+        steps, every = self.args.gradient_accumulation_steps, self.args.steps_per_generation
+        # The first scores that TRL asks for are then the old ones, which it only keeps.
+        self._leaves_old_out = steps % (every * self.num_iterations) != 0 and not self.use_vllm
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        self._leaves_old_out = False
         if "tool_mask" in output:
             raise RunError(
                 "completions with tokens that the model did not write have no orbit",
@@ -455,6 +460,12 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if credit is not None and credit.scored.samples is not None:
             found = credit.scored.samples
         elif credit is None and self._scores_trees(model, batch):
+            if self._leaves_old_out:
+                self._leaves_old_out = False
+                nothing = attention_mask.new_full(
+                    (len(input_ids), logits_to_keep), torch.nan, dtype=torch.float32
+                )
+                return nothing, None, None  # until _score_old
             samples = samples_of(batch)
             step = batch_size or len(samples)
             found = [
