@@ -55,6 +55,8 @@ RESULTS = Path(__file__).parents[1] / "results" / "language_models"
 DATASETS = {
     "data": "--episodes 500",
     "hard-data": "--preset several --relations reduced --commutations omitted --distractors 2 --episodes 100",
+    # No relations: what each step declares to read and to write.
+    "footprints-data": "--view footprints --episodes 100",
 }
 FOLDS = ("clrs", "lean", "proofwriter")
 #: Settings of all comparisons: what a validation on source items takes part in, and how often it is made.
@@ -93,6 +95,11 @@ COMPARISONS = {
         methods=("canonical-grpo", "vcrt", "no-orbit", "shuffled-orbit", "no-anti"),
         seeds=2,
         settings={"schedule.checkpoints": [100, 400]},
+    ),
+    "footprints": Comparison(
+        dataset="footprints-data",
+        methods=("canonical-grpo", "vcrt", "no-orbit", "no-anti", "augmentation"),
+        settings={"schedule.updates": 300, "schedule.checkpoints": [150, 300]},
     ),
     "qwen": Comparison(
         methods=("canonical-grpo", "vcrt"),
