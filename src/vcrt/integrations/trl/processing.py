@@ -11,7 +11,8 @@ from transformers.modeling_utils import PreTrainedModel
 def text_tokenizer(model: str | PreTrainedModel, processing_class: Any, args: Any) -> Any:
     """What reads and writes text: what is given, or of a processor its tokenizer; if nothing is given, the model's.
 
-    TRL would take a processor where a model has one, such as Qwen3.5's, whose images need packages of their own.
+    TRL would take a processor where a model has one, such as Qwen3.5's, whose images need packages of their own. A
+    tokenizer that brings code of its own is not loaded here: give it as ``processing_class``.
     """
     if isinstance(processing_class, ProcessorMixin):
         return processing_class.tokenizer
@@ -24,5 +25,5 @@ def text_tokenizer(model: str | PreTrainedModel, processing_class: Any, args: An
         revision=(given or {}).get("revision"),
         truncation_side="left",
         padding_side="left",
-        trust_remote_code=args.trust_remote_code,
+        trust_remote_code=False,
     )
