@@ -58,7 +58,7 @@ def main(model, output, alpha, orbits):
     trainer, logs, _ = train(
         OrbitGRPOTrainer,
         config,
-        # In float32 a margin that pulls hard makes a thousand times as much of rounding in four steps.
+        # In float32 a margin that pulls hard makes hundreds of times as much of rounding in four steps.
         load_model(model).double(),
         dataset,
         None if online else certified_reward,

@@ -105,7 +105,9 @@ def call_timeout(environment: object = None) -> float:
     if not 0 < seconds < float("inf"):
         raise MalformedInputError(
             "a time limit that is no number of seconds above zero",
-            where=f"{type(environment).__qualname__}.call_timeout_s" if text is None else TIMEOUT,
+            where=f"{getattr(environment, '__qualname__', type(environment).__qualname__)}.call_timeout_s"
+            if text is None
+            else TIMEOUT,
             found=repr(own if text is None else text)[:80],
         )
     return seconds

@@ -182,9 +182,9 @@ def text_check(model: CausalModel) -> float:
     with evaluation_mode(model), full_precision():
         trees, alone = scores("tree"), scores("naive")
     apart = float((trees - alone).square().mean().sqrt())
-    is_wide = unwrapped(model).dtype in (torch.float32, torch.float64)
-    bound = TEXT_TOLERANCE if is_wide else HALF_TEXT_TOLERANCE
-    check.require(apart, bound, f"log-probabilities differ by {apart:.3g} nats a token")
+    check.require(
+        apart, _text_tolerance(model), f"log-probabilities differ by {apart:.3g} nats a token"
+    )
     return apart
 
 
@@ -209,8 +209,7 @@ def padding_check(model: CausalModel, padding: int) -> float:
 
     with evaluation_mode(model), full_precision():
         apart = float((scores(5) - scores(0)).square().mean().sqrt())
-    is_wide = unwrapped(model).dtype in (torch.float32, torch.float64)
-    if apart > (TEXT_TOLERANCE if is_wide else HALF_TEXT_TOLERANCE):
+    if apart > _text_tolerance(model):
         raise BackboneError(
             "padding before a text changes what the model says of it",
             where=type(unwrapped(model)).__name__,
@@ -219,6 +218,11 @@ def padding_check(model: CausalModel, padding: int) -> float:
             remedy="take a model with relative positions, such as rotary ones",
         )
     return apart
+
+
+def _text_tolerance(model: CausalModel) -> float:
+    is_wide = unwrapped(model).dtype in (torch.float32, torch.float64)
+    return TEXT_TOLERANCE if is_wide else HALF_TEXT_TOLERANCE
 
 
 @contextmanager
