@@ -62,7 +62,7 @@ def test_two_processes_are_as_one(tmp_path, alpha, orbits, window):
     before = load_file(tmp_path / "model" / "model.safetensors")
     moved = max((one[name] - before[name]).abs().max() for name in before)
     assert moved > 1e-2
-    # Logs are in float32, and so are the probabilities of rows, which four steps with a margin make much of.
-    tolerance = 2e-6 if window is None else 5e-5
+    # Logs are in float32. Rows differ by rounding, too, of which four steps with a margin make 1e-5.
+    tolerance = 2e-6 if window is None else 2e-5
     for name in one:
         assert torch.allclose(one[name], two[name], atol=tolerance, rtol=0), name
