@@ -193,12 +193,12 @@ test-integrations: $(INTEGRATIONS) $(SERVERS) $(VERL)
 # Chromium, if there is none yet: Debian's, or Playwright's own.
 test-browser: $(PAGES)
 	command -v chromium || command -v chromium-browser || command -v google-chrome \
-	  || { apt-get update -qq && apt-get install -qq -y chromium; } || $(BIN)/playwright install chromium
+	  || { apt-get update -qq && apt-get install -qq -y -o DPkg::Lock::Timeout=600 chromium; } || $(BIN)/playwright install chromium
 	VCRT_BROWSER=required $(BIN)/python -m pytest -m browser
 
 # Rocq, if there is none yet: Debian's.
 test-rocq: $(INTEGRATIONS)
-	command -v coqidetop.opt || command -v coqidetop || { apt-get update -qq && apt-get install -qq -y coq; }
+	command -v coqidetop.opt || command -v coqidetop || { apt-get update -qq && apt-get install -qq -y -o DPkg::Lock::Timeout=600 coq; }
 	VCRT_ROCQ_TESTS=required $(BIN)/python -m pytest tests/environments/rocq
 	VCRT_ROCQ_TESTS=required $(BIN)/python -m pytest tests/integrations/test_round_trip.py -k rocq
 

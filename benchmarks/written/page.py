@@ -37,8 +37,8 @@ PARTS = (
 )
 #: What a fold is named after that holds it out.
 ENVIRONMENTS = ("clrs", "proofwriter", "bfcl")
-#: Updates whose samples are taken together.
-BLOCK = 10
+#: Updates whose samples are taken together, and parts of the time that GRPO's runs took.
+BLOCK, PARTS_OF_TIME = 10, 4
 Runs = Mapping[str, Mapping[str, Mapping[int, Any]]]
 
 
@@ -162,10 +162,38 @@ def curves(found: Runs) -> Iterator[str]:
             yield f"  {method} ({len(logs)} runs): {told}; {minus}; {cost}"
 
 
+def by_time(found: Runs) -> Iterator[str]:
+    """What share of the samples of equal times solved their task: quarters of the time that GRPO's runs took.
+
+    A sample counts where its update ended. Times are those of the runs, whatever else the machine did.
+    """
+    yield "| solved, in percent, by minutes of training |"
+    for fold, methods in found.items():
+        seconds = {
+            method: [
+                np.cumsum([float(row["step_time"]) for row in one["log"]]) for one in some.values()
+            ]
+            for method, some in methods.items()
+        }
+        whole = float(np.mean([ends[-1] for ends in seconds["grpo"]]))
+        marks = whole * np.arange(1, PARTS_OF_TIME + 1) / PARTS_OF_TIME
+        yield ALONE.get(fold, f"{fold} held out")
+        for method, some in methods.items():
+            rewards = np.concatenate([solved(one) for one in some.values()])
+            part = np.searchsorted(marks, np.concatenate(seconds[method]))
+            told = ", ".join(
+                f"{mark / 60:.1f}: {100 * rewards[part == number].mean():.0f}"
+                if (part == number).any()
+                else ""
+                for number, mark in enumerate(marks)
+            )
+            yield f"  {method}: {told}; {np.mean(part < PARTS_OF_TIME):.0%} of its updates"
+
+
 def main() -> None:
-    """Print both."""
+    """Print all."""
     found = runs()
-    for line in (*rates(found), "", *curves(found)):
+    for line in (*rates(found), "", *curves(found), "", *by_time(found)):
         print(line)
 
 

@@ -97,7 +97,12 @@ def one_run(fold, method, seed, environments, passes):
             "after": {name: [1] * passes[name] + [0] * (8 - passes[name]) for name in names},
         },
         # Orbits solve 10 and 30 points more.
-        "log": [{"reward": 0.5 + (method == "orbit") * (0.1 + 0.2 * seed), "step_time": 2.0}]
+        "log": [
+            {
+                "reward": 0.5 + (method == "orbit") * (0.1 + 0.2 * seed),
+                "step_time": 4.0 if method == "orbit-margin" else 2.0,
+            }
+        ]
         * (2 * page.BLOCK),
     }
 
@@ -130,3 +135,8 @@ def test_the_page_tells_what_was_trained_from_what_was_held_out(tmp_path, monkey
     assert difference == ["25.0", "25.0", "25.0", "25.0", "-25.0"]
     # 20 points in the mean of two runs, give or take 12.706 (t, one degree of freedom) times 14.14 / sqrt(2).
     assert printed.count("  orbit (2 runs): 160: 70, 320: 70; +20.0 [-107.1, +147.1];") == 2
+    # In quarters of GRPO's 40 seconds; an update that takes twice as long is made half as often.
+    assert printed.count("  orbit: 0.2: 70, 0.3: 70, 0.5: 70, 0.7: 70; 100% of its updates") == 2
+    assert (
+        printed.count("  orbit-margin: 0.2: 50, 0.3: 50, 0.5: 50, 0.7: 50; 50% of its updates") == 2
+    )

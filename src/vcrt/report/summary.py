@@ -148,7 +148,7 @@ def _both(difference: Estimate) -> str:
 
 def _negative(comparison: Comparison) -> str:
     number, total = comparison.num_negative, comparison.num_comparisons
-    verb = "is" if number == 1 else "are"
+    verb = "is" if 1 in (number, total) else "are"
     return f"{number} of {counted(total, 'fold-by-run comparison')} {verb} negative"
 
 
