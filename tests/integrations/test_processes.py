@@ -14,12 +14,14 @@ pytest.importorskip("trl", reason="TRL is not installed: make test-integrations"
 import torch
 from safetensors.torch import load_file
 
+from language_models import byte_level_tokenizer
+from language_models import save_model as save_language_model
 from trl_support import save_model
 
 TESTS = Path(__file__).parents[1] / "support"
 
 
-def trained(model, output, alpha, orbits, processes):
+def launched(processes, script, *arguments):
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     environment = {
         **os.environ,
@@ -28,9 +30,9 @@ def trained(model, output, alpha, orbits, processes):
         "OMP_NUM_THREADS": "1",
         "TRL_EXPERIMENTAL_SILENCE": "1",
     }
-    command = [*(launcher if processes > 1 else []), TESTS / "trl_processes.py"]
+    command = [*(launcher if processes > 1 else []), TESTS / script, *arguments]
     done = subprocess.run(
-        [sys.executable, *map(str, [*command, model, output, alpha, orbits])],
+        [sys.executable, *map(str, command)],
         env=environment,
         capture_output=True,
         text=True,
@@ -38,6 +40,10 @@ def trained(model, output, alpha, orbits, processes):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def trained(model, output, alpha, orbits, processes):
+    launched(processes, "trl_processes.py", model, output, alpha, orbits)
     return load_file(output)
 
 
@@ -66,3 +72,12 @@ def test_two_processes_are_as_one(tmp_path, alpha, orbits, window):
     tolerance = 2e-6 if window is None else 2e-5
     for name in one:
         assert torch.allclose(one[name], two[name], atol=tolerance, rtol=0), name
+
+
+@pytest.mark.slow
+def test_two_processes_train_a_model_of_texts_and_images_on_texts(tmp_path):
+    """No process waits for gradients of the part that sees images."""
+    folder = save_language_model(
+        tmp_path / "model", "qwen3_5_multimodal", tokenizer=byte_level_tokenizer(chat=True)
+    )
+    launched(2, "trl_texts_and_images.py", folder)

@@ -3,61 +3,39 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from dataclasses import replace
-from pathlib import Path
 
-import psutil
 import pytest
 import torch
-from transformers import TrainerCallback
 
 pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
 
 
-from letters import Dying, Letters
+from letters import Letters
 from trl_support import (
     ILLEGAL,
     LEGAL,
     Observed,
     load_model,
     log_prob,
+    options,
     rows,
     save_model,
-    settings,
+    tasks,
     tokenizer,
     train,
 )
-from vcrt.errors import RunError, VcrtError, VerifierFailure
+from vcrt.errors import RunError, VcrtError
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt.integrations.trl.batches import tokens_of_trees
 from vcrt.objective.clipped_loss import clipped_loss
 from vcrt.policy.prefix_tree import token_tree
 from vcrt.randomness import generator
-from vcrt.workers import WORKERS_MARK
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     return save_model(tmp_path_factory.mktemp("model"))
-
-
-def tasks(letters="abc", count=8):
-    return (
-        rows(count=count)
-        .remove_columns(["orbit", "illegal"])
-        .add_column("letters", [letters] * count)
-    )
-
-
-def options(tmp_path, **changes):
-    return settings(
-        tmp_path,
-        generation_kwargs={"suppress_tokens": [0, 2, 6, 7]},
-        max_completion_length=4,
-        **changes,
-    )
 
 
 def listed_reward(completions, orbit, **kwargs):
@@ -416,139 +394,6 @@ def test_other_rewards_stand_behind_the_environments(saved, tmp_path):
     assert logs[0]["reward"] == pytest.approx(logs[0]["rewards/solved/mean"] + 1.0)
 
 
-def test_an_environment_that_dies_stops_the_run_and_gives_no_reward(saved, tmp_path):
-    config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0))
-    with pytest.raises(VerifierFailure, match="died twice"):
-        train(OrbitGRPOTrainer, config, load_model(saved), tasks(), None, environment=Dying)
-
-
-class Interrupted(Letters):
-    """One that dies while a file is there."""
-
-    def step(self, state, operation):
-        if Path(os.environ["VCRT_TESTS_DIES"]).exists():
-            os._exit(3)
-        return super().step(state, operation)
-
-
-class Breaking(TrainerCallback):
-    """Lets the environment die after so many steps, and so many batches of the one behind them."""
-
-    def __init__(self, steps=3, batches=0):
-        self.steps, self.batches, self.seen = steps, batches, 0
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        self.on_step_end(args, state, control)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if (state.global_step, self.batches) == (self.steps, 0):
-            Path(os.environ["VCRT_TESTS_DIES"]).touch()
-
-    def on_substep_end(self, args, state, control, **kwargs):
-        self.seen += state.global_step == self.steps
-        if 0 < self.seen == self.batches:
-            Path(os.environ["VCRT_TESTS_DIES"]).touch()
-
-
-@pytest.fixture
-def interrupted(saved, tmp_path, monkeypatch):
-    """Trainers whose environment dies while a file is there, and that file."""
-    flag = tmp_path / "dies"
-    monkeypatch.setenv("VCRT_TESTS_DIES", str(flag))
-
-    def made(*callbacks, **changes):
-        common = {"max_steps": 6, "num_iterations": 1, "save_strategy": "steps", "save_steps": 100}
-        return OrbitGRPOTrainer(
-            load_model(saved),
-            args=OrbitGRPOConfig(**options(tmp_path, temperature=9.0, **common | changes)),
-            train_dataset=tasks(count=96),
-            eval_dataset=tasks(count=8),
-            processing_class=tokenizer(),
-            environment=Interrupted,
-            callbacks=list(callbacks),
-        )
-
-    return made, flag
-
-
-def has_workers():
-    started = [each.environ() for each in psutil.Process().children(recursive=True)]
-    return any(WORKERS_MARK in environment for environment in started)
-
-
-@pytest.mark.parametrize(
-    ("batches", "changes"),
-    [
-        (0, {}),
-        # It dies over the second batch of samples that a step is made of.
-        (1, {"gradient_accumulation_steps": 2, "steps_per_generation": 1}),
-        (0, {"gradient_accumulation_steps": 2, "steps_per_generation": 4}),
-    ],
-    ids=["step by step", "within a step", "two steps a generation"],
-)
-def test_a_run_that_an_environment_stopped_goes_on_as_if_nothing_had_been(
-    interrupted, tmp_path, batches, changes
-):
-    made, flag = interrupted
-    step = 4 if changes.get("steps_per_generation") == 4 else 3
-    whole = made(**changes)
-    whole.train()
-    assert sum(row["orbit/credited"] for row in whole.state.log_history[:-1]) > 0
-    with pytest.raises(VerifierFailure, match="died twice") as failure:
-        made(Breaking(step, batches), **changes).train()
-    assert f"checkpoint-{step}" in failure.value.__notes__[0]
-    flag.unlink()
-    again = made(**changes)
-    again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
-    for name, weights in whole.model.named_parameters():
-        assert torch.equal(weights, again.model.get_parameter(name)), name
-
-
-@pytest.mark.parametrize(
-    ("steps", "changes"),
-    [
-        (0, {}),
-        (3, {"eval_strategy": "steps", "eval_steps": 3, "per_device_eval_batch_size": 8}),
-        (3, {"save_only_model": True}),
-    ],
-    ids=["before the first step", "in an evaluation", "without the optimizer"],
-)
-def test_nothing_is_saved_from_which_a_run_would_go_on_otherwise(
-    interrupted, tmp_path, steps, changes
-):
-    made, _ = interrupted
-    with pytest.raises(VerifierFailure, match="died twice") as failure:
-        made(Breaking(steps), **changes).train()
-    assert not getattr(failure.value, "__notes__", [])
-    assert not list(tmp_path.glob("checkpoint-*"))
-
-
-def test_an_evaluation_after_a_run_that_failed_leaves_no_worker(interrupted):
-    made, flag = interrupted
-    trainer = made(Breaking(), save_strategy="no", per_device_eval_batch_size=8)
-    with pytest.raises(VerifierFailure):
-        trainer.train()
-    flag.unlink()
-    trainer.evaluate()
-    assert not has_workers()
-
-
-class SlowToBegin(Letters):
-    """One that hangs when it is made."""
-
-    call_timeout_s = 1.0
-
-    def __init__(self):
-        time.sleep(60)
-
-
-def test_an_environment_that_hangs_when_it_is_made_is_ended_at_its_own_limit(saved, tmp_path):
-    config = OrbitGRPOConfig(**options(tmp_path, max_steps=1))
-    with pytest.raises(VerifierFailure, match="when it is made") as failure:
-        train(OrbitGRPOTrainer, config, load_model(saved), tasks(), None, environment=SlowToBegin)
-    assert "after 1 s" in str(failure.value)
-
-
 def test_weights_and_tokenizers_of_rewards_stand_behind_the_environments(saved, tmp_path):
     config = OrbitGRPOConfig(**options(tmp_path, max_steps=1), reward_weights=[1.0])
 
@@ -589,22 +434,6 @@ def test_a_task_may_be_a_column_of_its_own(saved, tmp_path):
         OrbitGRPOTrainer, config, load_model(saved), dataset, None, environment=Letters
     )
     assert logs[0]["reward"] > 0
-
-
-def test_nothing_is_left_running_after_training_or_evaluation(saved, tmp_path):
-    config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0, max_steps=1))
-    trainer, _, _ = train(
-        OrbitGRPOTrainer,
-        config,
-        load_model(saved),
-        tasks("a"),
-        None,
-        environment=Letters,
-        eval_dataset=tasks("a"),
-    )
-    for used in (lambda: None, trainer.evaluate, lambda: trainer.predict(tasks("a"))):
-        used()
-        assert not has_workers()
 
 
 def test_numbers_of_orders_and_workers_are_checked(tmp_path):

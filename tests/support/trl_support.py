@@ -104,6 +104,25 @@ def settings(folder, **changes):
     }
 
 
+def tasks(letters="abc", count=8):
+    """Tasks of :class:`letters.Letters` in place of orbits."""
+    return (
+        rows(count=count)
+        .remove_columns(["orbit", "illegal"])
+        .add_column("letters", [letters] * count)
+    )
+
+
+def options(tmp_path, **changes):
+    """Settings for what the model writes: three letters and an end."""
+    return settings(
+        tmp_path,
+        generation_kwargs={"suppress_tokens": [0, 2, 6, 7]},
+        max_completion_length=4,
+        **changes,
+    )
+
+
 class Recorder(TrainerCallback):
     """The gradients before each optimiser step, in float64."""
 

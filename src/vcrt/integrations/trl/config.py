@@ -196,14 +196,11 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
         ]
 
 
-def named_datasets(train: Any, evaluation: Any) -> dict[str, Any]:
-    """A trainer's datasets by the names of its arguments; those that are None are left out."""
-    named = {"train_dataset": train}
-    if isinstance(evaluation, Mapping) and not hasattr(evaluation, "column_names"):
-        named |= {f"eval_dataset[{name!r}]": each for name, each in evaluation.items()}
-    else:
-        named["eval_dataset"] = evaluation
-    return {name: each for name, each in named.items() if each is not None}
+def named_datasets(name: str, given: Any) -> dict[str, Any]:
+    """The datasets of a trainer's argument, one or several by their names; none where it is None."""
+    if isinstance(given, Mapping):
+        return {f"{name}[{key!r}]": each for key, each in given.items()}
+    return {} if given is None else {name: given}
 
 
 def require_weights(args: OrbitGRPOConfig, rewards: Sequence[Any]) -> None:
@@ -224,8 +221,7 @@ def require_supported(
 ) -> None:
     """Raise :class:`RunError` or :class:`MalformedInputError` unless a trainer can be made of these arguments.
 
-    ``datasets`` are as :func:`named_datasets` gives them. ``online`` orbits are those of what the model writes: they
-    have none.
+    ``datasets`` and ``online`` are those of :func:`require_datasets`.
     """
     if not isinstance(args, OrbitGRPOConfig):
         raise RunError(
@@ -240,6 +236,14 @@ def require_supported(
                 found=name,
                 remedy=f"leave {name} out",
             )
+    require_datasets(args, datasets, online=online)
+
+
+def require_datasets(args: OrbitGRPOConfig, datasets: Mapping[str, Any], *, online: bool) -> None:
+    """Raise :class:`RunError` or :class:`MalformedInputError` for datasets that cannot be trained or evaluated on.
+
+    They are as :func:`named_datasets` gives them. ``online`` orbits are those of what the model writes: they have none.
+    """
     for name, dataset in datasets.items():
         columns = getattr(dataset, "column_names", None)
         if images := {"image", "images"}.intersection(columns or ()):

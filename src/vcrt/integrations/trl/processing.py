@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from transformers import AutoTokenizer, ProcessorMixin
@@ -9,13 +10,16 @@ from transformers.modeling_utils import PreTrainedModel
 
 
 def text_tokenizer(model: str | PreTrainedModel, processing_class: Any, args: Any) -> Any:
-    """What reads and writes text: what is given, or of a processor its tokenizer; if nothing is given, the model's.
+    """What reads and writes text: what is given, of a processor its tokenizer with its template, else the model's.
 
     TRL would take a processor where a model has one, such as Qwen3.5's, whose images need packages of their own. A
     tokenizer that brings code of its own is not loaded here: give it as ``processing_class``.
     """
     if isinstance(processing_class, ProcessorMixin):
-        return processing_class.tokenizer
+        tokenizer = copy(processing_class.tokenizer)
+        if processing_class.chat_template is not None:
+            tokenizer.chat_template = processing_class.chat_template
+        return tokenizer
     if processing_class is not None:
         return processing_class
     name = model if isinstance(model, str) else model.config._name_or_path

@@ -1,4 +1,4 @@
-"""Keep the states of the generators that the library's trainer draws from, to go back to them."""
+"""Keep where a step of the library's trainer begins, and the states of the generators that it draws from."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import TrainerCallback
 
 
 def random_states() -> tuple[Any, ...]:
@@ -24,3 +25,16 @@ def set_random_states(states: tuple[Any, ...]) -> None:
     torch.set_rng_state(of_torch)
     if on_gpu:
         torch.cuda.set_rng_state_all(on_gpu)
+
+
+class StepBegins(TrainerCallback):
+    """Notes at which of its micro-batches a trainer began its last step: an epoch's last step may have fewer."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        #: The number of micro-batches before it.
+        self.first = 0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Note it."""
+        self.first = self._trainer._step

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
-from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-from vcrt.errors import BackboneError, RunError, VerifierFailure
+from vcrt.errors import RunError, VerifierFailure
 from vcrt.integrations.orbit_credit import (
     Candidates,
     TokenIds,
@@ -35,18 +33,18 @@ from vcrt.integrations.trl.config import (
     ORBIT,
     OrbitGRPOConfig,
     named_datasets,
+    require_datasets,
     require_listed,
     require_supported,
     require_weights,
 )
 from vcrt.integrations.trl.library import GRPOTrainer, disable_gradient_checkpointing
+from vcrt.integrations.trl.model_checks import find_exact_trees, leaves_parts_unused
 from vcrt.integrations.trl.online import OnlineOrbits, Written
 from vcrt.integrations.trl.processing import text_tokenizer
-from vcrt.integrations.trl.random_states import random_states, set_random_states
+from vcrt.integrations.trl.random_states import StepBegins, random_states, set_random_states
 from vcrt.integrations.trl.scored import Credit, Scored
 from vcrt.policy.backends import choose_backend
-from vcrt.policy.prompts import unwrapped
-from vcrt.policy.self_check import padding_check, text_check
 from vcrt.policy.text_scoring import TextScores, score_texts
 from vcrt.printable import counted
 
@@ -81,7 +79,10 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         args = OrbitGRPOConfig("Orbit-GRPO") if args is None else args
-        datasets = named_datasets(train_dataset, eval_dataset)
+        datasets = {
+            **named_datasets("train_dataset", train_dataset),
+            **named_datasets("eval_dataset", eval_dataset),
+        }
         require_supported(args, datasets, kwargs, online=environment is not None)
         # TRL knows neither word: it is given what the hooks below build on.
         self._level: Any = args.importance_sampling_level
@@ -93,9 +94,17 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             self._online = OnlineOrbits(environment, args)
             own = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
             reward_funcs = [self._online.reward, *(each for each in own if each is not None)]
-            if isinstance(reward_processing_classes, list):
-                reward_processing_classes = [None, *reward_processing_classes]
+            if reward_processing_classes is not None:
+                several = isinstance(reward_processing_classes, list)
+                given = reward_processing_classes if several else [reward_processing_classes]
+                reward_processing_classes = [None, *given]
             require_weights(args, reward_funcs)
+        # As TRL does for a processor; reentrant checkpointing fails with it.
+        reentrant = (args.gradient_checkpointing_kwargs or {}).get("use_reentrant")
+        if args.ddp_find_unused_parameters is None and not reentrant:
+            args.ddp_find_unused_parameters = (
+                leaves_parts_unused(model, processing_class, args) or None
+            )
         super().__init__(
             model,
             reward_funcs,
@@ -109,35 +118,15 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         #: The number of optimizer steps before the last one that drew samples at its begin, and the random states then.
         self._drawn_from: tuple[int, tuple[Any, ...]] = (0, ())
-        self._has_exact_trees = self._find_exact_trees()
+        self._begins = StepBegins(self)
+        self.add_callback(self._begins)
+        self._has_exact_trees = find_exact_trees(
+            self.model, self.accelerator, self._tokenizer.pad_token_id
+        )
         if self._level == "trajectory":
             self.importance_sampling_level = "token"
         if self._leaves_one_out:
             self.scale_rewards = "none"
-
-    def _find_exact_trees(self) -> bool:
-        """Whether trees of tokens score this model as texts by themselves do; warns if they were thought to and do not.
-
-        All processes come to the same answer, or they would wait for each other for ever.
-        """
-        # Beyond a few tokens it depends on the lengths. In DeepSpeed's third stage no process has the weights.
-        fits = choose_backend(self.model, "auto", longest=1) == "tree"
-        fits = fits and not is_deepspeed_zero3_enabled()  # type: ignore[no-untyped-call]
-        if fits:
-            try:
-                text_check(self.model)
-            except BackboneError as error:
-                fits = False
-                warnings.warn(
-                    f"{type(unwrapped(self.model)).__name__} is scored completion by completion, which is exact and "
-                    f"slower: a tree of their tokens does not fit it ({error.found})",
-                    stacklevel=3,
-                )
-        misfits = torch.tensor([int(not fits)], device=self.accelerator.device)
-        has_trees = not int(self.accelerator.gather(misfits).sum())
-        if not has_trees and not is_deepspeed_zero3_enabled():  # type: ignore[no-untyped-call]
-            padding_check(self.model, self._tokenizer.pad_token_id)
-        return has_trees
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's; the environment's workers end with it.
@@ -162,11 +151,14 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             raise
         finally:
             self.is_in_train = False
+            # Of a step that was not finished.
+            self._metrics["train"].clear()
             if self._online is not None:
                 self._online.end()
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's; outside of training, the environment's workers end with it."""
+        self._require_columns_of("eval_dataset", *args, **kwargs)
         try:
             return super().evaluate(*args, **kwargs)
         finally:
@@ -175,11 +167,20 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's; outside of training, the environment's workers end with it."""
+        self._require_columns_of("test_dataset", *args, **kwargs)
         try:
             return super().predict(*args, **kwargs)
         finally:
             if self._online is not None and not self.is_in_train:
                 self._online.end()
+
+    def _require_columns_of(self, name: str, *args: Any, **kwargs: Any) -> None:
+        """Look at a dataset that is given now; a name is one of those that were given before."""
+        given = args[0] if args else kwargs.get(name)
+        if not isinstance(given, str):
+            require_datasets(
+                self.args, named_datasets(name, given), online=self._online is not None
+            )
 
     def _calculate_rewards(self, *args: Any) -> Tensor:
         per_function: Tensor = super()._calculate_rewards(*args)
@@ -189,7 +190,13 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         return per_function
 
     def _generate(self, prompts: list[Any]) -> Any:
+        # Some ways of sampling leave the model in training, also for an evaluation.
+        is_training = self.model.training
         generated = super()._generate(prompts)
+        self.model.train(is_training)
+        steps, every = self.args.gradient_accumulation_steps, self.args.steps_per_generation
+        # The first scores that TRL asks for from here on are then the old ones, which it only keeps.
+        self._leaves_old_out = steps % (every * self.num_iterations) != 0 and not self.use_vllm
         if self._online is not None:
             # The environment is at work while other policies score the samples.
             self._online.begin(generated[1], self._tokenizer, self.eos_token_ids)
@@ -200,11 +207,8 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self._online is not None:
             self._online.rows = inputs
             # A step that is not finished is made again from its begin.
-            if self.model.training and not self._step % self.current_gradient_accumulation_steps:
+            if self.model.training and self._step == self._begins.first:
                 self._drawn_from = self.state.global_step, random_states()
-        steps, every = self.args.gradient_accumulation_steps, self.args.steps_per_generation
-        # The first scores that TRL asks for are then the old ones, which it only keeps.
-        self._leaves_old_out = steps % (every * self.num_iterations) != 0 and not self.use_vllm
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         self._leaves_old_out = False
         if "tool_mask" in output:
@@ -220,7 +224,12 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         )
         if self._leaves_one_out:
             group = self.num_generations if is_training else self.num_generations_eval
-            output["advantages"] = output["advantages"] * leave_one_out(self._rewards, group)[own]
+            factors = leave_one_out(self._rewards, group)
+            output["advantages"] = output["advantages"] * factors[own]
+            # The table of completions shows what the loss takes.
+            logged = self._logs["advantages"]
+            for place in range(1, min(len(factors), len(logged)) + 1):
+                logged[-place] *= factors[-place].item()
         prompts = unpadded(output["prompt_ids"], output["prompt_mask"])
         samples = unpadded(output["completion_ids"], output["completion_mask"])
         if self._online is None:
@@ -457,11 +466,11 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """TRL's, by one pass over trees where that is exact; within a loss, the credited log-probabilities."""
         batch = batch_of(input_ids, attention_mask, logits_to_keep)
         credit = self._credit
+        leaves_out, self._leaves_old_out = self._leaves_old_out, False
         if credit is not None and credit.scored.samples is not None:
             found = credit.scored.samples
         elif credit is None and self._scores_trees(model, batch):
-            if self._leaves_old_out:
-                self._leaves_old_out = False
+            if leaves_out:
                 nothing = attention_mask.new_full(
                     (len(input_ids), logits_to_keep), torch.nan, dtype=torch.float32
                 )
