@@ -206,8 +206,9 @@ def test_long_records_are_rewarded_by_their_partial_order_and_refused_where_orbi
         expected = [float(item.supervised.order.allows(order)) for item in items]
         assert certified_reward(texts, **columns) == expected
     assert certified_reward(["p0 p1", ""], **columns) == [0.0, 0.0]
+    config = OrbitGRPOConfig("unused", use_cpu=True, bf16=False)
     with pytest.raises(RunError, match=r"not listed.*\n.*\n.*2 of 2 records"):
-        require_supported(OrbitGRPOConfig("unused", use_cpu=True, bf16=False), rows, {})
+        require_supported(config, {"train_dataset": rows}, {})
 
 
 def test_long_records_are_tasks_of_verifiers(long):
