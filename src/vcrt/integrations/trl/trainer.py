@@ -193,7 +193,8 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         # Some ways of sampling leave the model in training, also for an evaluation.
         is_training = self.model.training
         generated = super()._generate(prompts)
-        self.model.train(is_training)
+        if self.model.training != is_training:
+            self.model.train(is_training)
         steps, every = self.args.gradient_accumulation_steps, self.args.steps_per_generation
         # The first scores that TRL asks for from here on are then the old ones, which it only keeps.
         self._leaves_old_out = steps % (every * self.num_iterations) != 0 and not self.use_vllm
