@@ -35,13 +35,10 @@ from experiment import (
     RESULTS,
     Size,
     Start,
-    commit,
-    instructions,
-    machine,
     prepare,
     start,
-    versions,
 )
+from gpu_results import commit, machine, versions  # its folder is on the path by `experiment`
 from group_gradients import ESTIMATORS, Group, Sample, Spread, spread_of, surrogates, worth
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
@@ -50,7 +47,7 @@ from vcrt.certification.completion_judge import CompletionJudge
 from vcrt.config import RunConfig
 from vcrt.orders import all_orders
 from vcrt.policy.catalogue import fetched_folder
-from vcrt.policy.number_format import number_format
+from vcrt.policy.number_format import instructions, number_format
 from vcrt.policy.text_scoring import score_texts
 from vcrt.randomness import derive_seed, generator
 

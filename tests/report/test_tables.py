@@ -26,7 +26,7 @@ from vcrt.report.analysis import analyse
 from vcrt.report.contents import ReportContents
 from vcrt.report.estimates import FROZEN
 from vcrt.report.provenance import provenance_tables
-from vcrt.report.summary import summary
+from vcrt.report.summary import _negative, summary
 from vcrt.report.table import Table, to_csv, to_html, to_text
 from vcrt.report.tables import report_tables
 
@@ -232,3 +232,18 @@ def test_cells_are_equal_in_all_renderings() -> None:
 def test_a_table_without_rows_says_so_on_the_page() -> None:
     table = Table(name="x", title="Excluded", columns=("Kind", "Number"), rows=())
     assert '<tr><td colspan="2">none</td></tr>' in to_html(table)
+
+
+@pytest.mark.parametrize(
+    ("number", "total", "words"),
+    [
+        (0, 1, "0 of 1 fold-by-run comparison is negative"),
+        (1, 6, "1 of 6 fold-by-run comparisons is negative"),
+        (2, 6, "2 of 6 fold-by-run comparisons are negative"),
+    ],
+)
+def test_one_comparison_is_told_in_the_singular(
+    contents: ReportContents, number: int, total: int, words: str
+) -> None:
+    comparison = next(iter(analyse(contents).comparisons.values()))
+    assert _negative(replace(comparison, num_negative=number, num_comparisons=total)) == words

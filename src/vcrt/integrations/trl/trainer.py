@@ -42,7 +42,7 @@ from vcrt.integrations.trl.library import GRPOTrainer, disable_gradient_checkpoi
 from vcrt.integrations.trl.model_checks import find_exact_trees, leaves_parts_unused
 from vcrt.integrations.trl.online import OnlineOrbits, Written
 from vcrt.integrations.trl.processing import text_tokenizer
-from vcrt.integrations.trl.random_states import StepBegins, random_states, set_random_states
+from vcrt.integrations.trl.resuming import StepBegins, random_states, set_random_states
 from vcrt.integrations.trl.scored import Credit, Scored
 from vcrt.policy.backends import choose_backend
 from vcrt.policy.text_scoring import TextScores, score_texts

@@ -1,4 +1,4 @@
-"""Keep where a step of the library's trainer begins, and the states of the generators that it draws from."""
+"""Keep what a run goes on from: where a step of the trainer begins, and the states of its random generators."""
 
 from __future__ import annotations
 
