@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -45,6 +46,34 @@ def databases():
     psycopg = pytest.importorskip("psycopg")
     with psycopg.connect(SERVER, autocommit=True) as server:
         return {name for (name,) in server.execute("SELECT datname FROM pg_database")}
+
+
+def test_a_database_is_dropped_while_somebody_and_autovacuum_are_in_it():
+    psycopg = pytest.importorskip("psycopg")
+    made = MadeDatabase(SERVER)
+    try:
+        with psycopg.connect(SERVER, dbname=made.name, autocommit=True) as inside:
+            # Work for minutes, a page at a time.
+            inside.execute(
+                "CREATE TABLE slow (row text) WITH (autovacuum_vacuum_threshold = 0, autovacuum_vacuum_cost_limit = 1,"
+                " autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 100)"
+            )
+            inside.execute(
+                "INSERT INTO slow SELECT repeat('x', 1000) FROM generate_series(1, 20000)"
+            )
+            inside.execute("DELETE FROM slow")
+            works = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND usesysid IS NULL"
+            # It comes around once a minute, or as often as the server is told (.ci/postgresql).
+            until = time.monotonic() + 150
+            while not inside.execute(works, [made.name]).fetchone()[0]:
+                assert time.monotonic() < until, "autovacuum did not come"
+                time.sleep(0.05)
+            made.drop()
+            with pytest.raises(psycopg.OperationalError):
+                inside.execute("SELECT 1")
+    finally:
+        made.drop()
+    assert made.name == ""
 
 
 def test_which_database_judges(environment):
