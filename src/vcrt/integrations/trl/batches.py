@@ -1,14 +1,15 @@
-"""Take TRL's batches apart: samples without their padding, their tokens, the factor of a baseline."""
+"""Take TRL's batches apart: samples without their padding, what their rows list, the factor of a baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
 from torch import Tensor
 
-from vcrt.integrations.orbit_credit import TokenIds, unpadded
+from vcrt.integrations.orbit_credit import Candidates, TokenIds, encode_completions, unpadded
+from vcrt.integrations.trl.config import ILLEGAL, ORBIT, OrbitGRPOConfig, require_listed
 
 
 def batch_of(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str, Tensor]:
@@ -27,6 +28,37 @@ def samples_of(inputs: Mapping[str, Any]) -> list[tuple[TokenIds, TokenIds]]:
     return list(
         zip(prompts, unpadded(inputs["completion_ids"], inputs["completion_mask"]), strict=True)
     )
+
+
+def listed_candidates(
+    inputs: Sequence[Mapping[str, Any]],
+    prompts: Sequence[TokenIds],
+    args: OrbitGRPOConfig,
+    tokenizer: Any,
+    max_length: int,
+) -> list[Candidates]:
+    """The candidates of each sample, of the dataset's columns; samples of one prompt share theirs."""
+
+    def encoded(row: Mapping[str, Any], column: str) -> tuple[TokenIds, ...]:
+        return encode_completions(
+            row.get(column),
+            column=column,
+            encode=lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
+            end=tokenizer.eos_token_id,
+            max_length=max_length,
+        )
+
+    columns = (ORBIT, ILLEGAL) if args.orbit_alpha else (ORBIT,)
+    known: dict[tuple[object, ...], Candidates] = {}
+    result = []
+    for prompt, row in zip(prompts, inputs, strict=True):
+        require_listed([row], "a row")
+        key = (prompt, *(repr(row.get(column)) for column in columns))
+        if key not in known:
+            sets = {column: encoded(row, column) for column in columns}
+            known[key] = Candidates(prompt=prompt, **sets)
+        result.append(known[key])
+    return result
 
 
 def tokens_of_trees(pairs: Iterable[tuple[TokenIds, TokenIds]]) -> int:

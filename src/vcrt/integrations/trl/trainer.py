@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,12 +13,10 @@ from torch import Tensor
 
 from vcrt.errors import RunError, VerifierFailure
 from vcrt.integrations.orbit_credit import (
-    Candidates,
+    Rows,
     TokenIds,
     credited_log_probs,
     differing_tokens,
-    encode_completions,
-    padded_rows,
     padded_tokens,
     tabulate,
     unpadded,
@@ -25,16 +24,14 @@ from vcrt.integrations.orbit_credit import (
 from vcrt.integrations.trl.batches import (
     batch_of,
     leave_one_out,
+    listed_candidates,
     samples_of,
     tokens_of_trees,
 )
 from vcrt.integrations.trl.config import (
-    ILLEGAL,
-    ORBIT,
     OrbitGRPOConfig,
     named_datasets,
     require_datasets,
-    require_listed,
     require_supported,
     require_weights,
 )
@@ -44,8 +41,9 @@ from vcrt.integrations.trl.online import OnlineOrbits, Written
 from vcrt.integrations.trl.processing import text_tokenizer
 from vcrt.integrations.trl.resuming import StepBegins, random_states, set_random_states
 from vcrt.integrations.trl.scored import Credit, Scored
+from vcrt.integrations.trl.scoring import needed_candidates, score_by_rows, score_by_tree
 from vcrt.policy.backends import choose_backend
-from vcrt.policy.text_scoring import TextScores, score_texts
+from vcrt.policy.text_scoring import TextScores
 from vcrt.printable import counted
 
 
@@ -234,7 +232,9 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         prompts = unpadded(output["prompt_ids"], output["prompt_mask"])
         samples = unpadded(output["completion_ids"], output["completion_mask"])
         if self._online is None:
-            candidates = self._candidates(inputs, prompts)
+            candidates = listed_candidates(
+                inputs, prompts, self.args, self._tokenizer, self.max_completion_length
+            )
             succeeded = self._rewards[own] > self.args.orbit_success
         else:
             candidates = self._online.candidates(
@@ -284,58 +284,27 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             found = [scores.log_probs for scores in scored.samples]
             inputs["old_per_token_logps"] = padded_tokens(found, inputs["completion_ids"].shape[1])
 
-    def _candidates(
-        self, inputs: Sequence[Mapping[str, Any]], prompts: Sequence[TokenIds]
-    ) -> list[Candidates]:
-        """The candidates of each sample, of the dataset's columns; samples of one prompt share theirs."""
-        known: dict[tuple[object, ...], Candidates] = {}
-        result = []
-        for prompt, row in zip(prompts, inputs, strict=True):
-            require_listed([row], "a row")
-            columns = (ORBIT, ILLEGAL) if self.args.orbit_alpha else (ORBIT,)
-            key = (prompt, *(repr(row.get(column)) for column in columns))
-            if key not in known:
-                sets = {column: self._encoded(row.get(column), column) for column in columns}
-                known[key] = Candidates(prompt=prompt, **sets)
-            result.append(known[key])
-        return result
-
-    def _encoded(self, values: object, column: str) -> tuple[TokenIds, ...]:
-        tokenizer = self._tokenizer
-        return encode_completions(
-            values,
-            column=column,
-            encode=lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
-            end=tokenizer.eos_token_id,
-            max_length=self.max_completion_length,
-        )
-
     def _score(self, model: Any, inputs: Mapping[str, Any]) -> Scored:
         """Score the samples of a batch and the candidates that they need, each different one once."""
         members: Tensor = inputs["orbit_members"]
-        with_illegal = self.args.orbit_alpha > 0
-        with_orbits = self.args.orbit_augmentation > 0
-        rows: dict[Candidates, int] = {}
-        places = []
-        for candidates, member in zip(inputs["orbit_candidates"], members.tolist(), strict=True):
-            wanted = candidates
-            if not with_illegal:
-                wanted = Candidates(prompt=candidates.prompt, orbit=candidates.orbit)
-            needs_margin = with_illegal and bool(candidates.orbit and candidates.illegal)
-            is_needed = member >= 0 or needs_margin or (with_orbits and bool(candidates.orbit))
-            places.append(rows.setdefault(wanted, len(rows)) if is_needed else -1)
-        batch = list(rows)
+        own = samples_of(inputs)
+        batch, places = needed_candidates(inputs["orbit_candidates"], members.tolist(), self.args)
         pairs = [(c.prompt, completion) for c in batch for completion in c.completions]
         samples, unused = None, members.new_zeros((), dtype=torch.float32)
         if self._scores_trees(model, inputs):
-            own = samples_of(inputs)
             found = self._by_tree(model, [*own, *pairs], entropies=True)
             samples = found[: len(own)]
             log_probs = [scores.log_probs.sum() for scores in found[len(own) :]]
             totals = torch.stack(log_probs) if log_probs else unused.new_zeros(0)
             tokens = tokens_of_trees([*own, *pairs])
         else:
-            totals, unused = self._by_rows(model, pairs, inputs)
+            totals, unused = score_by_rows(
+                partial(self._score_rows, model),
+                pairs,
+                own[0],
+                accelerator=self.accelerator,
+                padding=self._tokenizer.pad_token_id,
+            )
             # Beside the samples' own, with their padding.
             tokens = inputs["prompt_ids"].numel() + inputs["completion_ids"].numel()
             tokens += sum(len(prompt) + len(completion) for prompt, completion in set(pairs))
@@ -363,64 +332,25 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _by_tree(
         self, model: Any, pairs: Sequence[tuple[TokenIds, TokenIds]], *, entropies: bool
     ) -> list[TextScores]:
-        """The scores of (prompt, completion) pairs by one call of the model: a tree of tokens behind each prompt."""
-        trees: dict[TokenIds, dict[TokenIds, int]] = {}
-        # A completion that TRL has masked is empty: a token stands in, so that the loss reaches the model all the same.
-        texts = [completion or prompt[:1] for prompt, completion in pairs]
-        for (prompt, _), text in zip(pairs, texts, strict=True):
-            of_prompt = trees.setdefault(prompt, {})
-            of_prompt.setdefault(text, len(of_prompt))
-        with self.accelerator.autocast():
-            scores = score_texts(
-                model,
-                list(trees),
-                [list(some) for some in trees.values()],
-                backend="tree",
-                temperature=self.temperature,
-                entropies=entropies,
-                entropy_gradients=entropies and self._entropy_bonus_enabled,
-            )
-        of = dict(zip(trees, scores, strict=True))
-        return [
-            of[prompt][trees[prompt][text]].first(len(completion))
-            for (prompt, completion), text in zip(pairs, texts, strict=True)
-        ]
-
-    def _by_rows(
-        self,
-        model: Any,
-        pairs: Sequence[tuple[TokenIds, TokenIds]],
-        inputs: Mapping[str, Any],
-    ) -> tuple[Tensor, Tensor]:
-        """``[N]`` log-probabilities of completions, a row each, and a 0 that ties rows to the loss which were added.
-
-        Processes must call the model equally often, or they wait for each other for ever: those with fewer rows
-        score their first again.
-        """
-        device = inputs["prompt_ids"].device
-        # Orbits may be alike whose illegal completions are not.
-        different = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
-        count = torch.tensor([len(different)], device=device)
-        most = int(self.accelerator.gather(count).max())
-        if most == 0:
-            return torch.zeros(0, device=device), torch.zeros((), device=device)
-        prompt, completion = pairs[0] if pairs else samples_of(inputs)[0]
-        spare = (prompt, completion or prompt[:1])
-        rows = padded_rows(
-            [*different, *[spare] * (most - len(different))],
-            padding=self._tokenizer.pad_token_id,
-            device=device,
+        return score_by_tree(
+            model,
+            pairs,
+            accelerator=self.accelerator,
+            temperature=self.temperature,
+            entropies=entropies,
+            entropy_gradients=entropies and self._entropy_bonus_enabled,
         )
-        token_log_probs, _, _ = super()._get_per_token_logps_and_entropies(
+
+    def _score_rows(self, model: Any, rows: Rows) -> Tensor:
+        """``[N, T]``: the log-probabilities of rows' tokens, as TRL takes them."""
+        log_probs: Tensor = super()._get_per_token_logps_and_entropies(
             model,
             rows.input_ids,
             rows.attention_mask,
             rows.completion_mask.shape[1],
             batch_size=self.args.orbit_batch_size or self.args.per_device_train_batch_size,
-        )
-        log_probs = (token_log_probs * rows.completion_mask).sum(-1)
-        places = torch.tensor([different[pair] for pair in pairs], dtype=torch.long, device=device)
-        return log_probs[places], 0.0 * log_probs[len(different) :].sum()
+        )[0]
+        return log_probs
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         """TRL's loss on credited log-probabilities, plus the weighted losses of the margin and the augmentation."""
