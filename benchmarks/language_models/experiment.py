@@ -275,16 +275,23 @@ def main() -> None:
         signal.signal(number, signal.default_int_handler)
     ends = time.monotonic() + 60 * options.minutes
     for part in options.parts:
-        folder, began, status = options.output / part, time.monotonic(), 0
+        folder, began = options.output / part, time.monotonic()
+        status: int | None = 0
         restored(part, folder)
-        for command in commands(part, options.output, options.jobs):
-            status = called(command, ends - time.monotonic())
-            gathered(part, folder, (time.monotonic() - began) / 60)
-            began = time.monotonic()
-            if status != 0:
-                print("interrupted: give the same call again" if status is None else "it failed")
-                raise SystemExit(130 if status is None else status)
+        try:
+            for command in commands(part, options.output, options.jobs):
+                status = called(command, ends - time.monotonic())
+                gathered(part, folder, (time.monotonic() - began) / 60)
+                began = time.monotonic()
+                if status != 0:
+                    break
+        except KeyboardInterrupt:
+            # Between two commands.
+            status = None
         gathered(part, folder, 0.0)
+        if status != 0:
+            print("interrupted: give the same call again" if status is None else "it failed")
+            raise SystemExit(130 if status is None else status)
     print("all done")
 
 
