@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coverage_support import bench
-from vcrt.protocol.crossed import crossed_interval
+from vcrt.errors import VcrtError
+from vcrt.protocol.crossed import crossed_interval, runs_interval
 from vcrt.protocol.statistics import hierarchical_bootstrap, paired_bootstrap, proportion_interval
 from vcrt.randomness import generator
 
@@ -258,3 +259,37 @@ def test_a_quantile_for_each_component_holds_where_satterthwaites_for_their_sum_
         assert (error < banerjee).mean() > 0.948
         if ratio == 0.05:
             assert (error < satterthwaite).mean() == pytest.approx(0.872, abs=0.005)
+
+
+def test_runs_alone_have_the_t_interval_of_their_seeds() -> None:
+    means = {"a": [0.1, 0.2, 0.6], "b": [0.3, 0.0, 0.1]}
+    seeds = {"a": [0, 1, 2], "b": [2, 0, 1]}
+    by_seed = [0.05, 0.15, 0.45]
+    found = runs_interval(means, seeds=seeds)
+    half = T(0.975, 2) * np.std(by_seed, ddof=1) / 3**0.5
+    assert (found.low, found.high) == pytest.approx(
+        (np.mean(by_seed) - half, np.mean(by_seed) + half)
+    )
+    assert found.over_runs
+    # Other seeds: as if both folds' deviations went together.
+    apart = runs_interval(means, seeds={**seeds, "b": [0, 1, 3]}, within=ANYWHERE)
+    halves = [T(0.975, 2) * np.std(one, ddof=1) / 3**0.5 for one in means.values()]
+    assert apart.high - apart.estimate == pytest.approx(np.mean(halves))
+
+
+def test_one_number_a_run_is_what_the_crossed_interval_says_of_runs_whose_items_are_alike() -> None:
+    means = {"a": np.array([0.1, 0.2, 0.6]), "b": np.array([0.3, 0.0, 0.1])}
+    scores = {fold: np.repeat(one[:, None], 5, axis=1) for fold, one in means.items()}
+    crossed, alone = (
+        crossed_interval(scores, within=ANYWHERE),
+        runs_interval(means, within=ANYWHERE),
+    )
+    assert (alone.low, alone.high) == pytest.approx((crossed.low, crossed.high))
+
+
+def test_a_single_run_says_nothing_of_others() -> None:
+    found = runs_interval({"a": [0.5, 0.4], "b": [0.25]})
+    assert (found.estimate, found.low, found.high, found.over_runs) == (0.35, -1.0, 1.0, False)
+    for nothing in ({}, {"a": []}, {"a": [float("nan")]}):
+        with pytest.raises(VcrtError):
+            runs_interval(nothing)

@@ -138,7 +138,8 @@ def crossed_interval(
     # Two runs are alike now and then: their answers to the items alone vary as much as for exactly these runs.
     squared = these_runs
     if num_runs > 1:
-        squared = max(squared, new_items + _of_runs(folds, seeds, 1.0 - tail))
+        run_means = {fold: one.run_means for fold, one in folds.items()}
+        squared = max(squared, new_items + _half_over_runs(run_means, seeds, 1.0 - tail) ** 2)
     half = float(np.sqrt(squared))
     if all(_are_whole(scores_by_fold[fold]) for fold in names):
         fewest = min(one.num_clusters for one in folds.values())
@@ -154,24 +155,53 @@ def crossed_interval(
     )
 
 
-def _of_runs(
-    folds: Mapping[str, FoldComponents],
+def runs_interval(
+    means_by_fold: Mapping[str, npt.ArrayLike],
+    *,
+    seeds: Mapping[str, Sequence[int]] | None = None,
+    level: float = 0.95,
+    within: tuple[float, float] = (-1.0, 1.0),
+) -> Interval:
+    """The macro mean of what each run has one number of (``[runs]`` by fold), with its interval for new runs.
+
+    Arguments are those of :func:`crossed_interval`. A single run on a fold says nothing of others: the interval is
+    ``within`` then, and not ``over_runs``.
+    """
+    tail = (1.0 - checked_level(level)) / 2.0
+    if not means_by_fold:
+        raise VcrtError("no fold to average over", expected="at least one fold of runs")
+    means = {
+        fold: checked_scores(np.asarray(means_by_fold[fold])[:, np.newaxis], fold)[:, 0]
+        for fold in sorted(means_by_fold)
+    }
+    over_runs = min(one.size for one in means.values()) > 1
+    half = _half_over_runs(means, seeds, 1.0 - tail) if over_runs else np.inf
+    estimate = macro({fold: float(one.mean()) for fold, one in means.items()})
+    return Interval(
+        estimate=estimate,
+        low=max(estimate - half, min(within[0], estimate)),
+        high=min(estimate + half, max(within[1], estimate)),
+        level=level,
+        over_runs=over_runs,
+    )
+
+
+def _half_over_runs(
+    run_means: Mapping[str, FloatArray],
     seeds: Mapping[str, Sequence[int]] | None,
     probability: float,
 ) -> float:
-    """The squared half-width that comes from runs, and from their answers to the items."""
-    share = 1.0 / len(folds)
+    """The half-width that comes from runs, and from their answers to the items."""
+    share = 1.0 / len(run_means)
     rows = {
-        fold: list(range(one.run_means.size)) if seeds is None else list(seeds[fold])
-        for fold, one in folds.items()
+        fold: list(range(means.size)) if seeds is None else list(seeds[fold])
+        for fold, means in run_means.items()
     }
     first, *others = rows.values()
     if all(sorted(other) == sorted(first) for other in others):
-        by_seed = [folds[fold].run_means[np.argsort(order)] for fold, order in rows.items()]
-        half = _half_of_runs(share * np.sum(by_seed, axis=0), probability)
-    else:
-        half = share * sum(_half_of_runs(one.run_means, probability) for one in folds.values())
-    return half**2
+        by_seed = [run_means[fold][np.argsort(order)] for fold, order in rows.items()]
+        return _half_of_runs(share * np.sum(by_seed, axis=0), probability)
+    return share * sum(_half_of_runs(means, probability) for means in run_means.values())
 
 
 def _half_of_runs(means: FloatArray, probability: float) -> float:

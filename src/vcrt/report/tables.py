@@ -26,6 +26,7 @@ from vcrt.report.conclusions import resolves_guardrail, within_guardrail
 from vcrt.report.contents import ReportContents
 from vcrt.report.coverage import coverage_table
 from vcrt.report.estimates import Comparison
+from vcrt.report.learning import learning_table
 from vcrt.report.provenance import provenance_tables
 from vcrt.report.published import backbone_table, sign_table, text_table
 from vcrt.report.source_validation import validation_table
@@ -66,8 +67,8 @@ def report_tables(analysis: Analysis) -> tuple[Table, ...]:
         tables.append(update_table(analysis))
     tables += tables_of_test_sets(analysis)
     tables += [run_table(analysis), retention_table(analysis)]
-    validated = validation_table(analysis.contents)
-    tables += [coverage_table()] if validated is None else [validated, coverage_table()]
+    optional = (learning_table(analysis), validation_table(analysis.contents))
+    tables += [*(table for table in optional if table is not None), coverage_table()]
     tables += provenance_tables(analysis.contents)
     if paper.has_any(analysis.folds):
         return tuple(tables)

@@ -1,0 +1,118 @@
+"""Say how soon methods learn: the native reward of the orders that they draw while they train, by quarters of training.
+
+All methods of a plan draw equally many orders, and runs of one fold and seed see the same records in the same order.
+So the mean over a whole training compares what methods make of their samples. Not covered: the curves
+(:mod:`vcrt.report.curve_figures`), and what is reached in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from vcrt.protocol.crossed import runs_interval
+from vcrt.protocol.statistics import FloatArray, Interval
+from vcrt.report.analysis import Analysis
+from vcrt.report.cells import MISSING
+from vcrt.report.contents import ReportContents, RunReport
+from vcrt.report.curve_figures import last_update
+from vcrt.report.table import Cell, Table
+from vcrt.report.wording import interval_text, label, percent, points
+
+PARTS = 4
+REWARD = "mean_reward"
+OVER_RUNS = "95% over runs"
+
+#: ``[PARTS + 1]`` by fold and seed: the mean of each part of a run's training, and of all of it.
+Rewards = Mapping[str, Mapping[int, FloatArray]]
+
+
+def part_ends(contents: ReportContents) -> list[int]:
+    """The last update of each part."""
+    last = last_update(contents)
+    return [last * part // PARTS for part in range(1, PARTS + 1)]
+
+
+def rewards_of(contents: ReportContents, method: str) -> Rewards:
+    """The rewards of a method's runs; those whose parts were not all logged are left out."""
+    ends = part_ends(contents)
+    found: dict[str, dict[int, FloatArray]] = {}
+    for fold in contents.folds:
+        for seed, run in contents.runs_of(method, fold).items():
+            values = _parts(run, ends)
+            if np.isfinite(values).all():
+                found.setdefault(fold, {})[seed] = values
+    return found
+
+
+def _parts(run: RunReport, ends: list[int]) -> FloatArray:
+    logged = [(row["update"], row[REWARD]) for row in run.curve if REWARD in row]
+    parts = [
+        [reward for update, reward in logged if begin < update <= end]
+        for begin, end in zip([0, *ends], ends, strict=False)
+    ]
+    parts.append([reward for _, reward in logged])
+    return np.array([np.mean(part) if part else np.nan for part in parts])
+
+
+def difference(first: Rewards, second: Rewards) -> Interval | None:
+    """The macro difference over whole trainings of runs on the same folds; None if a fold has no seed of both."""
+    seeds = {fold: [seed for seed in first[fold] if seed in second[fold]] for fold in first}
+    if not all(seeds.values()):
+        return None
+    return runs_interval(
+        {
+            fold: [first[fold][seed][-1] - second[fold][seed][-1] for seed in paired]
+            for fold, paired in seeds.items()
+        },
+        seeds=seeds,
+    )
+
+
+def learning_table(analysis: Analysis) -> Table | None:
+    """Each method's rewards, and what the method under study has more; None where no run has logged all of them."""
+    contents = analysis.contents
+    of = {method: rewards_of(contents, method) for method in contents.methods}
+    complete = {method: found for method, found in of.items() if set(found) == set(contents.folds)}
+    if not complete:
+        return None
+    ends = part_ends(contents)
+    begins = [1, *(end + 1 for end in ends[:-1])]
+    studied = complete.get(analysis.method or "")
+    columns = (
+        "Method",
+        *(f"{begin} to {end}" for begin, end in zip(begins, ends, strict=True)),
+        "All updates",
+    )
+    against: tuple[str, ...] = ()
+    if studied is not None and len(complete) > 1:
+        against = (f"{label(analysis.method or '')} minus it", OVER_RUNS)
+    rows: list[tuple[Cell, ...]] = []
+    for method, found in complete.items():
+        means = np.mean(
+            [np.mean([*by_seed.values()], axis=0) for by_seed in found.values()], axis=0
+        )
+        cells: tuple[Cell, ...] = (label(method), *(percent(float(mean)) for mean in means))
+        if against and studied is not None:
+            cells += _difference_cells(None if found is studied else difference(studied, found))
+        rows.append(cells)
+    return Table(
+        name="learning",
+        title="Native reward of the orders drawn while training (%), by updates",
+        columns=(*columns, *against),
+        rows=tuple(rows),
+        note=(
+            "Of the policy that draws them, before each update's first step, on source items; a mean over runs, then "
+            "over folds with equal weight. Every method draws equally many orders, so the mean over all updates says "
+            "what it makes of them, and how soon; the held-out pass rates say what it ends with. Differences are in "
+            "points, over all updates, paired by seed, with a t interval for new runs; a single run has none."
+        ),
+    )
+
+
+def _difference_cells(interval: Interval | None) -> tuple[Cell, Cell]:
+    if interval is None:
+        return "", ""
+    text = interval_text(interval) if interval.over_runs else MISSING
+    return points(interval.estimate), text
