@@ -242,7 +242,9 @@ def gathered(part: str, folder: Path, minutes: float) -> None:
         | {"instructions": instructions()},
         "versions": versions(),
     }
-    about.write_text(json.dumps(value, indent=1) + "\n")
+    partial = about.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=1) + "\n")
+    partial.rename(about)
 
 
 def restored(part: str, folder: Path) -> None:

@@ -91,17 +91,29 @@ def test_what_was_not_logged_is_not_made_up():
     given = contents()
     none = replace(given, runs=tuple(replace(run, curve=()) for run in given.runs))
     assert learning_table(analyse(none)) is None
-    # A run that logged none of a part, and a method that then lacks a fold.
-    short = [
-        replace(run, curve=run.curve[:7])
-        if (run.method, run.held_out) == ("no-anti", "clrs")
-        else run
-        for run in given.runs
-    ]
-    assert list(rows_of(replace(given, runs=tuple(short)))) == ["VCRT"]
+    # One run that misses an update, or one reward: nothing is said of its method.
+    first = given.runs[-1]
+    for curve in (first.curve[:9], first.curve[1:], ({"update": 1.0}, *first.curve[1:])):
+        runs = (*given.runs[:-1], replace(first, curve=curve))
+        assert list(rows_of(replace(given, runs=runs))) == ["VCRT"]
     # Too few updates for four parts.
     few = [replace(run, curve=run.curve[:3]) for run in given.runs]
     assert learning_table(analyse(replace(given, runs=tuple(few)))) is None
+
+
+def test_only_seeds_that_both_have_are_compared():
+    given = contents(num_runs=3)
+    left_out = ("no-anti", "clrs", 0)
+    runs = tuple(run for run in given.runs if (run.method, run.held_out, run.seed) != left_out)
+    table = learning_table(analyse(replace(given, runs=runs)))
+    (row,) = (row for row in table.rows if row[0] == "No-Anti")
+    lean, clrs = [0.0, 0.3, 0.0], [0.2, 0.1]
+    assert cell_text(row[-2]) == f"{100 * (np.mean(lean) + np.mean(clrs)) / 2:+.2f}"
+    unlike = tuple(
+        replace(run, seed=run.seed + 10) if run.method == "no-anti" else run for run in given.runs
+    )
+    table = learning_table(analyse(replace(given, runs=unlike)))
+    assert [row[-2:] for row in table.rows] == [("", ""), ("", "")]
 
 
 def test_the_page_shows_it():

@@ -15,7 +15,7 @@ from vcrt.protocol.crossed import runs_interval
 from vcrt.protocol.statistics import FloatArray, Interval
 from vcrt.report.analysis import Analysis
 from vcrt.report.cells import MISSING
-from vcrt.report.contents import ReportContents, RunReport
+from vcrt.report.contents import ReportContents
 from vcrt.report.curve_figures import last_update
 from vcrt.report.table import Cell, Table
 from vcrt.report.wording import interval_text, label, percent, points
@@ -35,25 +35,17 @@ def part_ends(contents: ReportContents) -> list[int]:
 
 
 def rewards_of(contents: ReportContents, method: str) -> Rewards:
-    """The rewards of a method's runs; those whose parts were not all logged are left out."""
+    """The rewards of a method's runs; empty if one of them has not logged every update's."""
     ends = part_ends(contents)
     found: dict[str, dict[int, FloatArray]] = {}
     for fold in contents.folds:
         for seed, run in contents.runs_of(method, fold).items():
-            values = _parts(run, ends)
-            if np.isfinite(values).all():
-                found.setdefault(fold, {})[seed] = values
+            rewards = np.array([row.get(REWARD, np.nan) for row in run.curve])
+            if rewards.size != ends[-1] or ends[0] == 0 or not np.isfinite(rewards).all():
+                return {}
+            parts = [*np.split(rewards, ends[:-1]), rewards]
+            found.setdefault(fold, {})[seed] = np.array([part.mean() for part in parts])
     return found
-
-
-def _parts(run: RunReport, ends: list[int]) -> FloatArray:
-    logged = [(row["update"], row[REWARD]) for row in run.curve if REWARD in row]
-    parts = [
-        [reward for update, reward in logged if begin < update <= end]
-        for begin, end in zip([0, *ends], ends, strict=False)
-    ]
-    parts.append([reward for _, reward in logged])
-    return np.array([np.mean(part) if part else np.nan for part in parts])
 
 
 def difference(first: Rewards, second: Rewards) -> Interval | None:
@@ -104,9 +96,10 @@ def learning_table(analysis: Analysis) -> Table | None:
         rows=tuple(rows),
         note=(
             "Of the policy that draws them, before each update's first step, on source items; a mean over runs, then "
-            "over folds with equal weight. Every method draws equally many orders, so the mean over all updates says "
-            "what it makes of them, and how soon; the held-out pass rates say what it ends with. Differences are in "
-            "points, over all updates, paired by seed, with a t interval for new runs; a single run has none."
+            "over folds with equal weight. All methods draw equally many, so the mean over all updates says how often "
+            "they pass, and how soon; the held-out pass rates say the end. Differences are in points, over all "
+            "updates, of the seeds that both have, with a t interval for new runs: of the seeds' means over folds or, "
+            "where folds have other seeds, with their deviations added. A single run has none."
         ),
     )
 

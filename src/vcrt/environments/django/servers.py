@@ -69,10 +69,11 @@ class MadeDatabase:
         if self.name:
             name, self.name = self.name, ""
             # Not WITH (FORCE): that fails while autovacuum is in it, which a plain one stops and waits for.
-            self._run(
-                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                f" WHERE datname = '{name}' AND pg_has_role(usesysid, 'MEMBER')"
-            )
+            with suppress(UnavailableError):
+                self._run(
+                    f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    f" WHERE datname = '{name}' AND pg_has_role(usesysid, 'USAGE')"
+                )
             self._run(f'DROP DATABASE IF EXISTS "{name}"')
 
     def _run(self, sql: str) -> list[tuple[str, ...]]:
