@@ -8,7 +8,7 @@ no order, as text; the model writes them in one that works, and nothing else. It
 reference traces whose steps are shuffled, trained on further tasks by each method from that same start, and evaluated
 before and after, on tasks of the same sources and on tasks whose sources it has not seen. The fold ``tools`` is about
 tool calls alone; ``theories`` about proofs whose steps no task lists: the model finds the deductions itself, and all
-runs go on from one that was taught the form, for an hour on a core; each other fold trains on two environments and is
+runs go on from one that was taught the form, since that takes long; each other fold trains on two environments and is
 evaluated on the third, its namesake, as well.
 Methods differ in the terms of the loss alone; prompts, numbers of samples and settings are the same. None was searched
 for, but that pilots of GRPO and of Orbit-GRPO with margin, at twice this learning rate, came to write one answer alone.

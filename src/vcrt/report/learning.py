@@ -1,7 +1,7 @@
 """Say how soon methods learn: the native reward of the orders that they draw while they train, by quarters of training.
 
 All methods of a plan draw equally many orders, and runs of one fold and seed see the same records in the same order.
-So the mean over a whole training compares what methods make of their samples. Not covered: the curves
+So the mean over a whole training compares how often what they draw passes, and how soon. Not covered: the curves
 (:mod:`vcrt.report.curve_figures`), and what is reached in the end.
 """
 
@@ -63,7 +63,7 @@ def difference(first: Rewards, second: Rewards) -> Interval | None:
 
 
 def learning_table(analysis: Analysis) -> Table | None:
-    """Each method's rewards, and what the method under study has more; None where no run has logged all of them."""
+    """Each method's rewards, and what the method under study has more; None where no method has logged all of them."""
     contents = analysis.contents
     of = {method: rewards_of(contents, method) for method in contents.methods}
     complete = {method: found for method, found in of.items() if set(found) == set(contents.folds)}
