@@ -13,7 +13,8 @@ part each at a time, as many runs in all as there are cores: they wait for Pytho
 ``benchmarks/results/language_models``: ``run.json`` (commands, minutes, machine, versions, commits, trials so far),
 the search, and for each finished seed its plan, logs, scores of every item and tables. With these a new machine goes
 on: it takes the trials and seeds that were finished, if the code, the data and the backbone are the same. A seed that
-was interrupted begins anew there, as its checkpoints are too large to be kept.
+was interrupted begins anew there, as its checkpoints are too large to be kept. In a checkout all those seeds are there:
+``--results DIRECTORY``, and an ``--output`` of its own, make them again.
 
 Plans and trials hold the hash of the library's source: run this in a tree that nobody edits, each time at one commit.
 ``tables.py`` puts the seeds together.
@@ -85,6 +86,12 @@ COMPARISONS = {
         methods=("canonical-grpo", "vcrt"),
         trials=3,
         settings=OPAQUE,
+    ),
+    # Whether ``opaque`` hangs on its learning rates, none of which is above 5.2e-5.
+    "opaque-1e-4": Comparison(
+        methods=("canonical-grpo", "vcrt"),
+        seeds=1,
+        settings=OPAQUE | {"optimiser.learning_rate": 1e-4},
     ),
     # Of the same items in the same order as ``opaque``.
     "opaque-ablations": Comparison(
@@ -181,12 +188,13 @@ def plan_seed(part: str, seed: int, dataset: Path, folder: Path) -> None:
     create_experiment(only, folder / f"seed-{seed}", search=search)
 
 
-def commands(part: str, output: Path, jobs: int | None) -> Iterator[str]:
+def commands(part: str, options: argparse.Namespace) -> Iterator[str]:
     """The commands that are missing of a part, each asked for when those before it are done."""
-    beside = "" if jobs is None else f" --jobs {jobs}"
+    beside = "" if options.jobs is None else f" --jobs {options.jobs}"
     one, fold = PARTS[part]
-    dataset, folder = output / one.dataset, output / part
-    missing = [seed for seed in range(one.seeds) if not (RESULTS / part / f"seed-{seed}").exists()]
+    dataset, folder = options.output / one.dataset, options.output / part
+    place: Path = options.results / part
+    missing = [seed for seed in range(one.seeds) if not (place / f"seed-{seed}").exists()]
     if not missing:
         return
     yield from certified(dataset)
@@ -201,7 +209,7 @@ def commands(part: str, output: Path, jobs: int | None) -> Iterator[str]:
             yield f"evaluate {experiment}{beside}"
         if not (experiment / "report" / "tables.txt").exists():
             yield f"report {experiment}"
-        keep_seed(experiment, RESULTS / part / f"seed-{seed}")
+        keep_seed(experiment, place / f"seed-{seed}")
 
 
 def keep_seed(experiment: Path, place: Path) -> None:
@@ -216,16 +224,22 @@ def keep_seed(experiment: Path, place: Path) -> None:
     place.rename(whole)
 
 
-def gathered(part: str, folder: Path, minutes: float) -> None:
+def gathered(part: str, folder: Path, place: Path, minutes: float) -> None:
     """Keep what there is of a part's search, and add the call to what is known of the part."""
     one, fold = PARTS[part]
-    place = RESULTS / part
     place.mkdir(parents=True, exist_ok=True)
     if (folder / SEARCH).is_file():
         shutil.copyfile(folder / SEARCH, place / SEARCH)
     about = place / "run.json"
     known: dict[str, Any] = json.loads(about.read_text()) if about.exists() else {"calls": []}
-    calls = known["calls"] + [{"minutes": round(minutes, 1), "commit": commit()}] * (minutes > 0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    call = {
+        "minutes": round(minutes, 1),
+        "commit": commit(),
+        "machine": machine(device) | {"instructions": instructions()},
+        "versions": versions(),
+    }
+    calls = known["calls"] + [call] * (minutes > 0)
     trials = sorted((folder / TRIALS).glob("*-*.json"))
     value = {
         "certify": f"vcrt certify {DATASETS[one.dataset]} --output {one.dataset}",
@@ -238,18 +252,16 @@ def gathered(part: str, folder: Path, minutes: float) -> None:
         "trials_so_far": {trial.name: json.loads(trial.read_text()) for trial in trials},
         "minutes": round(sum(call["minutes"] for call in calls), 1),
         "calls": calls,
-        "machine": machine(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-        | {"instructions": instructions()},
-        "versions": versions(),
+        # Of the last of those calls that do not say their own.
+        **{name: known[name] for name in ("machine", "versions") if name in known},
     }
     partial = about.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=1) + "\n")
     partial.rename(about)
 
 
-def restored(part: str, folder: Path) -> None:
+def restored(folder: Path, place: Path) -> None:
     """Lay the search, or the trials, that another machine finished where they are looked for."""
-    place = RESULTS / part
     if folder.exists() or not (place / "run.json").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         return
@@ -266,6 +278,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--output", type=Path, default=Path("build/language-models"))
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="an empty folder makes all again"
+    )
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=list(PARTS))
     parser.add_argument(
         "--jobs", type=int, help="runs beside each other; as many as cores, or one on a GPU"
@@ -277,20 +292,23 @@ def main() -> None:
         signal.signal(number, signal.default_int_handler)
     ends = time.monotonic() + 60 * options.minutes
     for part in options.parts:
-        folder, began = options.output / part, time.monotonic()
+        folder, place, began = options.output / part, options.results / part, time.monotonic()
         status: int | None = 0
-        restored(part, folder)
+        is_done = True
+        restored(folder, place)
         try:
-            for command in commands(part, options.output, options.jobs):
+            for command in commands(part, options):
+                is_done = False
                 status = called(command, ends - time.monotonic())
-                gathered(part, folder, (time.monotonic() - began) / 60)
+                gathered(part, folder, place, (time.monotonic() - began) / 60)
                 began = time.monotonic()
                 if status != 0:
                     break
         except KeyboardInterrupt:
             # Between two commands.
             status = None
-        gathered(part, folder, 0.0)
+        if not is_done:
+            gathered(part, folder, place, 0.0)
         if status != 0:
             print("interrupted: give the same call again" if status is None else "it failed")
             raise SystemExit(130 if status is None else status)

@@ -31,7 +31,8 @@ def test_each_search_is_a_command(part, tmp_path, capsys):
         words = experiment.searched(one, fold).split()
         main(["search", str(tmp_path), "--output", str(tmp_path / "x"), *words, "--print-config"])
         printed = capsys.readouterr().out
-        assert "learning_rate = 5e-05" in printed
+        rate = one.settings.get("optimiser.learning_rate", 5e-5)
+        assert f"learning_rate = {rate!r}" in printed
         assert f"updates = {one.trial_updates}" in printed
     load_config(preset=one.preset, overrides=experiment.settings_of(one))
 
@@ -76,6 +77,17 @@ def test_seeds_and_folds_make_the_report_of_one_experiment(tmp_path, monkeypatch
     about = json.loads((results / "small-clrs" / "run.json").read_text())
     assert about["seeds"] == [0, 1]
     assert about["of"] == 2
+    assert about["calls"][-1]["versions"]["vcrt"]
+
+    before = {path: path.stat().st_mtime_ns for path in results.glob("*/*")}
+    called(tmp_path / "second", "--parts", *parts)
+    assert {path: path.stat().st_mtime_ns for path in results.glob("*/*")} == before
+    # Whoever wants all of it again names another place.
+    again = tmp_path / "again"
+    with pytest.raises(SystemExit, match="130"):
+        called(tmp_path / "third", "--results", str(again), "--parts", *parts, "--minutes", "0")
+    assert json.loads((again / "small-clrs" / "run.json").read_text())["seeds"] == []
+    assert {path: path.stat().st_mtime_ns for path in results.glob("*/*")} == before
 
     tables.main()
     whole = tmp_path / "whole"
