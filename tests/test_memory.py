@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import subprocess
 import sys
 from dataclasses import replace
 from unittest.mock import patch
@@ -67,6 +69,17 @@ def test_the_limit_of_a_container_counts_where_it_leaves_less(tmp_path, files):
             assert available_memory(tmp_path) == expected, found
 
 
+def test_the_limit_of_a_process_counts():
+    """As ``ulimit -v`` sets it: libraries that meet it within may not come back to Python."""
+    code = (
+        "import resource; from vcrt.memory import available_memory; import psutil; "
+        "limit = psutil.Process().memory_info().vms + 10**8; "
+        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit)); print(available_memory())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 0 <= int(done.stdout) <= 10**8
+
+
 class OutOfMemoryError(RuntimeError):
     """Named as PyTorch's for GPUs, which cannot be made to raise here."""
 
@@ -98,6 +111,8 @@ def test_other_errors_pass():
             raise error
     assert is_out_of_memory(OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
     assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"))
+    assert is_out_of_memory(OSError(errno.ENOMEM, "Cannot allocate memory"))
+    assert not is_out_of_memory(OSError(errno.ENOSPC, "No space left on device"))
     handle = "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
     assert is_out_of_memory(RuntimeError(f"CUDA error: {handle}"))
     assert "fewer --jobs" in str(out_of_memory(MemoryError()))

@@ -5,6 +5,8 @@ The libraries have no common class for that error; PyTorch is not imported here.
 
 from __future__ import annotations
 
+import errno
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,7 +30,7 @@ _WORDS = (
 
 
 def available_memory(cgroup: Path = CGROUP) -> int:
-    """The bytes that may still be taken: of the machine, or of this container's limit where that leaves less."""
+    """The bytes that may still be taken: of the machine, or of a limit that leaves less (container, ``ulimit -v``)."""
     left: list[int] = [
         psutil.virtual_memory().available,
         # Of control groups of the second version, and of the first.
@@ -37,6 +39,9 @@ def available_memory(cgroup: Path = CGROUP) -> int:
             cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
         ),
     ]
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        left.append(limit - psutil.Process().memory_info().vms)
     return max(min(left), 0)
 
 
@@ -53,6 +58,8 @@ def _left_of_limit(folder: Path, limit: str, used: str, prefix: str) -> Iterator
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of Python, PyTorch or a library below it says that memory is spent."""
     if isinstance(error, MemoryError) or type(error).__name__ in _CLASSES:
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _WORDS)
 
@@ -75,7 +82,7 @@ def naming_out_of_memory(where: str, remedy: str) -> Iterator[None]:
     """Raise :class:`vcrt.errors.OutOfMemory`, with these words, where memory runs out within."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, OSError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         raise out_of_memory(error, where=where, remedy=remedy) from error

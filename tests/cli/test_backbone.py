@@ -297,3 +297,21 @@ def test_the_embedded_backbone_needs_no_lock(capsys):
     assert "files as locked" in out
     assert "locked as it comes" in refused(capsys, "backbone", "lock", "embedded")
     assert "which backbone" in refused(capsys, "backbone", "lock")
+
+
+@pytest.mark.parametrize(
+    ("action", "option", "value"),
+    [
+        ("fetch", "--dtype", "bfloat16"),
+        ("fetch", "--output", "x"),
+        ("fetch", "--lock", "x"),
+        ("import", "--source", "hub"),
+        ("import", "--revision", "main"),
+        ("lock", "--dtype", "bfloat16"),
+        ("check", "--steps", "3"),
+        ("pretrain", "--lock", "x"),
+    ],
+)
+def test_an_option_that_an_action_would_not_heed_is_refused(capsys, action, option, value):
+    said = refused(capsys, "backbone", action, "smollm2-135m", option, value)
+    assert f"vcrt backbone {action} takes no {option}" in said

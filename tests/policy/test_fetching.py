@@ -296,7 +296,8 @@ def test_two_fetches_at_once_are_one(index, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_interrupted_fetch_leaves_nothing(index, tmp_path):
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_fetch_leaves_nothing(index, tmp_path, sent):
     process = child(index)
     backbones = tmp_path / "cache" / "backbones"
     until = time.monotonic() + 120
@@ -305,7 +306,7 @@ def test_an_interrupted_fetch_leaves_nothing(index, tmp_path):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
         time.sleep(0.001)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(sent)
     code, _, err = ended(process)
     assert code == 130
     assert "nothing was written" in err

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from transformers import BertConfig
@@ -17,7 +20,7 @@ import vcrt
 from command_line import refused, run
 from gguf_files import write_gguf, write_huge, write_lfm2
 from vcrt.errors import BackboneError, OutOfMemory
-from vcrt.policy import gguf_import
+from vcrt.policy import gguf_import, language_model
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.gguf_import import read_header
 from vcrt.policy.reference import backbone_reference
@@ -151,6 +154,18 @@ def test_the_header_says_what_is_in_the_file(written):
         ({"numbers": {"llama.block_count": 2**31}}, "more layers than tensors"),
         ({"numbers": {"llama.feed_forward_length": 2**31}}, "weights in the file"),
         ({"settings": {"llama.rope.scaling.type": "yarn"}}, "positions scaled by yarn"),
+        # What gives a factor alone is scaled linearly, today and as files were written once.
+        ({"settings": {"llama.rope.scaling.factor": 4.0}}, "positions scaled by linear"),
+        ({"settings": {"llama.rope.scale_linear": 4.0}}, "positions scaled by linear"),
+        ({"settings": {"llama.attention.causal": False}}, "attention in both directions"),
+        ({"numbers": {"split.count": 2}}, "llama-gguf-split --merge"),
+        (
+            {
+                "left_out": ("output_norm.weight",),
+                "extra": {"output_norm.weight": np.full(32, np.nan)},
+            },
+            "1 tensor with nan or infinity, such as model.norm.weight",
+        ),
     ],
 )
 def test_what_the_library_would_misread_is_refused(tmp_path, capsys, change, found):
@@ -159,6 +174,28 @@ def test_what_the_library_would_misread_is_refused(tmp_path, capsys, change, fou
     assert found in message
     assert "to mend: " in message
     assert left_in(tmp_path) == ["x.gguf"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 4.0},
+        {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 1.0},
+        {"llama.rope.scaling.factor": 0.0, "llama.attention.causal": True},
+    ],
+)
+def test_what_scales_nothing_is_imported(tmp_path, settings):
+    write_gguf(tmp_path / "x.gguf", settings=settings)
+    vcrt.import_backbone(tmp_path / "x.gguf", tmp_path / "x")
+
+
+def test_too_little_space_is_said_before_the_file_is_read(written, tmp_path, monkeypatch):
+    monkeypatch.setattr(gguf_import, "disk_usage", lambda _: SimpleNamespace(free=10**5))
+    monkeypatch.setattr(gguf_import, "_loaded", None)
+    with pytest.raises(BackboneError, match="cannot be written") as error:
+        vcrt.import_backbone(written[0], tmp_path / "x")
+    assert "No space left for the weights: 0.1 MB of 0." in error.value.found
+    assert left_in(tmp_path) == []
 
 
 def test_a_licence_that_is_not_stated_is_said_to_be_so(tmp_path):
@@ -228,6 +265,22 @@ def test_a_model_that_does_not_fit_into_memory_is_refused_at_once(tmp_path, caps
     arguments = ("backbone", "import", tmp_path / "huge.gguf", "--output", tmp_path / "x")
     assert "--dtype bfloat16" in refused(capsys, *arguments, code=5)
     assert left_in(tmp_path) == ["huge.gguf"]
+
+
+def test_a_file_that_memory_does_not_hold_is_not_called_broken(written, tmp_path, monkeypatch):
+    def spent(*_):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(gguf_files.gguf.GGUFReader, "__init__", spent)
+    with pytest.raises(OutOfMemory, match="memory ran out"):
+        vcrt.import_backbone(written[0], tmp_path / "x")
+    monkeypatch.undo()
+    monkeypatch.setattr(
+        language_model, "_load_model", lambda *_: (_ for _ in ()).throw(MemoryError)
+    )
+    with pytest.raises(OutOfMemory, match="memory ran out"):
+        vcrt.import_backbone(written[0], tmp_path / "x")
+    assert left_in(tmp_path) == []
 
 
 def test_the_memory_of_a_container_counts(written, tmp_path, monkeypatch):

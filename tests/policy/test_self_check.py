@@ -365,7 +365,10 @@ def test_the_naive_backend_is_asked_for_numbers():
     assert self_check(model, tiny_prompts(4), interface="tokens", backend="naive").difference == 0
     with torch.no_grad():
         model.lm_head.weight.fill_(torch.nan)
-    refused(model, backend="naive")
+    for backend in ("naive", "tree"):
+        with pytest.raises(BackboneError, match="gives no numbers") as error:
+            self_check(model, tiny_prompts(4), interface="tokens", backend=backend)
+        assert "naive" not in error.value.remedy
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -62,22 +62,24 @@ def write_gguf(
 ):
     """Write a tiny Llama with its tokenizer; returns the model with the weights that the file holds, and the tokenizer.
 
-    ``left_out`` are tensors that are not written, ``extra`` the lengths of those that are added, ``settings`` and
+    ``left_out`` are tensors that are not written, ``extra`` those that are added, or their lengths, ``settings`` and
     ``numbers`` more of its metadata, or others.
     """
     tokenizer = byte_level_tokenizer(chat=chat)
     model = tiny_llama(len(tokenizer), tied=tied)
     writer = gguf.GGUFWriter(path, architecture)
     add_metadata(writer, model.config, tokenizer, licence)
+    adds = {str: writer.add_string, bool: writer.add_bool, float: writer.add_float32}
     for key, value in (settings or {}).items():
-        writer.add_string(key, value)
+        adds[type(value)](key, value)
     for key, value in (numbers or {}).items():
         # Written once already, as it should be.
         writer.kv_data[0].pop(key, None)
         writer.add_uint32(key, value)
     add_tensors(writer, gguf.MODEL_ARCH.LLAMA, model, as_llama_cpp_has_it, left_out)
-    for tensor, length in (extra or {}).items():
-        writer.add_tensor(tensor, np.ones(length, dtype=np.float32))
+    for tensor, values in (extra or {}).items():
+        added = np.ones(values) if isinstance(values, int) else values
+        writer.add_tensor(tensor, added.astype(np.float32))
     write_all(writer)
     return model, tokenizer
 

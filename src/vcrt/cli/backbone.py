@@ -25,6 +25,16 @@ _NEEDED = {
     "import": "vcrt backbone import FILE.gguf --output FOLDER",
     "lock": "vcrt backbone lock FOLDER_OR_NAME",
 }
+#: The actions that take an option.
+_TAKEN_BY = {
+    "revision": ("lock",),
+    "lock": ("check", "lock"),
+    "output": ("import", "pretrain"),
+    "source": ("fetch",),
+    "dtype": ("import",),
+    "seed": ("pretrain",),
+    "steps": ("pretrain",),
+}
 
 
 def backbone(
@@ -72,6 +82,21 @@ def backbone(
         steps: Steps of the pretraining; the shipped backbone's by default.
     """
     console = plain_console()
+    options = {
+        "revision": revision is not None,
+        "lock": lock is not None,
+        "output": output is not None,
+        "source": source != "index",
+        "dtype": dtype != "float32",
+        "seed": seed is not None,
+        "steps": steps is not None,
+    }
+    for option, is_given in options.items():
+        if is_given and action not in _TAKEN_BY[option]:
+            raise VcrtError(
+                f"vcrt backbone {action} takes no --{option}",
+                expected=f"it with {' or '.join(_TAKEN_BY[option])}",
+            )
     if action == "pretrain":
         if output is None:
             raise VcrtError("where to?", expected="--output DIRECTORY")

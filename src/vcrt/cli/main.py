@@ -80,9 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     launcher = Launcher.of_this_process()
     # A termination is an interruption: workers are ended and nothing half-done is left.
     if threading.current_thread() is threading.main_thread():
-        signal.signal(
-            signal.SIGTERM, signal.default_int_handler if launcher is None else interrupt_once
-        )
+        ending = signal.default_int_handler if launcher is None else interrupt_once
+        signal.signal(signal.SIGTERM, ending)
+        # So is a terminal that is closed, but for what nohup has started.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, ending)
     if given in (["--version"], ["--help"], ["-h"]):
         print(f"vcrt {__version__}" if given == ["--version"] else contents())
         return

@@ -8,6 +8,7 @@ covered: where the file is from (:mod:`vcrt.policy.fetching`).
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from copy import deepcopy
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
+from shutil import disk_usage
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -37,7 +39,10 @@ from vcrt.printable import counted, printable
 from vcrt.progress import stage
 from vcrt.storage import publish_directory
 
-_MEMORY_REMEDY = "free some memory, or take a smaller model or --dtype bfloat16"
+_MEMORY_REMEDY = (
+    "free some memory, or raise its limit; imported with --dtype bfloat16 a model needs less"
+)
+_OTHER_FILES = "take the model's safetensors and `vcrt backbone lock` their folder"
 #: The output matrix, which GGUF files of some classes have beside an embedding that is the same.
 _OUTPUT = "output.weight"
 
@@ -52,6 +57,10 @@ class GgufHeader:
     forms: tuple[str, ...]
     #: How positions are scaled, if they are.
     scaling: str | None
+    #: Whether each token sees those before it alone.
+    is_causal: bool
+    #: How many files the model is split into.
+    num_parts: int
     values: Mapping[str, int]
 
     def read_as(self, dtype: Dtype) -> torch.dtype:
@@ -89,10 +98,12 @@ def read_header(path: Path) -> GgufHeader:
         # The library would set about making them all.
         if not 0 <= int(metadata.get(f"{architecture}.block_count", 0)) <= len(values):
             raise ValueError("more layers than tensors")
-    except MemoryError:
-        raise
+        scaling = _scaling(metadata, architecture)
+        num_parts = int(metadata.get("split.count", 1))
     # Those readers raise whatever they stumble over.
     except Exception as error:
+        if is_out_of_memory(error):
+            raise out_of_memory(error, where=str(path), remedy=_MEMORY_REMEDY) from error
         raise BackboneError(
             "the GGUF file cannot be read",
             where=str(path),
@@ -100,15 +111,26 @@ def read_header(path: Path) -> GgufHeader:
             expected="a whole GGUF file of version 2 or 3",
             remedy="compare its size and SHA-256 with those that its makers state, and download it again",
         ) from error
-    scaling = metadata.get(f"{architecture}.rope.scaling.type", "none")
     licence = metadata.get("general.license")
     return GgufHeader(
         architecture=printable(architecture)[:80],
         licence=printable(licence)[:80] if isinstance(licence, str) else None,
         forms=tuple(sorted(forms, key=lambda form: (-forms[form], form))),
-        scaling=None if scaling == "none" else printable(str(scaling))[:80],
+        scaling=scaling,
+        is_causal=bool(metadata.get(f"{architecture}.attention.causal", True)),
+        num_parts=num_parts,
         values=values,
     )
+
+
+def _scaling(metadata: Mapping[str, Any], architecture: str) -> str | None:
+    """How a file says that positions are scaled: by a factor without a kind linearly, as llama.cpp reads it."""
+    kind = metadata.get(f"{architecture}.rope.scaling.type", "linear")
+    older = metadata.get(f"{architecture}.rope.scale_linear", 1.0)
+    factor = float(metadata.get(f"{architecture}.rope.scaling.factor", older))
+    if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
+        return None
+    return printable(str(kind))[:80]
 
 
 def write_model(gguf: Path, folder: Path, header: GgufHeader, *, dtype: Dtype) -> None:
@@ -116,8 +138,9 @@ def write_model(gguf: Path, folder: Path, header: GgufHeader, *, dtype: Dtype) -
 
     Raises :class:`OutOfMemory` before anything is loaded if there is too little memory, :class:`BackboneError` if the
     file is not of a causal language model that transformers reads as it is meant, and ``OSError`` or
-    ``SafetensorError`` if the folder cannot be written to.
+    ``SafetensorError`` if the folder cannot be written to, before as well if there is too little space.
     """
+    _require_readable(gguf, header)
     needed, available = header.num_bytes(dtype), available_memory()
     if needed > available:
         raise OutOfMemory(
@@ -126,6 +149,12 @@ def write_model(gguf: Path, folder: Path, header: GgufHeader, *, dtype: Dtype) -
             found=f"{available / 1e9:.1f} GB available",
             expected=f"{needed / 1e9:.1f} GB for {counted(sum(header.values.values()), 'parameter')} in {dtype}",
             remedy=_MEMORY_REMEDY,
+        )
+    size, free = DTYPES[dtype].itemsize * sum(header.values.values()), disk_usage(folder).free
+    if size > free:
+        raise OSError(
+            errno.ENOSPC,
+            f"No space left for the weights: {free / 1e6:,.1f} MB of {size / 1e6:,.1f} MB",
         )
     with quiet():
         try:
@@ -142,10 +171,30 @@ def write_model(gguf: Path, folder: Path, header: GgufHeader, *, dtype: Dtype) -
                 f"{type(error).__name__}: {printable(in_a_line(error))[:300]}",
                 expected="a causal language model, with its tokenizer, of an architecture that this version of "
                 "transformers reads from GGUF",
-                remedy="take the model's safetensors and `vcrt backbone lock` their folder",
+                remedy=_OTHER_FILES,
             ) from error
         model.save_pretrained(folder, state_dict=weights)
         tokenizer.save_pretrained(folder)
+
+
+def _require_readable(gguf: Path, header: GgufHeader) -> None:
+    """Raise :class:`BackboneError` for what a header says that transformers passes over."""
+    if header.num_parts > 1:
+        raise BackboneError(
+            "the GGUF file is one part of a model",
+            where=str(gguf),
+            found=f"split.count {header.num_parts}",
+            expected="a file with the whole model",
+            remedy=f"join them (llama.cpp: `llama-gguf-split --merge`), or {_OTHER_FILES}",
+        )
+    if not header.is_causal:
+        raise BackboneError(
+            "the model of the GGUF file is not causal",
+            where=str(gguf),
+            found="attention in both directions, as models of embeddings have",
+            expected="a causal language model, in which each token sees those before it alone",
+            remedy="take a model that writes text",
+        )
 
 
 def _loaded(
@@ -189,6 +238,14 @@ def _loaded(
             place, gguf_file=name, local_files_only=True, trust_remote_code=False
         )
     as_read = header.read_as(dtype)
+    broken = [name for name, weight in read.state_dict().items() if not weight.isfinite().all()]
+    if broken:
+        raise BackboneError(
+            "the GGUF file has weights that are no numbers",
+            where=str(gguf),
+            found=f"{counted(len(broken), 'tensor')} with nan or infinity, such as {broken[0]}",
+            remedy="download the file again, or another quantization of it",
+        )
     # A weight that the library keeps in another format stays as it is.
     weights = {
         name: weight.to(DTYPES[dtype]) if weight.dtype == as_read else weight
@@ -214,12 +271,20 @@ def _without_hub_kernels() -> Iterator[None]:
 
 
 def _require_all_of_it(gguf: Path, header: GgufHeader, model: Any) -> None:
-    """Raise :class:`BackboneError` if the library has left out a part of the file that changes what the model says."""
+    """Raise :class:`BackboneError` if file and model are not of the same weights and positions."""
     tied = bool(getattr(model.config, "tie_word_embeddings", False))
     in_file = sum(number for name, number in header.values.items() if not tied or name != _OUTPUT)
     in_model = sum(parameter.numel() for parameter in model.parameters())
     found = []
-    if in_file != in_model:
+    if in_file < in_model:
+        raise BackboneError(
+            "the GGUF file is not the whole of a model",
+            where=str(gguf),
+            found=f"{in_file:,} weights in the file, {in_model:,} in the model that it describes",
+            expected="every weight; a file of adapters, or one part of several, is no model by itself",
+            remedy="download the whole model",
+        )
+    if in_file > in_model:
         found.append(f"{in_file:,} weights in the file, {in_model:,} in the model")
     rope = getattr(model.config, "rope_parameters", None) or {}
     if header.scaling is not None and rope.get("rope_type", "default") == "default":
@@ -230,7 +295,7 @@ def _require_all_of_it(gguf: Path, header: GgufHeader, model: Any) -> None:
             where=str(gguf),
             found="; ".join(found),
             expected="a model that is the whole of its file",
-            remedy="take the model's safetensors and `vcrt backbone lock` their folder",
+            remedy=_OTHER_FILES,
         )
 
 

@@ -20,6 +20,7 @@ from transformers.utils import logging
 
 from vcrt.config import Dtype
 from vcrt.errors import BackboneError
+from vcrt.memory import is_out_of_memory, out_of_memory
 from vcrt.policy.fused_norm import fuse_norms
 from vcrt.policy.grouped_attention import group_attention
 from vcrt.policy.locking import CONFIG
@@ -65,6 +66,8 @@ def load_language_model(
             raise
         # Whatever is wrong with the files, the library's own errors are of no fixed class.
         except Exception as error:
+            if is_out_of_memory(error):
+                raise out_of_memory(error, where=str(folder)) from error
             raise BackboneError(
                 "the library cannot load the backbone",
                 where=str(folder),

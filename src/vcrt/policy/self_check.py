@@ -60,6 +60,8 @@ SMALLEST_SHARE = 1e-3
 #: What a model's own code raises when it is given a mask or a cache that it was not written for.
 _OF_MODELS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
+_NO_NUMBERS = "look at the weights, or load them again: the model gives no numbers"
+
 Result = TypeVar("Result")
 
 
@@ -269,6 +271,13 @@ class _Check:
 
     def difference(self, found: Tensor, expected: Tensor) -> float:
         """The largest difference of log-probabilities ``[B, E]``, in nats or, beyond 10 nats, tenths of their size."""
+        if expected.isnan().any():
+            raise BackboneError(
+                "the model gives no numbers",
+                where=self._where,
+                found="log-probabilities of nan, each order by itself and in float32",
+                remedy=_NO_NUMBERS,
+            )
         # A tensor's maximum keeps a NaN.
         largest = float(((found - expected).abs() / (expected.abs() / 10).clamp_min(1)).max())
         self.require(largest, self.tolerance, f"log-probabilities differ by {largest:.3g} nats")
@@ -395,7 +404,7 @@ class _Check:
     @property
     def _remedy(self) -> str:
         if self.backend == "naive":
-            return "load the weights again: the model gives no numbers"
+            return _NO_NUMBERS
         return (
             'plan with --scoring naive (in Python: backend="naive"), which is exact for every causal model '
             "and slower"
