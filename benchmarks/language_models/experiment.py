@@ -294,11 +294,9 @@ def main() -> None:
     for part in options.parts:
         folder, place, began = options.output / part, options.results / part, time.monotonic()
         status: int | None = 0
-        is_done = True
         restored(folder, place)
         try:
             for command in commands(part, options):
-                is_done = False
                 status = called(command, ends - time.monotonic())
                 gathered(part, folder, place, (time.monotonic() - began) / 60)
                 began = time.monotonic()
@@ -307,8 +305,8 @@ def main() -> None:
         except KeyboardInterrupt:
             # Between two commands.
             status = None
-        if not is_done:
-            gathered(part, folder, place, 0.0)
+        # The last seed was kept after its last command; of a part that was finished nothing changes.
+        gathered(part, folder, place, 0.0)
         if status != 0:
             print("interrupted: give the same call again" if status is None else "it failed")
             raise SystemExit(130 if status is None else status)
