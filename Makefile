@@ -22,7 +22,8 @@ add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP)
 
 help:
 	@echo "make demo       certify, train and report with the embedded defaults"
-	@echo "make demo-lm    the same on SmolLM2-135M, a language model that it fetches; a quarter of an hour"
+	@echo "make demo-lm    the same on SmolLM2-135M, a language model that it fetches; a quarter of an hour,"
+	@echo "                or half an hour where the processor has no avx512_bf16"
 	@echo "make test       the test suite"
 	@echo "make test-slow  the tests that take long"
 	@echo "make test-paper-scale  the paper's 7,500 episodes against their golden hash, ten minutes"
