@@ -1,6 +1,6 @@
 """Orbit-GRPO on a task of your own, five minutes on a CPU: in which order to put clothes on.
 
-pip install 'vcrt[trl]' && vcrt backbone fetch smollm2-135m && python examples/own_task.py
+pip install '.[trl]' && vcrt backbone fetch smollm2-135m && python examples/own_task.py
 First the model is taught what an answer looks like, in orders that need not work. Then it learns which do: whatever
 order it finds, the environment tries which other orders of its lines work as well, and they share the credit.
 """

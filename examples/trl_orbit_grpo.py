@@ -1,6 +1,6 @@
 """Orbit-GRPO with TRL: certify CLRS episodes, make a dataset of them, train on whole orbits.
 
-pip install 'vcrt[trl]'
+pip install '.[trl]'
 python examples/trl_orbit_grpo.py                        # vcrt's own small model: under a minute on a CPU
 python examples/trl_orbit_grpo.py --model NAME_OR_FOLDER  # a causal language model with a chat template
 """

@@ -137,7 +137,7 @@ def scored_tokens(rows, completions, tokenizer):
     encode = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
     end, counts = tokenizer.eos_token_id, {"TRL": 0, **dict.fromkeys(SETTINGS, 0)}
     spent = {"judging": [], "certifying": []}
-    with CompletionJudge(Dressing) as judge:
+    with CompletionJudge(Dressing, max_illegal=24) as judge:
         for row in rows:
             prompt = tokenizer.apply_chat_template(
                 row["prompt"], add_generation_prompt=True, return_dict=False

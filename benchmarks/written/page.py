@@ -101,10 +101,12 @@ def rates(found: Runs) -> Iterator[str]:
         if not shared:
             continue
         yield ""
-        yield f"| {', '.join(filter(None, part))} | runs | before | after | minus GRPO |"
-        yield "| --- | ---: | ---: | ---: | ---: |"
+        yield f"| {', '.join(filter(None, part))} | runs | before | after | after minus before | minus GRPO |"
+        yield "| --- | ---: | ---: | ---: | ---: | ---: |"
         for method in METHODS:
-            scores: dict[str, dict[str, Any]] = {"before": {}, "after": {}, "minus": {}}
+            scores: dict[str, dict[str, Any]] = {
+                name: {} for name in ("before", "after", "gain", "minus")
+            }
             sources = {}
             for fold, some in shared.items():
                 own = {seed: found[fold][method][seed] for seed in some}
@@ -114,11 +116,13 @@ def rates(found: Runs) -> Iterator[str]:
                 sources[fold] = [source for name in names for source in one["sources"][name]]
                 for when in ("before", "after"):
                     scores[when][fold] = scored(own, names, when)
+                scores["gain"][fold] = scores["after"][fold] - scores["before"][fold]
                 scores["minus"][fold] = scores["after"][fold] - scored(base, names, "after")
             told = [interval(scores[name], sources) for name in ("before", "after")]
-            last = "" if method == "grpo" else interval(scores["minus"], sources, -1.0)
+            told.append(interval(scores["gain"], sources, -1.0))
+            told.append("" if method == "grpo" else interval(scores["minus"], sources, -1.0))
             count = sum(map(len, shared.values()))
-            yield f"| {method} | {count} | {told[0]} | {told[1]} | {last} |"
+            yield f"| {method} | {count} | {' | '.join(told)} |"
 
 
 def solved(one: Any) -> np.ndarray:

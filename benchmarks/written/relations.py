@@ -67,7 +67,7 @@ def read(folder: Path) -> Runs:
     found: dict[str, dict[int, dict[str, Any]]] = {method: {} for method in METHODS}
     for path in sorted(folder.glob("*.json.gz")):
         one = json.loads(gzip.decompress(path.read_bytes()))
-        if "orders" in one:
+        if one.get("orders", {}).get("before"):
             found[one["method"]][one["seed"]] = one
     shared = set.intersection(*(set(some) for some in found.values()))
     return {

@@ -1,4 +1,4 @@
-"""What teaches the form of an answer says nothing of which orders work."""
+"""What teaches the form of an answer says nothing of which orders work, unless it is asked to."""
 
 from __future__ import annotations
 
@@ -36,6 +36,18 @@ def test_no_order_of_steps_is_preferred():
     assert len(orders) == 6
     # 500 of 3,000 each; five standard deviations.
     assert all(abs(count - 500) < 103 for count in orders.values())
+
+
+def test_orders_that_work_are_drawn_alike_and_no_other_is():
+    works = [[0, 1, 2], [2, 0, 1]]
+    rows = [row | {"works": works} for row in ROWS]
+    batches = form_batches(rows, 100, np.random.default_rng(0), any_order=False)
+    orders = Counter(
+        "".join(step[0] for step in text.split("\n")) for _, text in chain.from_iterable(batches)
+    )
+    assert set(orders) == {"abc", "cab"}
+    # 1,500 of 3,000 each; five standard deviations.
+    assert abs(orders["abc"] - 1500) < 137
 
 
 def test_the_same_draws_give_the_same_batches():

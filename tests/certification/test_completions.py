@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import date
+from functools import partial
 from itertools import pairwise, permutations, product
 from math import factorial, isclose
 
@@ -28,6 +29,7 @@ from letters import Letters
 from vcrt.certification.completion_judge import CompletionJudge
 from vcrt.certification.completions import (
     Segments,
+    illegal_orders,
     look_again,
     look_first,
     orders_to_read,
@@ -52,17 +54,15 @@ def judged(completion, environment=Kitchen, task=TASK, max_steps=16):
     """The judgement of a completion, in this process."""
     work = environment, task, completion
     first = look_first(work, max_steps)
-    return first.judgement if first.evidence is None else look_again((work, first))
+    return first.judgement if first.evidence is None else look_again((work, first), 24)
 
 
-def texts_of(judgement, **limits):
-    limits = {"max_legal": 24, "max_illegal": 24, **limits}
-    found = scored_orders(
-        judgement.order, copies=judgement.copies, draw=generator(0, "test"), **limits
-    )
+def texts_of(judgement, max_legal=24):
+    """Texts of its legal and of its illegal orders."""
+    found = scored_orders(judgement.order, max_legal=max_legal, draw=generator(0, "test"))
+    illegal = illegal_orders(judgement.order, copies=judgement.copies, most=24)
     return tuple(
-        [judgement.segments.text(order) for order in orders]
-        for orders in (found.legal, found.illegal)
+        [judgement.segments.text(order) for order in orders] for orders in (found.legal, illegal)
     )
 
 
@@ -211,6 +211,89 @@ def test_orders_that_only_tell_copies_apart_are_not_illegal():
     )
 
 
+class Notes(WrittenEnvironment):
+    """Notes are kept in the order in which they come; the task is to have them all, the first before the last."""
+
+    name = "notes"
+
+    def reset(self, task):
+        return []
+
+    def call(self, state, name, arguments):
+        state.append(arguments["item"])
+
+    def solved(self, task, state):
+        return set(state) == set(task) and state.index(task[0]) < state.index(task[-1])
+
+
+def test_an_illegal_order_is_failing_only_if_it_does_not_solve_the_task():
+    judgement = judged("\n".join(f'note(item="{each}")' for each in "abc"), Notes, ["a", "b", "c"])
+    # Each order leaves other notes, so none but the written one is certified.
+    assert set(judgement.order.pairs) >= {(0, 1), (1, 2)}
+    assert set(judgement.failing) == {(1, 2, 0), (2, 0, 1), (2, 1, 0)}
+    assert judgement.other_solutions == 2
+    for each in judgement.failing:
+        assert not judged(judgement.segments.text(each), Notes, ["a", "b", "c"]).success
+
+
+class Halves(Notes):
+    """One that gives shares, as reward functions do."""
+
+    def solved(self, task, state):
+        return len(state) / 3
+
+
+class Worded(Notes):
+    """One that gives no answer."""
+
+    def solved(self, task, state):
+        pass
+
+
+@pytest.mark.parametrize(("kind", "found"), [(Halves, "0.333"), (Worded, "None")])
+def test_an_answer_that_is_neither_yes_nor_no_is_no_reward(kind, found):
+    with CompletionJudge(kind) as judge:
+        judge.begin([["a"]], ['note(item="a")'])
+        with pytest.raises(EnvironmentFailure, match=f"(?s)question whether it is solved.*{found}"):
+            judge.finish()
+
+
+@pytest.mark.parametrize("step", [(0, 4, {}, 7), (0.0, 4, {}, None), ("0", 4, {}, None)])
+def test_a_step_that_is_none_is_named(step):
+    class Odd(Notes):
+        def parse(self, task, completion):
+            return WrittenTrace(initial={"state": task}, steps=(WrittenStep(*step),))
+
+    with CompletionJudge(Odd) as judge:
+        judge.begin([["a"]], ["odd!"])
+        with pytest.raises(EnvironmentFailure, match=r"(?s)reading of 'odd!'.*WrittenStep"):
+            judge.finish()
+
+
+class Stocked(Notes):
+    """One that is made with something, and says how many of it there are in its process."""
+
+    made = 0
+
+    def __init__(self, stock):
+        type(self).made += 1
+        self.stock = stock
+
+    def call(self, state, name, arguments):
+        state.append(type(self).made)
+
+    def solved(self, task, state):
+        return state == [1] * len(state)
+
+
+@pytest.mark.parametrize("factory", [partial(Stocked, "flour"), lambda: Stocked("flour")])
+def test_an_environment_that_a_function_makes_is_made_once_in_a_process(factory):
+    with CompletionJudge(factory) as judge:
+        for turn in range(3):
+            judge.begin([turn] * 4, [f"note({key}=1)" for key in "abcd"])
+            assert all(one.success for one in judge.finish())
+
+
 class Sharing(Kitchen):
     """One whose state is the task itself."""
 
@@ -307,20 +390,28 @@ def test_extensions_are_those_that_permutations_give(number):
 @pytest.mark.parametrize("number", [3, 4, 5, 6])
 def test_legal_and_illegal_orders_are_what_they_say(number):
     for order in posets(8, number, number):
-        found = scored_orders(order, max_legal=6, max_illegal=5, draw=generator(0, "a"))
+        found = scored_orders(order, max_legal=6, draw=generator(0, "a"))
         written = tuple(range(number))
         assert found.legal[0] == written
         assert len(set(found.legal)) == len(found.legal) <= 6
         assert all(order.allows(each) for each in found.legal)
-        assert not any(order.allows(each) for each in found.illegal)
         extensions = [p for p in permutations(range(number)) if order.allows(p)]
         assert found.whole_orbit == (len(extensions) <= 6)
-        if found.all_illegal:
-            assert len(found.illegal) + len(found.legal) == factorial(number)
-        for each in found.illegal if not found.all_illegal else ():
-            # Legal but for one pair of neighbours.
-            swapped = [(*each[:k], each[k + 1], each[k], *each[k + 2 :]) for k in range(number - 1)]
-            assert any(order.allows(other) for other in swapped)
+        others = factorial(number) - len(extensions)
+        for most in (0, 1, 5, 24, 200):
+            illegal = illegal_orders(order, most=most)
+            assert len(set(illegal)) == len(illegal) <= most
+            assert not any(order.allows(each) for each in illegal)
+            if others <= most:
+                assert len(illegal) == others
+                continue
+            assert bool(illegal) == (most > 0)
+            for each in illegal:
+                # Legal but for one pair of neighbours.
+                swapped = [
+                    (*each[:k], each[k + 1], each[k], *each[k + 2 :]) for k in range(number - 1)
+                ]
+                assert any(order.allows(other) for other in swapped)
 
 
 def renamed(order, by):
@@ -346,7 +437,6 @@ def test_the_ratio_of_a_block_is_unbiased_for_that_of_the_orbit(max_legal):
             found = scored_orders(
                 renamed(order, written),
                 max_legal=max_legal,
-                max_illegal=0,
                 draw=generator(seed, "window"),
             )
             block = [tuple(written[number] for number in each) for each in found.legal]

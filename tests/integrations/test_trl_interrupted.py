@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,7 +17,7 @@ pytest.importorskip("trl", reason="TRL is not installed: make test-integrations"
 
 from letters import Dying, Letters
 from trl_support import load_model, options, save_model, tasks, tokenizer, train
-from vcrt.errors import VerifierFailure
+from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt.workers import WORKERS_MARK
 
@@ -39,6 +40,16 @@ class Interrupted(Letters):
         if Path(os.environ["VCRT_TESTS_DIES"]).exists():
             os._exit(3)
         return super().step(state, operation)
+
+
+class Misreading(Letters):
+    """One that reads steps one over the other while a file is there."""
+
+    def parse(self, task, completion):
+        trace = super().parse(task, completion)
+        if Path(os.environ["VCRT_TESTS_DIES"]).exists():
+            return replace(trace, steps=(trace.steps[0], *trace.steps))
+        return trace
 
 
 class Breaking(TrainerCallback):
@@ -77,6 +88,7 @@ def interrupted(saved, tmp_path, monkeypatch):
     monkeypatch.setenv("VCRT_TESTS_DIES", str(flag))
 
     def made(*callbacks, count=96, **changes):
+        environment = changes.pop("environment", Interrupted)
         common = {"max_steps": 6, "num_iterations": 1, "save_strategy": "steps", "save_steps": 100}
         return OrbitGRPOTrainer(
             load_model(saved),
@@ -84,7 +96,7 @@ def interrupted(saved, tmp_path, monkeypatch):
             train_dataset=tasks(count=count),
             eval_dataset=tasks(count=8),
             processing_class=tokenizer(),
-            environment=Interrupted,
+            environment=environment,
             callbacks=list(callbacks),
         )
 
@@ -122,6 +134,17 @@ def test_a_run_that_an_environment_stopped_goes_on_as_if_nothing_had_been(
     again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
     for name, weights in whole.model.named_parameters():
         assert torch.equal(weights, again.model.get_parameter(name)), name
+
+
+def test_what_an_environment_says_amiss_costs_no_step_that_was_made(interrupted, tmp_path):
+    made, flag = interrupted
+    with pytest.raises(MalformedInputError, match="not one behind the other") as failure:
+        made(Breaking(), environment=Misreading).train()
+    assert "checkpoint-3" in failure.value.__notes__[0]
+    flag.unlink()
+    again = made(environment=Misreading)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert again.state.global_step == 6
 
 
 @pytest.mark.parametrize(

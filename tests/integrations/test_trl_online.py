@@ -25,6 +25,7 @@ from trl_support import (
     tokenizer,
     train,
 )
+from vcrt.environments.contract import Accepted, Rejected
 from vcrt.errors import RunError, VcrtError
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt.integrations.trl.batches import tokens_of_trees
@@ -273,6 +274,42 @@ def test_a_row_must_name_one_of_several_environments(saved, tmp_path, names, mat
         train(OrbitGRPOTrainer, config, load_model(saved), given, None, environment=environments)
 
 
+class Lined(Letters):
+    """Letters in a row: each order ends otherwise, and any has what is wanted."""
+
+    def initial_state(self, episode):
+        return ()
+
+    def step(self, state, operation):
+        letter = operation.payload
+        return Rejected("there") if letter in state else Accepted((*state, letter))
+
+    def canonical(self, state):
+        return "".join(state).encode()
+
+    def solved(self, task, state):
+        return set(state) == set(task["letters"])
+
+
+def test_orders_that_are_rewarded_are_not_pushed_away(saved, tmp_path):
+    config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0), orbit_alpha=0.5)
+    trainer, logs, _ = train(
+        Observed,
+        config,
+        load_model(saved),
+        tasks(),
+        None,
+        environment=Lined,
+        rollout_func=written,
+    )
+    found = [each for _, _, inputs, _ in trainer.seen for each in inputs["orbit_candidates"]]
+    assert any(each.orbit for each in found)
+    assert not any(each.illegal for each in found)
+    # Five other orders of three of four completions.
+    assert logs[0]["orbit/other_solutions"] == pytest.approx(5 * 3 / 4)
+    assert logs[0]["orbit/margin_loss"] == 0
+
+
 def test_reasons_are_logged_by_name(saved, tmp_path):
     """Single steps stand for themselves; so does what was cut off, of which no one knows how it would end."""
     short = options(tmp_path, temperature=2.0, max_steps=2)
@@ -468,7 +505,8 @@ def test_a_merging_tokenizer_is_scored_as_it_would_write():
     with CompletionJudge(Kitchen) as judge:
         judge.begin([None], [text])
         (judgement,) = judge.finish()
-    # Counting sees what was taken: two orders, of which the other is illegal.
+    # Counting sees what was taken: two orders, of which the other is illegal; let it fail.
+    judgement = replace(judgement, failing=((1, 0),))
     limits = OrbitLimits(max_length=99)
     own = (*encode(text), 0)
     found = written_orbit(
@@ -485,6 +523,21 @@ def test_a_merging_tokenizer_is_scored_as_it_would_write():
         (1,), odd, judgement, encode=encode, ends=[0], limits=limits, draw=generator(0, "x")
     )
     assert (found.missed, found.candidates.orbit) == ("tokens", ())
+
+
+def test_a_tokenizer_that_does_not_write_what_was_sampled_is_told_of_once(tmp_path, recwarn):
+    from vcrt.integrations.trl.online import OnlineOrbits
+
+    online = OnlineOrbits(Letters, OrbitGRPOConfig(**options(tmp_path)))
+    recwarn.clear()
+    for succeeded, missed in ((8, 8), (8, 0)):
+        online._warn_of_tokens(succeeded, missed)
+    assert not recwarn
+    online._warn_of_tokens(1, 1)
+    (warning,) = recwarn
+    assert str(warning.message).startswith("9 of 17 successes stand for themselves")
+    online._warn_of_tokens(8, 8)
+    assert len(recwarn) == 1
 
 
 def test_tasks_are_what_json_holds():

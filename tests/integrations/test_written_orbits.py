@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from vcrt.certification.completions import Judgement, Segments
+from vcrt.certification.completions import Judgement, Segments, illegal_orders
 from vcrt.integrations.written_orbits import OrbitLimits, written_orbit
 from vcrt.partial_orders import PartialOrder
 from vcrt.randomness import generator
@@ -21,16 +21,21 @@ def encode(text):
     return [ord(letter) for letter in text]
 
 
-def orbit_of(written, limits, *, update=0):
-    """What is scored of the steps written in this order."""
+def orbit_of(written, limits, *, update=0, failing=lambda each: True):
+    """What is scored of the steps written in this order, if such illegal orders fail."""
     place = {step: at for at, step in enumerate(written)}
     text = [STEPS[step] for step in written]
+    order = PartialOrder.of(4, [tuple(place[step] for step in NEEDED)])
+    illegal = illegal_orders(order, most=limits.max_illegal)
     judgement = Judgement(
         failure=None,
         num_steps=4,
         segments=Segments(fixed=("", "\n", "\n", "\n", ""), moved=tuple(text)),
         copies=(0, 1, 2, 3),
-        order=PartialOrder.of(4, [tuple(place[step] for step in NEEDED)]),
+        order=order,
+        failing=tuple(
+            each for each in illegal if failing(tuple(written[number] for number in each))
+        ),
     )
     return written_orbit(
         (1, 2),
@@ -99,6 +104,18 @@ def test_illegal_orders_that_all_fit_are_all_scored_though_the_orbit_is_not():
     assert 0 < len(found.candidates.orbit) <= 2
     assert not set(found.candidates.illegal) & set(map(tokens, LEGAL))
     assert found.candidates.illegal
+
+
+def test_an_illegal_order_that_solves_the_task_all_the_same_is_not_set_against():
+    """Only orders that begin with the second step fail; the others end otherwise and are as right."""
+    for max_tokens in (10_000, 100):
+        limits = OrbitLimits(max_illegal=24, max_tokens=max_tokens, max_length=99)
+        found = orbit_of((0, 1, 2, 3), limits, failing=lambda each: each[0] == 1)
+        assert found.candidates.illegal
+        assert all(ids[0] == ord("b") for ids in found.candidates.illegal)
+    none = orbit_of((0, 1, 2, 3), limits, failing=lambda each: False)
+    assert none.candidates.illegal == ()
+    assert none.candidates.orbit
 
 
 def test_a_masked_completion_stands_for_itself():

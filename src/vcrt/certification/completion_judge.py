@@ -21,7 +21,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from vcrt.call_record import Doing
 from vcrt.certification.completions import FirstLook, Judgement, Work, look_again, look_first
-from vcrt.certification.shards import EnvironmentFactory
+from vcrt.certification.shards import EnvironmentFactory, Kept
 from vcrt.errors import MalformedInputError, UnknownNameError, VerifierFailure
 from vcrt.hashing import Json, json_digest
 from vcrt.limits import MAX_COMPLETE
@@ -31,14 +31,14 @@ from vcrt.workers import Workers
 #: The most steps of a completion that is certified, by default: of more, contexts are sampled, and certified orders may
 #: be illegal. A longer one stands for itself.
 MAX_STEPS = MAX_COMPLETE
-_LOOK_AGAIN = partial(do_piece, look_again, VerifierFailure)
 
 
 class CompletionJudge:
     """Judges completions of an environment, ``jobs`` at a time; a context manager that ends its workers.
 
     Of several environments by their names, each completion names its own. Equal completions of equal tasks are judged
-    once. Judgements depend neither on ``jobs`` nor on what is beside them.
+    once. Judgements depend neither on ``jobs`` nor on what is beside them. Of each success, ``max_illegal`` illegal
+    orders are judged, too.
     """
 
     def __init__(
@@ -47,10 +47,17 @@ class CompletionJudge:
         *,
         jobs: int = 1,
         max_steps: int = MAX_STEPS,
+        max_illegal: int = 0,
         on_wait: Callable[[], None] = lambda: None,
     ) -> None:
-        self._factory, self._jobs, self._on_wait = factory, jobs, on_wait
+        self._factory = (
+            {name: Kept.of(each) for name, each in factory.items()}
+            if isinstance(factory, Mapping)
+            else Kept.of(factory)
+        )
+        self._jobs, self._on_wait = jobs, on_wait
         self._look_first = partial(look_first, max_steps=max_steps)
+        self._look_again = partial(look_again, max_illegal=max_illegal)
         self._workers: tuple[Workers, Workers] | None = None
         self._lock = Lock()
         self._asked: list[str] = []
@@ -153,7 +160,8 @@ class CompletionJudge:
             if is_asked and look.evidence is not None and key not in second:
                 assert self._workers is not None
                 piece = number, (self._work[key], look)
-                second[key] = self._workers[1].submit(_LOOK_AGAIN, piece)
+                again: Any = partial(do_piece, self._look_again, VerifierFailure)
+                second[key] = self._workers[1].submit(again, piece)
 
     def _wait_for(self, key: str) -> None:
         """Find the judgement of one completion, or of what broke the workers beside it."""
@@ -185,7 +193,7 @@ class CompletionJudge:
         look = do_alone(self._look_first, work, before, VerifierFailure, self._on_wait)
         if look.evidence is None:
             return look.judgement
-        return do_alone(look_again, (work, look), before, VerifierFailure, self._on_wait)
+        return do_alone(self._look_again, (work, look), before, VerifierFailure, self._on_wait)
 
 
 def _key(environment: str, task: Json, completion: str) -> str:
@@ -197,5 +205,5 @@ def _key(environment: str, task: Json, completion: str) -> str:
             where=f"task {task!r:.120}",
             found=f"{type(error).__name__}: {str(error)[:200]}",
             expected="finite numbers, text, lists and objects with text as keys",
-            remedy="write dates and bytes as text",
+            remedy="write dates and bytes as text; where a loader made dates of text, cast the column back to text",
         ) from error

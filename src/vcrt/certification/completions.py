@@ -76,6 +76,10 @@ class Judgement:
     :class:`vcrt.certification.episodes.Exclusion`, or ``single_step``, ``too_many_steps``,
     ``reading`` or ``contradicted``. ``complete`` says whether every context was replayed, as it is of up to
     ``vcrt.limits.MAX_COMPLETE`` steps; beyond, the certificate is that of a sample. Times are in seconds of a worker.
+
+    ``failing`` are those of the :func:`illegal_orders` whose text, judged by itself, does not solve the task, and
+    ``other_solutions`` counts those whose text does: they end otherwise, or let a step give another output. Both are of
+    as many orders as were asked for.
     """
 
     failure: str | None
@@ -87,6 +91,8 @@ class Judgement:
     exclusion: str | None = None
     detail: str = ""
     complete: bool = True
+    failing: tuple[Order, ...] = ()
+    other_solutions: int = 0
     judging_s: float = 0.0
     certifying_s: float = 0.0
 
@@ -146,15 +152,20 @@ def look_first(work: Work, max_steps: int) -> FirstLook:
     return FirstLook(replace(judgement, certifying_s=_since(began)), versions, evidence)
 
 
-def look_again(work: tuple[Work, FirstLook]) -> Judgement:
-    """Replay what the first look replayed, in another process and succession, and certify it or say why not."""
+def look_again(work: tuple[Work, FirstLook], max_illegal: int = 0) -> Judgement:
+    """Replay what the first look replayed, in another process and succession, and certify it or say why not.
+
+    Of a success that is certified, ``max_illegal`` of its illegal orders are judged, too.
+    """
     (factory, task, _), first = work
     began = time.perf_counter()
-    found = _certified(require_written(environment_of(factory)), task, first)
+    found = _certified(require_written(environment_of(factory)), task, first, max_illegal)
     return replace(found, certifying_s=found.certifying_s + _since(began))
 
 
-def _certified(environment: WrittenSteps, task: Json, first: FirstLook) -> Judgement:
+def _certified(
+    environment: WrittenSteps, task: Json, first: FirstLook, max_illegal: int
+) -> Judgement:
     assert first.evidence is not None
     assert first.versions is not None
     judgement, evidence = first.judgement, first.evidence
@@ -170,7 +181,15 @@ def _certified(environment: WrittenSteps, task: Json, first: FirstLook) -> Judge
         return _uncertified(judgement, "reading", reason)
     if (reason := _contradiction(environment, task, judgement, outcome.order)) is not None:
         return _uncertified(judgement, "contradicted", reason)
-    return replace(judgement, order=outcome.order, complete=outcome.complete)
+    illegal = illegal_orders(outcome.order, copies=judgement.copies, most=max_illegal)
+    failing = tuple(each for each in illegal if _failure(environment, task, judgement, each))
+    return replace(
+        judgement,
+        order=outcome.order,
+        complete=outcome.complete,
+        failing=failing,
+        other_solutions=len(illegal) - len(failing),
+    )
 
 
 def _uncertified(judgement: Judgement, kind: str, detail: str) -> Judgement:
@@ -220,18 +239,28 @@ def _contradiction(
 
     All orders of a small orbit; of a larger one, those of blocks in several places.
     """
-    assert judgement.segments is not None
     blocks = [
-        scored_orders(order, max_legal=JUDGED, max_illegal=0, draw=generator(0, "judged", number))
+        scored_orders(order, max_legal=JUDGED, draw=generator(0, "judged", number))
         for number in range(JUDGED_BLOCKS)
     ]
     for each in dict.fromkeys(each for block in blocks for each in block.legal):
-        text = judgement.segments.text(each)
-        episode = episode_of(environment, task, environment.parse(task, text), text)
-        failure = failure_of(environment, task, episode)
+        failure = _failure(environment, task, judgement, each)
         if failure is not None:
             return f"the order {list(each)} is certified, but judged by itself: {failure}"
     return None
+
+
+def _failure(
+    environment: WrittenSteps, task: Json, judgement: Judgement, order: Order
+) -> str | None:
+    """Why a completion with its steps in another order does not solve its task, None if it does."""
+    assert judgement.segments is not None
+    text = judgement.segments.text(order)
+    try:
+        episode = episode_of(environment, task, environment.parse(task, text), text)
+    except UnreadableCompletion as reason:
+        return f"unreadable: {reason}"
+    return failure_of(environment, task, episode)
 
 
 def _since(began: float) -> float:
@@ -248,26 +277,19 @@ def segments_of(trace: WrittenTrace, completion: str) -> Segments:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ScoredOrders:
-    """Orders of a completion's steps that are scored. The one in which they were written is among ``legal``."""
+    """Certified orders of a completion's steps that are scored; the first is the one in which they were written."""
 
     legal: tuple[Order, ...]
-    illegal: tuple[Order, ...]
-    #: Whether ``legal`` is the whole orbit, and ``illegal`` all other orders (but for those of copies).
+    #: Whether these are the whole orbit.
     whole_orbit: bool
-    all_illegal: bool
 
 
 def scored_orders(
-    order: PartialOrder,
-    *,
-    copies: Sequence[int] | None = None,
-    max_legal: int,
-    max_illegal: int,
-    draw: np.random.Generator,
+    order: PartialOrder, *, max_legal: int, draw: np.random.Generator
 ) -> ScoredOrders:
-    r"""The orbit of the order 0, 1, 2, ... if it has at most ``max_legal`` orders, else a block of it; illegal orders.
+    r"""The orbit of the order 0, 1, 2, ... if it has at most ``max_legal`` orders, else a block of it.
 
     A block has all legal orders that differ from the written one within a window of neighbouring places alone. Its
     width is the largest whose permutations fit, its place is drawn, and neither depends on the order that was written.
@@ -275,11 +297,6 @@ def scored_orders(
     drawn from it, :math:`E[Z_\theta(B) / Z_k(B)] = \sum_B Z_k(B) / Z_k(O) \cdot Z_\theta(B) / Z_k(B) = Z_\theta(O) /
     Z_k(O)`: the ratio of the block's mass is an unbiased estimate of the orbit's, and so is its gradient. With blocks
     of one order it is the ratio of the trajectory.
-
-    The illegal orders are all others if they fit, else those that differ from a legal order in one certified pair of
-    neighbours alone (the paper's minimally changed reversals), nearest to the written order, pair by pair. Steps that
-    run the same (``copies[i]`` is the first that runs the same as step i) can be told apart by what is thought before
-    them: an order that is legal but for which of them is which is neither legal nor illegal.
     """
     number = order.num_operations
     written = tuple(range(number))
@@ -289,22 +306,30 @@ def scored_orders(
         width = max(w for w in range(1, number + 1) if factorial(w) <= max_legal)
         first = int(draw.integers(number - width + 1))
         legal = _reordered_within(order, first, first + width)
-    others = factorial(number) - len(legal) if whole and number <= MAX_COUNTED else None
-    if max_illegal == 0:
-        illegal = list[Order]()
-    elif others is not None and others <= max_illegal:
-        kept = set(legal)
-        illegal = [each for each in all_orders(number) if each not in kept]
-    else:
-        illegal = [_reversal(order, pair) for pair in sorted(transitive_reduction(order.pairs))]
+    return ScoredOrders((written, *(each for each in legal if each != written)), whole)
+
+
+def illegal_orders(
+    order: PartialOrder, *, copies: Sequence[int] | None = None, most: int
+) -> list[Order]:
+    """Orders that are not certified: all if there are at most ``most``, else so many that reverse one pair.
+
+    Those differ from a legal order in one certified pair of neighbours alone (the paper's minimally changed reversals),
+    and are nearest to the written order, pair by pair. Steps that run the same (``copies[i]`` is the first that runs
+    the same as step i) can be told apart by what is thought before them: an order that is legal but for which of them
+    is which is neither legal nor illegal.
+    """
+    number = order.num_operations
+    if not order.pairs or most == 0:
+        return []
+    # A certified pair forbids half of all orders at least.
+    few = number <= MAX_COUNTED and factorial(number) <= 2 * most
+    found = [each for each in all_orders(number) if not order.allows(each)] if few else []
+    if not 0 < len(found) <= most:
+        found = [_reversal(order, pair) for pair in sorted(transitive_reduction(order.pairs))]
     if copies is not None:
-        illegal = [each for each in illegal if not order.allows(_numbered(each, copies))]
-    return ScoredOrders(
-        legal=(written, *(each for each in legal if each != written)),
-        illegal=tuple(illegal[:max_illegal]),
-        whole_orbit=whole,
-        all_illegal=others is not None and others <= max_illegal,
-    )
+        found = [each for each in found if not order.allows(_numbered(each, copies))]
+    return found[:most]
 
 
 def _numbered(order: Order, copies: Sequence[int]) -> Order:

@@ -14,9 +14,9 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from vcrt.certification.episodes import (
     CertifiedEpisode,
@@ -61,10 +61,29 @@ def factory_of(
     return (factories or {}).get(name, Registered(name))
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A factory that is the same to every process that it comes to, as a function made on the spot is not."""
+
+    key: str
+    factory: EnvironmentFactory = field(compare=False)
+
+    @classmethod
+    def of(cls, factory: EnvironmentFactory) -> EnvironmentFactory:
+        """The factory itself where equal ones are equal in any process."""
+        kind: Any = type(factory)
+        is_same = isinstance(factory, type) or kind.__hash__ is not object.__hash__
+        return factory if is_same else cls(uuid.uuid4().hex, factory)
+
+    def __call__(self) -> Environment:
+        """Make an environment."""
+        return self.factory()
+
+
 @cache
 def environment_of(factory: EnvironmentFactory) -> Environment:
     """One environment a process: some have a verifier to start."""
-    return make_guarded(factory)
+    return make_guarded(factory.factory if isinstance(factory, Kept) else factory)
 
 
 def replay_first(shard: Shard) -> FirstReplay:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from vcrt.call_record import current_record
 from vcrt.environments.calls import counted_calls
 from vcrt.environments.contract import (
@@ -32,7 +34,12 @@ from vcrt.environments.contract import (
 )
 from vcrt.environments.registry import make_environment, name_in_commands
 from vcrt.environments.tool_calls import comes_from_logs
-from vcrt.environments.written import UnreadableCompletion, WrittenSteps, WrittenTrace
+from vcrt.environments.written import (
+    UnreadableCompletion,
+    WrittenStep,
+    WrittenSteps,
+    WrittenTrace,
+)
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import counted
@@ -160,6 +167,14 @@ def _require_json(value: Any, where: str) -> None:
             f"{type(error).__name__}: {str(error)[:200]}",
             "finite numbers, text without lone surrogates, lists and objects with text as keys",
         ) from error
+
+
+def _is_step(step: object) -> bool:
+    return (
+        isinstance(step, WrittenStep)
+        and all(isinstance(place, int) for place in (step.start, step.end))
+        and isinstance(step.signature, str | None)
+    )
 
 
 def _unfit(
@@ -353,16 +368,27 @@ class _Guard:
         place = self._place("", call)
         if not isinstance(trace, WrittenTrace):
             raise _unfit("no trace", place, repr(trace)[:120], "WrittenTrace(initial, steps)")
+        for step in trace.steps:
+            if not _is_step(step):
+                expected = "WrittenStep(start, end, payload) of integers, signature a text or None"
+                raise _unfit("a step that is none", place, repr(step)[:120], expected)
         for part in (trace.initial, *(step.payload for step in trace.steps)):
             _require_json(part, place)
         return trace
 
     def solved(self, task: Json, state: Any) -> bool:
-        return bool(
-            self.call(
-                self._episode, "question whether it is solved", self._own["solved"], task, state
+        call = "question whether it is solved"
+        answer = self.call(self._episode, call, self._own["solved"], task, state)
+        if not isinstance(answer, (bool, np.bool_)):
+            found = repr(answer)[:120]
+            raise _unfit(
+                "neither yes nor no",
+                self._place(self._episode, call),
+                found,
+                "True or False",
+                "end `solved` by `return` with one of them; there is no partial success",
             )
-        )
+        return bool(answer)
 
     def initial_state(self, episode: Episode) -> Any:
         self._episode = episode.episode_id

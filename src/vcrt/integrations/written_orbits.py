@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from vcrt.certification.completions import Judgement, scored_orders
+from vcrt.certification.completions import Judgement, illegal_orders, scored_orders
 from vcrt.integrations.orbit_credit import Candidates, TokenIds
 from vcrt.orders import Order
 
@@ -22,10 +21,10 @@ from vcrt.orders import Order
 class OrbitLimits:
     """How much of an orbit is scored for one completion.
 
-    At most so many orders of each kind, and at most ``max_tokens`` tokens in all orders of a kind, those that orders
-    begin with alike counted once; of more orders or tokens, a part of the orders is scored, which is chosen as if they
-    shared nothing. The order that was written always is. ``max_length`` is the most tokens of a completion, its end
-    included.
+    At most so many orders of each kind, of the illegal those that are judged to fail, and at most ``max_tokens`` tokens
+    in all orders of a kind, those that orders begin with alike counted once; of more orders or tokens, a part of the
+    orders is scored, which is chosen as if they shared nothing. The order that was written always is. ``max_length`` is
+    the most tokens of a completion, its end included.
     """
 
     max_members: int = 24
@@ -75,23 +74,16 @@ def written_orbit(
         [len(encode(text)) for text in some] for some in (segments.fixed, segments.moved)
     )
     fit = max(1, limits.max_tokens // max(1, sum(fixed) + sum(moved)))
-    scored = partial(scored_orders, judgement.order, copies=judgement.copies, draw=draw)
-    orders = scored(max_legal=limits.max_members, max_illegal=limits.max_illegal)
-    legal_fit, illegal_fit = (
-        whole and _tree_size(some, fixed, moved) <= limits.max_tokens
-        for whole, some in (
-            (orders.whole_orbit, orders.legal),
-            (orders.all_illegal, orders.illegal),
-        )
-    )
-    if not (legal_fit and illegal_fit):
-        orders = scored(
-            max_legal=limits.max_members if legal_fit else min(limits.max_members, fit),
-            max_illegal=limits.max_illegal if illegal_fit else min(limits.max_illegal, fit),
-        )
+    orders = scored_orders(judgement.order, max_legal=limits.max_members, draw=draw)
+    if not orders.whole_orbit or _tree_size(orders.legal, fixed, moved) > limits.max_tokens:
+        most = min(limits.max_members, fit)
+        orders = scored_orders(judgement.order, max_legal=most, draw=draw)
+    wrong = _failing(judgement, limits.max_illegal)
+    if _tree_size(wrong, fixed, moved) > limits.max_tokens:
+        wrong = _failing(judgement, min(limits.max_illegal, fit))
     legal, illegal = (
         dict.fromkeys((*encode(segments.text(order)), end) for order in some)
-        for some in (orders.legal, orders.illegal)
+        for some in (orders.legal, wrong)
     )
     # Sorted, so that completions of one orbit have equal candidates.
     orbit = tuple(sorted(ids for ids in legal if len(ids) <= limits.max_length))
@@ -106,6 +98,14 @@ def written_orbit(
         None,
         is_partial=not orders.whole_orbit or len(orbit) < len(legal),
     )
+
+
+def _failing(judgement: Judgement, most: int) -> list[Order]:
+    """At most so many illegal orders, of which those are left out that solve the task all the same."""
+    assert judgement.order is not None
+    failing = set(judgement.failing)
+    found = illegal_orders(judgement.order, copies=judgement.copies, most=most)
+    return [order for order in found if order in failing]
 
 
 def _tree_size(orders: Sequence[Order], fixed: Sequence[int], moved: Sequence[int]) -> int:

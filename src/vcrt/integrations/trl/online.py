@@ -6,6 +6,7 @@ Not covered: the loss (:mod:`vcrt.integrations.trl.trainer`).
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -17,13 +18,16 @@ from vcrt.hashing import Json
 from vcrt.integrations.orbit_credit import Candidates, TokenIds
 from vcrt.integrations.trl.config import ENVIRONMENT, TASK, OrbitGRPOConfig
 from vcrt.integrations.written_orbits import OrbitLimits, written_orbit
+from vcrt.printable import counted
 from vcrt.randomness import generator
 
 #: What is counted of all completions, if only as 0; reasons of ``missed/`` stand beside them.
 _COUNTED = (
     *("waited_s", "judging_s", "certifying_s", "members"),
-    *("unreadable", "sampled", "partial", "alone"),
+    *("unreadable", "sampled", "partial", "alone", "other_solutions"),
 )
+#: Of so many successes at least, more than half must be as their tokenizer writes them, or the user is told.
+_ENOUGH = 16
 #: What reads completions: a registered environment's name or a class, or several of these by names that rows give.
 Written: TypeAlias = str | EnvironmentFactory | Mapping[str, str | EnvironmentFactory]
 
@@ -34,16 +38,18 @@ class OnlineOrbits:
     def __init__(self, environment: Written, args: OrbitGRPOConfig) -> None:
         self._args = args
         self._several = isinstance(environment, Mapping)
+        max_illegal = args.orbit_max_members if args.orbit_alpha else 0
         self._judge = CompletionJudge(
             {name: _factory(each) for name, each in environment.items()}
             if isinstance(environment, Mapping)
             else _factory(environment),
             jobs=args.orbit_jobs,
             max_steps=args.orbit_max_steps,
+            max_illegal=max_illegal,
         )
         self._limits = OrbitLimits(
             max_members=args.orbit_max_members,
-            max_illegal=args.orbit_max_members if args.orbit_alpha else 0,
+            max_illegal=max_illegal,
             max_tokens=args.orbit_max_tokens // args.num_generations,
             max_length=args.max_completion_length,
         )
@@ -52,6 +58,8 @@ class OnlineOrbits:
         self._judgements: list[Judgement] = []
         #: Sums over the last batch's samples, by what they are of; ``samples`` is how many there were.
         self.counts: dict[str, float] = {}
+        #: How many succeeded so far, and of these are not as their tokenizer writes them; None once that was said.
+        self._written: tuple[int, int] | None = (0, 0)
         # TRL names a reward function's logs by this.
         self.reward = _named("solved", self._reward)
 
@@ -97,6 +105,10 @@ class OnlineOrbits:
         found = []
         counts = self.counts
         counts["samples"] = len(completions)
+        # Equal completions of a task were judged once.
+        for judgement in {id(each): each for each in self._judgements}.values():
+            counts["judging_s"] += judgement.judging_s
+            counts["certifying_s"] += judgement.certifying_s
         for prompt, completion, judgement in zip(
             prompts, completions, self._judgements, strict=True
         ):
@@ -110,18 +122,32 @@ class OnlineOrbits:
                 draw=generator(self._args.seed, "orbit windows", update),
             )
             found.append(orbit.candidates)
-            counts["judging_s"] += judgement.judging_s
-            counts["certifying_s"] += judgement.certifying_s
             counts["members"] += len(orbit.candidates.orbit)
             if judgement.failure is not None and judgement.failure.startswith("unreadable"):
                 counts["unreadable"] += 1
+            counts["other_solutions"] += judgement.other_solutions
             counts["sampled"] += not judgement.complete
             counts["partial"] += orbit.is_partial
             counts["alone"] += orbit.is_partial and len(orbit.candidates.orbit) == 1
             if orbit.missed is not None:
                 reason = f"missed/{orbit.missed}"
                 counts[reason] = counts.get(reason, 0.0) + 1
+        self._warn_of_tokens(sum(self.succeeded), int(counts.get("missed/tokens", 0)))
         return found
+
+    def _warn_of_tokens(self, succeeded: int, missed: int) -> None:
+        """Say once that orbits are seldom credited since texts do not come back as the tokens that were sampled."""
+        if self._written is None:
+            return
+        succeeded, missed = succeeded + self._written[0], missed + self._written[1]
+        self._written = succeeded, missed
+        if succeeded >= _ENOUGH and 2 * missed > succeeded:
+            self._written = None
+            warnings.warn(
+                f"{missed} of {counted(succeeded, 'success', 'successes')} stand for themselves, as in GRPO "
+                "(orbit/missed/tokens): the tokenizer makes other tokens of their text than were sampled",
+                stacklevel=2,
+            )
 
     def end(self) -> None:
         """End the workers; they begin anew with the next batch."""

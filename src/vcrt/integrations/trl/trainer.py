@@ -11,7 +11,7 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from vcrt.errors import RunError, VerifierFailure
+from vcrt.errors import RunError, VcrtError
 from vcrt.integrations.orbit_credit import (
     Rows,
     TokenIds,
@@ -129,12 +129,12 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's; the environment's workers end with it.
 
-        Where it saves checkpoints and an environment breaks, it saves one first, from which the run goes on as if
-        nothing had been.
+        Where it saves checkpoints and an environment breaks, or an input is refused, it saves one first, from which the
+        run goes on as if nothing had been.
         """
         try:
             return super().train(*args, **kwargs)
-        except VerifierFailure as failure:
+        except VcrtError as failure:
             saves = self.args.save_strategy != "no" and not self.args.save_only_model
             step, states = self._drawn_from
             # Before the first step there is nothing to save, and an evaluation would not be made again.
