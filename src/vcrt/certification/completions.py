@@ -38,7 +38,7 @@ from vcrt.environments.written import (
     require_written,
 )
 from vcrt.hashing import Json, canonical_json
-from vcrt.limits import MAX_COUNTED, MAX_EXHAUSTIVE, MAX_OPERATIONS
+from vcrt.limits import MAX_EXHAUSTIVE, MAX_OPERATIONS
 from vcrt.orders import Order, all_orders, transitive_reduction
 from vcrt.partial_orders import PartialOrder, linear_extensions_up_to
 from vcrt.randomness import generator
@@ -323,7 +323,7 @@ def illegal_orders(
     if not order.pairs or most == 0:
         return []
     # A certified pair forbids half of all orders at least.
-    few = number <= MAX_COUNTED and factorial(number) <= 2 * most
+    few = factorial(number) <= 2 * most
     found = [each for each in all_orders(number) if not order.allows(each)] if few else []
     if not 0 < len(found) <= most:
         found = [_reversal(order, pair) for pair in sorted(transitive_reduction(order.pairs))]
