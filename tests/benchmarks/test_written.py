@@ -128,10 +128,12 @@ def test_the_page_tells_what_was_trained_from_what_was_held_out(tmp_path, monkey
     printed = capsys.readouterr().out
     lines = [line for line in printed.splitlines() if line.startswith("| orbit |")]
     after = [line.split("|")[4].split()[0] for line in lines]
-    difference = [line.split("|")[5].split()[0] for line in lines]
+    gained = [line.split("|")[5].split()[0] for line in lines]
+    difference = [line.split("|")[6].split()[0] for line in lines]
     assert [line.split("|")[2].strip() for line in lines] == ["2"] * 5
     # Tool calls alone, then what was trained on: of known sources and of new ones; then what was held out.
     assert after == ["50.0", "37.5", "50.0", "37.5", "43.8"]
+    assert gained == after  # From nothing.
     assert difference == ["25.0", "25.0", "25.0", "25.0", "-25.0"]
     # 20 points in the mean of two runs, give or take 12.706 (t, one degree of freedom) times 14.14 / sqrt(2).
     assert printed.count("  orbit (2 runs): 160: 70, 320: 70; +20.0 [-107.1, +147.1];") == 2
