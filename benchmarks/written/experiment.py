@@ -274,12 +274,18 @@ def tests(given: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def scored(
-    sampler: Sampler, model: Any, tokenizer: Any, given: dict[str, Any], judge: CompletionJudge
+    sampler: Sampler,
+    model: Any,
+    tokenizer: Any,
+    given: dict[str, Any],
+    judge: CompletionJudge,
+    *,
+    orders: bool,
 ) -> dict[str, Any]:
     """What a model does with each task of :func:`tests`.
 
-    ``scores``: whether its most probable answer, token by token, solves it; ``orders``: where the task lists its steps,
-    the probability of each order of them.
+    ``scores``: whether its most probable answer, token by token, solves it; ``orders``, if asked for: where the
+    task lists its steps, the probability of each order of them.
     """
     rows = [row for some in tests(given).values() for row in some]
     sampler.follow(model)
@@ -293,7 +299,7 @@ def scored(
         [row["environment"] for row in rows],
     )
     chances = list[list[float]]()
-    listed = [row for row in rows if row["environment"] != "proofs"]
+    listed = [row for row in rows if orders and row["environment"] != "proofs"]
     with evaluation_mode(model):
         for begin in range(0, len(listed), SCORED):
             chances += probabilities(model, tokenizer, listed[begin : begin + SCORED])
@@ -305,7 +311,7 @@ def scored(
         "orders": {
             name: [next(of_each) for _ in some]
             for name, some in names.items()
-            if not name.startswith("proofs/")
+            if orders and not name.startswith("proofs/")
         },
     }
 
@@ -334,10 +340,11 @@ def start(fold: str, seed: int, options: argparse.Namespace, size: Size) -> Star
     set_peft_model_state_dict(model, load_file(form / "adapter_model.safetensors"))
     sampler = Sampler(options.backbone, getattr(torch, options.dtype), DEVICE)
     readers = {name: reader(name) for name in given}
-    known = form / "before.json"
+    known = form / ("before.json" if options.orders else "before-without-orders.json")
     if not known.exists():
         with CompletionJudge(readers) as judge:
-            known.write_text(json.dumps(scored(sampler, model, tokenizer, given, judge)))
+            before = scored(sampler, model, tokenizer, given, judge, orders=options.orders)
+            known.write_text(json.dumps(before))
     return Start(
         given=given,
         form=form,
@@ -401,7 +408,7 @@ def run(
     trainer.train()
     trainer.model.save_pretrained(options.build / f"run-{fold}-{method}-{seed}")
     with CompletionJudge(begin.readers) as judge:
-        after = scored(sampler, trainer.model, tokenizer, given, judge)
+        after = scored(sampler, trainer.model, tokenizer, given, judge, orders=options.orders)
     kept = ("reward", "step_time", "loss", "entropy", "completions/mean_length")
     log = [
         {name: row[name] for name in row if name in kept or name.startswith("orbit/")}
@@ -478,6 +485,12 @@ def main() -> None:
     parser.add_argument("--backbone", type=Path, default=fetched_folder("smollm2-135m"))
     parser.add_argument("--build", type=Path, default=Path("build/written"))
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--no-orders",
+        dest="orders",
+        action="store_false",
+        help="leave out the probabilities of all orders, which take longer than training; relations.py goes without",
+    )
     parser.add_argument("--updates", type=int, default=Size().updates)
     parser.add_argument("--learning-rate", type=float, default=Size().learning_rate)
     parser.add_argument("--threads", type=int, default=1)
