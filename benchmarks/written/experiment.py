@@ -489,7 +489,7 @@ def main() -> None:
         "--no-orders",
         dest="orders",
         action="store_false",
-        help="leave out the probabilities of all orders, which take longer than training; relations.py goes without",
+        help="leave out the probabilities of all orders, which relations.py reads and pass rates do without",
     )
     parser.add_argument("--updates", type=int, default=Size().updates)
     parser.add_argument("--learning-rate", type=float, default=Size().learning_rate)
