@@ -141,11 +141,18 @@ def paired(some: Mapping[int, Any], base: Mapping[int, Any]) -> str:
     return f"{each.mean():+.1f} [{each.mean() - half:+.1f}, {each.mean() + half:+.1f}]"
 
 
+def heading(fold: str, methods: Mapping[str, Mapping[int, Any]]) -> str:
+    """What a fold is called, and whether its times are of machines that compute differently."""
+    formats = {one.get("dtype") for some in methods.values() for one in some.values()}
+    told = ALONE.get(fold, f"{fold} held out")
+    return told if len(formats) == 1 else f"{told} (times are of different machines)"
+
+
 def curves(found: Runs) -> Iterator[str]:
     """Samples that solved their task while a policy trained, and what an update took."""
     yield "| solved, in percent, by rollouts | all, minus GRPO | seconds an update | certified in |"
     for fold, methods in found.items():
-        yield ALONE.get(fold, f"{fold} held out")
+        yield heading(fold, methods)
         for method, some in methods.items():
             logs = [one["log"] for one in some.values()]
             rewards = np.array([solved(one) for one in some.values()])
@@ -181,7 +188,7 @@ def by_time(found: Runs) -> Iterator[str]:
         }
         whole = float(np.mean([ends[-1] for ends in seconds["grpo"]]))
         marks = whole * np.arange(1, PARTS_OF_TIME + 1) / PARTS_OF_TIME
-        yield ALONE.get(fold, f"{fold} held out")
+        yield heading(fold, methods)
         for method, some in methods.items():
             rewards = np.concatenate([solved(one) for one in some.values()])
             part = np.searchsorted(marks, np.concatenate(seconds[method]))

@@ -90,6 +90,8 @@ def one_run(fold, method, seed, environments, passes):
         "fold": fold,
         "method": method,
         "seed": seed,
+        # In the fold of two environments, each seed on another machine.
+        "dtype": "float32" if fold == "clrs" and seed else "bfloat16",
         "size": {"prompts": 2, "samples": 8},
         "sources": {name: [str(item) for item in range(8)] for name in names},
         "scores": {
@@ -135,6 +137,8 @@ def test_the_page_tells_what_was_trained_from_what_was_held_out(tmp_path, monkey
     assert after == ["50.0", "37.5", "50.0", "37.5", "43.8"]
     assert gained == after  # From nothing.
     assert difference == ["25.0", "25.0", "25.0", "25.0", "-25.0"]
+    assert printed.count("clrs held out (times are of different machines)\n") == 2
+    assert printed.count("tool calls alone\n") == 2
     # 20 points in the mean of two runs, give or take 12.706 (t, one degree of freedom) times 14.14 / sqrt(2).
     assert printed.count("  orbit (2 runs): 160: 70, 320: 70; +20.0 [-107.1, +147.1];") == 2
     # In quarters of GRPO's 40 seconds; an update that takes twice as long is made half as often.
