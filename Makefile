@@ -17,6 +17,9 @@ comma := ,
 # Add a set of packages (first its lock file, then the extras of the project that it stands for).
 add = $(if $(LOCK),$(PIP) --require-hashes --no-deps -r $(LOCKS)/$(1).txt,$(PIP) -c constraints.txt -e '.[dev,$(2)]')
 
+# Some images set it; then each of the many processes that tests start would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-lm test test-slow test-paper-scale test-integrations test-example test-browser test-rocq test-django docs suites at-length bench-certify bench-long bench-update bench-gpu bench-coverage trust trust-long release test-release audit lock lint format types clean
 
@@ -177,7 +180,7 @@ demo-lm: $(DONE)
 	$(BIN)/vcrt demo --preset smollm2-135m --updates 80 --schedule.validate-every 30
 
 test: $(DONE)
-	$(BIN)/python -m pytest -m "not slow and not paper_scale and not browser" -n 2
+	$(BIN)/python -m pytest -m "not slow and not paper_scale and not browser" -n 2 --dist worksteal
 
 test-slow: $(CLUSTERS)
 	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal --durations 12

@@ -1,6 +1,6 @@
 """Do work in worker processes, with results in the order of the arguments whatever the number or kind of workers.
 
-Through joblib: its own local processes (loky), or the workers of a Ray or Dask cluster.
+Local processes through loky; the workers of a Ray or Dask cluster through joblib.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, Literal, TypeAlias, TypeVar
 
-import joblib
-from joblib.externals.loky.process_executor import BrokenProcessPool
+from loky.process_executor import BrokenProcessPool
 
 from vcrt.call_record import Doing, recorded_work
 from vcrt.errors import UnavailableError, VcrtError
@@ -166,6 +165,7 @@ def _on_cluster(
     error: type[VcrtError],
     backend: Backend,
 ) -> Iterator[Result]:
+    joblib: Any = _imported("joblib", backend)
     failed_before = False
     timeout = os.environ.get(TIMEOUT)
     unfinished: list[Argument] = list(islice(arguments, _AHEAD * jobs))

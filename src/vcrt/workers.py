@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
-from joblib.externals.loky import ProcessPoolExecutor
-from joblib.externals.loky.process_executor import BrokenProcessPool
+from loky import ProcessPoolExecutor
+from loky.backend.context import LokyContext
+from loky.process_executor import BrokenProcessPool
 
 from vcrt.call_record import (
     Doing,
@@ -40,6 +41,8 @@ WAIT_S = 0.25
 TIMEOUT = "VCRT_VERIFIER_TIMEOUT"
 #: Names the workers that started a process, in its environment.
 WORKERS_MARK = "VCRT_WORKERS"
+#: There are as many workers as cores are to be used. Making threads that wait is most of what an import of numpy costs.
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 #: Seconds after which a worker that is gone is ended for good, and those that a worker has to leave in.
 _GONE_S = 2.0
 _LEAVE_S = 10.0
@@ -60,9 +63,15 @@ class Workers:
         self._broken = False
         self._executor = ProcessPoolExecutor(
             max_workers=jobs,
+            # By its name "loky" multiprocessing gives that of whichever copy was imported last: joblib has one, too.
+            context=LokyContext(),
             initializer=_begin_worker,
             initargs=(os.getpid(), self._folder.name),
-            env={WORKERS_MARK: self._mark},
+            env={
+                **_ONE_THREAD,
+                **{name: os.environ[name] for name in _ONE_THREAD if name in os.environ},
+                WORKERS_MARK: self._mark,
+            },
         )
 
     def __enter__(self) -> Workers:

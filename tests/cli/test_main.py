@@ -571,6 +571,21 @@ def test_help_is_quick_and_does_not_load_torch():
     assert done.stdout.strip() == "[]"
 
 
+def test_certification_loads_no_model_and_no_statistics(tmp_path):
+    """The commands that people give most: PyTorch alone would be half of their time."""
+    data = str(tmp_path / "data")
+    certify = ["certify", "--output", data, "--schemas", "proofwriter/naf_sweep", "--episodes", "2"]
+    heavy = "torch", "transformers", "scipy", "sklearn", "joblib"
+    code = (
+        "import sys; from vcrt.cli.main import main; main(sys.argv[1:]); "
+        f"print(sorted({set(heavy)} & sys.modules.keys()))"
+    )
+    for command in (certify, ["verify", data], ["show", "proofwriter/naf_sweep/7"]):
+        command = [sys.executable, "-c", code, *command]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_the_environments_are_listed(capsys):
     code, out, _ = run(capsys, "environments")
     assert code == 0

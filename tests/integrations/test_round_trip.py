@@ -8,10 +8,9 @@ import pytest
 
 import vcrt
 from any_environment import BOTH
-from poset_environment import Posets, random_episode
+from poset_environment import AnyLength
 from rocq_support import needs_rocq
 from toy_environment import ToyEnvironment
-from vcrt.environments.contract import Schema
 from vcrt.environments.registry import load_environment, own_environment_names
 from vcrt.errors import RunError
 from vcrt.integrations.text import answer_text, prompt_text
@@ -124,18 +123,6 @@ def test_records_of_text_come_back(tmp_path, view):
         assert ("Bubble sort" in prompt) == (view == "steps")
         for slot, text in enumerate(record.steps):
             assert f"\n{answer_text(record, (slot,))}: {text}\n" in prompt
-
-
-class AnyLength(Posets):
-    """Episodes of as many steps as their schema's preset says."""
-
-    schemas = tuple(
-        Schema(name=f"posets{n}", summary="random", relation="either", preset=f"posets{n}")
-        for n in (5, 7, 11, 40)
-    )
-
-    def sample(self, schema, seed):
-        return random_episode(int(schema.removeprefix("posets")), seed, schema=schema)
 
 
 @pytest.mark.parametrize(

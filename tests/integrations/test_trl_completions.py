@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import time
 from pathlib import Path
 
 import pytest
@@ -14,11 +12,8 @@ from transformers import TrainerCallback
 pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
 
 
-from letters import Letters
+from letters import Answered, Bag, Hanging
 from trl_support import Observed, load_model, log_prob, rows, save_model, settings, tokenizer, train
-from vcrt import UnreadableCompletion, WrittenStep, WrittenTrace
-from vcrt.environments.contract import Accepted
-from vcrt.environments.written import answer_span
 from vcrt.errors import VerifierFailure
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt.objective.clipped_loss import clipped_loss
@@ -52,18 +47,6 @@ def writes(*texts):
         }
 
     return rollouts
-
-
-class Answered(Letters):
-    """One whose steps stand behind a d; before it, letters are thoughts."""
-
-    def parse(self, task, completion):
-        start, end = answer_span(completion, ("d", None))
-        found = list(re.finditer(r"[abc]", completion[start:end]))
-        if not found:
-            raise UnreadableCompletion("no letter behind d")
-        steps = [WrittenStep(start + each.start(), start + each.end(), each[0]) for each in found]
-        return WrittenTrace(initial=None, steps=tuple(steps))
 
 
 def test_reasoning_before_the_answer_is_a_part_of_each_order_and_never_moved(saved, tmp_path):
@@ -135,29 +118,6 @@ def test_an_answer_that_is_missing_or_twice_there_is_a_failure_that_stands_for_i
     assert sum(map(bool, own)) * 4 == len(own)
 
 
-class Bag(Letters):
-    """One that takes any letter any number of times; e is free text that goes with the letter behind it."""
-
-    def initial_state(self, episode):
-        return ""
-
-    def step(self, state, operation):
-        return Accepted("".join(sorted(state + operation.payload)))
-
-    def canonical(self, state):
-        return state.encode()
-
-    def parse(self, task, completion):
-        found = list(re.finditer(r"(?:e )*[abcd]", completion))
-        if not found:
-            raise UnreadableCompletion("no letter")
-        steps = [WrittenStep(*each.span(), each[0][-1]) for each in found]
-        return WrittenTrace(initial=None, steps=tuple(steps))
-
-    def solved(self, task, state):
-        return set(state) >= set(task["letters"])
-
-
 def test_sixty_four_steps_train_as_the_trajectory_that_they_are(saved, tmp_path):
     trainer, logs, gradients = train(
         Observed,
@@ -194,17 +154,6 @@ def test_a_step_of_five_hundred_tokens_moves_whole(saved, tmp_path):
     (found, *_) = (c for _, _, inputs, _ in trainer.seen for c in inputs["orbit_candidates"])
     assert orders < set(found.orbit)
     assert len(found.orbit) == 6
-
-
-class Hanging(Letters):
-    """One that hangs while a file is there, and is not waited for longer than a second."""
-
-    call_timeout_s = 1.0
-
-    def step(self, state, operation):
-        while Path(os.environ["VCRT_TESTS_HANGS"]).exists():
-            time.sleep(0.1)
-        return super().step(state, operation)
 
 
 class Stopping(TrainerCallback):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -15,7 +13,7 @@ from transformers import TrainerCallback
 pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
 
 
-from letters import Dying, Letters
+from letters import Dying, Interrupted, Letters, Misreading, SlowToBegin
 from trl_support import load_model, options, save_model, tasks, tokenizer, train
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
@@ -31,25 +29,6 @@ def test_an_environment_that_dies_stops_the_run_and_gives_no_reward(saved, tmp_p
     config = OrbitGRPOConfig(**options(tmp_path, temperature=2.0))
     with pytest.raises(VerifierFailure, match="died twice"):
         train(OrbitGRPOTrainer, config, load_model(saved), tasks(), None, environment=Dying)
-
-
-class Interrupted(Letters):
-    """One that dies while a file is there."""
-
-    def step(self, state, operation):
-        if Path(os.environ["VCRT_TESTS_DIES"]).exists():
-            os._exit(3)
-        return super().step(state, operation)
-
-
-class Misreading(Letters):
-    """One that reads steps one over the other while a file is there."""
-
-    def parse(self, task, completion):
-        trace = super().parse(task, completion)
-        if Path(os.environ["VCRT_TESTS_DIES"]).exists():
-            return replace(trace, steps=(trace.steps[0], *trace.steps))
-        return trace
 
 
 class Breaking(TrainerCallback):
@@ -174,15 +153,6 @@ def test_an_evaluation_after_a_run_that_failed_leaves_no_worker(interrupted):
     flag.unlink()
     trainer.evaluate()
     assert not has_workers()
-
-
-class SlowToBegin(Letters):
-    """One that hangs when it is made."""
-
-    call_timeout_s = 1.0
-
-    def __init__(self):
-        time.sleep(60)
 
 
 def test_an_environment_that_hangs_when_it_is_made_is_ended_at_its_own_limit(saved, tmp_path):

@@ -11,7 +11,7 @@ import torch
 pytest.importorskip("trl", reason="TRL is not installed: make test-integrations")
 
 
-from letters import Letters
+from letters import Letters, Lined, Reversed
 from trl_support import (
     ILLEGAL,
     LEGAL,
@@ -25,7 +25,6 @@ from trl_support import (
     tokenizer,
     train,
 )
-from vcrt.environments.contract import Accepted, Rejected
 from vcrt.errors import RunError, VcrtError
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt.integrations.trl.batches import tokens_of_trees
@@ -229,16 +228,6 @@ def test_resumed_is_as_uninterrupted(saved, tmp_path):
         assert torch.equal(weights, again.model.get_parameter(name)), name
 
 
-class Reversed(Letters):
-    """The other way round: a needs b."""
-
-    name = "reversed"
-
-    def step(self, state, operation):
-        swapped = replace(operation, payload={"a": "b", "b": "a"}.get(operation.payload, "c"))
-        return super().step(state, swapped)
-
-
 def test_rows_of_several_environments_are_judged_by_their_own(saved, tmp_path):
     """One reward and one set of orbits each: a before b in one, b before a in the other."""
     both = tasks().add_column("environment", ["one", "other"] * 4)
@@ -272,23 +261,6 @@ def test_a_row_must_name_one_of_several_environments(saved, tmp_path, names, mat
     environments = {"one": Letters, "two": Letters}
     with pytest.raises(VcrtError, match=match):
         train(OrbitGRPOTrainer, config, load_model(saved), given, None, environment=environments)
-
-
-class Lined(Letters):
-    """Letters in a row: each order ends otherwise, and any has what is wanted."""
-
-    def initial_state(self, episode):
-        return ()
-
-    def step(self, state, operation):
-        letter = operation.payload
-        return Rejected("there") if letter in state else Accepted((*state, letter))
-
-    def canonical(self, state):
-        return "".join(state).encode()
-
-    def solved(self, task, state):
-        return set(state) == set(task["letters"])
 
 
 def test_orders_that_are_rewarded_are_not_pushed_away(saved, tmp_path):

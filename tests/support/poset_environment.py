@@ -118,3 +118,15 @@ def natural_posets(num_operations):
                     grown.append(poset | {(i, last) for i in below})
         found = grown
     return found
+
+
+class AnyLength(Posets):
+    """Episodes of as many steps as their schema's preset says."""
+
+    schemas = tuple(
+        Schema(name=f"posets{n}", summary="random", relation="either", preset=f"posets{n}")
+        for n in (5, 7, 11, 40)
+    )
+
+    def sample(self, schema, seed):
+        return random_episode(int(schema.removeprefix("posets")), seed, schema=schema)

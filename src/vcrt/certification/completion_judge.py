@@ -17,7 +17,7 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from joblib.externals.loky.process_executor import BrokenProcessPool
+from loky.process_executor import BrokenProcessPool
 
 from vcrt.call_record import Doing
 from vcrt.certification.completions import FirstLook, Judgement, Work, look_again, look_first

@@ -44,11 +44,21 @@ def load_environment(name: str) -> Environment:
     Raises :class:`UnknownNameError` for an unknown name and :class:`UnavailableError` when the plug-in does not give
     an :class:`Environment`.
     """
-    for point in entry_points(group=GROUP):
-        if point.name == name:
-            where = f"entry point {point.value!r} of group {GROUP!r}"
-            return make_environment(name, partial(_loaded, point), where)
-    raise UnknownNameError.of("environment", name, environment_names())
+    point = _registered(tuple(sys.path)).get(name)
+    if point is None:
+        # Perhaps installed since.
+        _registered.cache_clear()
+        point = _registered(tuple(sys.path)).get(name)
+    if point is None:
+        raise UnknownNameError.of("environment", name, environment_names())
+    where = f"entry point {point.value!r} of group {GROUP!r}"
+    return make_environment(name, partial(_loaded, point), where)
+
+
+@cache
+def _registered(path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """The entry points by name, as found on ``sys.path``; to look through all packages takes 15 ms and more."""
+    return {point.name: point for point in reversed(tuple(entry_points(group=GROUP)))}
 
 
 def _loaded(point: EntryPoint) -> object:

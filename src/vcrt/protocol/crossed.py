@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
 
 from vcrt.errors import VcrtError
 from vcrt.printable import counted
@@ -125,6 +124,8 @@ def crossed_interval(
     }
     share = 1.0 / len(folds)
     num_runs = min(one.run_means.size for one in folds.values())
+    from scipy.special import stdtrit
+
     quantile = {fold: float(stdtrit(one.items_df, 1.0 - tail)) for fold, one in folds.items()}
 
     def of_items(variances: Mapping[str, float]) -> float:
@@ -205,6 +206,8 @@ def _half_over_runs(
 
 
 def _half_of_runs(means: FloatArray, probability: float) -> float:
+    from scipy.special import stdtrit
+
     quantile = float(stdtrit(means.size - 1, probability))
     return float(quantile * means.std(ddof=1) / np.sqrt(means.size))
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv
 
 from vcrt.errors import VcrtError
 
@@ -61,6 +60,8 @@ def proportion_interval(count: int, total: int, level: float = 0.95) -> tuple[fl
             found=f"{count} of {total}",
             expected="0 <= count <= total, total >= 1",
         )
+    from scipy.special import betaincinv
+
     tail = (1.0 - level) / 2.0
     low = 0.0 if count == 0 else float(betaincinv(count, total - count + 1, tail))
     high = 1.0 if count == total else float(betaincinv(count + 1, total - count, 1.0 - tail))

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vcrt.printable import printable
-from vcrt.report.contents import ReportContents
 from vcrt.report.wording import counted, listed
+
+if TYPE_CHECKING:  # what certifies has no use for a report's contents, nor for PyTorch
+    from vcrt.report.contents import ReportContents
 
 #: A manifest's counts by environment and schema, or by environment and second checker.
 Counts: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Any]]]
