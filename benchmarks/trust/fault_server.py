@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -29,7 +29,6 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LATER = (
     "clingo",
     "clrs",
-    "joblib",
     "safetensors.torch",
     "scipy.stats",
     "sklearn",
@@ -42,8 +41,21 @@ _LATER = (
 class ForkedPool(ProcessPoolExecutor):
     """Workers that are forks of the warm process: no start of an interpreter for each."""
 
-    def __init__(self, max_workers: int, **options: Any) -> None:
-        super().__init__(max_workers, multiprocessing.get_context("fork"), **options)
+    def __init__(
+        self,
+        max_workers: int,
+        *,
+        initializer: Callable[..., object],
+        initargs: Sequence[Any],
+        env: Mapping[str, str],
+        context: object,
+    ) -> None:
+        super().__init__(
+            max_workers,
+            multiprocessing.get_context("fork"),
+            _begin_fork,
+            (env, initializer, initargs),
+        )
 
     def shutdown(self, wait: bool = True, *, kill_workers: bool = False, **options: Any) -> None:
         """End the pool; as loky's, it can kill its workers."""
@@ -51,6 +63,13 @@ class ForkedPool(ProcessPoolExecutor):
             for process in list((self._processes or {}).values()):
                 process.kill()
         super().shutdown(wait, **options)
+
+
+def _begin_fork(
+    env: Mapping[str, str], initializer: Callable[..., object], initargs: Sequence[Any]
+) -> None:
+    os.environ.update(env)
+    initializer(*initargs)
 
 
 def warm_up() -> None:
@@ -78,11 +97,10 @@ def _import_below(package: ModuleType) -> None:
 def run(target: Sequence[str], workers: str) -> int:
     """In the fork: the command's exit code."""
     if workers == "forked":
-        import vcrt.processes
-
         remember_pages()
-        vcrt.processes.ProcessPoolExecutor = ForkedPool  # type: ignore[misc, assignment]
-        vcrt.processes.BrokenProcessPool = BrokenProcessPool  # type: ignore[misc, assignment]
+        replace("vcrt.workers", "ProcessPoolExecutor", ForkedPool)
+        for user in ("vcrt.workers", "vcrt.processes"):
+            replace(user, "BrokenProcessPool", BrokenProcessPool)
     try:
         if target[0] == "call":
             module, _, name = target[1].partition(":")
@@ -99,6 +117,12 @@ def run(target: Sequence[str], workers: str) -> int:
         traceback.print_exc()
         return 1
     return 0
+
+
+def replace(module: str, name: str, value: object) -> None:
+    """Put something else in the place of what a module imported; an error if it imports no such thing."""
+    getattr(importlib.import_module(module), name)
+    setattr(importlib.import_module(module), name, value)
 
 
 def remember_pages() -> None:
