@@ -16,6 +16,7 @@ from trl import SFTConfig, SFTTrainer
 import vcrt
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt.policy.catalogue import fetched_folder
+from vcrt.policy.number_format import bfloat16_speed
 
 NEEDS = {"shoes": "socks trousers", "belt": "trousers", "jacket": "shirt", "coat": "jacket shirt"}
 
@@ -48,7 +49,8 @@ if __name__ == "__main__":
     data, model, steps = map(str, sys.argv[1:] + defaults[len(sys.argv) - 1 :])
     rows = load_dataset("json", data_files=data, split="train")
     common = {"output_dir": "runs/own-task", "report_to": "none", "gradient_checkpointing": False}
-    common |= {"logging_steps": 1, "use_cpu": not torch.cuda.is_available()}
+    on_gpu = torch.cuda.is_available()
+    common |= {"logging_steps": 1, "use_cpu": not on_gpu, "bf16": on_gpu or bfloat16_speed() > 1}
     lora = LoraConfig(r=32, lora_alpha=64, target_modules="all-linear", task_type="CAUSAL_LM")
     settings = SFTConfig(**common, learning_rate=5e-4, num_train_epochs=1)
     form = rows.remove_columns("clothes")
