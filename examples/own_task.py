@@ -1,4 +1,4 @@
-"""Orbit-GRPO on a task of your own, five minutes on a CPU (seven without avx512_bf16): in which order to put clothes on.
+"""Orbit-GRPO on a task of your own, five minutes on a CPU (eight without avx512_bf16): how to put clothes on.
 
 pip install '.[trl]' && vcrt backbone fetch smollm2-135m && python examples/own_task.py
 First the model is taught what an answer looks like, in orders that need not work. Then it learns which do: whatever
