@@ -41,8 +41,9 @@ WAIT_S = 0.25
 TIMEOUT = "VCRT_VERIFIER_TIMEOUT"
 #: Names the workers that started a process, in its environment.
 WORKERS_MARK = "VCRT_WORKERS"
-#: There are as many workers as cores are to be used. Making threads that wait is most of what an import of numpy costs.
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+#: Threads of a worker, one unless they are set: there are as many workers as cores are to be used, and making threads
+#: that only wait is half of what an import of numpy costs.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 #: Seconds after which a worker that is gone is ended for good, and those that a worker has to leave in.
 _GONE_S = 2.0
 _LEAVE_S = 10.0
@@ -68,8 +69,7 @@ class Workers:
             initializer=_begin_worker,
             initargs=(os.getpid(), self._folder.name),
             env={
-                **_ONE_THREAD,
-                **{name: os.environ[name] for name in _ONE_THREAD if name in os.environ},
+                **{name: os.environ.get(name, "1") for name in _THREADS},
                 WORKERS_MARK: self._mark,
             },
         )

@@ -159,7 +159,6 @@ def test_nothing_certified_is_an_error_and_not_an_empty_dataset(tmp_path):
 
 SCRIPT = """
 import sys, time
-from importlib import import_module
 from pathlib import Path
 import toy_environment as toy
 from vcrt.certification.config import sampled
@@ -228,7 +227,7 @@ def started_as(name):
     return sys.orig_argv[1:3], os.environ.get(name)
 
 
-def test_workers_are_lean_interpreters_with_a_thread_each_unless_the_environment_says_so(
+def test_workers_are_small_interpreters_with_a_thread_each_unless_the_environment_says_so(
     monkeypatch,
 ):
     """Also after an import of joblib, whose own copy of loky takes the name over."""
@@ -237,8 +236,8 @@ def test_workers_are_lean_interpreters_with_a_thread_each_unless_the_environment
     monkeypatch.delenv(names[0], raising=False)
     monkeypatch.setenv(names[1], "2")
     found = list(in_fresh_processes(started_as, names, jobs=1, error=VerifierFailure))
-    lean = ["-m", "loky.backend.popen_loky_posix"]
-    assert found == [(lean, "1"), (lean, "2")]
+    small = ["-m", "loky.backend.popen_loky_posix"]
+    assert found == [(small, "1"), (small, "2")]
 
 
 def test_a_backend_that_is_not_installed_is_named(monkeypatch):

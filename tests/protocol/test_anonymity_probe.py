@@ -18,9 +18,10 @@ from anonymity_support import (
 from vcrt.policy.backbone import load_backbone
 from vcrt.protocol.anonymity import views
 from vcrt.protocol.anonymity.auc import cross_validated_auc
+from vcrt.protocol.anonymity.hidden import HIDDEN_VIEWS
 from vcrt.protocol.anonymity.probe import WORD_PENALTY, probe_records
 from vcrt.protocol.anonymity.tasks import CONTROLS, TARGETS, make_task
-from vcrt.protocol.anonymity.views import HIDDEN_VIEWS, WORD_VIEWS, word_features
+from vcrt.protocol.anonymity.views import WORD_VIEWS, word_features
 from vcrt.randomness import generator
 from vcrt.records.policy_view import render
 

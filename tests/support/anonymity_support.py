@@ -11,11 +11,11 @@ from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.environments.contract import Episode, Operation, Provenance, Versions
 from vcrt.orders import all_orders
 from vcrt.protocol.anonymity.auc import cross_validated_auc
-from vcrt.protocol.anonymity.hidden import hidden_features
+from vcrt.protocol.anonymity.hidden import HIDDEN_VIEWS, hidden_features
 from vcrt.protocol.anonymity.material import ProbedRecord
 from vcrt.protocol.anonymity.probe import penalty
 from vcrt.protocol.anonymity.tasks import make_task
-from vcrt.protocol.anonymity.views import HIDDEN_VIEWS, row_order_features, word_features
+from vcrt.protocol.anonymity.views import row_order_features, word_features
 from vcrt.randomness import generator
 from vcrt.records.anonymise import anonymise
 from vcrt.records.dataset import policy_row

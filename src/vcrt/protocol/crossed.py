@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import stdtrit
 
 from vcrt.errors import VcrtError
 from vcrt.printable import counted
@@ -124,8 +125,6 @@ def crossed_interval(
     }
     share = 1.0 / len(folds)
     num_runs = min(one.run_means.size for one in folds.values())
-    from scipy.special import stdtrit
-
     quantile = {fold: float(stdtrit(one.items_df, 1.0 - tail)) for fold, one in folds.items()}
 
     def of_items(variances: Mapping[str, float]) -> float:
@@ -206,8 +205,6 @@ def _half_over_runs(
 
 
 def _half_of_runs(means: FloatArray, probability: float) -> float:
-    from scipy.special import stdtrit
-
     quantile = float(stdtrit(means.size - 1, probability))
     return float(quantile * means.std(ddof=1) / np.sqrt(means.size))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+from scipy.stats import qmc
 
 from vcrt.config import (
     DEFAULTS,
@@ -245,8 +246,6 @@ def settings_of_trial(
             "objective.margin": objective.margin,
             "objective.mu": objective.mu,
         }
-    from scipy.stats import qmc
-
     sequence = qmc.Halton(len(RANGES), rng=generator(seed, "search"))
     point = sequence.fast_forward(number - 1).random(1)[0]
     # Six digits are enough, and are written without rounding.

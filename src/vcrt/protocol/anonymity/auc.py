@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IndexArray: TypeAlias = npt.NDArray[np.int64]
@@ -70,8 +71,6 @@ class Auc:
 
     def interval(self, level: float) -> tuple[float, float]:
         """The two-sided interval at ``level``, within 0 and 1."""
-        from scipy.special import ndtri
-
         margin = float(ndtri(0.5 + level / 2.0)) * self.standard_error
         return max(0.0, self.value - margin), min(1.0, self.value + margin)
 

@@ -9,6 +9,7 @@ read opaque names.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,12 @@ import torch
 from vcrt.policy.backbone import Backbone
 from vcrt.policy.tokenizer import token_ids
 from vcrt.protocol.anonymity.tasks import Task
-from vcrt.protocol.anonymity.views import HIDDEN_VIEWS, HiddenView, prompt_words
+from vcrt.protocol.anonymity.views import prompt_words
 from vcrt.randomness import generator
 from vcrt.records.policy_view import POINTER_TOKENS
+
+HiddenView: TypeAlias = Literal["hidden state, last token", "hidden state, mean"]
+HIDDEN_VIEWS: tuple[HiddenView, ...] = ("hidden state, last token", "hidden state, mean")
 
 BATCH_SIZE = 256
 #: A place in the order that is asked about becomes a pointer that the backbone knows.

@@ -23,16 +23,11 @@ from vcrt.policy.backbone import Backbone, load_backbone
 from vcrt.progress import SILENT, Progress
 from vcrt.protocol.anonymity.auc import Auc, cross_validated_auc
 from vcrt.protocol.anonymity.files import file_findings
-from vcrt.protocol.anonymity.hidden import hidden_features
+from vcrt.protocol.anonymity.hidden import HIDDEN_VIEWS, hidden_features
 from vcrt.protocol.anonymity.material import ProbedRecord, read_probed_records
 from vcrt.protocol.anonymity.result import AnonymityReport, ProbeResult, Unmeasured, View
 from vcrt.protocol.anonymity.tasks import CONTROLS, TARGETS, Target, Task, make_task
-from vcrt.protocol.anonymity.views import (
-    HIDDEN_VIEWS,
-    WORD_VIEWS,
-    row_order_features,
-    word_features,
-)
+from vcrt.protocol.anonymity.views import WORD_VIEWS, row_order_features, word_features
 from vcrt.randomness import generator
 from vcrt.records.dataset import Dataset
 from vcrt.records.policy_view import POINTER_POOL

@@ -14,8 +14,9 @@ from pydantic import ConfigDict, FailFast, TypeAdapter, ValidationError
 
 from vcrt.documents import FieldError, first_error, read_limited
 from vcrt.errors import DatasetError
+from vcrt.protocol.anonymity.hidden import HiddenView
 from vcrt.protocol.anonymity.tasks import Target
-from vcrt.protocol.anonymity.views import HiddenView, WordView
+from vcrt.protocol.anonymity.views import WordView
 
 View: TypeAlias = WordView | HiddenView | Literal["row order"]
 

@@ -45,9 +45,6 @@ WordView: TypeAlias = Literal[
     "file row",
 ]
 WORD_VIEWS: tuple[WordView, ...] = get_args(WordView)
-#: A record as the backbone's states, see :mod:`vcrt.protocol.anonymity.hidden`.
-HiddenView: TypeAlias = Literal["hidden state, last token", "hidden state, mean"]
-HIDDEN_VIEWS: tuple[HiddenView, ...] = get_args(HiddenView)
 #: Those of prompts in which relations are plain sentences.
 IN_WORDS: tuple[WordView, ...] = ("prompt in words, sorted", "prompt in words, shuffled")
 
