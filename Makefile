@@ -124,9 +124,9 @@ $(PAGES): $(DONE)
 	$(call add,pages,browser$(comma)docs)
 	@touch $@
 
-# What holds against crashes, tampering, cheating proofs and hostile files, with counts.
+# What holds against crashes, tampering, cheating proofs and hostile files, with counts; PARTS="crash fuzz" is a part of it.
 trust: $(DONE)
-	$(BIN)/python benchmarks/trust/run.py --short --output build/trust.json
+	$(BIN)/python benchmarks/trust/run.py --short $(if $(PARTS),--parts $(PARTS)) --output build/trust.json
 
 # atheris is for coverage-guided fuzzing alone, and stays out of the environment. It ends by writing docs/trust.md.
 trust-long: $(DONE)
@@ -159,7 +159,7 @@ test-release: release
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	build/installed/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps dm-clrs==2.0.3 bfcl-eval==2026.3.23 agentdojo==0.1.35
 	du -sm build/installed/venv
-	cd build/installed && venv/bin/vcrt doctor && venv/bin/vcrt demo --episodes 50 --updates 10
+	cd build/installed && venv/bin/vcrt doctor && venv/bin/vcrt demo --episodes 12 --updates 10
 
 # Known vulnerabilities, as PyPI's advisory service has them; it must be reachable. --strict: a package that could not be
 # looked up is a failure, not a pass.
@@ -185,12 +185,12 @@ test: $(DONE)
 test-slow: $(CLUSTERS)
 	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal --durations 12
 
-# All 7,500 episodes against their golden hash, ten minutes; CI has 450 of them.
+# All 7,500 episodes against their golden hash, ten minutes; CI has 150 of them.
 test-paper-scale: $(DONE)
 	$(BIN)/python -m pytest -m paper_scale
 
 test-integrations: $(INTEGRATIONS) $(SERVERS) $(VERL)
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/integrations tests/environments/mcp
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/integrations tests/environments/mcp -n 2 --dist worksteal
 	build/verl/bin/python -m pytest tests/integrations/test_verl.py tests/integrations/test_verl_trainer.py
 	PATH="$(CURDIR)/build/mcp-servers/bin:$$PATH" PYTHONPATH=examples/mcp_servers $(BIN)/python -m pytest examples/mcp_servers
 

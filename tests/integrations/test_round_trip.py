@@ -23,12 +23,19 @@ hub = pytest.importorskip("datasets", reason="not installed: make test-integrati
 
 from vcrt.integrations.datasets import from_dataset, to_dataset  # noqa: E402
 
+#: Longer ones have the payloads of posets6: each length is tried in one environment, and 33 steps further below.
+LONGER = {("proofwriter", "posets8"), ("proofwriter", "posets12"), ("clrs", "posets16")}
 PRESETS = sorted(
     {
         (name, schema.preset)
         for name in own_environment_names()
         for schema in load_environment(name).schemas
         if schema.default
+        and (
+            not schema.preset.startswith("posets")
+            or schema.preset == "posets6"
+            or (name, schema.preset) in LONGER
+        )
     }
 )
 
@@ -127,7 +134,7 @@ def test_records_of_text_come_back(tmp_path, view):
 
 @pytest.mark.parametrize(
     ("preset", "pool", "complete"),
-    [(5, 32, 1), (7, 32, 1), (11, 32, 0), pytest.param(40, 64, 0, marks=pytest.mark.slow)],
+    [(5, 32, 1), (7, 32, 1), (11, 32, 0), pytest.param(33, 64, 0, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("form", [None, HARDER], ids=["usual", "harder"])
 def test_records_of_any_length_come_back(tmp_path, preset, pool, complete, form):

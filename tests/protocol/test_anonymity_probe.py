@@ -211,13 +211,13 @@ def test_unequal_relation_types_alone_are_no_leak():
 def test_simultaneous_intervals_rarely_cry_wolf(backbone):
     """Whole probes of honest records: about one in twenty may miss 0.5 somewhere, and misses of AUCs are few."""
     alarms = misses = 0
-    for seed in range(6):
+    for seed in range(3):
         results, _, _ = probe_records(
             made_records(60, seed=seed), backbone, seed=seed, num_permutations=60
         )
         assert len(results) == 22
         alarms += any(not result.at_chance for result in results)
         misses += sum(not result.at_chance for result in results)
-    # At one in twenty, three alarms of six come once in five hundred times.
-    assert alarms <= 2
-    assert misses <= 4
+    # At one in twenty, two alarms of three come once in 140 times.
+    assert alarms <= 1
+    assert misses <= 2

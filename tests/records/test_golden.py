@@ -21,7 +21,7 @@ from vcrt.hashing import json_digest
 
 GOLDEN = Path(__file__).parents[1] / "support" / "golden.json"
 #: Episodes of each schema: quick enough for every test run, for every run of CI, and the paper's.
-SMALL, MIDDLE, PAPER = 4, 30, 500
+SMALL, MIDDLE, PAPER = 4, 10, 500
 
 
 def frozen(path, episodes):

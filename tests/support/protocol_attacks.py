@@ -12,13 +12,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 import vcrt
+from alias_environments import FewEpisodes, SameEpisodes, SameVersions
 from configs import config
 from language_models import save_model
 from vcrt.api.models import export_model
@@ -47,38 +48,6 @@ from vcrt.report.summary import summary
 
 RUN = config(updates=2)
 SCHEMAS = {"clrs": ("bubble_sort",), "proofwriter": ("attribute_chain",)}
-
-
-class SameVersions(ClrsEnvironment):
-    """CLRS under another name."""
-
-    name = "other"
-
-    def versions(self):
-        return replace(super().versions(), environment=self.name)
-
-    def sample(self, schema, seed):
-        return replace(super().sample(schema, seed), environment=self.name)
-
-
-class FewEpisodes(ClrsEnvironment):
-    """CLRS with so few episodes that two draws from them share some."""
-
-    def sample(self, schema, seed):
-        episode = super().sample(schema, seed % 12)
-        return replace(episode, provenance=replace(episode.provenance, seed=seed))
-
-
-class SameEpisodes(FewEpisodes):
-    """The same episodes under another name, with versions of its own."""
-
-    name = "other"
-
-    def versions(self):
-        return replace(super().versions(), environment=self.name, verifier="another verifier 1")
-
-    def sample(self, schema, seed):
-        return replace(super().sample(schema, seed), environment=self.name)
 
 
 def at_once(work, arguments, **options):

@@ -14,6 +14,8 @@ import vcrt
 from documentation import Block, all_blocks
 
 _MARK = "@@ block {} @@"
+#: Most updates of a run: more take minutes, and no page shows a figure that hangs on them.
+_UPDATES = 12
 #: What needs no network and no administrator: pip takes what `make setup` has installed.
 _PIP = """#!{python}
 import sys
@@ -64,7 +66,7 @@ def shown(blocks: list[Block]) -> list[tuple[int, list[str]]]:
 
 
 def script(blocks: list[Block]) -> str:
-    """The page as one shell, so that folders and variables last as they do for a reader."""
+    """The page as one shell, so that folders and variables last as they do for a reader; runs are shorter."""
     lines = ["set -e"]
     made: set[str] = set()
     for number, block in enumerate(blocks):
@@ -76,7 +78,10 @@ def script(blocks: list[Block]) -> str:
             made.add(block.file)
             lines.append(f"cat {into} {block.file} <<'END OF BLOCK'\n{block.body}END OF BLOCK")
         elif block.language == "bash":
-            lines.append(block.body)
+            fewer = re.sub(
+                r"--updates (\d+)", lambda n: f"--updates {min(int(n[1]), _UPDATES)}", block.body
+            )
+            lines.append(fewer)
         elif block.language == "python":
             lines.append(f"python - <<'END OF BLOCK'\n{block.body}END OF BLOCK")
     return "\n".join(lines)

@@ -134,8 +134,7 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vcrt", "contrastive"])
-@pytest.mark.parametrize("mode", ["replicas", "shards"])
+@pytest.mark.parametrize(("mode", "name"), [("replicas", "vcrt"), ("shards", "contrastive")])
 def test_two_processes_train_as_one(alone, tmp_path, mode, name):
     found = launched(tmp_path / "two", 2, mode, 6, name)
     assert_close(found, alone(name))

@@ -89,11 +89,15 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    """A state with what each call so far gave back: its snapshot, its canonical form, and the outputs by call."""
+    """A state that nothing changes any more, its canonical form, and what each call so far gave back."""
 
-    snapshot: object
+    state: Any
     form: bytes
     outputs: tuple[tuple[int, str], ...] = ()
+
+
+#: The state after a call in a state; None if it is refused.
+_Take = Callable[[_Observed, int], _Observed | None]
 
 
 class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
@@ -315,13 +319,13 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
         )
 
     def _observed(self, state: State, outputs: tuple[tuple[int, str], ...] = ()) -> _Observed:
-        return _Observed(self.snapshot(state), self.canonical(state), outputs)
+        return _Observed(state, self.canonical(state), outputs)
 
-    def _taking(self, calls: Sequence[Call]) -> Callable[[_Observed, int], _Observed | None]:
+    def _taking(self, calls: Sequence[Call]) -> _Take:
         """The state after one of these calls, None if it is refused; an output is an effect of its own."""
 
         def take(before: _Observed, step: int) -> _Observed | None:
-            state: State = self.restore(before.snapshot)
+            state: State = copied(before.state, by_attributes=True)
             try:
                 output = output_text(self.call(state, calls[step].name, calls[step].arguments))
             except CallRefused:
@@ -335,7 +339,7 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
 
         None as well if none shows between the first two calls; and with ``one``, for more than one anti-diamond.
         """
-        take = self._taking(calls)
+        take = _once(self._taking(calls))
         start = self._observed(state)
         last: _Observed | None = start
         for step in range(len(calls)):
@@ -351,6 +355,19 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
         return replace(found, kinds={**found.kinds, **kinds})
 
 
+def _once(take: _Take) -> _Take:
+    """Each call in each state once: few calls have few contexts, and several questions are asked of them."""
+    taken: dict[tuple[int, int], tuple[_Observed, _Observed | None]] = {}
+
+    def again(before: _Observed, step: int) -> _Observed | None:
+        # The state is kept with what it led to, so that no other one gets its identity.
+        if (id(before), step) not in taken:
+            taken[id(before), step] = before, take(before, step)
+        return taken[id(before), step][1]
+
+    return again
+
+
 def _key(observed: _Observed) -> tuple[bytes, tuple[tuple[int, str], ...]]:
     """Equal if no later call can tell the states apart, and every call so far gave the same."""
     return observed.form, observed.outputs
@@ -364,13 +381,15 @@ def _nothing_drawn(schema: Schema, seed: int, number: int) -> VcrtError:
     )
 
 
-def _kinds_at(start: _Observed, num_calls: int, take: Any) -> dict[Pair, Any]:
+def _kinds_at(start: _Observed, num_calls: int, take: _Take) -> dict[Pair, Any]:
     """The pairs of calls that do not commute in a state, with the kind of each."""
     after = [take(start, step) for step in range(num_calls)]
     found: dict[Pair, Any] = {}
     for one, other in combinations(range(num_calls), 2):
-        forward = None if after[one] is None else take(after[one], other)
-        reverse = None if after[other] is None else take(after[other], one)
+        forward, reverse = (
+            None if first is None else take(first, second)
+            for first, second in ((after[one], other), (after[other], one))
+        )
         if forward is None or reverse is None:
             if forward is not reverse:
                 found[one, other] = "precedes"

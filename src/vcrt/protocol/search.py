@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from scipy.stats import qmc
 
 from vcrt.config import (
     DEFAULTS,
@@ -246,6 +245,9 @@ def settings_of_trial(
             "objective.margin": objective.margin,
             "objective.mu": objective.mu,
         }
+    # Half a second to import, and of use in a search alone.
+    from scipy.stats import qmc
+
     sequence = qmc.Halton(len(RANGES), rng=generator(seed, "search"))
     point = sequence.fast_forward(number - 1).random(1)[0]
     # Six digits are enough, and are written without rounding.

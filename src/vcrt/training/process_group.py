@@ -11,7 +11,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from vcrt.policy.scoring import CausalModel
 
@@ -78,12 +77,16 @@ ALONE: ProcessGroup = _Alone()
 
 def whole(tensor: Tensor) -> Tensor:
     """All of a tensor that may lie in shards, without gradient; every process of the group must ask."""
+    from torch.distributed.tensor import DTensor
+
     detached = tensor.detach()
     return detached.full_tensor() if isinstance(detached, DTensor) else detached
 
 
 def in_shards_of(tensor: Tensor, like: Tensor) -> Tensor:
     """A whole ``tensor``, laid out as ``like`` is."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
     if not isinstance(like, DTensor) or tensor.ndim == 0:
         return tensor
     placed = tensor.to(like.device)

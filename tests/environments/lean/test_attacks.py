@@ -100,7 +100,7 @@ class TestDoors:
         assert good_digest(environment.replay) == good
 
     @pytest.mark.parametrize(
-        "every", [4, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "more"]
+        "every", [4, pytest.param(2, marks=pytest.mark.slow)], ids=["some", "more"]
     )
     def test_certificates(self, document, monkeypatch, tmp_path, every):
         in_this_process(monkeypatch)

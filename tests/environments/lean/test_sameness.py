@@ -128,7 +128,7 @@ class TestStatements:
         assert misread_statements(texts, tmp_path_factory.mktemp("statements")) == []
 
     @pytest.mark.slow
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=20, deadline=None)
     @given(seed=st.integers(0, 2**32))
     def test_many_more(self, tmp_path_factory, seed):
         texts = random_statements(seed, 40)
