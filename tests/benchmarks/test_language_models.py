@@ -18,6 +18,7 @@ import tables  # noqa: E402
 from report_contents import merged, to_json  # noqa: E402
 
 import vcrt  # noqa: E402
+from one_process import in_this_process  # noqa: E402
 from vcrt.cli import main  # noqa: E402
 from vcrt.config_files import load_config  # noqa: E402
 from vcrt.report.analysis import analyse  # noqa: E402
@@ -58,12 +59,18 @@ def test_seeds_and_folds_make_the_report_of_one_experiment(tmp_path, monkeypatch
     monkeypatch.setattr(experiment, "PARTS", parts)
     monkeypatch.setattr(tables, "COMPARISONS", {"small": SMALL})
 
+    def at_once(command, seconds):
+        with in_this_process():
+            main(command.split())
+        return 0
+
+    in_its_process = experiment.called
+
     def called(output, *arguments):
-        # A worker process imports all anew, which here takes longer than its share of the work.
-        beside = ("--jobs", "1")
-        monkeypatch.setattr(
-            sys, "argv", ["experiment", "--output", str(output), *beside, *arguments]
-        )
+        # What is interrupted is a process.
+        how = in_its_process if "--minutes" in arguments else at_once
+        monkeypatch.setattr(experiment, "called", how)
+        monkeypatch.setattr(sys, "argv", ["experiment", "--output", str(output), *arguments])
         experiment.main()
 
     with pytest.raises(SystemExit, match="130"):
@@ -106,8 +113,9 @@ def test_seeds_and_folds_make_the_report_of_one_experiment(tmp_path, monkeypatch
         config=config,
         search=results / "small-clrs" / "search.json",
     )
-    vcrt.train(planned, jobs=1)
-    vcrt.evaluate(planned, jobs=1)
+    with in_this_process():
+        vcrt.train(planned)
+        vcrt.evaluate(planned)
     together = tables.finished(results, "small")
     one = gather(planned)
     of_clrs = merged([part for part in together if part.folds == ("clrs",)])

@@ -13,6 +13,7 @@ import vcrt
 from any_environment import BOTH, LENGTHS
 from command_line import run
 from configs import config
+from one_process import in_this_process
 from poset_environment import Posets, episode, natural_posets, random_episode
 from vcrt.certification.episodes import (
     ANY_PRESET,
@@ -240,8 +241,9 @@ def test_every_command_takes_a_dataset_of_several_lengths(registered, capsys):
         *("--runs", "1", "--updates", "3"),
     )
     assert "every order of" in out
-    done("train", "runs")
-    done("evaluate", "runs")
+    with in_this_process():
+        done("train", "runs")
+        done("evaluate", "runs")
     done("report", "runs")
     text = (registered / "runs" / "report" / "report.html").read_text()
     assert "An item is an episode of 2 to 9 steps" in text

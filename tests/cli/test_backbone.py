@@ -12,6 +12,7 @@ import toy_environment as toy
 import vcrt
 from command_line import refused, run
 from language_models import byte_level_tokenizer, save_model
+from one_process import in_this_process
 from vcrt.api.experimenting import trained_policy
 from vcrt.certification.config import sampled
 from vcrt.cli import main
@@ -56,8 +57,9 @@ def planned(folder, name, *options):
 def evaluated(folder):
     shown = ("--prompt-style", "chat", "--relation-names", "words")
     experiment = planned(folder, "experiment", *ADAPTERS, *shown)
-    for command in ("train", "evaluate"):
-        main([command, str(experiment), "--jobs", "1"])
+    with in_this_process():
+        for command in ("train", "evaluate"):
+            main([command, str(experiment), "--jobs", "1"])
     main(["report", str(experiment)])
     return experiment
 

@@ -19,6 +19,7 @@ import pytest
 from rich.console import Console
 
 from command_line import refused, run
+from one_process import in_this_process
 from vcrt.cli import main
 from vcrt.cli.main import after_interruption
 from vcrt.cli.progress import showing_progress
@@ -44,8 +45,9 @@ def evaluated(tmp_path_factory):
     main(["certify", "--output", str(data), *schemas, "--episodes", "6", "--jobs", "1"])
     main(["verify", str(data), "--jobs", "1"])
     main(["plan", str(data), "--output", str(experiment), *SMALL_PLAN])
-    main(["train", str(experiment), "--jobs", "1"])
-    main(["evaluate", str(experiment), "--jobs", "1"])
+    with in_this_process():
+        main(["train", str(experiment), "--jobs", "1"])
+        main(["evaluate", str(experiment), "--jobs", "1"])
     main(["report", str(experiment)])
     return folder
 
@@ -137,7 +139,8 @@ def test_a_second_opening_is_said_on_the_report(evaluated, capsys, tmp_path):
     experiment = tmp_path / "again"
     shutil.copytree(evaluated / "experiment", experiment)
     reason = "to show what a reader sees"
-    code, *_ = run(capsys, "evaluate", experiment, "--reopen", "--reason", reason, "--jobs", 1)
+    with in_this_process():
+        code, *_ = run(capsys, "evaluate", experiment, "--reopen", "--reason", reason, "--jobs", 1)
     assert code == 0
     code, *_ = run(capsys, "report", experiment)
     assert code == 0
@@ -150,7 +153,8 @@ def test_a_second_opening_is_said_on_the_report(evaluated, capsys, tmp_path):
     connection.commit()
     connection.close()
     kept.write_bytes(first + b"\n")
-    assert run(capsys, "evaluate", experiment, "--jobs", 1)[0] == 0
+    with in_this_process():
+        assert run(capsys, "evaluate", experiment, "--jobs", 1)[0] == 0
     assert kept.read_bytes() == first + b"\n"
     # The same plan, the same checkpoints: the same scores.
     assert (experiment / "scores.json").read_bytes() == (
@@ -164,8 +168,9 @@ def test_openings_of_the_dataset_by_other_plans_are_said(evaluated, capsys, tmp_
     options = ("--methods", "vcrt", "--runs", "1", "--updates", "2", "--held-out", "clrs")
     _, planned, _ = run(capsys, "plan", evaluated / "data", "--output", other, *options)
     assert "runs      1: 1 method x 1 fold x 1 run, 2 updates each\n" in planned
-    assert run(capsys, "train", other, "--jobs", "1")[0] == 0
-    assert run(capsys, "evaluate", other, "--jobs", "1")[0] == 0
+    with in_this_process():
+        assert run(capsys, "train", other, "--jobs", "1")[0] == 0
+        assert run(capsys, "evaluate", other, "--jobs", "1")[0] == 0
     _, printed, _ = run(capsys, "report", other, "--output", tmp_path / "report")
     # Other tests may have opened it again under the first plan.
     times = len(openings_of_dataset(open_dataset(evaluated / "data")).entries("opening")) - 1

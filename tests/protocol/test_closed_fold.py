@@ -17,6 +17,7 @@ import torch
 
 import toy_environment as toy
 from configs import config
+from one_process import in_this_process
 from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
 from vcrt.datasets.freezing import make_dataset
@@ -25,7 +26,7 @@ from vcrt.policy import self_check as self_check_module
 from vcrt.policy import tree_scoring
 from vcrt.policy.backbone import load_backbone
 from vcrt.policy.reference import EMBEDDED
-from vcrt.protocol import evaluation, planned_training
+from vcrt.protocol import evaluation
 from vcrt.protocol import openings as openings_module
 from vcrt.protocol.evaluation import evaluate
 from vcrt.protocol.experiment import (
@@ -50,16 +51,9 @@ TOYS = toy.THREE_TOYS
 HELD_OUT = "toy-b"
 
 
-def at_once(work, arguments, **options):
-    """Instead of fresh processes, which tests/protocol/test_protocol.py has: each would import torch again."""
-    return [work(argument) for argument in arguments]
-
-
 @pytest.fixture(scope="module", autouse=True)
 def quick():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "in_fresh_processes", at_once)
-        patch.setattr(planned_training, "in_fresh_processes", at_once)
+    with in_this_process():
         yield
 
 

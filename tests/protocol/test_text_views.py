@@ -9,6 +9,7 @@ import pytest
 
 import vcrt
 from language_models import save_model
+from one_process import in_this_process
 from vcrt.errors import BackboneError
 from vcrt.policy.locking import make_lock
 from vcrt.policy.reference import backbone_reference
@@ -65,8 +66,9 @@ def report(dataset, tmp_path_factory):
         runs=1,
         config=config,
     )
-    vcrt.train(experiment, jobs=1)
-    vcrt.evaluate(experiment, jobs=1)
+    with in_this_process():
+        vcrt.train(experiment, jobs=1)
+        vcrt.evaluate(experiment, jobs=1)
     return vcrt.write_report(experiment)
 
 

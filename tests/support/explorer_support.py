@@ -10,6 +10,7 @@ from math import factorial
 import pytest
 
 import graph_environment as graphs
+from one_process import at_once
 from report_support import EVIL
 from toy_environment import ToyEnvironment
 from vcrt.certification import run, shards
@@ -114,11 +115,7 @@ def without_processes():
     """All work in this process: fresh ones, which other tests have, each import torch again."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (run, agreement, evaluation, planned_training, isolation):
-            patch.setattr(module, "in_fresh_processes", _at_once)
+            patch.setattr(module, "in_fresh_processes", at_once)
         # A second replay insists on another process than the first.
         patch.setattr(shards, "_this_process", map(str, count()).__next__)
         yield
-
-
-def _at_once(work, arguments, **options):
-    return map(work, arguments)

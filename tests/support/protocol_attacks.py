@@ -10,8 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import vcrt
 from alias_environments import FewEpisodes, SameEpisodes, SameVersions
 from configs import config
 from language_models import save_model
+from one_process import in_this_process
 from vcrt.api.models import export_model
 from vcrt.certification.config import sampled
 from vcrt.datasets.agreement import verify_agreement
@@ -33,7 +34,7 @@ from vcrt.hashing import json_digest
 from vcrt.policy.locking import make_lock
 from vcrt.policy.model_provenance import PROVENANCE_FILE
 from vcrt.policy.reference import EMBEDDED, backbone_reference
-from vcrt.protocol import evaluation, planned_training, trials
+from vcrt.protocol import planned_training
 from vcrt.protocol.evaluation import evaluate
 from vcrt.protocol.experiment import create_experiment, open_experiment
 from vcrt.protocol.plan import PLAN_FILE, Plan
@@ -48,20 +49,6 @@ from vcrt.report.summary import summary
 
 RUN = config(updates=2)
 SCHEMAS = {"clrs": ("bubble_sort",), "proofwriter": ("attribute_chain",)}
-
-
-def at_once(work, arguments, **options):
-    """The results, as :func:`vcrt.processes.in_fresh_processes` gives them."""
-    return map(work, arguments)
-
-
-@contextmanager
-def in_this_process() -> Iterator[None]:
-    """Without worker processes, each of which would import torch again."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (evaluation, planned_training, trials):
-            patch.setattr(module, "in_fresh_processes", at_once)
-        yield
 
 
 def make_data(folder: Path, name: str, factories, schemas, episodes: int = 6) -> Path:
