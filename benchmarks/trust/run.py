@@ -1,6 +1,6 @@
 """Everything that shows whether the evidence can be trusted, in one command, with its figures in one file.
 
-    make trust        # the short form, under 15 minutes on 2 cores; part of CI
+    make trust        # the short form, under 15 minutes on 2 cores; CI has most of its parts
     make trust-long   # the full form, hours
 
 Each part is a script of this folder that takes ``--short`` or ``--long`` and ``--output FILE``, and fails if what it

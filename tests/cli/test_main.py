@@ -576,6 +576,16 @@ def test_help_is_quick_and_does_not_load_torch():
     assert done.stdout.strip() == "[]"
 
 
+def test_experiments_load_nothing_of_a_search_or_of_sharded_models():
+    """What trains or reports on one processor has no use for it, and would wait for it."""
+    code = (
+        "import sys, vcrt.api.experimenting, vcrt.report.page; "
+        "print(sorted({'scipy.stats', 'torch.distributed.tensor'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_certification_loads_no_model_and_no_statistics(tmp_path):
     """The commands that people give most: PyTorch alone would be half of their time."""
     data = str(tmp_path / "data")

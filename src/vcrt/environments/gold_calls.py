@@ -325,7 +325,7 @@ class GoldCallEnvironment(CallEnvironment[State], Generic[State]):
         """The state after one of these calls, None if it is refused; an output is an effect of its own."""
 
         def take(before: _Observed, step: int) -> _Observed | None:
-            state: State = copied(before.state, by_attributes=True)
+            state: State = self.restore(before.state)
             try:
                 output = output_text(self.call(state, calls[step].name, calls[step].arguments))
             except CallRefused:
