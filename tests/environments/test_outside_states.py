@@ -185,9 +185,9 @@ def test_what_a_call_changes_elsewhere_is_named(ran, monkeypatch, tmp_path, name
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(string, "last_of_the_attic", None, raising=False)
     monkeypatch.setattr(calendar, "last_of_the_attic", None, raising=False)
-    with pytest.raises(MalformedInputError, match="outside of what `reset` returned") as caught:
-        with decimal.localcontext():
-            ran("sound", name, "sound")
+    changed = pytest.raises(MalformedInputError, match="outside of what `reset` returned")
+    with changed as caught, decimal.localcontext():
+        ran("sound", name, "sound")
     assert caught.value.where == "call 1"
     assert caught.value.found == f"{place} changed during call {name}(x=1)"
 

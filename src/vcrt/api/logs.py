@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vcrt.certification.call_progress import call_progress
@@ -21,6 +21,7 @@ from vcrt.certification.log_lifting import (
     RunTrace,
     run_trace,
 )
+from vcrt.certification.probes import probed_pairs
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.run import CertifiedSchema, certify
 from vcrt.certification.schedule_checks import checked_schedule
@@ -191,9 +192,19 @@ def _run(
     window: int | None,
     redact: bool,
 ) -> tuple[RunTrace, ...]:
+    calls = [call for trace, _ in traces for call in trace.calls]
+
     def run(environment: Environment) -> tuple[RunTrace, ...]:
         return tuple(
-            run_trace(environment, trace, number, source=source, window=window, redact=redact)
+            run_trace(
+                environment,
+                trace,
+                number,
+                source=source,
+                window=window,
+                redact=redact,
+                others=calls,
+            )
             for number, (trace, source) in enumerate(traces)
         )
 
@@ -273,6 +284,7 @@ def _scheduled(
         if isinstance(outcome, Exclusion) and outcome.kind in _NO_SCHEDULE:
             raise UncertifiedError(outcome.kind, outcome.detail)
         schedule = checked_schedule(environment, replays, one.flows, once=once)
+        schedule = replace(schedule, probes=probed_pairs(outcome.cross_checks))
     except UncertifiedError as error:
         kind, detail = error.kind, error.detail
         if kind in _NO_SCHEDULE:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from vcrt.api.datasets import show
 from vcrt.api.logs import LiftedCalls, lift_log
 from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.log_lifting import LeftOut, RunTrace, flows_of
+from vcrt.certification.probes import probed_pairs, require_not_told_apart
 from vcrt.certification.schedules import Schedule, schedule_of
 from vcrt.certification.shards import EnvironmentFactory
 from vcrt.environments.call_logs import read_traces
@@ -69,7 +70,10 @@ def schedule(
         replays = examined.evidence.replays
         episode, found, problem = replays.episode, None, None
         try:
+            checks = examined.evidence.cross_checks
+            require_not_told_apart(checks)
             found = schedule_of(replays.tree, flows_of(replays.tree, episode))
+            found = replace(found, probes=probed_pairs(checks))
         except UncertifiedError as error:
             problem = f"{error.kind}: {error}"
         return (

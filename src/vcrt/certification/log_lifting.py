@@ -8,7 +8,7 @@ refusal is its output. Not covered: reading logs (see :mod:`vcrt.environments.ca
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,10 +33,12 @@ from vcrt.environments.tool_calls import (
     operations_of,
 )
 from vcrt.errors import MalformedInputError, UnknownNameError, VcrtError
-from vcrt.hashing import Json
+from vcrt.hashing import Json, canonical_json
 from vcrt.limits import MAX_OPERATIONS
 from vcrt.printable import counted
 
+#: The most calls of a log beside an episode's own that may tell states of it apart.
+MAX_OTHER_CALLS = 32
 #: The fewest calls that have two orders.
 LEAST = 2
 
@@ -190,12 +192,15 @@ def run_trace(
     source: str,
     window: int | None = None,
     redact: bool = False,
+    others: Sequence[Call] = (),
 ) -> RunTrace:
     """Run a trace as it stands and lift it whole, or each ``window`` of so many calls.
 
-    ``number`` tells its episodes from those of other traces of the log, and ``source`` is where they are from. With
-    ``redact``, evidence holds the SHA-256 of outputs and of reasons alone. Raises :class:`MalformedInputError` for an
-    environment that is none of calls, and :class:`UnknownNameError` for a tool that it says it does not have.
+    ``others`` are calls of the whole log: those of tools that only read, and some that do not, are made after both
+    orders of a pair that seems to commute. ``number`` tells its episodes from those of other traces of the log, and
+    ``source`` is where they are from. With ``redact``, evidence holds the SHA-256 of outputs and of reasons alone.
+    Raises :class:`MalformedInputError` for an environment that is none of calls, and :class:`UnknownNameError` for a
+    tool that it says it does not have.
     """
     if not isinstance(environment, CallEnvironment):
         raise MalformedInputError(
@@ -215,6 +220,7 @@ def run_trace(
     schema = environment.schemas[0].name
     reading = {tool.name for tool in environment.tools() if tool.read_only}
     made = []
+    others = _other_calls(trace.calls, reads, reading, others)
     for part in windows(lifted, window, MAX_OPERATIONS) if lifted >= LEAST else ():
         made.append(
             LiftedWindow(
@@ -236,6 +242,9 @@ def run_trace(
                         seed=number * 1_000_000 + part.start,
                     ),
                     before=operations[: part.start],
+                    probes=operations_of(
+                        _not_among(others, [trace.calls[place] for place in part]), redact=redact
+                    ),
                 ),
                 flows=data_flow(
                     [trace.calls[place].arguments for place in part],
@@ -253,6 +262,43 @@ def run_trace(
         changes_nothing=len(reads) == len(outputs)
         and any(call.name not in reading for call in trace.calls),
     )
+
+
+def _other_calls(
+    calls: Sequence[Call], reads: Collection[int], reading: Collection[str], others: Sequence[Call]
+) -> list[Call]:
+    """Calls that may tell states apart.
+
+    First come those that only read, as they were made and with each argument that any call had under that name.
+    """
+    only_read = {call.name for place, call in enumerate(calls) if place in reads} | {*reading}
+    only_read -= {call.name for place, call in enumerate(calls) if place not in reads}
+    every = list({_text_of(call): call for call in (*calls, *others)}.values())
+    values: dict[str, dict[str, Json]] = {}
+    for call in every:
+        for key, value in call.arguments.items():
+            values.setdefault(key, {})[canonical_json(value).decode()] = value
+    found: dict[str, Call] = {}
+    for call in every:
+        if call.name in only_read:
+            found.setdefault(_text_of(call), call)
+    for call in list(found.values()):
+        for key in call.arguments:
+            for value in list(values[key].values())[:MAX_OTHER_CALLS]:
+                other = Call(call.name, {**call.arguments, key: value})
+                found.setdefault(_text_of(other), other)
+    for call in every:
+        found.setdefault(_text_of(call), call)
+    return [replace(call, logged=None) for call in found.values()]
+
+
+def _not_among(others: Sequence[Call], own: Sequence[Call]) -> list[Call]:
+    known = set(map(_text_of, own))
+    return [call for call in others if _text_of(call) not in known][:MAX_OTHER_CALLS]
+
+
+def _text_of(call: Call) -> str:
+    return canonical_json(call.to_json()).decode()
 
 
 def flows_of(tree: ReplayTree, episode: Episode) -> tuple[DataFlow, ...]:

@@ -8,10 +8,11 @@ second opinion on the episode, one for each pair that commutes somewhere. Not co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.replay_tree import EpisodeReplays, Reached, ReplayTree
 from vcrt.environments.contract import (
     CrossCheck,
@@ -71,7 +72,7 @@ def probe(environment: Environment, replays: EpisodeReplays) -> tuple[CrossCheck
 
 
 def deepest_diamonds(tree: ReplayTree) -> dict[tuple[int, int], Order]:
-    """For each pair that commutes somewhere, the longest sequence after which it does; the least of equally long ones."""
+    """For each pair that commutes somewhere, the longest sequence after which it does, the first such."""
     answers = tree.answers
     found: dict[tuple[int, int], Order] = {}
     for sequence, reached in answers.items():
@@ -140,6 +141,25 @@ class _Prober:
         return Reached(digest, None, output=answer.output)
 
 
-def probed_pairs(checks: Sequence[CrossCheck]) -> Iterator[tuple[tuple[int, int], int]]:
+def probed_pairs(checks: Sequence[CrossCheck]) -> dict[tuple[int, int], int]:
     """The pairs that were probed, each with the number of probes."""
-    return ((probed_pair(check), check.checked) for check in checks if is_probes(check))
+    return {probed_pair(check): check.checked for check in checks if is_probes(check)}
+
+
+def in_brief(checks: Sequence[CrossCheck]) -> tuple[CrossCheck, ...]:
+    """The second opinions, with those of probes as one.
+
+    >>> in_brief([CrossCheck("probes 0,1", 3, 3), CrossCheck("probes 0,2", 2, 1)])
+    (CrossCheck(checker='probes', checked=5, agreed=4),)
+    """
+    probes = [check for check in checks if is_probes(check)]
+    number, agreed = sum(c.checked for c in probes), sum(c.agreed for c in probes)
+    others = tuple(check for check in checks if not is_probes(check))
+    return (*others, CrossCheck(PROBES, number, agreed)) if probes else others
+
+
+def require_not_told_apart(checks: Sequence[CrossCheck]) -> None:
+    """Raises :class:`UncertifiedError` if a probe told two states of one hash apart."""
+    for check in checks:
+        if is_probes(check) and check.agreed != check.checked:
+            raise UncertifiedError("unequal_futures", found_by(check))

@@ -136,6 +136,7 @@ def _rehearsal(environment: Environment) -> Environment:
     made = kind()
     object.__setattr__(made, "name", environment.name)
     object.__setattr__(made, "schemas", environment.schemas)
+    object.__setattr__(made, "max_probes", environment.max_probes)
     return made
 
 

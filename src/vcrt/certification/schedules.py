@@ -10,7 +10,7 @@ once rests on the verifier's doing each as a whole. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from typing import Literal, TypeAlias
@@ -47,13 +47,15 @@ class Schedule:
 
     ``edges`` are what it is the closure of, sorted. ``complete`` says whether every context that it allows was replayed
     for every pair; otherwise some were, and ``checked_orders`` of its orders besides, as wholes
-    (:mod:`vcrt.certification.schedule_checks`).
+    (:mod:`vcrt.certification.schedule_checks`). ``probes`` has for each pair that was probed how many calls were made
+    after both of its orders, and answered alike (:mod:`vcrt.certification.probes`).
     """
 
     num_steps: int
     edges: tuple[Edge, ...]
     complete: bool
     checked_orders: int = 0
+    probes: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     @cached_property
     def order(self) -> PartialOrder:

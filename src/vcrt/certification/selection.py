@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vcrt.certification.probes import PROBES, is_probes
 from vcrt.certification.config import SHARD_SIZE, CertificationConfig, Series, shard_size
 from vcrt.certification.episodes import Exclusion
 from vcrt.certification.evidence import Evidence, replays_to_json
+from vcrt.certification.probes import in_brief
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
 from vcrt.certification.shards import EnvironmentFactory, Shard
 from vcrt.environments.contract import CrossCheck, Versions
@@ -142,8 +142,8 @@ class Selection:
             self.accepted[start] = frozenset(accepted)
 
     def _count(self, checks: Sequence[CrossCheck]) -> None:
-        for check in checks:
-            self.opinions[PROBES if is_probes(check) else check.checker].update(
+        for check in in_brief(checks):
+            self.opinions[check.checker].update(
                 episodes=1,
                 disagreeing_episodes=int(check.agreed != check.checked),
                 checked=check.checked,

@@ -20,6 +20,7 @@ from vcrt.certification.episodes import (
     preset_named,
 )
 from vcrt.certification.lattice_replay import replay_lattices, replay_merged
+from vcrt.certification.probes import probe
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.environments.conformance import ANSWERS, Finding, attempted, validate
 from vcrt.environments.contract import Environment, Episode, Schema
@@ -134,7 +135,7 @@ def _certified(
         else replay_exhaustively(environment, short, sharing=True)
     )
     for evidence in replayed:
-        checks = environment.cross_check(evidence.episode)
+        checks = (*environment.cross_check(evidence.episode), *probe(environment, evidence))
         outcome = certify_episode(evidence, environment.versions(), preset, checks)
         if isinstance(outcome, Exclusion):
             return outcome
@@ -153,7 +154,8 @@ def _one_long(
     for episode in episodes:
         start = time.perf_counter()
         (evidence,) = replay_lattices(environment, [episode])
-        outcome = certify_episode(evidence, environment.versions(), preset)
+        probes = probe(environment, evidence)
+        outcome = certify_episode(evidence, environment.versions(), preset, probes)
         seconds = time.perf_counter() - start
         if isinstance(outcome, Exclusion):
             excluded = outcome

@@ -28,9 +28,10 @@ from vcrt.certification.certificates import (
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion
 from vcrt.certification.lattice import Lattice
 from vcrt.certification.long_episodes import PairContexts
+from vcrt.certification.probes import in_brief
 from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.datasets.examination import Examined
-from vcrt.environments.contract import Operation
+from vcrt.environments.contract import CrossCheck, Operation
 from vcrt.errors import VcrtError
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import printable
@@ -46,6 +47,7 @@ from vcrt.report.certificate_words import (
     order_groups,
     order_text,
     pair_title,
+    probes_lines,
     refused_step,
     relation_lines,
     short_hash,
@@ -174,7 +176,7 @@ def _print_head(console: Console, view: View) -> None:
         return
     rows += [
         ("2nd opinion", f"{check.checker}: {check.agreed} of {check.checked} agree")
-        for check in examined.evidence.cross_checks
+        for check in in_brief(examined.evidence.cross_checks)
     ] or [("2nd opinion", "none: this environment has no second engine")]
     rows.append(("start", f"state {short_hash(examined.evidence.replays.tree.initial_hash)}"))
     rows += [("", line) for line in _value_lines(episode.initial)]
@@ -246,7 +248,7 @@ def _print_long_pairs(console: Console, view: View, tree: ReplayTree, certifies:
     for pair, some in of_pair.items():
         if pair in brief:
             continue
-        _print_pair(console, pair, some)
+        _print_pair(console, pair, some, view.examined.evidence.cross_checks)
         if pair in contexts:
             console.print(_indented(contexts_text(contexts[pair]), 2))
     if brief:
@@ -282,13 +284,18 @@ def _print_pairs(console: Console, view: View, replays: EpisodeReplays) -> None:
         return
     for pair in combinations(range(evidence.episode.num_operations), 2):
         if view.only_pair in (None, pair):
-            _print_pair(console, pair, [c for c in local if c.pair == pair])
+            _print_pair(console, pair, [c for c in local if c.pair == pair], evidence.cross_checks)
 
 
-def _print_pair(console: Console, pair: tuple[int, int], local: Sequence[Certificate]) -> None:
+def _print_pair(
+    console: Console,
+    pair: tuple[int, int],
+    local: Sequence[Certificate],
+    checks: Sequence[CrossCheck],
+) -> None:
     console.print()
     console.print(_text(pair_title(pair, local), "bold"))
-    for line in explanations(local):
+    for line in (*explanations(local), *probes_lines(pair, local, checks)):
         console.print(_indented(line, 2))
     messages: dict[tuple[int, str], int] = {}
     table = _evidence_table("after", "order", "first", "second", "verdict")

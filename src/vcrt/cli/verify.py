@@ -202,7 +202,9 @@ def check_lines(check: CertificateCheck) -> list[str]:
     """What was checked, with counts, one thing a line."""
     certified = check.certificate.certified
     versions, num_libraries = certified.versions, len(certified.versions.libraries)
-    opinions = [f"{c.checker} {c.agreed}/{c.checked}" for c in certified.cross_checks]
+    from vcrt.certification.probes import in_brief
+
+    opinions = [f"{c.checker} {c.agreed}/{c.checked}" for c in in_brief(certified.cross_checks)]
     return [
         f"certificate {certified.episode.episode_id}",
         f"digest      SHA-256 {check.certificate.sha256} holds",

@@ -194,6 +194,10 @@ def _unfit(
     )
 
 
+def _nothing() -> None:
+    """What is to be forgotten where nothing is watched."""
+
+
 class _Guard:
     """What stands in the place of an environment's methods; ``call`` is how each of them is called."""
 
@@ -212,7 +216,8 @@ class _Guard:
             for name in dir(Environment) + dir(StepEnvironment) + dir(WrittenSteps)
             if not name.startswith("_") and hasattr(environment, name)
         }
-        self._step, self._forget = self._own.get("step"), lambda: None
+        self._step: Any = self._own.get("step")
+        self._forget: Callable[[], None] = _nothing
         if isinstance(environment, CallEnvironment):
             watch = Watch(environment, environment.step)
             self._step, self._forget = watch.step, watch.forget

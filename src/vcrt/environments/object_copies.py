@@ -89,22 +89,30 @@ def _copied(value: Any, memo: dict[int, Any], by_attributes: bool) -> Any:
         made = value
     elif isinstance(value, CountedRandom):
         made = memo[id(value)] = value.again()
+    elif isinstance(value, Decimal) and kind.__deepcopy__ is Decimal.__deepcopy__:
+        # Its own copy is itself, with attributes that may change.
+        made = memo[id(value)] = Decimal.__new__(kind, value)
+        _copy_attributes(value, made, memo, by_attributes)
     elif kind is np.ndarray and not value.dtype.hasobject:
         # numpy's own copy may be written to, whatever the original says.
         made = memo[id(value)] = value.copy(order="K")
         made.flags.writeable = value.flags.writeable
     elif by_attributes or _is_plain(kind):
         made = memo[id(value)] = kind.__new__(kind)
-        for name in slots_of(kind):
-            if hasattr(value, name):
-                found = _copied(getattr(value, name), memo, by_attributes)
-                object.__setattr__(made, name, found)
-        if hasattr(value, "__dict__"):
-            attributes = _copied(value.__dict__, memo, by_attributes)
-            object.__setattr__(made, "__dict__", attributes)
+        _copy_attributes(value, made, memo, by_attributes)
     else:
         made = copy.deepcopy(value, memo)
     return made
+
+
+def _copy_attributes(value: Any, made: Any, memo: dict[int, Any], by_attributes: bool) -> None:
+    for name in slots_of(type(value)):
+        if hasattr(value, name):
+            found = _copied(getattr(value, name), memo, by_attributes)
+            object.__setattr__(made, name, found)
+    if hasattr(value, "__dict__"):
+        attributes = _copied(value.__dict__, memo, by_attributes)
+        object.__setattr__(made, "__dict__", attributes)
 
 
 @lru_cache(maxsize=1024)

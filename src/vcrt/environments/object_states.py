@@ -32,6 +32,7 @@ from operator import itemgetter
 from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
+    CellType,
     CodeType,
     FunctionType,
     MappingProxyType,
@@ -52,8 +53,10 @@ _AS_JSON = frozenset({type(None), bool, str})
 _LONG = 1 << 4096
 #: How one comes to a value: from where, by what kind of step, and which.
 _Place: TypeAlias = "tuple[_Place, str, Any] | None"
-#: What stands in a form for the place of an object that was met before.
-_VIEWS = (MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
+#: What shows a mapping, and its changes.
+_VIEWS: tuple[type, ...] = (MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
+#: The flag of classes that a program made.
+_MADE_BY_PYTHON = 1 << 9
 _NAN = struct.pack(">d", float("nan"))
 
 
@@ -72,9 +75,7 @@ def canonical_objects(
     return _written(_form(state, frozenset(ignored), key_order))
 
 
-def form_of(
-    state: object, *, ignored: Collection[str] = (), set_order: bool = False
-) -> Json:
+def form_of(state: object, *, ignored: Collection[str] = (), set_order: bool = False) -> Json:
     """What a state holds as JSON, keys in their order (members of sets too, if asked for); a text if it is unread."""
     try:
         return _form(state, frozenset(ignored), True, set_order)
@@ -170,9 +171,9 @@ def _written(form: Json) -> bytes:
 class StateWriter:
     """Numbers objects as it meets them, so that a second reference to one is told from an equal object.
 
-    ``tied`` is the place of the first set, or mapping, of which members look alike in all that they hold; ``references``
-    has by identity from where objects were referred to again, by which such members are ordered where it is given, and
-    ``last`` orders those that are alike then, too, the other way round.
+    ``tied`` is the place of the first set, or mapping, of which members look alike in all that they hold. Where
+    ``references`` are given (from where each object was referred to again), they order such members; ``last`` orders
+    those that are alike then, too, the other way round.
     """
 
     def __init__(
@@ -215,7 +216,7 @@ class StateWriter:
         parts: dict[str, Json] = {_name(kind): more if write is _attributes_alone else form}
         if more and write is not _attributes_alone:
             parts["attributes"] = more
-        if not _is_found(kind):
+        if kind.__flags__ & _MADE_BY_PYTHON and not _is_found(kind):
             parts["class"] = self._class(kind, where)
         return parts
 
@@ -396,7 +397,7 @@ class StateWriter:
 
 
 _Write: TypeAlias = "Callable[[StateWriter, Any, _Place], Json]"
-_EMPTY = type((lambda x: lambda: x)(0).__closure__[0])()  # type: ignore[index]
+_EMPTY = CellType()
 
 
 def _text(key: Any) -> str | None:
@@ -544,7 +545,7 @@ def _generator(writer: StateWriter, value: np.random.Generator, where: _Place) -
 
 def _random_state(writer: StateWriter, value: np.random.RandomState, where: _Place) -> Json:
     state: Any = value.get_state(legacy=False)
-    bits = writer.form(value._bit_generator, (where, ".{}", "_bit_generator"))  # type: ignore[attr-defined]
+    bits = writer.form(value._bit_generator, (where, ".{}", "_bit_generator"))
     return {"random": [repr(state["has_gauss"]), repr(state["gauss"]), bits]}
 
 
@@ -614,8 +615,8 @@ def _stream(writer: StateWriter, value: StringIO | BytesIO, where: _Place) -> Js
     name = _name(StringIO if isinstance(value, StringIO) else BytesIO)
     if value.closed:
         return {name: "closed"}
-    *state, _ = value.__getstate__()  # type: ignore[misc]
-    return {name: [repr(each) for each in state]}
+    state: Any = value.__getstate__()
+    return {name: [repr(each) for each in state[:-1]]}
 
 
 def _method(writer: StateWriter, value: Any, where: _Place) -> Json:
@@ -658,7 +659,8 @@ def _rebuilt(writer: StateWriter, value: Any, where: _Place) -> Json:
             raise _without_form(value, where)
         return {"name": reduced}
     writer.kept.append(reduced)
-    make, arguments, state, items, pairs, *_ = (*reduced, None, None, None)
+    rebuilt: list[Any] = [*reduced, None, None, None]
+    make, arguments, state, items, pairs = rebuilt[:5]
     memory = [_memory(writer, value, where)] if isinstance(value, np.ndarray) else []
     return {
         **({"memory": memory} if memory else {}),
@@ -795,8 +797,8 @@ def _own_state(value: Any) -> Mapping[str, Any] | None:
     if not own and kind not in copyreg.dispatch_table:
         return None
     try:
-        reduced: Any = copyreg.dispatch_table.get(kind, lambda v: v.__reduce_ex__(4))(value)
-        state = reduced[2]
+        reducer: Any = copyreg.dispatch_table.get(kind)
+        state = (reducer(value) if reducer else value.__reduce_ex__(4))[2]
     except Exception:
         return None
     if isinstance(state, tuple) and len(state) == 2:

@@ -25,7 +25,17 @@ from enum import Enum
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from types import FunctionType, GeneratorType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    GeneratorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -162,7 +172,7 @@ def _of_the_process() -> dict[str, str]:
     """What the whole process has one of, in words."""
     context = decimal.getcontext()
     traps = sorted(each.__name__ for each, is_set in context.traps.items() if is_set)
-    numbers: Any = np.random.mtrand._rand  # type: ignore[attr-defined]
+    numbers: Any = np.random.mtrand._rand
     drawn = numbers.get_state(legacy=False)
     try:
         folder = os.getcwd()
@@ -238,6 +248,10 @@ class _Looking:
             skipped = name in self.ignored or (name[:2] == "__" == name[-2:])
             if skipped or isinstance(value, ModuleType | logging.Logger):
                 continue
+            if type(value) in _PLAIN or _holds_nothing(value):
+                text = repr(value) if type(value) in _PLAIN else str(id(value))
+                found[name] = (f"{type(value)} {text}",) * 2
+                continue
             with suppress(Exception):
                 whole = _Reader(self, {})
                 digest = json_digest(whole.form(value, None))
@@ -247,6 +261,27 @@ class _Looking:
                     apart = json_digest(_Reader(self, self.known).form(value, None))
                 found[name] = digest, apart
         return found
+
+
+#: Values that are all that there is to be known of them.
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def _holds_nothing(value: Any) -> bool:
+    """Whether it is a function that holds nothing that could change."""
+    if isinstance(value, FunctionType):
+        return not (value.__closure__ or value.__defaults__ or value.__kwdefaults__ or vars(value))
+    if isinstance(value, BuiltinFunctionType):
+        return isinstance(value.__self__, ModuleType | None)
+    # Classes are looked at by themselves.
+    return isinstance(value, (type, property, *_DESCRIPTORS))
+
+
+#: What stands in the classes of C.
+_DESCRIPTORS = (
+    *(ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType),
+    *(MethodDescriptorType, WrapperDescriptorType),
+)
 
 
 class _Reader(StateWriter):
@@ -270,7 +305,8 @@ class _Reader(StateWriter):
             return {"class": f"{value.__module__}.{value.__qualname__}"}
         self.classes[type(value)] = None
         if isinstance(value, FunctionType):
-            if id(value) in self.met or id(value.__globals__) not in self.spaces:
+            foreign = id(value.__globals__) not in self.spaces
+            if id(value) in self.met or foreign or _holds_nothing(value):
                 return {"function": f"{value.__module__}.{value.__qualname__}"}
             self.met[id(value)] = len(self.met)
             held = [value.__defaults__, value.__kwdefaults__, vars(value), *_cells(value)]
@@ -283,8 +319,10 @@ class _Reader(StateWriter):
             return {"count": repr(value)}
         if isinstance(value, GeneratorType):
             frame = value.gi_frame
-            held = {} if frame is None else {n: self.form(v, where) for n, v in frame.f_locals.items()}
-            return {"generator": [None if frame is None else frame.f_lasti, held]}
+            if frame is None:
+                return {"generator": "over"}
+            own = {name: self.form(v, where) for name, v in frame.f_locals.items()}
+            return {"generator": [frame.f_lasti, own]}
         if isinstance(value, threading.local):
             return {"local": self.form(vars(value), where)}
         self.seen[id(value)] = value
@@ -295,7 +333,7 @@ class _Reader(StateWriter):
             self._forget(checkpoint)
             if type(value).__module__ == "builtins" and hasattr(value, "__next__"):
                 with suppress(Exception):
-                    made, arguments, *state = value.__reduce__()
+                    _, arguments, *state = value.__reduce__()
                     return {"iterator": [self.form(each, where) for each in (arguments, state)]}
             return {"unread": id(value)}
 

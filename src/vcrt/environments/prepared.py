@@ -24,7 +24,12 @@ from vcrt.hashing import sha256_hex
 
 
 class PreparedEnvironment(StepEnvironment[State]):
-    """The step form for immutable states, where operations have a checked form that is the same in all of them."""
+    """The step form for immutable states, where operations have a checked form that is the same in all of them.
+
+    States are values whose canonical form is all that they hold: nothing is asked afterwards.
+    """
+
+    max_probes = 0
 
     @abstractmethod
     def prepare(self, episode: Episode) -> tuple[State, Sequence[Any]]:

@@ -195,6 +195,14 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             starts[episode.episode_id] = known
         return self.restore(known[1])
 
+    def probes(self, episode: Episode) -> tuple[Operation, ...]:
+        """The episode's calls, and those that its log has besides (``probes`` of its initial state)."""
+        initial: Any = episode.initial if isinstance(episode.initial, Mapping) else {}
+        found = {_asked(each.payload): each for each in episode.operations}
+        for payload in initial.get("probes", ()):
+            found.setdefault(_asked(payload), Operation(signature=payload["name"], payload=payload))
+        return tuple(found.values())
+
     def _after_earlier_calls(self, episode: Episode, initial: Any) -> State:
         state = self.reset(initial["state"])
         for payload in initial["before"]:
@@ -266,11 +274,11 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         """Raises :class:`vcrt.errors.MalformedInputError` with the place of what a copy of a state does not keep."""
         if self.canonical(state) == self.canonical(kept):  # type: ignore[arg-type]
             return
-        forms = [form_of(each, ignored=self.ignored) for each in (state, kept)]
+        one, other = (form_of(each, ignored=self.ignored) for each in (state, kept))
         raise MalformedInputError(
             "a state of which a copy does not keep everything",
             # Keys may hold what evidence is to hide.
-            where=without_keys(first_difference(*forms) or "state"),
+            where=without_keys(first_difference(one, other) or "state"),
             found="a deep copy in which it is another",
             expected="a state that copy.deepcopy keeps, to go on from it in several orders",
             remedy="let __deepcopy__, or __reduce__, of its class leave nothing out; or override snapshot and restore",
@@ -285,6 +293,11 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         """The call with all of its arguments."""
         payload: Any = operation.payload
         return call_text(payload["name"], payload["arguments"])
+
+
+def _asked(payload: Any) -> str:
+    """What tells one call from another, however it fared in its log."""
+    return json_digest({key: payload[key] for key in payload if key not in ("fails", "redact")})
 
 
 def comes_from_logs(environment: Environment) -> bool:
@@ -384,11 +397,17 @@ def episode_of_calls(
     provenance: Provenance,
     *,
     before: Sequence[Operation] = (),
+    probes: Sequence[Operation] = (),
 ) -> Episode:
-    """An episode of calls; ``initial`` is what ``reset`` is given, ``before`` are calls that run ahead of it."""
+    """An episode of calls; ``initial`` is what ``reset`` is given, ``before`` are calls that run ahead of it.
+
+    ``probes`` are further calls that may tell states of it apart.
+    """
     start: dict[str, Json] = {"state": initial}
     if before:
         start["before"] = [operation.payload for operation in before]
+    if probes:
+        start["probes"] = [operation.payload for operation in probes]
     return Episode(
         environment=environment,
         schema=schema,

@@ -14,9 +14,10 @@ from vcrt.certification.certificates import Certificate, ExclusionKind, PathEvid
 from vcrt.certification.episodes import CertifiedEpisode, Exclusion, legal_orders
 from vcrt.certification.long_episodes import PairContexts
 from vcrt.certification.pairs import other_outputs
+from vcrt.certification.probes import probed_pairs
 from vcrt.certification.relations import OperationRelation
 from vcrt.certification.replay_tree import ReplayTree
-from vcrt.environments.contract import Replay
+from vcrt.environments.contract import CrossCheck, Replay
 from vcrt.hashing import canonical_json, sha256_hex
 from vcrt.orders import Order
 from vcrt.records.certificate import in_words
@@ -181,6 +182,20 @@ def explanations(local: Sequence[Certificate]) -> list[str]:
     if vacuous:
         lines.append(f"after {_contexts(vacuous)}: neither order runs, which certifies nothing")
     return lines
+
+
+def probes_lines(
+    pair: tuple[int, int], local: Sequence[Certificate], checks: Sequence[CrossCheck]
+) -> list[str]:
+    """How many calls stand behind a pair's diamonds, where any were made after both orders of a pair."""
+    probed = probed_pairs(checks)
+    if not probed or not any(certificate.verdict == "diamond" for certificate in local):
+        return []
+    if pair not in probed:
+        return ["asked afterwards: nothing, as other pairs took the calls that may be made"]
+    return [
+        f"asked afterwards: {counted(probed[pair], 'call')} after both orders, all answered alike"
+    ]
 
 
 def _explanation(certificate: Certificate) -> str:

@@ -59,6 +59,12 @@ def schedule_lines(schedule: Schedule, names: Sequence[str]) -> list[str]:
     if implied:
         verb = "follows" if implied == 1 else "follow"
         lines.append(f"{counted(implied, 'more pair')} {verb} from these")
+    if schedule.probes:
+        lines.append(
+            f"asked afterwards: {counted(sum(schedule.probes.values()), 'call')} after both orders of "
+            f"{counted(len(schedule.probes), 'pair')} that commute{'s' * (len(schedule.probes) == 1)}, all answered "
+            "alike"
+        )
     if not schedule.complete:
         lines.append(
             f"contexts were sampled; {counted(schedule.checked_orders, 'order')} that the schedule allows, drawn at "
@@ -78,6 +84,10 @@ def schedule_document(schedule: Schedule, names: Sequence[str]) -> dict[str, Jso
         "speed_up": round(schedule.speed_up, 3),
         "complete": schedule.complete,
         "checked_orders": schedule.checked_orders,
+        "probes": [
+            {"first": first, "second": second, "calls": number}
+            for (first, second), number in sorted(schedule.probes.items())
+        ],
         "edges": [_edge_document(edge, edge in schedule.direct) for edge in schedule.edges],
     }
 

@@ -15,13 +15,14 @@ from typing import Any
 
 from vcrt.certification.certificates import Certificate, PathEvidence
 from vcrt.certification.episodes import CertifiedEpisode
+from vcrt.certification.probes import in_brief
 from vcrt.certification.relations import directed
 from vcrt.certification.schedules import waves_of
 from vcrt.environments.contract import Operation, Replay
 from vcrt.hashing import Json, canonical_json
 from vcrt.orders import Order, all_orders
 from vcrt.printable import printable
-from vcrt.report.certificate_words import explanations, pair_title
+from vcrt.report.certificate_words import explanations, pair_title, probes_lines
 from vcrt.report.explorer.geometry import Pairs, swaps
 
 #: Characters of one text that are shown.
@@ -61,7 +62,9 @@ def episode_json(
     # Of many steps, certificates are examples alone.
     num_contexts = {pair: len(some) for pair, some in local.items()}
     num_contexts |= {pair.pair: sum(pair.verdicts.values()) for pair in certified.pairs}
-    pairs = [_pair(pair, some, num_contexts[pair], listed) for pair, some in local.items()]
+    pairs = [
+        _pair(certified, pair, some, num_contexts[pair], listed) for pair, some in local.items()
+    ]
     orders: list[Json] = []
     if is_drawn:
         legal = set(certified.orbit)
@@ -118,14 +121,21 @@ def _step(operation: Operation, describe: Callable[[Operation], str]) -> Json:
 
 
 def _pair(
-    pair: tuple[int, int], local: Sequence[Certificate], num_contexts: int, listed: _Listed
+    certified: CertifiedEpisode,
+    pair: tuple[int, int],
+    local: Sequence[Certificate],
+    num_contexts: int,
+    listed: _Listed,
 ) -> Json:
     verdicts = (c.verdict for c in local if c.verdict != "vacuous")
     return {
         "steps": list(pair),
         "kind": next(verdicts, "uncertified"),
         "title": pair_title(pair, local),
-        "why": [shown_text(line) for line in explanations(local)],
+        "why": [
+            shown_text(line)
+            for line in (*explanations(local), *probes_lines(pair, local, certified.cross_checks))
+        ],
         "contexts": [
             {
                 "after": list(certificate.context),
@@ -178,7 +188,7 @@ def _facts(certified: CertifiedEpisode) -> Json:
         ("versions", f"adapter {versions.adapter}, canonicalizer {versions.canonicalizer}"),
         *(
             ("second opinion", f"{check.checker}: {check.agreed} of {check.checked} agree")
-            for check in certified.cross_checks
+            for check in in_brief(certified.cross_checks)
         ),
     ]
     return [[name, shown_text(value)] for name, value in facts]
