@@ -8,8 +8,8 @@ from importlib import import_module
 import pytest
 
 from vcrt.certification.log_lifting import run_trace
-from vcrt.environments.call_logs import Trace
 from vcrt.environments.guarding import make_guarded
+from vcrt.environments.log_traces import Trace
 from vcrt.environments.registry import FromFile
 from vcrt.environments.tool_calls import Call
 from vcrt.errors import MalformedInputError
