@@ -76,6 +76,13 @@ def langchain_blocks(k, name, arguments, output):
     yield result
 
 
+def langchain_items(k, name, arguments, output):
+    (_, call, result) = langchain(k, name, arguments, output)
+    item = {"type": "function_call", "id": f"fc{k}", "call_id": f"c{k}", "name": name}
+    yield {**call, "content": [{"type": "reasoning"}, {**item, "arguments": json.dumps(arguments)}]}
+    yield result
+
+
 def pydantic_ai(k, name, arguments, output):
     same = {"tool_name": name, "tool_call_id": f"c{k}"}
     user = {"content": "hi", "part_kind": "user-prompt"}
@@ -139,6 +146,7 @@ FORMS = [
     langchain,
     langchain_dicts,
     langchain_blocks,
+    langchain_items,
     pydantic_ai,
     inspect_ai,
     tau2,
@@ -228,6 +236,8 @@ CALL_LIKE = [
     assistant({"type": "tool-call", "toolCallId": "x", "toolName": "look", "input": {}}),
     assistant({"type": "tool_use", "id": "x", "name": "look", "args": {}}),
     assistant({"type": "tool_result", "content": "x"}),
+    assistant({"type": "tool_result", "tool_use_id": "x", "output": "x"}),
+    {"type": "mcp_call", "id": "x", "name": "look", "arguments": "{}", "result": 3},
     assistant({"type": "text", "text": "x", "tool_calls": [LOOK]}),
     assistant({"toolUse": {"toolUseId": "x", "name": "look", "input": {}}}),
     assistant({"toolResult": {"toolUseId": "x", "content": []}}),
@@ -247,6 +257,9 @@ CALL_LIKE = [
     {"role": "tool", "tool_call_ids": ["x", "y"], "content": "x"},
     {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "x"}]},
     {"type": "AIMessageChunk", "content": "", "tool_calls": [LOOK], "name": None},
+    {"role": "user", "tool_call_id": "x", "content": "x"},
+    {"type": "result", "session_id": "s", "permission_denials": [{"tool_input": LOOK}]},
+    {"type": "result", "session_id": "s", "denied": [{"tool_use_id": "x", "content": "no"}]},
     {"type": "web_search_call", "id": "ws", "status": "completed"},
     {"type": "local_shell_call", "call_id": "x", "action": {}},
     {"type": "custom_tool_call", "call_id": "x", "name": "look", "input": "tea"},
@@ -289,6 +302,10 @@ CALL_LIKE = [
         {"type": "tool_use", "id": "c", "name": "look", "input": {"item": "tea"}},
         tool_calls=openai("look", {"item": "rice"}, "c")["tool_calls"],
     ),
+    assistant(
+        {"type": "tool_use", "name": "look", "input": {"item": "tea"}},
+        tool_calls=openai("look", {"item": "tea"}, "c")["tool_calls"],
+    ),
 ]
 
 
@@ -309,6 +326,8 @@ def test_what_is_no_call_is_passed_over(read):
         {"role": "assistant", "content": None, "metadata": {"usage": {"tool_calls": 3}}},
         assistant(usage={"server_tool_use": {"web_search_requests": 0}}),
         {"type": "system", "subtype": "init", "session_id": "s", "tools": ["look"]},
+        {"type": "system", "content": "hook", "uuid": "u", "toolUseID": "t", "isMeta": False},
+        {"type": "progress", "uuid": "u", "data": {"type": "hook_progress"}, "toolUseID": "t"},
         {"name": "list_orders"},
         {**LOOK, "id": 7, "ms": 3, "output": 1},
     )

@@ -87,8 +87,9 @@ LIKE_RESULT_ROLE = re.compile(r"(?i)tool|function|ipython|observation|environmen
 #: Fields, and values of `type`, that say that an object is, or has, a call or a result; without case and signs.
 _FIELD = re.compile(
     r"(invalid|server|mcp|custom|builtin|requested)?(tool|function)"
-    r"(call|use|result|response|return|output|invocation|request)s?(ids?)?"
+    r"(call|use|input|result|response|return|output|invocation|request)s?(ids?)?"
 )
+_OUTPUTS = {"content", "output", "result", "response", "text"}
 _TYPE = re.compile(
     r".*(tool|function)(call|use|result|response|return|output|invocation|request).*|.*[a-z]call(output)?"
 )
@@ -115,6 +116,8 @@ def unread_in(value: Any, place: str = "") -> Iterator[Unread]:
     for key, each in value.items():
         inner = f"{place}.{key}".strip(".")
         if _FIELD.fullmatch(bare(key)) and _says_something(each):
+            if isinstance(each, str) and bare(key).endswith("id") and not _OUTPUTS & set(value):
+                continue  # an identifier alone refers to a call that stands elsewhere
             yield Unread(inner, f"field {key!r}", _calls(each))
         else:
             yield from unread_in(each, inner)
@@ -140,17 +143,18 @@ def _says_something(value: Any) -> bool:
 
 
 def _calls(value: Any) -> tuple[Called, ...]:
+    """The calls that an object or a list of objects is, none if one has no name, arguments and identifier."""
     found = list[Called]()
     for each in value if isinstance(value, list) else [value]:
-        function = each.get("function", each) if isinstance(each, Mapping) else None
-        inner = function if isinstance(function, Mapping) else each
-        name = function if isinstance(function, str) else inner and inner.get("name")
-        given = (
-            [inner[key] for key in ("arguments", "args", "input") if key in inner] if name else []
-        )
-        if not given or not isinstance(each.get("id"), str):
+        call = each if isinstance(each, Mapping) else {}
+        function = call.get("function", call)
+        inner = function if isinstance(function, Mapping) else call
+        given = [inner[key] for key in ("arguments", "args", "input") if key in inner]
+        identifier = call.get("call_id", call.get("id"))
+        if len(given) != 1 or not isinstance(identifier, str):
             return ()
-        found.append(Called(name, given[0], each["id"]))
+        name = function if isinstance(function, str) else inner.get("name")
+        found.append(Called(name, given[0], identifier))
     return tuple(found)
 
 

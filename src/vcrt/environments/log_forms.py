@@ -84,6 +84,9 @@ def events_of(value: Any, where: str) -> Iterator[Event]:
             yield from _message(value, where)
         case {"type": "user" | "assistant", "message": {"role": str()} as message}:  # Claude Code
             yield from _message(message, where)
+        case {"type": "system", **rest} if _SESSION & set(value):
+            yield from unread_in(rest.pop("content", None), "content")
+            yield from unread_in(rest)
         case {"type": str(), "data": {"content": _} as message} if kind in _LANGCHAIN:
             yield from _message({**message, "role": _LANGCHAIN[kind]}, where)
         case {"type": str(), "content": _} if kind in _LANGCHAIN:
@@ -118,10 +121,7 @@ def _plain(value: Mapping[str, Any], where: str) -> Called:
     if {"name", "tool"} <= set(value):
         raise malformed(where, "both 'name' and 'tool'")
     name = value.get("name", value.get("tool"))
-    own = ("name", "tool", "arguments", "args", *_OUTPUTS)
-    other = [key for key in value if key not in own and _OTHER_NAMES.fullmatch(bare(key))]
-    if other:
-        raise malformed(where, f"a call of {name!r} with {other[0]!r}")
+    _require_names(value, {"arguments", "args", *_OUTPUTS}, where)
     given = [value[key] for key in _OUTPUTS if key in value]
     if len(given) > 1 and given[0] != given[1]:
         raise malformed(where, f"a call of {name!r} with two outputs")
@@ -133,6 +133,13 @@ def _plain(value: Mapping[str, Any], where: str) -> Called:
     return Called(
         name, arguments, logged=_json({"error": error} if alone else _flagged(value, output))
     )
+
+
+def _require_names(value: Mapping[str, Any], own: Collection[str], where: str) -> None:
+    """Raise the error of arguments or outputs under other names than a form's own."""
+    other = [key for key in value if key not in own and _OTHER_NAMES.fullmatch(bare(key))]
+    if other:
+        raise malformed(where, f"a call or a result with {other[0]!r}")
 
 
 def _arguments(value: Mapping[str, Any], beside: Collection[str], where: str) -> Any:
@@ -155,6 +162,7 @@ def _item(value: Mapping[str, Any], where: str) -> Iterator[Event]:
     if value["type"] == "function_call":
         yield call
         return
+    _require_names(value, {"arguments", "args", "output"}, where)
     logged = None
     if value.get("output") is not None or _failed(value):
         logged = _json(_flagged(value, value.get("output")))
@@ -200,16 +208,17 @@ def _message(message: Mapping[str, Any], where: str) -> Iterator[Event]:
     if role in _RESULT_ROLES and not any(_is_part(block) for block in blocks):
         yield _result(message, where)
         return
-    if role not in _RESULT_ROLES and LIKE_RESULT_ROLE.search(role):
-        yield Unread("", f"role {role!r}")
+    if role not in _RESULT_ROLES and (LIKE_RESULT_ROLE.search(role) or message.get("tool_call_id")):
+        yield Unread("", f"a result of role {role!r}")
     listed = list(_tool_calls(message, where))
     first = list(_blocks(blocks, where, listed))
     if listed or any(isinstance(each, Called) for each in first):
         yield Turn()
-    yield from first
+    # What is not read may repeat a call of the list.
+    yield from (each for each in first if not isinstance(each, Unread))
     yield from listed
-    read = {"content", "role", "tool_calls", "function_call", "invalid_tool_calls"}
-    read |= {"tool_call_id"} if role in _RESULT_ROLES else set()
+    yield from (each for each in first if isinstance(each, Unread))
+    read = {"content", "role", "tool_calls", "function_call", "invalid_tool_calls", "tool_call_id"}
     yield from unread_in({key: message[key] for key in message if key not in read})
 
 
@@ -279,19 +288,22 @@ def _function(function: Any, identifier: str | None, where: str) -> Called:
 
 def _blocks(blocks: Iterable[Any], where: str, listed: Iterable[Called] = ()) -> Iterator[Event]:
     """Blocks of a message's content; calls that its list of calls has, too, are left to that."""
-    known = {call.identifier: call for call in listed if call.identifier is not None}
+    known = {call.identifier or "": call for call in listed}
     for number, block in enumerate(blocks, start=1):
         match block:
             case {"type": "tool_use" | "mcp_tool_use", "name": name, "input": given}:
                 call = Called(name, given, _text(block.get("id")))
                 same = known.get(call.identifier or "")
-                if same is None:
+                if not known:
                     yield call
-                elif given and (same.name, parsed(same.arguments)) != (name, parsed(given)):
+                elif same is None or (
+                    given and (same.name, parsed(same.arguments)) != (name, given)
+                ):
                     raise malformed(
-                        where, f"two calls of one message with identifier {call.identifier!r}"
+                        where, f"a block with a call of {name!r:.80} that the list of calls has not"
                     )
             case {"type": "tool_result" | "mcp_tool_result", "tool_use_id": identifier}:
+                _require_names(block, {"content"}, where)
                 yield Answered(str(identifier), _flagged(block, block.get("content")))
             case str(text) | {"text": str(text)} if not _is_part(block):
                 yield Said(text)
