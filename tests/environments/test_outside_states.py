@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import calendar
+import decimal
+import string
 import sys
 from importlib import import_module
 
 import pytest
 
 from vcrt.certification.log_lifting import run_trace
+from vcrt.certification.shards import replays_of
 from vcrt.environments.guarding import make_guarded
 from vcrt.environments.log_traces import Trace
 from vcrt.environments.registry import FromFile
@@ -16,7 +20,8 @@ from vcrt.errors import MalformedInputError
 
 #: A class for each place: ``put`` changes it.
 ENVIRONMENTS = """
-import collections, contextvars, enum, functools, itertools, logging, os, threading
+import collections, contextvars, decimal, enum, functools, itertools, locale, logging, os, random, string, threading
+import numpy as np
 import vcrt
 import beside_the_attic
 
@@ -25,6 +30,20 @@ GLOBAL = []
 NOW = contextvars.ContextVar("now")
 NUMBERS = itertools.count()
 CATALOGUE = {"tea": collections.Counter(left=3)}
+LOCAL = threading.local()
+GRID = np.zeros(3)
+DICE = np.random.default_rng(1)
+DRAWN = random.Random(1)
+LETTERS = iter("abcdefgh")
+BUFFER = bytearray(b"abc")
+
+def numbers():
+    total = 0
+    while True:
+        total += 1
+        yield total
+
+COUNTED = numbers()
 
 class Colour(enum.Enum):
     RED = 1
@@ -69,6 +88,21 @@ class Attic(vcrt.CallEnvironment):
     def context_variable(self, state, x): NOW.set(x)
     def environment_variable(self, state, x): os.environ["ATTIC"] = str(x)
     def counter(self, state, x): next(NUMBERS)
+    def working_directory(self, state, x): os.chdir("/tmp")
+    def decimal_context(self, state, x): decimal.getcontext().prec = 7
+    def thread_local(self, state, x): LOCAL.last = x
+    def array(self, state, x): GRID[0] = x
+    def generator_of_numpy(self, state, x): DICE.random()
+    def generator_of_python(self, state, x): DRAWN.random()
+    def generator(self, state, x): next(COUNTED)
+    def iterator(self, state, x): next(LETTERS)
+    def buffer(self, state, x): BUFFER[0] = x
+    def attribute_of_a_library(self, state, x): string.last_of_the_attic = x
+    def attribute_imported_on_the_way(self, state, x):
+        import calendar
+        calendar.last_of_the_attic = x
+    def draw(self, state, x): random.random()
+    def draw_of_numpy(self, state, x): np.random.rand()
     def refused(self, state, x):
         GLOBAL.append(x)
         raise vcrt.CallRefused("no")
@@ -131,12 +165,29 @@ def ran(tmp_path, monkeypatch):
         ("environment_variable", "environment variable ATTIC"),
         ("counter", "global attic_of_tests.NUMBERS"),
         ("refused", "global attic_of_tests.GLOBAL"),
+        ("working_directory", "the working directory"),
+        ("decimal_context", "the decimal context"),
+        ("thread_local", "global attic_of_tests.LOCAL"),
+        ("array", "global attic_of_tests.GRID"),
+        ("generator_of_numpy", "global attic_of_tests.DICE"),
+        ("generator_of_python", "global attic_of_tests.DRAWN"),
+        ("generator", "global attic_of_tests.COUNTED"),
+        ("iterator", "global attic_of_tests.LETTERS"),
+        ("buffer", "global attic_of_tests.BUFFER"),
+        ("attribute_of_a_library", "attribute string.last_of_the_attic"),
+        ("attribute_imported_on_the_way", "attribute calendar.last_of_the_attic"),
+        ("draw", "the numbers of module random"),
+        ("draw_of_numpy", "the numbers of numpy.random"),
     ],
 )
-def test_what_a_call_changes_elsewhere_is_named(ran, monkeypatch, name, place):
+def test_what_a_call_changes_elsewhere_is_named(ran, monkeypatch, tmp_path, name, place):
     monkeypatch.setenv("ATTIC", "none")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(string, "last_of_the_attic", None, raising=False)
+    monkeypatch.setattr(calendar, "last_of_the_attic", None, raising=False)
     with pytest.raises(MalformedInputError, match="outside of what `reset` returned") as caught:
-        ran("sound", name, "sound")
+        with decimal.localcontext():
+            ran("sound", name, "sound")
     assert caught.value.where == "call 1"
     assert caught.value.found == f"{place} changed during call {name}(x=1)"
 
@@ -166,3 +217,35 @@ def test_a_thread_that_runs_on_is_named_with_its_call(ran):
 
 def test_a_trace_that_changes_nothing_says_so(ran):
     assert ran("look", "look").changes_nothing
+
+
+#: ``late`` writes beside the state only where it comes before the other call.
+LATE = """
+import vcrt
+class Tools:
+    alerts = []
+    def __init__(self): self.stock = 0
+    def deliver(self, n): self.stock += n
+    def take(self, n):
+        if self.stock < n: Tools.alerts.append(n)
+        self.stock -= n
+class Late(vcrt.CallEnvironment):
+    name = "late"
+    def reset(self, initial):
+        Tools.alerts = []
+        return Tools()
+    def call(self, state, name, arguments): return vcrt.call_method(state, name, arguments)
+"""
+
+
+def test_what_only_another_order_changes_elsewhere_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "late_of_tests.py").write_text(LATE)
+    environment = make_guarded(FromFile(str(tmp_path / "late_of_tests.py"), "Late"))
+    calls = (Call("deliver", {"n": 5}), Call("take", {"n": 5}))
+    trace = Trace(name="trace", calls=calls, places=("call 0", "call 1"))
+    (window,) = run_trace(environment, trace, 0, source="test").windows
+    for backwards in (False, True):
+        with pytest.raises(MalformedInputError, match="outside of what `reset`") as caught:
+            replays_of(environment, [window.episode], backwards=backwards)
+        assert "Tools.alerts changed during call take(n=5)" in str(caught.value)

@@ -17,6 +17,7 @@ from vcrt.certification.certificates import (
     certificates,
 )
 from vcrt.certification.long_episodes import PairContexts, explain, sound_lattice
+from vcrt.certification.probes import found_by, is_probes
 from vcrt.certification.relations import OperationRelation, directed, relation_graph
 from vcrt.certification.replay_tree import EpisodeReplays, ReplayTree
 from vcrt.environments.contract import ANY, CrossCheck, Episode, Replay, Versions
@@ -203,6 +204,9 @@ def certify_episode(
     try:
         _require_form(episode, preset)
         disagreeing = [check for check in checks if check.agreed != check.checked]
+        told_apart = [found_by(check) for check in disagreeing if is_probes(check)]
+        if told_apart:
+            raise UncertifiedError("unequal_futures", told_apart[0])
         if disagreeing:
             found = "; ".join(f"{c.checker} agrees {c.agreed}/{c.checked}" for c in disagreeing)
             raise UncertifiedError("second_opinion", found)

@@ -23,7 +23,6 @@ from vcrt.environments.call_logs import (
 )
 from vcrt.environments.contract import Environment, Episode, Operation, Provenance, Rejected
 from vcrt.environments.log_traces import Trace
-from vcrt.environments.outside_states import Watch
 from vcrt.environments.tool_calls import (
     Call,
     CallEnvironment,
@@ -206,8 +205,7 @@ def run_trace(
             expected="a vcrt.CallEnvironment, with reset and call",
         )
     trace = _known(environment, trace)
-    watch = Watch(environment)
-    outputs, fails = _outputs(environment, trace, watch)
+    outputs, fails, reads = _outputs(environment, trace)
     departure = _departure(environment, trace, outputs, fails)
     lifted = len(trace.calls) if departure is None else departure.place
     if departure is not None and redact:
@@ -252,7 +250,8 @@ def run_trace(
         num_logged=sum(call.logged is not None for call in trace.calls),
         num_refused=sum(place < lifted for place in fails),
         departure=departure,
-        changes_nothing=watch.idle and any(call.name not in reading for call in trace.calls),
+        changes_nothing=len(reads) == len(outputs)
+        and any(call.name not in reading for call in trace.calls),
     )
 
 
@@ -281,11 +280,12 @@ def _known(environment: CallEnvironment[Any], trace: Trace) -> Trace:
 
 
 def _outputs(
-    environment: CallEnvironment[Any], trace: Trace, watch: Watch
-) -> tuple[tuple[str | None, ...], dict[int, Rejected]]:
+    environment: CallEnvironment[Any], trace: Trace
+) -> tuple[tuple[str | None, ...], dict[int, Rejected], set[int]]:
     """What each call gives where it stands, as far as the log has the same, and the call after that.
 
-    The second part are the places of calls that are refused where they stand, with the refusals. Raises
+    The second part are the places of calls that are refused where they stand, with the refusals, the third one those
+    of calls that leave the state as it is. Raises
     :class:`MalformedInputError` for a call that no tool takes, if the log does not say that it failed.
     """
     fails: dict[int, Rejected] = {}
@@ -293,9 +293,11 @@ def _outputs(
         operations = operations_of(trace.calls, fails=fails)
         state = environment.initial_state(_whole(environment, trace, operations))
         outputs: list[str | None] = []
+        reads: set[int] = set()
+        form = environment.canonical(state)
         for place, operation in enumerate(operations):
             try:
-                answer = watch.step(state, operation)
+                answer = environment.step(state, operation)
             except VcrtError as error:
                 raise error.within(trace.places[place]) from error
             if isinstance(answer, InvalidRejected) and not shows_failure(trace.calls[place].logged):
@@ -313,10 +315,13 @@ def _outputs(
                 break
             state = answer.state
             outputs.append(answer.output)
+            before, form = form, environment.canonical(state)
+            if form == before:
+                reads.add(place)
             if _differs(trace.calls[place], answer.output, fails.get(place)):
-                return tuple(outputs), fails
+                return tuple(outputs), fails, reads
         else:
-            return tuple(outputs), fails
+            return tuple(outputs), fails, reads
 
 
 def _whole(
@@ -351,7 +356,7 @@ def _departure(
     call, output = trace.calls[place], outputs[place] or "null"
     logged = call.logged or "null"
     said = json.loads(logged)
-    again, _ = _outputs(environment, trace, Watch(environment))
+    again, *_ = _outputs(environment, trace)
     return Departure(
         place=place,
         call=call_text(call.name, call.arguments),

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from vcrt.certification.probes import PROBES, is_probes
 from vcrt.certification.config import SHARD_SIZE, CertificationConfig, Series, shard_size
 from vcrt.certification.episodes import Exclusion
 from vcrt.certification.evidence import Evidence, replays_to_json
@@ -142,7 +143,7 @@ class Selection:
 
     def _count(self, checks: Sequence[CrossCheck]) -> None:
         for check in checks:
-            self.opinions[check.checker].update(
+            self.opinions[PROBES if is_probes(check) else check.checker].update(
                 episodes=1,
                 disagreeing_episodes=int(check.agreed != check.checked),
                 checked=check.checked,

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias, TypeVar
 
 from vcrt.certification.episodes import (
@@ -26,6 +26,7 @@ from vcrt.certification.episodes import (
 )
 from vcrt.certification.evidence import Evidence, replays_for_second_opinions
 from vcrt.certification.lattice_replay import replay_lattices
+from vcrt.certification.probes import probe
 from vcrt.certification.replay import replay_exhaustively
 from vcrt.certification.replay_tree import EpisodeReplays, contradiction_text
 from vcrt.certification.shard_results import FirstReplay, SecondReplay
@@ -275,7 +276,10 @@ def evidence_of(
     for checks in opinions:
         for check in checks:
             _require_counts(environment, check)
-    return [Evidence(item, tuple(checks)) for item, checks in zip(found, opinions, strict=True)]
+    return [
+        Evidence(item, (*checks, *_retried_once(partial(probe, environment, item))))
+        for item, checks in zip(found, opinions, strict=True)
+    ]
 
 
 def replayed(

@@ -289,6 +289,9 @@ class Environment(ABC):
     #: Seconds by the clock on the wall that one call of a method may take; ``--verifier-timeout`` replaces it. A
     #: process that overruns is ended, with all that it has started.
     call_timeout_s: ClassVar[float] = 60.0
+    #: How many calls are made, at most, after each of two orders of an episode that seem to end in one state, to tell
+    #: them apart; over all pairs of operations. 0: none. Only a :class:`StepEnvironment` is asked.
+    max_probes: ClassVar[int] = 256
 
     @abstractmethod
     def versions(self) -> Versions:
@@ -383,6 +386,13 @@ class StepEnvironment(Environment, Generic[State]):
     def restore(self, snapshot: object) -> State:
         """A new state, equal to the one that ``snapshot`` was taken of; any number of times from one snapshot."""
         raise NotImplementedError
+
+    def probes(self, episode: Episode) -> Sequence[Operation]:
+        """Operations whose answers may tell states of this episode apart. Default: its own, each payload once.
+
+        They run on states that nothing else goes on from, in any number and order; what they raise is an answer, too.
+        """
+        return tuple({json_digest(each.payload): each for each in episode.operations}.values())
 
     def replay(self, requests: Sequence[ReplayRequest]) -> list[Replay]:
         """Each request by itself, step by step, from its own fresh initial state: no snapshot is restored."""

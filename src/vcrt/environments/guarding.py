@@ -32,8 +32,9 @@ from vcrt.environments.contract import (
     Versions,
     operation_to_json,
 )
+from vcrt.environments.outside_states import Watch
 from vcrt.environments.registry import make_environment, name_in_commands
-from vcrt.environments.tool_calls import comes_from_logs
+from vcrt.environments.tool_calls import CallEnvironment, comes_from_logs
 from vcrt.environments.written import (
     UnreadableCompletion,
     WrittenStep,
@@ -211,6 +212,10 @@ class _Guard:
             for name in dir(Environment) + dir(StepEnvironment) + dir(WrittenSteps)
             if not name.startswith("_") and hasattr(environment, name)
         }
+        self._step, self._forget = self._own.get("step"), lambda: None
+        if isinstance(environment, CallEnvironment):
+            watch = Watch(environment, environment.step)
+            self._step, self._forget = watch.step, watch.forget
         self._timeout_s = call_timeout(environment)
         self._episode = ""
         self._where = f"environment {environment.name!r}"
@@ -392,13 +397,14 @@ class _Guard:
 
     def initial_state(self, episode: Episode) -> Any:
         self._episode = episode.episode_id
+        self._forget()
         return self.call(
             self._episode, "initial state", self._own["initial_state"], episode, number=1
         )
 
     def step(self, state: Any, operation: Operation) -> Any:
         call = f"step {operation.signature!r:.80}"
-        answer = self.call(self._episode, call, self._own["step"], state, operation, number=1)
+        answer = self.call(self._episode, call, self._step, state, operation, number=1)
         self._require_reason(answer, call)
         if isinstance(answer, Accepted):
             _require_json(answer.output, self._place(self._episode, f"{call}, output"))
@@ -411,4 +417,5 @@ class _Guard:
         return self.call(self._episode, "snapshot", self._own["snapshot"], state, number=1)
 
     def restore(self, snapshot: Any) -> Any:
+        self._forget()
         return self.call(self._episode, "restoration", self._own["restore"], snapshot, number=1)

@@ -2,25 +2,33 @@
 
 Looked at are: the globals of the modules of the environment's class and of those that lie beside them, attributes of
 their classes, of the classes of what the state holds and of members of enumerations, defaults and closures of their
-functions, the environment's own attributes, context variables, and environment variables. Not covered: what lies
-outside of the process (files, databases, servers), and objects whose values cannot be read.
+functions, the environment's own attributes, context variables, environment variables, what the process has one of (the
+working directory, the decimal context, random numbers, the locale), and which objects the public attributes of the
+standard library's modules are, and of others that they use. Not covered: what lies outside of the process (files,
+databases, servers), what objects of those modules hold, and objects whose values cannot be read.
 """
 
 from __future__ import annotations
 
+import decimal
+import locale
 import logging
 import os
+import random
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, GeneratorType, ModuleType
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from vcrt.environments.contract import Operation, Transition
 from vcrt.environments.object_states import StateWriter
@@ -29,35 +37,45 @@ from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
 
 #: Digests by owner and name: of all that the name holds, and of that without what the state holds too.
-_Look: TypeAlias = "dict[str, dict[str, tuple[str, str]]]"
+_Look: TypeAlias = "dict[str, Mapping[str, tuple[str, str]]]"
 #: What vcrt itself sets on an environment.
 _OWN = frozenset({"_starts", "_is_guarded"})
 
 
-@dataclass(slots=True)
 class Watch:
-    """Makes the calls of an environment one after the other, and looks at what they change beside the state.
+    """Makes the calls of an environment, in whatever order, and looks at what they change beside the state.
 
-    An environment whose ``call`` comes with vcrt is not looked at. ``idle`` says whether no call has changed the state.
+    An environment whose ``call`` comes with vcrt is not looked at.
     """
 
-    environment: CallEnvironment[Any]
-    idle: bool = True
+    def __init__(
+        self,
+        environment: CallEnvironment[Any],
+        step: Callable[[Any, Operation], Transition[Any]],
+    ) -> None:
+        self.environment, self._step = environment, step
+        self._looks = type(environment).call.__module__.partition(".")[0] != "vcrt"
+        #: The last look, and the state that it was taken beside, as long as nothing else was asked since.
+        self._last: tuple[Any, _Looking] | None = None
+
+    def forget(self) -> None:
+        """Something else than a call was made: what it changed was not changed by the next call."""
+        self._last = None
 
     def step(self, state: Any, operation: Operation) -> Transition[Any]:
         """One call; raises :class:`MalformedInputError` if it changes something else, or leaves a thread running."""
+        if not self._looks:
+            return self._step(state, operation)
         environment = self.environment
         kind = type(environment)
-        if kind.call.__module__.partition(".")[0] == "vcrt":
-            self.idle = False
-            return environment.step(state, operation)
-        form = environment.canonical(state) if self.idle else b""
         restores = kind.restore is not CallEnvironment.restore
         kept = environment.snapshot(state) if restores else None
-        before, threads = _Looking(environment, state), set(threading.enumerate())
-        answer = environment.step(state, operation)
+        known = self._last if self._last is not None and self._last[0] is state else None
+        before = known[1] if known is not None else _Looking(environment, state)
+        threads = set(threading.enumerate())
+        self._last = None
+        answer = self._step(state, operation)
         state, call = getattr(answer, "state", state), environment.describe(operation)
-        self.idle = self.idle and environment.canonical(state) == form
         if started := sorted(one.name for one in set(threading.enumerate()) - threads):
             raise MalformedInputError(
                 "a call that leaves a thread running",
@@ -68,6 +86,7 @@ class Watch:
         after = _Looking(environment, state)
         change = _first_change(before.found, after.found)
         if change is None:
+            self._last = state, after
             return answer
         if restores:
             now = environment.snapshot(state)
@@ -90,11 +109,78 @@ def _first_change(before: _Look, after: _Look) -> tuple[str, str] | None:
     """The first owner and name of which both digests differ; of owners that were met at both times."""
     for owner in before:
         one, other = before[owner], after.get(owner, before[owner])
+        if one == other:
+            continue
         for name in sorted({*one, *other}):
             pairs = zip(one.get(name, ("", "")), other.get(name, ("", "")), strict=True)
             if all(a != b for a, b in pairs):
                 return owner, name
     return None
+
+
+class _Attributes(Mapping[str, tuple[str, str]]):
+    """The public attributes of a module of somebody else: which objects they are, not what these hold."""
+
+    def __init__(self, space: Mapping[str, Any]) -> None:
+        self._values = dict(space)
+        self.key = hash(tuple(map(id, self._values.values())))
+
+    def __getitem__(self, name: str) -> tuple[str, str]:
+        if name[:1] == "_" or isinstance(self._values[name], ModuleType):
+            raise KeyError(name)
+        return (str(id(self._values[name])),) * 2
+
+    def __iter__(self) -> Iterator[str]:
+        return (n for n, v in self._values.items() if n[:1] != "_" and type(v) is not ModuleType)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Attributes) and self.key == other.key
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@lru_cache(maxsize=1)
+def _stdlib(number: int) -> tuple[ModuleType, ...]:
+    """The modules of the standard library that are imported, of so many modules."""
+    return tuple(
+        module
+        for name, module in list(sys.modules.items())
+        if isinstance(module, ModuleType)
+        and name[:1] != "_"
+        and name.partition(".")[0] in sys.stdlib_module_names
+    )
+
+
+def _libraries() -> tuple[ModuleType, ...]:
+    return _stdlib(len(sys.modules))
+
+
+def _of_the_process() -> dict[str, str]:
+    """What the whole process has one of, in words."""
+    context = decimal.getcontext()
+    traps = sorted(each.__name__ for each, is_set in context.traps.items() if is_set)
+    numbers: Any = np.random.mtrand._rand  # type: ignore[attr-defined]
+    drawn = numbers.get_state(legacy=False)
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        folder = ""
+    return {
+        "the working directory": folder,
+        "the decimal context": repr(
+            (context.prec, context.rounding, context.Emin, context.Emax, context.clamp, traps)
+        ),
+        "the numbers of module random": str(hash(random.getstate())),
+        "the numbers of numpy.random": str(
+            hash((drawn["state"]["key"].tobytes(), drawn["state"]["pos"], drawn["gauss"]))
+        ),
+        "the locale": locale.setlocale(locale.LC_ALL),
+        "sys.path": repr(sys.path),
+        "the time zone": repr(time.tzname),
+    }
 
 
 class _Looking:
@@ -109,13 +195,20 @@ class _Looking:
             of_state.form(state, None)
         # What was met is kept: the identities of living objects alone are told apart.
         self.known, self.kept = of_state.seen, [of_state]
-        self.found: _Look = {"environment variable ": self._digests(os.environ)}
+        self.found: _Look = {
+            "environment variable ": self._digests(os.environ),
+            "": {name: (text, text) for name, text in _of_the_process().items()},
+        }
         own = {
             name: value
             for name, value in vars(environment).items()
             if name not in _OWN and not hasattr(CallEnvironment, name)
         }
         self.found["attribute of the environment "] = self._digests(own)
+        used = [v for _, s in self.spaces.values() for v in s.values() if type(v) is ModuleType]
+        for module in {id(each): each for each in (*_libraries(), *used)}.values():
+            if id(vars(module)) not in self.spaces and module.__name__.partition(".")[0] != "vcrt":
+                self.found[f"attribute {module.__name__}."] = _Attributes(vars(module))
         classes = {id(each): each for each in (*bases, *of_state.classes)}
         for name, space in self.spaces.values():
             self.found[f"global {name}."] = self._digests(space)
@@ -188,10 +281,22 @@ class _Reader(StateWriter):
             return {"member": f"{type(value).__qualname__}.{value.name}"}
         if isinstance(value, count):
             return {"count": repr(value)}
+        if isinstance(value, GeneratorType):
+            frame = value.gi_frame
+            held = {} if frame is None else {n: self.form(v, where) for n, v in frame.f_locals.items()}
+            return {"generator": [None if frame is None else frame.f_lasti, held]}
+        if isinstance(value, threading.local):
+            return {"local": self.form(vars(value), where)}
         self.seen[id(value)] = value
+        checkpoint = len(self.met)
         try:
             return super().form(value, where)
         except MalformedInputError:
+            self._forget(checkpoint)
+            if type(value).__module__ == "builtins" and hasattr(value, "__next__"):
+                with suppress(Exception):
+                    made, arguments, *state = value.__reduce__()
+                    return {"iterator": [self.form(each, where) for each in (arguments, state)]}
             return {"unread": id(value)}
 
 
