@@ -12,8 +12,8 @@ import pytest
 
 from vcrt.certification.log_lifting import run_trace
 from vcrt.certification.shards import replays_of
-from vcrt.environments.call_logs import Trace
 from vcrt.environments.guarding import make_guarded
+from vcrt.environments.log_traces import Trace
 from vcrt.environments.registry import FromFile
 from vcrt.environments.tool_calls import Call
 from vcrt.errors import MalformedInputError

@@ -29,11 +29,12 @@ from vcrt.certification.schedules import Schedule
 from vcrt.certification.shards import EnvironmentFactory, replays_of
 from vcrt.certification.store import remove_store
 from vcrt.datasets.freezing import make_dataset, unfinished_path
-from vcrt.environments.call_logs import Trace, read_traces
+from vcrt.environments.call_logs import read_traces
 from vcrt.environments.conformance import Finding, validate_episodes
 from vcrt.environments.conformance_checks import DETERMINISTIC, SINGLE_STEPS
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.isolation import ask
+from vcrt.environments.log_traces import Trace
 from vcrt.environments.object_states import first_difference, form_of, without_keys
 from vcrt.environments.registry import named_factory
 from vcrt.environments.shared_prefixes import state_after

@@ -15,7 +15,6 @@ from typing import Any
 from vcrt.certification.data_flow import DataFlow, data_flow
 from vcrt.certification.replay_tree import ReplayTree
 from vcrt.environments.call_logs import (
-    Trace,
     looks_drawn,
     same_output,
     same_refusal,
@@ -23,6 +22,7 @@ from vcrt.environments.call_logs import (
     windows,
 )
 from vcrt.environments.contract import Environment, Episode, Operation, Provenance, Rejected
+from vcrt.environments.log_traces import Trace
 from vcrt.environments.tool_calls import (
     Call,
     CallEnvironment,

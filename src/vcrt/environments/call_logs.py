@@ -1,15 +1,20 @@
 """Read traces of tool calls from the logs that people have.
 
-A log is JSON lines (or one JSON list), each of one of these forms, told apart by what is in it:
+A log is JSON lines (or one JSON document, a list or an object), each of one of these forms, told apart by what is in
+it:
 
 - plain: ``{"name": ..., "arguments": {...}}``, with ``"output"`` if it is known;
-- a chat message of OpenAI's form (``tool_calls``, and ``role: tool`` for what came back), an item of its Responses
-  (``function_call``, ``function_call_output``), or a message of content blocks (``tool_use``, ``tool_result``);
+- a chat message of OpenAI's form (``tool_calls`` or ``function_call``, and ``role: tool`` or ``function`` for what came
+  back), an item of its Responses (``function_call``, ``function_call_output``, ``mcp_call``), a message of content
+  blocks (``tool_use``, ``tool_result``, and those of MCP), one of LangChain, of pydantic-ai, of inspect_ai or of Claude
+  Code;
 - a request or a response of JSON-RPC, as the Model Context Protocol has them (``tools/call``);
-- a whole trace: ``{"messages": [...]}`` or ``{"calls": [...]}``, with ``"initial"`` for what ``reset`` is given.
+- a whole trace: ``{"messages": [...]}``, ``{"traj": [...]}`` or ``{"calls": [...]}``, with ``"initial"`` for what
+  ``reset`` is given.
 
-Lines that are no whole traces belong to one trace. Whatever else a message holds is kept as text that was known before
-the calls that follow it. Not covered: whether an environment gives what the log has.
+Lines that are no whole traces belong to one trace. Results without identifiers are those of the last message's calls,
+in their order. The texts of messages are kept as known before the calls that follow. What looks like a call or a result
+and is not read is an error. Not covered: whether an environment gives what the log has.
 """
 
 from __future__ import annotations
@@ -17,57 +22,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from vcrt.documents import MAX_BYTES, read_limited, strict_json
-from vcrt.environments.tool_calls import Call, call_text
+from vcrt.environments.log_events import FORMS, malformed, unread_in
+from vcrt.environments.log_traces import Gathered, Trace
 from vcrt.errors import MalformedInputError
-from vcrt.hashing import Json, canonical_json
-from vcrt.printable import counted
+from vcrt.hashing import canonical_json
 
-FORMS = (
-    '{"name": ..., "arguments": {...}}, a message with tool calls (OpenAI or content blocks), a JSON-RPC tools/call, '
-    'or {"messages": [...]}'
-)
-#: What says nothing about calls in JSON-RPC.
-_OTHER_METHODS = ("initialize", "ping", "tools/list")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trace:
-    """The calls of a trace in their order, and where it stands.
-
-    ``initial`` is what the environment is reset to, None if the log does not say. ``known[k]`` are the texts that were
-    there before call ``k``, outputs of calls apart: an argument found in one comes from there. ``places[k]`` is the
-    file and line of call ``k``. ``invalid`` are calls that failed before a tool ran: where each stands, and why; they
-    are not among ``calls``.
-    """
-
-    name: str
-    calls: tuple[Call, ...]
-    places: tuple[str, ...]
-    initial: Json = None
-    known: tuple[tuple[str, ...], ...] = ()
-    invalid: tuple[tuple[str, str], ...] = ()
-
-    def without(self, invalid: Mapping[int, tuple[str, str]]) -> Trace:
-        """The trace without some calls, by number, each with where it stands and why it is left out."""
-        kept = [number for number in range(len(self.calls)) if number not in invalid]
-        return replace(
-            self,
-            calls=tuple(self.calls[number] for number in kept),
-            places=tuple(self.places[number] for number in kept),
-            known=tuple(self.known[number] for number in kept) if self.known else (),
-            invalid=(*self.invalid, *invalid.values()),
-        )
-
-    def place_of(self, number: int) -> str:
-        """Where a call stands: its file and line, its number, and the call itself."""
-        call = self.calls[number]
-        return f"{self.places[number]}, call {number} {call_text(call.name, call.arguments)}"
+#: Where the items of a whole trace stand.
+_ITEMS = ("messages", "calls", "traj")
+#: What else a whole trace holds that is no call that was made.
+_BESIDE_ITEMS = {*_ITEMS, "initial", "tools", "functions"}
+_LISTS_OF_OUTPUTS = ("outputs", "results", "responses", "observations")
+#: What an inspect_ai sample holds beside: how its messages came to be.
+_OF_INSPECT = {"epoch", "events", "store", "input", "attachments"}
 
 
 def read_traces(path: Path) -> tuple[Trace, ...]:
@@ -80,19 +51,19 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
             expected="a file of JSON lines",
         )
     traces: list[Trace] = []
-    lines = _Gathered(str(path))
+    lines = Gathered(str(path))
     for where, value in _values(path):
         if not isinstance(value, Mapping):
-            raise _malformed(where, f"a {type(value).__name__}")
-        whole = value.get("messages", value.get("calls"))
-        if isinstance(whole, list):
-            gathered = _Gathered(str(value.get("id", where)), initial=value.get("initial"))
-            for place, item in enumerate(whole, start=1):
-                gathered.take(item, f"{where}, item {place}")
-            traces.append(gathered.trace())
+            raise malformed(where, f"a {type(value).__name__}")
+        items = [key for key in _ITEMS if isinstance(value.get(key), list)]
+        full = [key for key in items if value[key]] or items[:1]
+        if len(full) > 1:
+            raise malformed(where, f"a trace with both {full[0]!r} and {full[1]!r}")
+        if full:
+            traces.append(_whole(value, full[0], where))
         else:
             lines.take(value, where)
-    traces += [lines.trace()] if lines.calls else []
+    traces += [_readable(lines)] if lines.calls else []
     if not any(trace.calls or trace.invalid for trace in traces):
         raise MalformedInputError(
             "a log without any call of a tool", where=str(path), expected=FORMS
@@ -110,189 +81,84 @@ def _values(path: Path) -> Iterator[tuple[str, Any]]:
             expected="UTF-8",
             remedy=f"iconv -f UTF-16 -t UTF-8 {path.name} > utf8-{path.name}",
         )
+    lines = [
+        (number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()
+    ]
     try:
-        whole = strict_json(text)
-    except ValueError:
+        whole = strict_json(text) if len(lines) > 1 or text.lstrip()[:1] == b"[" else None
+    except json.JSONDecodeError:
+        whole = None
+    except ValueError as error:
+        # One document over several lines has its error as a whole.
+        if not _is_json(lines[0][1]):
+            raise _no_json(str(path), error) from error
         whole = None
     if isinstance(whole, list):
         yield from ((f"{path}, item {place}", item) for place, item in enumerate(whole, start=1))
         return
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            where = f"{path}:{number}"
-            try:
-                yield where, strict_json(line)
-            except ValueError as error:
-                raise _malformed(where, f"no JSON: {str(error)[:200]}") from error
-
-
-@dataclass(slots=True)
-class _Gathered:
-    """What was read of a trace so far; outputs find their calls by the identifiers that both have."""
-
-    name: str
-    initial: Json = None
-    calls: list[Call] = field(default_factory=list)
-    known: list[tuple[str, ...]] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
-    waiting: dict[str, int] = field(default_factory=dict)
-    #: Identifiers of calls without an output yet, in one message; and those of them that came twice, with the place.
-    open: set[str] = field(default_factory=set)
-    twice: dict[str, str] = field(default_factory=dict)
-    #: Calls whose arguments cannot be read, and why.
-    unread: dict[int, MalformedInputError] = field(default_factory=dict)
-
-    def trace(self) -> Trace:
-        """All of it; raises the error of a call that cannot be read, unless its output says that it failed."""
-        for number, error in self.unread.items():
-            if not shows_failure(self.calls[number].logged):
-                raise error
-        invalid = {n: (self.places[n], error.what) for n, error in self.unread.items()}
-        return Trace(
-            name=self.name,
-            calls=tuple(self.calls),
-            initial=self.initial,
-            known=tuple(self.known),
-            places=tuple(self.places),
-        ).without(invalid)
-
-    def take(self, value: Any, where: str) -> None:
-        """Take an item of a trace; raises :class:`MalformedInputError`."""
-        match value:
-            case {"initial": initial} if not self.calls and "name" not in value:
-                self.initial = initial
-            case {"jsonrpc": _}:
-                self._json_rpc(value, where)
-            case {"type": "function_call", "name": name}:
-                self.call(name, value.get("arguments"), value.get("call_id"), where)
-            case {"type": "function_call_output", "call_id": identifier}:
-                self.output(identifier, value.get("output"), where)
-            case {"role": "tool", "tool_call_id": identifier}:
-                self.output(identifier, value.get("content"), where)
-            case {"role": str()}:
-                self._message(value, where)
-            case {"name": name} | {"tool": name}:
-                arguments = value.get("arguments", value.get("args", {}))
-                self.call(name, arguments, None, where, logged=_logged(value))
-            case _:
-                raise _malformed(where, json.dumps(value)[:120])
-
-    def _message(self, message: Mapping[str, Any], where: str) -> None:
-        self.open.clear()
-        content = message.get("content")
-        blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-        for block in blocks:
-            match block:
-                case {"type": "tool_use", "name": name}:
-                    self.call(name, block.get("input"), block.get("id"), where)
-                case {"type": "tool_result", "tool_use_id": identifier}:
-                    output = block.get("content")
-                    if block.get("is_error") is True:
-                        text = [{"type": "text", "text": output}]
-                        given = output if isinstance(output, list) else text
-                        output = {"content": given, "isError": True}
-                    self.output(identifier, output, where)
-                case {"text": str(text)}:
-                    self.texts.append(text)
-        for call in message.get("tool_calls") or ():
-            function = call.get("function") if isinstance(call, Mapping) else None
-            if not isinstance(function, Mapping) or "name" not in function:
-                raise _malformed(where, f"the tool call {json.dumps(call)[:100]}")
-            self.call(function["name"], function.get("arguments"), call.get("id"), where)
-
-    def _json_rpc(self, message: Mapping[str, Any], where: str) -> None:
-        identifier = str(message.get("id"))
-        match message:
-            case {"method": "tools/call", "params": {"name": name, **rest}}:
-                self.call(name, rest.get("arguments", {}), identifier, where)
-            case {"method": _}:
-                # Another request: what answers it is no call's output.
-                self.waiting.pop(identifier, None)
-            case {"result": result} if identifier in self.waiting:
-                self.output(identifier, result, where)
-            case {"error": {"message": str(reason)}} if identifier in self.waiting:
-                self.output(identifier, {"error": reason}, where)
-
-    def call(
-        self, name: Any, arguments: Any, identifier: Any, where: str, logged: str | None = None
-    ) -> None:
-        if not isinstance(name, str) or not name:
-            raise _malformed(where, f"a tool named {name!r:.80}")
+    if whole is not None:
+        yield str(path), whole
+        return
+    for number, line in lines:
+        where = f"{path}:{number}"
         try:
-            text = isinstance(arguments, str)
-            arguments = (strict_json(arguments) if arguments.strip() else {}) if text else arguments
-            what = "a call whose arguments are no object"
-        except ValueError:
-            what = "a call whose arguments are no JSON"
-        arguments = {} if arguments is None else arguments
-        if not isinstance(arguments, dict):
-            self.unread[len(self.calls)] = MalformedInputError(
-                what,
-                where=f"{where}, tool {name!r}",
-                found=(arguments if isinstance(arguments, str) else json.dumps(arguments))[:120],
-                expected="a JSON object of arguments by name; or an output that says that the call failed, such as "
-                "`Error: no JSON`, with which it is left out",
-                remedy="write what was meant, delete the call, or add the output that the agent got",
-            )
-            arguments = {}
-        if identifier is not None:
-            self._await(str(identifier), where)
-        self.places.append(where)
-        self.calls.append(Call(name, arguments, logged))
-        self.known.append(tuple(self.texts))
-
-    def _await(self, identifier: str, where: str) -> None:
-        self.twice.pop(identifier, None)
-        if identifier in self.open:
-            self.twice[identifier] = where
-        self.open.add(identifier)
-        self.waiting[identifier] = len(self.calls)
-
-    def output(self, identifier: Any, output: Any, where: str) -> None:
-        place = self.waiting.get(str(identifier))
-        if str(identifier) in self.twice:
-            raise MalformedInputError(
-                "two calls of one message with one identifier: it cannot be said whose output follows",
-                where=self.twice[str(identifier)],
-                found=f"identifier {str(identifier)[:80]!r} twice, and its output in {where}",
-                expected="an identifier of its own for each call of a message",
-                remedy="give one of the two calls, and its output, another identifier",
-            )
-        self.open.discard(str(identifier))
-        if place is None:
-            raise MalformedInputError(
-                "the output of a call that does not stand before it",
-                where=where,
-                found=f"identifier {str(identifier)[:80]!r}",
-                expected=f"that of one of {counted(len(self.calls), 'call')} so far",
-            )
-        call, logged = self.calls[place], canonical_json(output).decode()
-        if call.logged not in (None, logged):
-            raise MalformedInputError(
-                "two outputs of one call",
-                where=where,
-                found=f"identifier {str(identifier)[:80]!r}, of the call in {self.places[place]}, again",
-                expected="one output for each call",
-                remedy="delete the one that the agent did not get",
-            )
-        self.calls[place] = Call(call.name, call.arguments, logged)
+            yield where, strict_json(line)
+        except ValueError as error:
+            raise _no_json(where, error) from error
 
 
-def _logged(value: Mapping[str, Any]) -> str | None:
-    for name in ("output", "result"):
-        if name in value:
-            return canonical_json(value[name]).decode()
-    return canonical_json({"error": value["error"]}).decode() if "error" in value else None
+def _is_json(line: bytes) -> bool:
+    """Whether a line is JSON, be it deeper or larger than what is read."""
+    try:
+        strict_json(line)
+    except json.JSONDecodeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def _no_json(where: str, error: ValueError) -> MalformedInputError:
+    if isinstance(error, json.JSONDecodeError):
+        return malformed(where, f"no JSON: {str(error)[:200]}")
+    return malformed(where, str(error)[:200], "holds what is not read")
+
+
+def _whole(value: Mapping[str, Any], key: str, where: str) -> Trace:
+    """A whole trace, with its items under ``key``."""
+    lists = [name for name in _LISTS_OF_OUTPUTS if isinstance(value.get(name), list)]
+    if key == "calls" and lists:
+        raise malformed(where, f"a trace of calls with {lists[0]!r} beside them")
+    gathered = Gathered(str(value.get("id", where)), initial=value.get("initial"))
+    for place, item in enumerate(value[key], start=1):
+        gathered.take(item, f"{where}, item {place}")
+    left_out = _BESIDE_ITEMS | (_OF_INSPECT if "epoch" in value else set())
+    for event in unread_in({name: value[name] for name in value if name not in left_out}):
+        gathered.add(event, where)
+    return _readable(gathered)
+
+
+def _readable(gathered: Gathered) -> Trace:
+    """The trace; raises the error of a call that cannot be read, unless its output says that it failed."""
+    trace = gathered.trace()
+    for number, error in gathered.unread.items():
+        if not shows_failure(trace.calls[number].logged):
+            raise error
+    return trace.without(
+        {number: (trace.places[number], error.what) for number, error in gathered.unread.items()}
+    )
 
 
 def same_output(logged: str, output: str) -> bool:
     """Whether an output, as canonical JSON, is what a log has, which may have wrapped it or written it as text.
 
+    One that is marked as an error, as MCP does, is none that is not.
+
     >>> same_output('[{"type":"text","text":"done"}]', '"done"')
     True
     """
-    return not _forms(json.loads(logged)).isdisjoint(_forms(_json_or_text(output)))
+    one, other = json.loads(logged), _json_or_text(output)
+    return _is_error(one) == _is_error(other) and not _forms(one).isdisjoint(_forms(other))
 
 
 #: What may stand before the reason of a refusal: "error" in any case, or the name of an exception.
@@ -340,7 +206,7 @@ def shows_failure(logged: str | None) -> bool:
     if logged is None:
         return False
     value = json.loads(logged)
-    if isinstance(value, Mapping) and value.get("isError") is True:
+    if _is_error(value):
         return True
     for text in _forms(value):
         said = _json_or_text(text)
@@ -381,21 +247,32 @@ def _forms(value: Any) -> set[str]:
     return found
 
 
+def _is_error(value: Any) -> bool:
+    """Whether an output is marked as an error, in whatever it may be wrapped."""
+    match value:
+        case str():
+            inner = _json_or_text(value)
+            return inner != value and _is_error(inner)
+        case list() if value and all(_is_text(block) for block in value):
+            return any(_is_error(block["text"]) for block in value)
+        case {"isError": True} | {"is_error": True}:
+            return True
+        case {"content": list(blocks)}:
+            return _is_error(blocks)
+        case {"result": inner, **more} | {"output": inner, **more} if not more:
+            return _is_error(inner)
+    return False
+
+
 def _is_text(block: Any) -> bool:
     return isinstance(block, Mapping) and isinstance(block.get("text"), str)
 
 
 def _json_or_text(text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return strict_json(text)
+    except ValueError:  # a number that is none, half a character and the like are texts, too
         return text
-
-
-def _malformed(where: str, found: str) -> MalformedInputError:
-    return MalformedInputError(
-        "a line of a log that is none of the forms", where=where, found=found, expected=FORMS
-    )
 
 
 def windows(number: int, size: int | None, most: int) -> Iterable[range]:

@@ -1,0 +1,256 @@
+"""Put what the items of a log say together into traces: which result is of which call.
+
+Not covered: the forms of items (see :mod:`vcrt.environments.log_forms`), and files (see
+:mod:`vcrt.environments.call_logs`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vcrt.documents import strict_json
+from vcrt.environments.json_rpc_logs import Requests
+from vcrt.environments.log_events import (
+    Answered,
+    Called,
+    Event,
+    Said,
+    Turn,
+    Unread,
+    malformed,
+    unread_in,
+)
+from vcrt.environments.log_forms import events_of, parsed
+from vcrt.environments.tool_calls import Call, call_text
+from vcrt.errors import MalformedInputError
+from vcrt.hashing import Json, canonical_json
+from vcrt.printable import counted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """The calls of a trace in their order, and where it stands.
+
+    ``initial`` is what the environment is reset to, None if the log does not say. ``known[k]`` are the texts that were
+    there before call ``k``, outputs of calls apart: an argument found in one comes from there. ``places[k]`` is the
+    file and line of call ``k``. ``invalid`` are calls that failed before a tool ran: where each stands, and why; they
+    are not among ``calls``.
+    """
+
+    name: str
+    calls: tuple[Call, ...]
+    places: tuple[str, ...]
+    initial: Json = None
+    known: tuple[tuple[str, ...], ...] = ()
+    invalid: tuple[tuple[str, str], ...] = ()
+
+    def without(self, invalid: Mapping[int, tuple[str, str]]) -> Trace:
+        """The trace without some calls, by number, each with where it stands and why it is left out."""
+        kept = [number for number in range(len(self.calls)) if number not in invalid]
+        return replace(
+            self,
+            calls=tuple(self.calls[number] for number in kept),
+            places=tuple(self.places[number] for number in kept),
+            known=tuple(self.known[number] for number in kept) if self.known else (),
+            invalid=(*self.invalid, *invalid.values()),
+        )
+
+    def place_of(self, number: int) -> str:
+        """Where a call stands: its file and line, its number, and the call itself."""
+        call = self.calls[number]
+        return f"{self.places[number]}, call {number} {call_text(call.name, call.arguments)}"
+
+
+#: Fields of a call: a line that has one does not only say where the calls begin.
+_OF_CALLS = {"name", "tool", "arguments", "args", "jsonrpc"}
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What was read of a trace so far; outputs find their calls by the identifiers that both have."""
+
+    name: str
+    initial: Json = None
+    calls: list[Call] = field(default_factory=list)
+    known: list[tuple[str, ...]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    waiting: dict[str, int] = field(default_factory=dict)
+    #: Identifiers of calls without an output yet, in one message; and those of them that came twice, with the place.
+    open: set[str] = field(default_factory=set)
+    twice: dict[str, str] = field(default_factory=dict)
+    #: The calls of the last message, and which have a result without an identifier: where, and whether it names the
+    #: tool.
+    turn: list[int] = field(default_factory=list)
+    in_order: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    #: Calls whose arguments cannot be read, and why.
+    unread: dict[int, MalformedInputError] = field(default_factory=dict)
+    requests: Requests = field(default_factory=Requests)
+
+    def trace(self) -> Trace:
+        """All of it, the calls in ``unread`` as well; raises the error of what cannot be said."""
+        self._end_turn()
+        self.requests.require_answers()
+        return Trace(
+            name=self.name,
+            calls=tuple(self.calls),
+            initial=self.initial,
+            known=tuple(self.known),
+            places=tuple(self.places),
+        )
+
+    def take(self, value: Any, where: str) -> None:
+        """Take an item of a trace; raises :class:`MalformedInputError`."""
+        match value:
+            case {"initial": initial, **rest} if not self.calls and not _OF_CALLS & set(rest):
+                self.initial = initial
+                for unread in unread_in(rest):
+                    self.add(unread, where)
+            case {"jsonrpc": _}:
+                for event in self.requests.events(value, where):
+                    self.add(event, where)
+            case _:
+                for event in events_of(value, where):
+                    self.add(event, where)
+
+    def add(self, event: Event, where: str) -> None:
+        """Take what an item says; raises :class:`MalformedInputError`."""
+        match event:
+            case Turn():
+                self._end_turn()
+            case Said(text):
+                self.texts.append(text)
+            case Called():
+                self._called(event, where)
+            case Answered(None, output):
+                self._answer(self._next(event, where), output, where)
+            case Answered(str(identifier), output):
+                self._output(identifier, output, where)
+            case Unread(_, _, calls):
+                if not calls or not all(map(self._repeats, calls)):
+                    raise event.error(where)
+
+    def _repeats(self, call: Called) -> bool:
+        """Whether it is a call that was read."""
+        place = self.waiting.get(call.identifier or "")
+        if place is None:
+            return False
+        read = self.calls[place]
+        return (read.name, read.arguments) == (call.name, parsed(call.arguments))
+
+    def _called(self, call: Called, where: str) -> None:
+        name, arguments, what = call.name, call.arguments, call.problem
+        if not isinstance(name, str) or not name:
+            raise malformed(where, f"a tool named {name!r:.80}")
+        try:
+            text = isinstance(arguments, str) and what is None
+            arguments = (strict_json(arguments) if arguments.strip() else {}) if text else arguments
+        except ValueError:
+            what = "a call whose arguments are no JSON"
+        arguments = {} if arguments is None and what is None else arguments
+        if what is not None or not isinstance(arguments, dict):
+            self.unread[len(self.calls)] = MalformedInputError(
+                what or "a call whose arguments are no object",
+                where=f"{where}, tool {name!r}",
+                found=(arguments if isinstance(arguments, str) else json.dumps(arguments))[:120],
+                expected="a JSON object of arguments by name; or an output that says that the call failed, such as "
+                "`Error: no JSON`, with which it is left out",
+                remedy="write what was meant, delete the call, or add the output that the agent got",
+            )
+            arguments = {}
+        if call.identifier is not None:
+            self._await(call.identifier, where)
+        self.turn.append(len(self.calls))
+        self.places.append(where)
+        self.calls.append(Call(name, arguments, call.logged))
+        self.known.append(tuple(self.texts))
+
+    def _end_turn(self) -> None:
+        """End a message's calls; raises the error of a result of which it cannot be said whose it is."""
+        left = {self.calls[n].name for n in self.turn if self.calls[n].logged is None}
+        for number, (where, named) in self.in_order.items():
+            if left and (not named or self.calls[number].name in left):
+                raise MalformedInputError(
+                    "fewer results without identifiers than calls: it cannot be said whose they are",
+                    where=where,
+                    found=f"a message with {counted(len(self.turn), 'call')}, of which "
+                    f"{counted(len(self.turn) - len(self.in_order), 'call')} has no result",
+                    expected="a result for each call of a message, in their order; or identifiers",
+                    remedy="add the results that are missing, or the identifiers of the calls",
+                )
+        self.turn, self.in_order = [], {}
+        self.open.clear()
+
+    def _next(self, answer: Answered, where: str) -> int:
+        """The call that a result without an identifier is of."""
+        left = [number for number in self.turn if self.calls[number].logged is None]
+        if not left:
+            raise MalformedInputError(
+                "a result without an identifier, and no call of the last message that waits for one",
+                where=where,
+                expected="results behind the message of their calls, one for each, in their order",
+                remedy="give the call and its result one identifier, or delete the result",
+            )
+        call = self.calls[left[0]]
+        if answer.tool not in (None, call.name):
+            raise MalformedInputError(
+                "a result without an identifier, of another tool than the call that waits for one",
+                where=where,
+                found=f"tool {answer.tool!r:.80}",
+                expected=f"{call.name!r:.80}, called in {self.places[left[0]]}",
+                remedy="put the results in the order of their calls, or give them identifiers",
+            )
+        own = self.waiting.get(answer.own or "", left[0])
+        if own != left[0] and own in left:
+            raise MalformedInputError(
+                "a result with the identifier of another call than the one that waits for it",
+                where=where,
+                found=f"identifier {answer.own!r:.80}",
+                expected=f"that of {call.name!r:.80}, called in {self.places[left[0]]}",
+                remedy="name the call's identifier in `tool_call_id`",
+            )
+        if answer.own not in self.waiting:
+            self.in_order[left[0]] = where, answer.tool is not None
+        return left[0]
+
+    def _await(self, identifier: str, where: str) -> None:
+        self.twice.pop(identifier, None)
+        if identifier in self.open:
+            self.twice[identifier] = where
+        self.open.add(identifier)
+        self.waiting[identifier] = len(self.calls)
+
+    def _output(self, identifier: str, output: Any, where: str) -> None:
+        place = self.waiting.get(identifier)
+        if identifier in self.twice:
+            raise MalformedInputError(
+                "two calls of one message with one identifier: it cannot be said whose output follows",
+                where=self.twice[identifier],
+                found=f"identifier {identifier[:80]!r} twice, and its output in {where}",
+                expected="an identifier of its own for each call of a message",
+                remedy="give one of the two calls, and its output, another identifier",
+            )
+        self.open.discard(identifier)
+        if place is None:
+            raise MalformedInputError(
+                "the output of a call that does not stand before it",
+                where=where,
+                found=f"identifier {identifier[:80]!r}",
+                expected=f"that of one of {counted(len(self.calls), 'call')} so far",
+            )
+        self._answer(place, output, where)
+
+    def _answer(self, place: int, output: Any, where: str) -> None:
+        call, logged = self.calls[place], canonical_json(output).decode()
+        if call.logged not in (None, logged):
+            raise MalformedInputError(
+                "two outputs of one call",
+                where=where,
+                found=f"another output of the call in {self.places[place]}",
+                expected="one output for each call",
+                remedy="delete the one that the agent did not get",
+            )
+        self.calls[place] = Call(call.name, call.arguments, logged)
