@@ -18,7 +18,12 @@ _ENCODER = json.JSONEncoder(
 
 def canonical_json(value: Json) -> bytes:
     """UTF-8 JSON with sorted keys and no spaces; NaN and infinities are refused with ``ValueError``."""
-    return _ENCODER.encode(value).encode("utf-8")
+    return json_text(value).encode("utf-8")
+
+
+def json_text(value: Json) -> str:
+    """The same as text, in which surrogates may stand alone."""
+    return _ENCODER.encode(value)
 
 
 def sha256_hex(data: bytes) -> str:

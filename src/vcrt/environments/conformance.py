@@ -112,7 +112,8 @@ def attempted(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
     except (UnavailableError, VerifierFailure):
         raise
     except VcrtError as error:
-        return f"{error.what}: found {error.found}, expected {error.expected}", None
+        place = f" ({error.where})" if error.where else ""
+        return f"{error.what}{place}: found {error.found}, expected {error.expected}", None
     except (Exception, SystemExit, GeneratorExit) as error:
         return f"{type(error).__name__}: {error} ({place_of(error)})", None
 

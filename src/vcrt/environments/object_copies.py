@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import copy
 import copyreg
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeVar
 
+import numpy as np
+
 from vcrt.environments.fixed_sources import CountedRandom, FixedClock
 
 Value = TypeVar("Value")
+#: How many calls deep copies and forms of states may go.
+_DEEP = 12_000
 
 _VALUES = frozenset(
     {
@@ -49,7 +56,8 @@ def copied(value: Value, *, by_attributes: bool = False) -> Value:
     >>> one is other, one is inner
     (True, False)
     """
-    made: Value = _copied(value, {}, by_attributes)
+    with deeply():
+        made: Value = _copied(value, {}, by_attributes)
     return made
 
 
@@ -81,6 +89,10 @@ def _copied(value: Any, memo: dict[int, Any], by_attributes: bool) -> Any:
         made = value
     elif isinstance(value, CountedRandom):
         made = memo[id(value)] = value.again()
+    elif kind is np.ndarray and not value.dtype.hasobject:
+        # numpy's own copy may be written to, whatever the original says.
+        made = memo[id(value)] = value.copy(order="K")
+        made.flags.writeable = value.flags.writeable
     elif by_attributes or _is_plain(kind):
         made = memo[id(value)] = kind.__new__(kind)
         for name in slots_of(kind):
@@ -112,11 +124,29 @@ def _is_plain(kind: Any) -> bool:
     return True
 
 
-@lru_cache(maxsize=1024)
+@contextmanager
+def deeply() -> Iterator[None]:
+    """Let functions call each other some thousands deep, as for objects that hold each other so."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _DEEP))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 def slots_of(kind: Any) -> tuple[str, ...]:
     """The names of a class's attributes that do not lie in ``__dict__``."""
+    return own_slots(kind, object)
+
+
+@lru_cache(maxsize=1024)
+def own_slots(kind: Any, base: Any) -> tuple[str, ...]:
+    """Those of them that ``base``, from which it derives, does not have."""
     found: list[str] = []
     for each in kind.__mro__:
+        if each in base.__mro__:
+            continue
         slots = each.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             private = name.startswith("__") and not name.endswith("__")

@@ -1,50 +1,60 @@
-"""Write the state of Python objects as canonical bytes: attributes, containers, and how they refer to each other.
+"""Write the state of Python objects as canonical bytes: values, attributes, and how they refer to each other.
 
 It serves environments whose native state is objects of somebody's own classes. Two states have equal bytes if their
 objects have the same classes, equal values, and the same objects in the same places (cycles and sharing count). The
-order of a mapping's keys does not, but for an ``OrderedDict``, nor does that of a set. Not covered: state that lives
-outside of the objects (open files, databases, C code), which is refused, never passed over.
+order of a mapping's keys does not, but for an ``OrderedDict``, nor does that of a set.
+
+Values of built-in types are written by their own form, objects of Python classes by their attributes, and objects of
+classes in C by what rebuilds them (``__reduce_ex__``, ``copyreg``). What can change has an identity: a second reference
+to it is told from an equal one. Not covered: state outside of the objects (open files, databases, C code without a
+protocol), which is refused by its place, never passed over.
 """
 
 from __future__ import annotations
 
+import copyreg
+import dis
+import gc
 import random
+import struct
 import sys
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from enum import Enum, auto
-from functools import lru_cache
+from enum import Enum, Flag
+from functools import cached_property, lru_cache
 from io import BytesIO, StringIO
+from itertools import groupby
 from json.encoder import encode_basestring
 from logging import Logger
 from operator import itemgetter
 from pathlib import PurePath
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, TypeAlias
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 import numpy as np
 
-from vcrt.environments.object_copies import slots_of
+from vcrt.environments.object_copies import deeply, own_slots
 from vcrt.errors import MalformedInputError
-from vcrt.hashing import Json, canonical_json
+from vcrt.hashing import Json, json_text, sha256_hex
 
-#: Classes whose values are their own form.
-_AS_JSON = frozenset({type(None), bool, int, str})
+#: Classes whose values are their own form; whole numbers too, unless they are very long.
+_AS_JSON = frozenset({type(None), bool, str})
+_LONG = 1 << 4096
 #: How one comes to a value: from where, by what kind of step, and which.
 _Place: TypeAlias = "tuple[_Place, str, Any] | None"
-_AS_TEXT = (datetime, date, time, timedelta, timezone, Decimal, PurePath, UUID, complex)
-#: Those whose values refer to nothing else.
-_SIMPLE = (
-    *(Enum, int, float, bytes, bytearray, tzinfo, *_AS_TEXT),
-    *(random.Random, np.random.Generator, np.ndarray, np.generic),
-    *(StringIO, BytesIO),
-)
-
-#: Those of them, and texts, whose objects have attributes where a class derives from them.
-_WITH_ATTRIBUTES = (str, int, float, complex, bytes, bytearray, date, time, timedelta)
+#: What stands in a form for the place of an object that was met before.
+_VIEWS = (MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
+_NAN = struct.pack(">d", float("nan"))
 
 
 def canonical_objects(
@@ -53,20 +63,22 @@ def canonical_objects(
     """The canonical bytes of a state; attributes named in ``ignored`` are left out.
 
     With ``key_order`` the order of a mapping's keys counts. Raises :class:`vcrt.errors.MalformedInputError` naming the
-    attribute that holds something whose value cannot be read: a lock or a connection, an iterator, a function that is
-    no module's, an object of a class of C.
+    attribute that holds something whose value cannot be read: a lock or a connection, an iterator, a function with
+    variables of its own, an object of a class of C that nothing rebuilds; or a state that is nested too deeply.
 
     >>> canonical_objects({"b": {2, 1}, "a": (1, None)}) == canonical_objects({"a": (1, None), "b": {1, 2}})
     True
     """
-    return canonical_json(StateWriter(frozenset(ignored), key_order).form(state, None))
+    return _written(_form(state, frozenset(ignored), key_order))
 
 
-def form_of(state: object, *, set_order: bool = False) -> Json:
+def form_of(
+    state: object, *, ignored: Collection[str] = (), set_order: bool = False
+) -> Json:
     """What a state holds as JSON, keys in their order (members of sets too, if asked for); a text if it is unread."""
     try:
-        return StateWriter(frozenset(), True, set_order).form(state, None)
-    except (MalformedInputError, RecursionError):
+        return _form(state, frozenset(ignored), True, set_order)
+    except MalformedInputError:
         return "unread"
 
 
@@ -78,12 +90,17 @@ def first_difference(one: Any, other: Any, path: str = "state") -> str | None:
     >>> first_difference(form_of({"a": [1, 2]}), form_of({"a": [1, 3]}))
     'state["a"][1]'
     """
-    if canonical_json(one) == canonical_json(other):
+    with deeply():
+        return _first_difference(one, other, path)
+
+
+def _first_difference(one: Any, other: Any, path: str) -> str | None:
+    if _written(one) == _written(other):
         return None
     if isinstance(one, dict) and isinstance(other, dict) and list(one) == list(other):
         for parts, others in zip(one.values(), other.values(), strict=True):
             for step, value, now in _paired(parts, others):
-                found = first_difference(value, now, path + step[:50])
+                found = _first_difference(value, now, path + step[:50])
                 if found is not None:
                     return found
     return path
@@ -112,169 +129,622 @@ def _paired(parts: Any, others: Any) -> Iterable[tuple[str, Any, Any]]:
     return [(f"[{key}]", value, now) for (key, value), (_, now) in pairs]
 
 
-class StateWriter:
-    """Numbers objects as it meets them, so that a second reference to one is told from an equal object."""
+def _form(state: object, ignored: frozenset[str], key_order: bool, set_order: bool = False) -> Json:
+    """The form of a state, the same whatever order its sets have in this process."""
+    try:
+        with deeply():
+            writer = StateWriter(ignored, key_order, set_order)
+            form = writer.form(state, None)
+            if not writer.tied:
+                return form
+            # Members that look alike are told apart by who else refers to them; those that are not, by nothing.
+            again = [
+                StateWriter(ignored, key_order, set_order, references=writer.references, last=last)
+                for last in (False, True)
+            ]
+            forms = [each.form(state, None) for each in again]
+    except RecursionError as error:
+        raise MalformedInputError(
+            "a state that is nested too deeply",
+            where="state",
+            found="objects that hold each other some thousands deep",
+            expected="at most about two thousand objects, one in the other",
+            remedy="keep them in a list or a dictionary; or override canonical, snapshot and restore",
+        ) from error
+    if _written(forms[0]) != _written(forms[1]):
+        raise MalformedInputError(
+            "a state with members of a set, or keys, that only their identity tells apart",
+            where=again[0].tied,
+            expected="members that differ in what they hold",
+            remedy="give them a name or a number; or override canonical()",
+        )
+    return forms[0]
 
-    def __init__(self, ignored: frozenset[str], key_order: bool, set_order: bool = False) -> None:
+
+def _written(form: Json) -> bytes:
+    """Canonical JSON, of texts with lone surrogates too."""
+    with deeply():
+        return json_text(form).encode("utf-8", "surrogatepass")
+
+
+class StateWriter:
+    """Numbers objects as it meets them, so that a second reference to one is told from an equal object.
+
+    ``tied`` is the place of the first set, or mapping, of which members look alike in all that they hold; ``references``
+    has by identity from where objects were referred to again, by which such members are ordered where it is given, and
+    ``last`` orders those that are alike then, too, the other way round.
+    """
+
+    def __init__(
+        self,
+        ignored: frozenset[str],
+        key_order: bool,
+        set_order: bool = False,
+        *,
+        references: Mapping[int, list[str]] | None = None,
+        last: bool = False,
+    ) -> None:
         self.ignored = ignored
         self.key_order = key_order
         self.set_order = set_order
         self.met: dict[int, int] = {}
         # Numbers are those of living objects alone: what is made on the way is kept until the end.
         self.kept: list[object] = []
+        self.owners: dict[int, object] = {}
+        self.tied: str | None = None
+        self.references: dict[int, list[str]] = {}
+        self.known_references, self.last = references, last
 
     def form(self, value: Any, where: _Place) -> Json:
         """The JSON form of a value; ``where`` is how one comes to it from the state."""
         kind: Any = type(value)
-        if kind in _AS_JSON:
+        if kind in _AS_JSON or (kind is int and -_LONG < value < _LONG):
             return value  # type: ignore[no-any-return]
-        shape, name, has_more = _shape(kind)
-        if shape is _Shape.SIMPLE and issubclass(kind, np.ndarray) and value.dtype.hasobject:
-            return self._elements(value, name, where)
-        if shape is _Shape.TEXT or shape is _Shape.SIMPLE:
-            plain = value if shape is _Shape.TEXT else _simple(value, name)
-            more = self._attributes(value, where) if has_more else None
-            return {name: plain, "attributes": more} if more else plain
-        if shape is _Shape.HIDDEN or (shape is _Shape.NAMED and not _is_found(value)):
-            raise _without_form(value, where)
-        if shape is _Shape.NAMED or (
-            shape is _Shape.METHOD and isinstance(value.__self__, ModuleType | None)
-        ):
-            return {"name": _name(value)}
-        if id(value) in self.met:
-            return {"again": self.met[id(value)]}
-        if not isinstance(value, tuple | frozenset):
+        write, base, can_change = _writing(kind)
+        if can_change:
+            number = self.met.get(id(value))
+            if number is not None:
+                self.references.setdefault(id(value), []).append(_path(where, exact=False))
+                return {"again": number}
             self.met[id(value)] = len(self.met)
             self.kept.append(value)
-        if shape is _Shape.ATTRIBUTES:
-            found = self._attributes(value, where)
-            if not found and not hasattr(value, "__dict__"):
-                raise _without_form(value, where)
-            return {name: found}
-        if shape is _Shape.METHOD:
-            return {"method": _name(value), "of": self.form(value.__self__, (where, ".{}", "self"))}
-        parts = self._parts(value, shape, where)
-        more = self._attributes(value, where) if has_more else None
-        return {name: parts, "attributes": more} if more else {name: parts}
+        form = write(self, value, where)
+        if base is kind:
+            return form
+        more = self._attributes(value, base, where)
+        parts: dict[str, Json] = {_name(kind): more if write is _attributes_alone else form}
+        if more and write is not _attributes_alone:
+            parts["attributes"] = more
+        if not _is_found(kind):
+            parts["class"] = self._class(kind, where)
+        return parts
 
-    def _elements(self, value: Any, name: str, where: _Place) -> Json:
-        """An array of objects."""
-        if id(value) in self.met:
-            return {"again": self.met[id(value)]}
-        self.met[id(value)] = len(self.met)
-        elements = value.ravel().tolist()
-        self.kept += [value, elements]
-        shape: Json = [str(value.dtype), list(value.shape)]
-        parts = [self.form(v, (where, ".flat[{!r}]", i)) for i, v in enumerate(elements)]
-        return {name: [shape, parts]}
-
-    def _parts(self, value: Any, shape: _Shape, where: _Place) -> Sequence[Json]:
-        """What a container holds."""
-        if shape is _Shape.MAPPING:
-            return self._entries(value, where)
-        if shape is _Shape.SET:
-            texts = self._texts(value, (where, ": a member", None))
-            return texts if self.set_order else sorted(texts)
-        return [
-            v if type(v) in _AS_JSON else self.form(v, (where, "[{!r}]", i))
-            for i, v in enumerate(value)
-        ]
-
-    def _entries(self, value: Mapping[Any, Any], where: _Place) -> list[Json]:
-        """Keys, as JSON, and forms of the values, sorted by the keys, or in their order where that counts."""
-        pairs = zip(self._texts(value, (where, ": a key", None)), value, strict=True)
-        # As for Python, which says that two of another order are not equal.
-        in_order = self.key_order or isinstance(value, OrderedDict)
-        return [
-            [text, v if type(v := value[key]) in _AS_JSON else self.form(v, (where, "[{!r}]", key))]
-            for text, key in (pairs if in_order else sorted(pairs, key=itemgetter(0)))
-        ]
-
-    def _texts(self, values: Iterable[Any], where: _Place) -> list[str]:
-        """Their forms as JSON; texts are ordered as their UTF-8 is."""
-        return [
-            encode_basestring(v)
-            if type(v) is str
-            else repr(v)
-            if type(v) is int
-            else canonical_json(self.form(v, where)).decode()
-            for v in values
-        ]
-
-    def _attributes(self, value: Any, where: _Place) -> dict[str, Json]:
-        found = dict(getattr(value, "__dict__", {}))
+    def _attributes(self, value: Any, base: Any, where: _Place) -> dict[str, Json]:
+        """The attributes that an object of a class derived from ``base`` has beside what that holds."""
         kind: Any = type(value)
-        for name in slots_of(kind):
+        found = dict(getattr(value, "__dict__", {}))
+        for name in own_slots(kind, base):
             if hasattr(value, name):
                 found[name] = getattr(value, name)
-        if isinstance(value, deque) and value.maxlen is not None:
-            found["maxlen"] = value.maxlen
-        return {
-            name: v if type(v := found[name]) in _AS_JSON else self.form(v, (where, ".{}", name))
-            for name in sorted(found)
-            if name not in self.ignored
+        forms: dict[str, Json] = {}
+        for name in sorted(found):
+            if name in self.ignored:
+                continue
+            checkpoint = len(self.met)
+            try:
+                forms[name] = self.form(found[name], (where, ".{}", name))
+            except MalformedInputError:
+                # What a class says that it is rebuilt without, such as a lock, is no part of it.
+                rebuilt = _own_state(value)
+                if rebuilt is None or rebuilt.get(name) is found[name]:
+                    raise
+                self._forget(checkpoint)
+                if name in rebuilt:
+                    self.kept.append(rebuilt)
+                    forms[name] = self.form(rebuilt[name], (where, ".{}", name))
+        return forms
+
+    def _class(self, kind: Any, where: _Place) -> Json:
+        """What a class that no module has under its name does: its bases, and the code of its functions."""
+        if id(kind) in self.met:
+            return {"again": self.met[id(kind)]}
+        self.met[id(kind)] = len(self.met)
+        bases = [
+            _name(each) if _is_found(each) else self._class(each, where) for each in kind.__bases__
+        ]
+        body = {
+            name: self._code(each, (where, " (class, {})", name))
+            for name, each in sorted(vars(kind).items())
+            if name not in ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__")
+            and name not in self.ignored
         }
+        return {"bases": bases, "body": body}
+
+    def _code(self, value: Any, where: _Place) -> Json:
+        """What stands in the body of a class: of what is no function and no plain value, the kind alone."""
+        inner = [value]
+        if isinstance(value, property):
+            inner = [value.fget, value.fset, value.fdel]
+        elif isinstance(value, staticmethod | classmethod):
+            inner = [value.__func__]
+        elif isinstance(value, cached_property):
+            inner = [value.func]
+        if any(isinstance(each, FunctionType) for each in inner):
+            return [
+                self._function(each, where, of_class=True)
+                if isinstance(each, FunctionType)
+                else None
+                for each in inner
+            ]
+        return self.form(value, where) if _is_fixed(value) else _name(type(value))
+
+    def _function(self, value: FunctionType, where: _Place, *, of_class: bool = False) -> Json:
+        """A function: its name if a module has it, else its code, if it holds nothing that can change.
+
+        What is around it may hold values only if it is ``of_class``: elsewhere another function may set them anew.
+        """
+        if value.__dict__.keys() - {"__wrapped__"}:
+            raise _without_form(value, where)
+        if _is_found(value):
+            return {"name": _name(value)}
+        held: list[Json] = []
+        for cell in value.__closure__ or ():
+            inner = cell.cell_contents if cell != _EMPTY else None
+            if isinstance(inner, type):  # such as the class that `super()` means
+                held.append(_name(inner))
+            elif _is_fixed(inner) and of_class and not _sets_variables(value.__code__):
+                held.append(self.form(inner, where))
+            elif not isinstance(inner, FunctionType) or not _is_found(inner):
+                raise _without_form(value, where)
+        for each in (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()):
+            if not _is_fixed(each):
+                raise _without_form(value, where)
+            held.append(self.form(each, where))
+        return {"function": _name(value), "code": _digest(value.__code__), "held": held}
+
+    def _forget(self, checkpoint: int) -> None:
+        """Give up the numbers that were given since, with what was written of their objects."""
+        while len(self.met) > checkpoint:
+            self.met.popitem()
+
+    def _looked_at(self, *values: tuple[Any, _Place]) -> str:
+        """The form of values by themselves, as text; what is met on the way is forgotten."""
+        checkpoint, references = len(self.met), self.references
+        self.references = {}
+        try:
+            text = json_text([self.form(*each) for each in values])
+        finally:
+            known = self.known_references or {}
+            marks: Json = [
+                [number - checkpoint, sorted(known[each])]
+                for each, number in self.met.items()
+                if number >= checkpoint and each in known
+            ]
+            self._forget(checkpoint)
+            self.references = references
+        return f"{text} {json_text(marks)}" if marks else text
+
+    def _in_order(
+        self, values: Iterable[Any], where: _Place, look: Callable[[Any], str]
+    ) -> list[Any]:
+        """Values in an order that depends on what they hold, and on who else refers to them, alone."""
+        looked = [(look(each), each) for each in values]
+        looked.sort(key=itemgetter(0))
+        ordered: list[Any] = []
+        for _, some in groupby(looked, key=itemgetter(0)):
+            alike = [each for _, each in some]
+            if len(alike) > 1 and self.tied is None:
+                self.tied = _path(where)
+            ordered += reversed(alike) if self.last else alike
+        return ordered
+
+    def _members(self, values: Iterable[Any], where: _Place) -> list[str]:
+        """The forms of a set's members, as text."""
+        place = (where, ": a member", None)
+        members = list(values)
+        if self.set_order:
+            return [_text(each) or json_text(self.form(each, place)) for each in members]
+        others = [each for each in members if _text(each) is None]
+        if len(others) > 1:
+            others = self._in_order(others, place, lambda each: self._looked_at((each, place)))
+        texts = [json_text(self.form(each, place)) for each in others]
+        return sorted([*texts, *(text for each in members if (text := _text(each)) is not None)])
+
+    def _entries(
+        self, pairs: Iterable[tuple[Any, Any]], where: _Place, *, in_order: bool = False
+    ) -> list[Json]:
+        """Keys, as JSON, and forms of the values, sorted by the keys, or in their order where that counts."""
+        place = (where, ": a key", None)
+        entries = list(pairs)
+        # As for Python, which says that two of another order are not equal.
+        if not (in_order or self.key_order):
+            others = [pair for pair in entries if _text(pair[0]) is None]
+            if len(others) > 1:
+                others = self._entries_in_order(others, where)
+            if others:
+                entries = [pair for pair in entries if _text(pair[0]) is not None] + others
+        texts = [_text(key) or json_text(self.form(key, place)) for key, _ in entries]
+        keyed = [(text, *pair) for text, pair in zip(texts, entries, strict=True)]
+        if not (in_order or self.key_order):
+            keyed.sort(key=itemgetter(0))
+        return [
+            [text, v if type(v) in _AS_JSON else self.form(v, (where, "[{!r}]", key))]
+            for text, key, v in keyed
+        ]
+
+    def _entries_in_order(self, pairs: list[tuple[Any, Any]], where: _Place) -> list[Any]:
+        """Entries whose keys are objects: by the keys, and where those look alike by the values."""
+        place = (where, ": a key", None)
+        keys = [self._looked_at((key, place)) for key, _ in pairs]
+        alone = {id(pair): text for pair, text in zip(pairs, keys, strict=True)}
+        number = Counter(keys)
+
+        def look(pair: tuple[Any, Any]) -> str:
+            text = alone[id(pair)]
+            if number[text] == 1:
+                return text
+            inner = (where, "[{!r}]", pair[0])
+            return text + self._looked_at((pair[0], place), (pair[1], inner))
+
+        return self._in_order(pairs, place, look)
+
+    def _sequence(self, values: Iterable[Any], where: _Place) -> list[Json]:
+        return [
+            v if type(v) in _AS_JSON else self.form(v, (where, "[{!r}]", i))
+            for i, v in enumerate(values)
+        ]
 
 
-def _without_form(value: object, where: _Place) -> MalformedInputError:
+_Write: TypeAlias = "Callable[[StateWriter, Any, _Place], Json]"
+_EMPTY = type((lambda x: lambda: x)(0).__closure__[0])()  # type: ignore[index]
+
+
+def _text(key: Any) -> str | None:
+    """The form of a key that is a text or a number, as JSON; None of others."""
+    if type(key) is str:
+        return encode_basestring(key)
+    return repr(key) if type(key) is int and -_LONG < key < _LONG else None
+
+
+def _without_form(value: object, where: _Place, found: str | None = None) -> MalformedInputError:
     kind = type(value)
     return MalformedInputError(
         "a state that holds something without a canonical form",
         where=_path(where),
-        found=f"{kind.__module__}.{kind.__qualname__}",
-        expected="values, containers, objects with attributes, functions and classes of a module",
+        found=found or f"{kind.__module__}.{kind.__qualname__}",
+        expected="values, containers, objects with attributes or that pickle, functions and classes of a module",
         remedy="override canonical(), or name the attribute in the environment's `ignored`",
     )
 
 
-def _path(where: _Place) -> str:
-    """A place as one would write it in Python."""
+def _path(where: _Place, *, exact: bool = True) -> str:
+    """A place as one would write it in Python; unless ``exact``, without what keys and members are."""
     steps: list[str] = []
     while where is not None:
         where, step, name = where
-        steps.append(step.format(name)[:50])
+        if exact or step == ".{}":
+            steps.append(step.format(name)[:50])
+        else:
+            steps.append("[]")
     return "".join(["state", *reversed(steps)])
 
 
-class _Shape(Enum):
-    """How the values of a class are written."""
-
-    TEXT = auto()
-    SIMPLE = auto()
-    NAMED = auto()
-    METHOD = auto()
-    MAPPING = auto()
-    SEQUENCE = auto()
-    SET = auto()
-    ATTRIBUTES = auto()
-    HIDDEN = auto()
+# How the values of each built-in class are written.
 
 
-#: The classes of each shape, the narrower ones first, with those whose objects hold no more than is written of them.
-_SHAPES: tuple[tuple[_Shape, tuple[Any, ...]], ...] = (
-    (_Shape.TEXT, (str,)),
-    (_Shape.SIMPLE, _SIMPLE),
-    (_Shape.HIDDEN, (Logger,)),
-    (_Shape.NAMED, (type, FunctionType)),
-    (_Shape.METHOD, (MethodType, BuiltinFunctionType)),
-    (_Shape.MAPPING, (OrderedDict, defaultdict, dict, MappingProxyType)),
-    (_Shape.SEQUENCE, (list, tuple, deque)),
-    (_Shape.SET, (set, frozenset, type({}.keys()), type({}.items()))),
-    (_Shape.ATTRIBUTES, (object,)),
+def _enum(writer: StateWriter, value: Enum, where: _Place) -> Json:
+    kind = type(value)
+    if isinstance(value, Flag):
+        return {_name(kind): ["flag", repr(value._value_)]}
+    return {_name(kind): value._name_}
+
+
+def _whole(writer: StateWriter, value: int, where: _Place) -> Json:
+    number = int.__index__(value)
+    return {"int": repr(number) if -_LONG < number < _LONG else f"{number:x}"}
+
+
+def _float_text(value: float) -> str:
+    number = float.__float__(value)
+    packed = struct.pack(">d", number)
+    return repr(number) if number == number or packed == _NAN else f"nan {packed.hex()}"
+
+
+def _real(writer: StateWriter, value: float, where: _Place) -> Json:
+    return {"float": _float_text(value)}
+
+
+def _complex(writer: StateWriter, value: complex, where: _Place) -> Json:
+    if value == value:
+        return {"complex": complex.__repr__(value)}
+    return {"complex": [_float_text(value.real), _float_text(value.imag)]}
+
+
+def _datetime(writer: StateWriter, value: datetime, where: _Place) -> Json:
+    text = str(datetime.combine(datetime.date(value), datetime.time(value)))
+    return {"datetime.datetime": _zoned(writer, text, value, where)}
+
+
+def _time(writer: StateWriter, value: time, where: _Place) -> Json:
+    text = str(time(value.hour, value.minute, value.second, value.microsecond))
+    return {"datetime.time": _zoned(writer, text, value, where)}
+
+
+def _zoned(writer: StateWriter, text: str, value: datetime | time, where: _Place) -> Json:
+    """A time by its clock; with fold and zone if it has them: zones of one offset are not one."""
+    if value.tzinfo is None and not value.fold:
+        return text
+    return [text, value.fold, writer.form(value.tzinfo, (where, ".{}", "tzinfo"))]
+
+
+def _timezone(writer: StateWriter, value: timezone, where: _Place) -> Json:
+    offset, *name = value.__getinitargs__()  # type: ignore[attr-defined]
+    return {"datetime.timezone": [str(offset), *name]}
+
+
+def _uuid(writer: StateWriter, value: UUID, where: _Place) -> Json:
+    safe = [] if value.is_safe is SafeUUID.unknown else [value.is_safe.name]
+    text = UUID.__str__(value)
+    return {"uuid.UUID": [text, *safe] if safe else text}
+
+
+def _list(writer: StateWriter, value: list[Any], where: _Place) -> Json:
+    return {"list": writer._sequence(list.__iter__(value), where)}
+
+
+def _tuple(writer: StateWriter, value: tuple[Any, ...], where: _Place) -> Json:
+    return {"tuple": writer._sequence(tuple.__iter__(value), where)}
+
+
+def _deque(writer: StateWriter, value: deque[Any], where: _Place) -> Json:
+    form: dict[str, Json] = {"collections.deque": writer._sequence(deque.__iter__(value), where)}
+    if value.maxlen is not None:
+        form["attributes"] = {"maxlen": value.maxlen}
+    return form
+
+
+def _dict(writer: StateWriter, value: dict[Any, Any], where: _Place) -> Json:
+    return {"dict": writer._entries(dict.items(value), where)}
+
+
+def _ordered(writer: StateWriter, value: OrderedDict[Any, Any], where: _Place) -> Json:
+    entries = writer._entries(OrderedDict.items(value), where, in_order=True)
+    return {"collections.OrderedDict": entries}
+
+
+def _default(writer: StateWriter, value: defaultdict[Any, Any], where: _Place) -> Json:
+    factory = writer.form(value.default_factory, (where, ".{}", "default_factory"))
+    entries = writer._entries(dict.items(value), where)
+    return {"collections.defaultdict": entries, "default_factory": factory}
+
+
+def _set(writer: StateWriter, value: set[Any], where: _Place) -> Json:
+    return {"set": writer._members(set.__iter__(value), where)}
+
+
+def _frozenset(writer: StateWriter, value: frozenset[Any], where: _Place) -> Json:
+    return {"frozenset": writer._members(frozenset.__iter__(value), where)}
+
+
+def _view(writer: StateWriter, value: Any, where: _Place) -> Json:
+    """What looks at a mapping and shows its changes."""
+    (viewed,) = gc.get_referents(value)
+    return {type(value).__qualname__: writer.form(viewed, where)}
+
+
+def _random(writer: StateWriter, value: random.Random, where: _Place) -> Json:
+    if isinstance(value, random.SystemRandom):
+        raise _without_form(value, where)
+    return {"random": repr(random.Random.getstate(value))}
+
+
+def _generator(writer: StateWriter, value: np.random.Generator, where: _Place) -> Json:
+    return {"random": writer.form(value.bit_generator, (where, ".{}", "bit_generator"))}
+
+
+def _random_state(writer: StateWriter, value: np.random.RandomState, where: _Place) -> Json:
+    state: Any = value.get_state(legacy=False)
+    bits = writer.form(value._bit_generator, (where, ".{}", "_bit_generator"))  # type: ignore[attr-defined]
+    return {"random": [repr(state["has_gauss"]), repr(state["gauss"]), bits]}
+
+
+def _bits(writer: StateWriter, value: np.random.BitGenerator, where: _Place) -> Json:
+    seeds: Any = value.seed_seq
+    spawned = writer.form(seeds, (where, ".{}", "seed_seq"))
+    return {"bits": [type(value).__name__, repr(value.state), spawned]}
+
+
+def _seeds(writer: StateWriter, value: np.random.SeedSequence, where: _Place) -> Json:
+    return {"seeds": repr(value.state)}
+
+
+def _array(writer: StateWriter, value: np.ndarray[Any, Any], where: _Place) -> Json:
+    """An array of numbers by its elements, one of objects by their forms."""
+    flags = _memory(writer, value, where)
+    if value.dtype.hasobject:
+        elements = value.ravel().tolist()
+        writer.kept.append(elements)
+        parts: Json = [writer.form(v, (where, ".flat[{!r}]", i)) for i, v in enumerate(elements)]
+        return {"numpy.ndarray": [[str(value.dtype), list(value.shape)], parts, *flags]}
+    return {"array": [str(value.dtype), list(value.shape), _elements(value), *flags]}
+
+
+def _memory(writer: StateWriter, value: np.ndarray[Any, Any], where: _Place) -> list[Json]:
+    """How an array lies in its memory, where that is not as usual.
+
+    One whose memory another in the state has too, or something that is no array, is refused: copies part them.
+    """
+    owner: Any = value
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    foreign = owner.base if isinstance(owner, np.ndarray) else owner
+    if foreign is not None and (not isinstance(foreign, bytes) or value.flags.writeable):
+        raise _without_form(
+            value, where, f"an array in the memory of a {type(foreign).__qualname__}"
+        )
+    if writer.owners.setdefault(id(owner), value) is not value:
+        raise _without_form(value, where, "an array that shares its memory with another")
+    writer.kept.append(owner)
+    flags: list[Json] = [] if value.flags.writeable else ["read-only"]
+    if value.ndim > 1 and not value.flags.c_contiguous:
+        flags.append("F" if value.flags.f_contiguous else list(value.strides))
+    if value.dtype.metadata:
+        flags.append(repr(dict(value.dtype.metadata)))
+    return flags
+
+
+def _elements(value: Any) -> str:
+    """The elements of an array, or a scalar, exactly: numbers that are none by their bytes."""
+    if value.dtype.kind in "fc" and bool(np.isnan(value).any()) and value.dtype.char not in "gG":
+        return f"bytes {np.asarray(value).tobytes().hex()}"
+    return repr(value.tolist())
+
+
+def _dtype(writer: StateWriter, value: np.dtype[Any], where: _Place) -> Json:
+    return {"numpy.dtype": [repr(value), repr(dict(value.metadata or {}))]}
+
+
+def _scalar(writer: StateWriter, value: np.generic, where: _Place) -> Json:
+    if isinstance(value, np.void) and (value.base is not None or value.dtype.hasobject):
+        raise _without_form(value, where, "an element of a structured array")
+    return {"array": [str(value.dtype), list(np.shape(value)), _elements(value)]}
+
+
+def _stream(writer: StateWriter, value: StringIO | BytesIO, where: _Place) -> Json:
+    name = _name(StringIO if isinstance(value, StringIO) else BytesIO)
+    if value.closed:
+        return {name: "closed"}
+    *state, _ = value.__getstate__()  # type: ignore[misc]
+    return {name: [repr(each) for each in state]}
+
+
+def _method(writer: StateWriter, value: Any, where: _Place) -> Json:
+    of = value.__self__
+    if isinstance(of, ModuleType | None):
+        return {"name": _name(value)}
+    return {"method": _name(value), "of": writer.form(of, (where, ".{}", "self"))}
+
+
+def _function(writer: StateWriter, value: FunctionType, where: _Place) -> Json:
+    return writer._function(value, where)
+
+
+def _type(writer: StateWriter, value: type, where: _Place) -> Json:
+    if not _is_found(value):
+        raise _without_form(value, where)
+    return {"name": _name(value)}
+
+
+def _refused(writer: StateWriter, value: object, where: _Place) -> Json:
+    raise _without_form(value, where)
+
+
+def _attributes_alone(writer: StateWriter, value: object, where: _Place) -> Json:
+    """Nothing: an object of a class in Python is its attributes."""
+    return {}
+
+
+def _rebuilt(writer: StateWriter, value: Any, where: _Place) -> Json:
+    """An object of a class in C, by what rebuilds it: a function or class, its arguments, and what is set then."""
+    getattr(value, "__dict__", None)  # made when it is first asked for, and then given
+    try:
+        reducer = copyreg.dispatch_table.get(type(value))
+        reduced = reducer(value) if reducer else value.__reduce_ex__(4)
+    except Exception as error:
+        raise _without_form(value, where) from error
+    if isinstance(reduced, str):
+        found = getattr(sys.modules.get(type(value).__module__), reduced, None)
+        if found is not value:
+            raise _without_form(value, where)
+        return {"name": reduced}
+    writer.kept.append(reduced)
+    make, arguments, state, items, pairs, *_ = (*reduced, None, None, None)
+    memory = [_memory(writer, value, where)] if isinstance(value, np.ndarray) else []
+    return {
+        **({"memory": memory} if memory else {}),
+        "made": writer.form(make, where),
+        "of": writer._sequence(arguments, where),
+        "state": writer.form(state, where),
+        "items": writer._sequence(items or (), where),
+        "pairs": writer._entries(pairs or (), where),
+    }
+
+
+#: The classes, the narrower ones first, how their values are written, and whether these can change or have attributes.
+_BASES: tuple[tuple[Any, _Write, bool], ...] = (
+    (Enum, _enum, False),
+    (str, lambda w, value, _: str.__str__(value), False),
+    (int, _whole, False),
+    (float, _real, False),
+    (complex, _complex, False),
+    (bytes, lambda w, value, _: {"bytes": bytes.hex(value)}, False),
+    (bytearray, lambda w, value, _: {"bytearray": bytearray.hex(value)}, True),
+    (datetime, _datetime, False),
+    (date, lambda w, value, _: {"datetime.date": date.__str__(value)}, False),
+    (time, _time, False),
+    (timedelta, lambda w, value, _: {"datetime.timedelta": timedelta.__str__(value)}, False),
+    (timezone, _timezone, False),
+    (Decimal, lambda w, value, _: {"decimal.Decimal": Decimal.__str__(value)}, False),
+    (PurePath, lambda w, value, _: PurePath.__str__(value), False),
+    (UUID, _uuid, False),
+    (OrderedDict, _ordered, True),
+    (defaultdict, _default, True),
+    (dict, _dict, True),
+    (list, _list, True),
+    (tuple, _tuple, False),
+    (deque, _deque, True),
+    (set, _set, True),
+    (frozenset, _frozenset, False),
+    *((kind, _view, False) for kind in _VIEWS),
+    (random.Random, _random, True),
+    (np.random.Generator, _generator, True),
+    (np.random.RandomState, _random_state, True),
+    (np.random.BitGenerator, _bits, True),
+    (np.random.SeedSequence, _seeds, True),
+    (np.dtype, _dtype, False),
+    (np.generic, _scalar, False),
+    (StringIO, _stream, True),
+    (BytesIO, _stream, True),
+    ((MethodType, BuiltinFunctionType), _method, False),
+    (FunctionType, _function, False),
+    (type, _type, False),
+    ((Logger, ModuleType, BaseException), _refused, False),
 )
 
 
+#: What writes an object of a derived class with its class.
+_WHOLE = (_enum, _type, _view, _method, _function, _dtype, _scalar, _refused)
+
+
 @lru_cache(maxsize=4096)
-def _shape(kind: Any) -> tuple[_Shape, str, bool]:
-    """How the values of a class are written, the name that is written of it, and whether they may have attributes."""
-    shape, base = next(
-        (shape, each) for shape, classes in _SHAPES for each in classes if issubclass(kind, each)
-    )
-    if shape in (_Shape.MAPPING, _Shape.SEQUENCE, _Shape.SET, _Shape.ATTRIBUTES):
-        shape = _Shape.HIDDEN if _is_of_c(kind, base) else shape
-        return shape, _name(kind), kind is not base or kind is deque
-    has_more = kind not in _SIMPLE and issubclass(kind, _WITH_ATTRIBUTES)
-    return shape, _name(kind), has_more and not issubclass(kind, Enum)
+def _writing(kind: Any) -> tuple[_Write, Any, bool]:
+    """How the values of a class are written, of which class it derives, and whether its objects can change."""
+    if kind is np.ndarray:
+        return _array, kind, True
+    for bases, write, can_change in _BASES:
+        if issubclass(kind, bases):
+            base = bases if isinstance(bases, type) else kind
+            if write in _WHOLE or base is kind:
+                return write, kind, can_change
+            if _is_of_c(kind, base):
+                return _rebuilt, object, True
+            has_more = kind.__dictoffset__ != 0 or bool(own_slots(kind, base))
+            return _by_name(write), base, can_change or has_more
+    if _is_of_c(kind, object):
+        return (_refused if hasattr(kind, "__next__") else _rebuilt), object, True
+    return (_refused if kind is object else _attributes_alone), object, True
+
+
+def _by_name(write: _Write) -> _Write:
+    """What the value of a derived class holds of its base, without the name of that."""
+
+    def inner(writer: StateWriter, value: Any, where: _Place) -> Json:
+        form = write(writer, value, where)
+        if isinstance(form, dict) and len(form) == 1:
+            (form,) = form.values()
+        return form
+
+    return inner
 
 
 def _is_of_c(kind: Any, base: Any) -> bool:
@@ -282,38 +752,75 @@ def _is_of_c(kind: Any, base: Any) -> bool:
 
     As :meth:`object.__reduce_ex__` asks it: such room belongs to code in C, and cannot be read.
     """
-    pointers = len(slots_of(kind)) + (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    pointers = len(own_slots(kind, base))
+    pointers += (kind.__dictoffset__ > 0) - (base.__dictoffset__ > 0)
+    pointers += (kind.__weakrefoffset__ > 0) - (base.__weakrefoffset__ > 0)
     room = base.__basicsize__ + pointers * tuple.__itemsize__
     return bool(kind is not base and kind.__basicsize__ > room)
 
 
 def _is_found(value: Any) -> bool:
-    """Whether a function or class is the one that its module has under its name, and nothing but that."""
-    found: Any = sys.modules.get(value.__module__)
+    """Whether a function or class is the one that its module has under its name.
+
+    What was sent by value from the module of another process counts: this one has nothing under that name.
+    """
+    module = found = sys.modules.get(value.__module__)
     for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
-    return found is value and (isinstance(value, type) or not value.__dict__)
+    from_elsewhere = module is None or value.__module__ == "__main__"
+    return found is value or (found is None and from_elsewhere and "<" not in value.__qualname__)
 
 
-def _simple(value: Any, name: str) -> Json:
-    """The form of a value that refers to nothing else."""
-    if isinstance(value, Enum):
-        return {name: value.name}
-    if isinstance(value, int | float):
-        return {name: repr(value)}
-    if isinstance(value, bytes | bytearray):
-        return {"bytes": value.hex()}
-    if isinstance(value, _AS_TEXT):
-        return {name: str(value)}
-    if isinstance(value, random.Random):
-        return {"random": repr(value.getstate())}
-    if isinstance(value, np.random.Generator):
-        return {"random": repr(value.bit_generator.state)}
-    if isinstance(value, np.ndarray | np.generic):
-        return {"array": [str(value.dtype), list(np.shape(value)), repr(value.tolist())]}
-    if isinstance(value, StringIO | BytesIO):
-        return {name: [repr(value.getvalue()), value.tell()]}
-    return {name: repr(value)}
+def _is_fixed(value: Any) -> bool:
+    """Whether a value never changes and refers to nothing that does."""
+    if isinstance(value, tuple | frozenset):
+        return all(map(_is_fixed, value))
+    if isinstance(value, FunctionType | type):
+        return _is_found(value)
+    if isinstance(value, BuiltinFunctionType):
+        return isinstance(value.__self__, ModuleType | None)
+    return isinstance(value, Enum) or type(value) in _FIXED
+
+
+_FIXED = frozenset(
+    (*(type(None), bool, int, float, complex, str, bytes), *(date, timedelta, Decimal, UUID))
+)
+
+
+def _own_state(value: Any) -> Mapping[str, Any] | None:
+    """The attributes that an object's own protocol rebuilds it with; None if its class has none of its own."""
+    kind: Any = type(value)
+    protocol = ("__reduce__", "__reduce_ex__", "__getstate__")
+    own = any(getattr(kind, n, None) is not getattr(object, n, None) for n in protocol)
+    if not own and kind not in copyreg.dispatch_table:
+        return None
+    try:
+        reduced: Any = copyreg.dispatch_table.get(kind, lambda v: v.__reduce_ex__(4))(value)
+        state = reduced[2]
+    except Exception:
+        return None
+    if isinstance(state, tuple) and len(state) == 2:
+        state = {**(state[0] or {}), **(state[1] or {})}
+    return state if isinstance(state, dict) else None
+
+
+def _sets_variables(code: CodeType) -> bool:
+    """Whether a function sets a variable that is not its own."""
+    return any(
+        each.opname in ("STORE_DEREF", "DELETE_DEREF") and each.argval in code.co_freevars
+        for each in dis.get_instructions(code)
+    )
+
+
+def _digest(code: CodeType) -> str:
+    """The SHA-256 of what a function does, the same in every process of one Python."""
+    constants = [_digest(c) if isinstance(c, CodeType) else _constant(c) for c in code.co_consts]
+    names = [code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags]
+    return sha256_hex(repr((code.co_code.hex(), constants, names)).encode())
+
+
+def _constant(value: object) -> str:
+    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
 
 
 def _name(value: Any) -> str:

@@ -34,7 +34,12 @@ from vcrt.environments.contract import (
     Versions,
 )
 from vcrt.environments.object_copies import copied
-from vcrt.environments.object_states import canonical_objects
+from vcrt.environments.object_states import (
+    canonical_objects,
+    first_difference,
+    form_of,
+    without_keys,
+)
 from vcrt.environments.registry import name_in_commands
 from vcrt.errors import MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
@@ -159,7 +164,7 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         return Versions(
             environment=self.name,
             adapter="1",
-            canonicalizer="objects/2",
+            canonicalizer="objects/3",
             verifier=f"{kind.__module__}.{kind.__qualname__} {_source_digest(kind)}",
         )
 
@@ -241,15 +246,35 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             raise _outside(error, state) from error
 
     def snapshot(self, state: State) -> object:
-        """A deep copy; raises :class:`vcrt.errors.MalformedInputError` for a connection, a lock or a file."""
+        """A deep copy; raises :class:`vcrt.errors.MalformedInputError` for a connection, a lock or a file.
+
+        So it does for what a copy loses, as far as ``canonical`` is the one that comes with this class.
+        """
         try:
-            return copied(state)
+            kept = copied(state)
+            if type(self).canonical is CallEnvironment.canonical:
+                self._require_same(state, kept)
+            return kept
         except (TypeError, copy.Error) as error:
             try:
                 canonical_objects(state)
             except MalformedInputError as named:
                 raise _outside(named, state) from error
             raise
+
+    def _require_same(self, state: object, kept: object) -> None:
+        """Raises :class:`vcrt.errors.MalformedInputError` with the place of what a copy of a state does not keep."""
+        if self.canonical(state) == self.canonical(kept):  # type: ignore[arg-type]
+            return
+        forms = [form_of(each, ignored=self.ignored) for each in (state, kept)]
+        raise MalformedInputError(
+            "a state of which a copy does not keep everything",
+            # Keys may hold what evidence is to hide.
+            where=without_keys(first_difference(*forms) or "state"),
+            found="a deep copy in which it is another",
+            expected="a state that copy.deepcopy keeps, to go on from it in several orders",
+            remedy="let __deepcopy__, or __reduce__, of its class leave nothing out; or override snapshot and restore",
+        )
 
     def restore(self, snapshot: Any) -> State:
         """A deep copy of the snapshot."""
