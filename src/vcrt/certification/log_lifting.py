@@ -213,7 +213,7 @@ def run_trace(
     if departure is not None and redact:
         logged, replayed = hidden(departure.logged), hidden(departure.replayed)
         departure = replace(departure, logged=logged, replayed=replayed)
-    operations = operations_of(trace.calls, fails=fails, redact=redact)
+    operations = operations_of(trace.calls, fails=fails, redact=redact, keep_order=True)
     schema = environment.schemas[0].name
     reading = {tool.name for tool in environment.tools() if tool.read_only}
     made = []
@@ -230,6 +230,7 @@ def run_trace(
                         trace.calls[part.start : part.stop],
                         fails=[place - part.start for place in fails if place in part],
                         redact=redact,
+                        keep_order=True,
                     ),
                     Provenance(
                         source=source,
@@ -238,6 +239,7 @@ def run_trace(
                         seed=number * 1_000_000 + part.start,
                     ),
                     before=operations[: part.start],
+                    keep_order=True,
                 ),
                 flows=data_flow(
                     [trace.calls[place].arguments for place in part],
