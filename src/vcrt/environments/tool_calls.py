@@ -15,7 +15,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -165,13 +165,26 @@ class Tool:
     open_world: bool | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """What a log has before a call, and before its output (None if it has none): calls and outputs, and texts."""
+
+    made: int
+    answered: int | None = None
+    texts: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call: a tool's name and its arguments, and the output that a log has of it, None if it has none."""
+    """A call: a tool's name and its arguments, and the output that a log has of it, None if it has none.
+
+    ``span`` says where both stand in the log, None if nobody knows.
+    """
 
     name: str
     arguments: Mapping[str, Json]
     logged: str | None = None
+    span: Span | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Json]:
         """The payload of its operation."""
@@ -408,12 +421,10 @@ def _sets_sorted(written: Any, value: object) -> Any:
     if isinstance(value, Mapping):
         parts = dict(zip(written, value.values(), strict=True))
     elif isinstance(value, BaseModel):
-        names = {
-            name: field.serialization_alias for name, field in type(value).model_fields.items()
-        }
-        parts = {alias or name: getattr(value, name) for name, alias in names.items()}
+        known = type(value).model_fields.items()
+        parts = {each.serialization_alias or name: getattr(value, name) for name, each in known}
     elif is_dataclass(value):
-        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        parts = {each.name: getattr(value, each.name) for each in fields(value)}
     return {key: _sets_sorted(each, parts.get(key)) for key, each in written.items()}
 
 
