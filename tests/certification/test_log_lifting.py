@@ -16,6 +16,7 @@ from vcrt.environments.call_logs import read_traces, same_output
 from vcrt.environments.conformance import validate_episodes
 from vcrt.environments.conformance_checks import DETERMINISTIC, SINGLE_STEPS
 from vcrt.environments.tool_calls import Span, call_method
+from vcrt.environments.written import episode_of
 
 
 class Desk(vcrt.CallEnvironment):
@@ -387,3 +388,26 @@ class Counter(Till):
 
     def restore(self, snapshot):
         return dict(snapshot)
+
+
+class Recipes(vcrt.WrittenEnvironment):
+    name = "recipes"
+
+    def reset(self, task):
+        return {"task": json.dumps(task), "told": []}
+
+    def call(self, state, name, arguments):
+        state["told"] = sorted([*state["told"], json.dumps(arguments)])
+        return [state["task"], json.dumps(arguments)]
+
+    def solved(self, task, state):
+        return True
+
+
+def test_what_a_model_wrote_is_replayed_in_the_order_of_keys_of_its_record():
+    task = {"wants": "tea", "has": "milk"}
+    written = 'mix(second="a", first={"y": 1, "x": 2})\nmix(second="b", first="c")'
+    episode = episode_of(Recipes(), task, Recipes().parse(task, written), written)
+    reread = episode_from_json(json.loads(json.dumps(episode_to_json(episode), sort_keys=True)))
+    (first,), (second,) = (replays_of(Recipes(), [each]) for each in (episode, reread))
+    assert difference_of(first, second) is None
