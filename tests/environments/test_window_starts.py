@@ -1,4 +1,4 @@
-"""The calls that a trace has before a window of it: made once, and never shared."""
+"""The calls that a trace has before a window of it: made for each start, and never shared."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def window(*before, number=0, initial=("old",)):
     return replace(made, initial={**made.initial, "before": earlier})
 
 
-def test_the_calls_before_a_window_are_made_once_for_it():
+def test_the_calls_before_a_window_are_made_anew_for_each_start():
     shelf = Shelf()
     one, other = window("a", "b"), window("c", number=1)
     for _ in range(3):
         assert shelf.initial_state(one) == {"items": ["old", "a", "b"]}
         assert shelf.initial_state(other) == {"items": ["old", "c"]}
-    assert shelf.calls == ["a", "b", "c"]
+    assert shelf.calls == ["a", "b", "c"] * 3
 
 
 def test_a_start_is_nobody_elses():

@@ -31,8 +31,12 @@ from vcrt.certification.store import remove_store
 from vcrt.datasets.freezing import make_dataset, unfinished_path
 from vcrt.environments.call_logs import read_traces
 from vcrt.environments.conformance import Finding, validate_episodes
-from vcrt.environments.conformance_checks import DETERMINISTIC, SINGLE_STEPS
-from vcrt.environments.contract import Environment, Episode
+from vcrt.environments.conformance_checks import (
+    DETERMINISTIC,
+    SINGLE_STEPS,
+    restored_states_agree,
+)
+from vcrt.environments.contract import Environment, Episode, ReplayRequest, StepEnvironment
 from vcrt.environments.isolation import ask
 from vcrt.environments.log_traces import Trace
 from vcrt.environments.object_states import first_difference, form_of, without_keys
@@ -220,7 +224,10 @@ def _validation(episodes: Sequence[Episode]) -> Callable[[Environment], list[Fin
 
 
 def _require_restored(name: str, failed: Sequence[Finding]) -> None:
-    """Raise the error of states that snapshots do not keep, if that is what failed: it would tell orders apart."""
+    """Raise the error of states that snapshots do not keep, if that is what failed: it would tell orders apart.
+
+    It is not where what was run again without a snapshot differs, too.
+    """
     for finding in failed:
         if finding.check == SINGLE_STEPS and all(one.check != DETERMINISTIC for one in failed):
             raise MalformedInputError(
@@ -327,11 +334,25 @@ def _cause(environment: Environment, replays: EpisodeReplays, kind: str) -> str:
                 said.append(f"{where} differs between two runs of {list(order[:length])}")
                 break
         else:
-            said.append(
-                "two runs of the trace gave equal states: see whether snapshot and restore (by default, deep copies) "
-                "keep all of the state"
-            )
+            said.append(_cause_of_difference(environment, episode))
     return "".join(f"; {each}" for each in said)
+
+
+def _cause_of_difference(environment: Environment, episode: Episode) -> str:
+    """What made replays of an episode differ whose trace gave equal states twice: snapshots, if they still do."""
+    assert isinstance(environment, StepEnvironment)
+    order = tuple(range(episode.num_operations))
+    requests = [ReplayRequest(episode, each) for each in (order, order[::-1])]
+    fresh = {replay.sequence: replay for replay in environment.replay(requests)}
+    lost = restored_states_agree(environment, episode, fresh)
+    if lost is not None and all(
+        fresh[each.sequence] == each for each in environment.replay(requests)
+    ):
+        return f"{lost}: let snapshot and restore (by default, deep copies) keep all of the state"
+    return (
+        "two runs of the trace gave equal states now: look for a clock or chance, as in the times that a file's format "
+        "holds, and for what another process has in another order, such as a set"
+    )
 
 
 def _nothing(runs: Sequence[RunTrace]) -> VcrtError:

@@ -1,17 +1,21 @@
 """Find which calls take a value that an earlier call gave: dependencies that replay with fixed arguments cannot see.
 
-A value of an argument that is first seen in an earlier output may have been taken from there. Nothing certifies it, and
-nothing refutes it; it is kept apart from what was replayed. Pure.
+A value of an argument that is first seen in an earlier output may have been taken from there, whatever says it again
+later. Nothing certifies it, and nothing refutes it; it is kept apart from what was replayed. Pure.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
 from typing import Any
 
+from vcrt.environments.tool_calls import Span
 from vcrt.hashing import Json
 
 #: Texts of fewer characters, and whole numbers below this, are found everywhere by chance.
@@ -36,33 +40,96 @@ def data_flow(
     arguments: Sequence[Mapping[str, Json]],
     outputs: Sequence[str | None],
     known: Sequence[Sequence[str]] = (),
+    spans: Sequence[Span | None] = (),
 ) -> tuple[DataFlow, ...]:
     """The flows between calls, sorted: for each value of an argument, from the call that gave it first.
 
-    ``outputs`` are canonical JSON; ``known[k]`` are texts that stand before call ``k``: a value that is in one of them,
-    or in an argument before it was given, flows from no call.
+    ``outputs`` are canonical JSON; ``known[k]`` are the texts that stand before call ``k``, and ``spans[k]`` says where
+    it and its output stand among the others; without them each output stands behind its call. A value flows from a call
+    if all of it stands in its output, and before that in no text and no argument.
 
     >>> data_flow([{}, {"id": "a-17"}], ['{"made":"a-17"}', "null"])
     (DataFlow(first=0, second=1, argument='id', value='a-17'),)
     >>> data_flow([{}, {"to": "see /orders/a-17, please"}], ['"made a-17."', "null"])
     (DataFlow(first=0, second=1, argument='to', value='a-17'),)
+    >>> data_flow([{}, {"price": 214}], ["214", "null"], [["at most 2140"], ["at most 2140", "It is 214."]])
+    (DataFlow(first=0, second=1, argument='price', value='214'),)
     """
-    given: dict[str, int] = {}
-    used: set[str] = set()
+    first = _first_seen(_timeline(arguments, outputs, known, spans))
     found: list[DataFlow] = []
     for number, each in enumerate(arguments):
-        texts = known[number] if number < len(known) else ()
         for name, value in each.items():
             for text in dict.fromkeys(_values(value)):
-                source = given.get(text)
-                if source is not None and not any(text in before for before in texts):
+                source = first(text)
+                if source is not None and source < number:
                     found.append(DataFlow(source, number, name, text))
-        used.update(text for value in each.values() for text in _values(value))
-        output = outputs[number]
-        for text in () if output is None else _values(_parsed(output)):
-            if text not in used:
-                given.setdefault(text, number)
     return tuple(sorted(found))
+
+
+def _timeline(
+    arguments: Sequence[Mapping[str, Json]],
+    outputs: Sequence[str | None],
+    known: Sequence[Sequence[str]],
+    spans: Sequence[Span | None],
+) -> list[tuple[int | None, str]]:
+    """What stands in a log in its order, with the number of the call whose output it is, None if it is none."""
+    events: list[tuple[float, int, int | None, Any]] = []
+    have = [span for span in spans if span is not None]
+    for number, each in enumerate(arguments):
+        span = have[number] if len(have) == len(arguments) else Span(made=2 * number)
+        texts = len(known[number]) if known else 0
+        events.append((span.made, texts, None, list(each.values())))
+        output = outputs[number]
+        if output is not None:
+            told = span.answered is not None
+            when = span.answered if span.answered is not None else span.made + 0.5
+            events.append((when, span.texts if told else texts, number, _parsed(output)))
+    said = max(known, key=len, default=())
+    timeline: list[tuple[int | None, str]] = []
+    heard = 0
+    for _, texts, source, value in sorted(events, key=lambda event: event[0]):
+        timeline += [(None, text) for text in said[heard:texts]]
+        heard = max(heard, texts)
+        timeline.append((source, "\n".join(_words(value))))
+    return timeline
+
+
+def _first_seen(timeline: Sequence[tuple[int | None, str]]) -> Callable[[str], int | None]:
+    """Of a text, the number of the call in whose output it is seen first; None if it is none, or elsewhere."""
+    whole = "\n".join(text for _, text in timeline)
+    starts = [0, *accumulate(len(text) + 1 for _, text in timeline)]
+
+    @cache
+    def first(text: str) -> int | None:
+        place = whole.find(text)
+        while place >= 0 and not _stands_alone(whole, place, place + len(text)):
+            place = whole.find(text, place + 1)
+        return timeline[bisect_right(starts, place) - 1][0] if place >= 0 else None
+
+    return first
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether what lies between is no part of a longer word, name or number, such as 214 of 2140, 1,214 or 214.5."""
+    around = (
+        (text[max(start - 2, 0) : start][::-1], text[start]),
+        (text[end : end + 2], text[end - 1]),
+    )
+    return not any(_goes_on(beyond, edge) for beyond, edge in around)
+
+
+def _goes_on(beyond: str, edge: str) -> bool:
+    if not _is_word(edge) or not beyond:
+        return False
+    between, then = beyond[0], beyond[1:]
+    digits = edge.isdigit() and then.isdigit()
+    return (
+        _is_word(between) or (between in ".-@" and _is_word(then)) or (between in ",:" and digits)
+    )
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
 
 
 def _values(value: Any) -> Iterator[str]:
@@ -83,8 +150,26 @@ def _values(value: Any) -> Iterator[str]:
         yield json.dumps(value)
 
 
+def _words(value: Any) -> Iterator[str]:
+    """All texts, numbers and keys in JSON; those in a text that is JSON itself as well."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield str(key)
+            yield from _words(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _words(each)
+    elif isinstance(value, str):
+        yield value
+        if value.lstrip()[:1] in ("{", "["):
+            inner = _parsed(value)
+            yield from () if isinstance(inner, str) else _words(inner)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield json.dumps(value)
+
+
 def _parsed(output: str) -> Any:
     try:
         return json.loads(output)
-    except ValueError:
+    except (ValueError, RecursionError):
         return output

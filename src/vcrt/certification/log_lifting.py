@@ -41,6 +41,8 @@ from vcrt.printable import counted
 MAX_OTHER_CALLS = 32
 #: The fewest calls that have two orders.
 LEAST = 2
+#: How many beginnings of orders are tried for calls that raced.
+_MAX_TRIES = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,6 +135,8 @@ class RunTrace:
     """A trace that was run as it stands: what was lifted of it, and how its outputs compare with the log's.
 
     ``changes_nothing``: calls of tools that are not declared read-only were made, and the state stayed as it was.
+    ``raced`` says of calls that were waited for at once in which other order they must have run, to give what the log
+    has: in that one they stand in ``trace``.
     """
 
     trace: Trace
@@ -141,16 +145,16 @@ class RunTrace:
     num_refused: int
     departure: Departure | None
     changes_nothing: bool = False
+    raced: tuple[str, ...] = ()
 
     @property
     def warning(self) -> str | None:
-        """What is to be said of a trace that changes nothing, None of others."""
-        if not self.changes_nothing:
-            return None
-        return (
+        """What is to be said of a trace of which calls raced, or that changes nothing; None of others."""
+        nothing = (
             f"{self.trace.name}: none of {counted(len(self.trace.calls), 'call')} changed anything that vcrt can see; "
             "if one did, let reset return what it changed, or override canonical, snapshot and restore"
         )
+        return "; ".join((*self.raced, *([nothing] if self.changes_nothing else []))) or None
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -212,13 +216,25 @@ def run_trace(
     trace = _known(environment, trace)
     outputs, fails, reads = _outputs(environment, trace)
     departure = _departure(environment, trace, outputs, fails)
+    raced: tuple[str, ...] = ()
+    while departure is not None and (order := _order_of_race(environment, trace, departure.place)):
+        raced = (*raced, _race_text(trace, order))
+        trace = trace.reordered(order)
+        outputs, fails, reads = _outputs(environment, trace)
+        departure = _departure(environment, trace, outputs, fails)
     lifted = len(trace.calls) if departure is None else departure.place
     if departure is not None and redact:
         logged, replayed = hidden(departure.logged), hidden(departure.replayed)
         departure = replace(departure, logged=logged, replayed=replayed)
-    operations = operations_of(trace.calls, fails=fails, redact=redact)
+    operations = operations_of(trace.calls, fails=fails, redact=redact, keep_order=True)
     schema = environment.schemas[0].name
     reading = {tool.name for tool in environment.tools() if tool.read_only}
+    flows = data_flow(
+        [call.arguments for call in trace.calls[:lifted]],
+        outputs[:lifted],
+        trace.known[:lifted],
+        [call.span for call in trace.calls[:lifted]],
+    )
     made = []
     others = _other_calls(trace.calls, reads, reading, others)
     for part in windows(lifted, window, MAX_OPERATIONS) if lifted >= LEAST else ():
@@ -234,6 +250,7 @@ def run_trace(
                         trace.calls[part.start : part.stop],
                         fails=[place - part.start for place in fails if place in part],
                         redact=redact,
+                        keep_order=True,
                     ),
                     Provenance(
                         source=source,
@@ -243,13 +260,16 @@ def run_trace(
                     ),
                     before=operations[: part.start],
                     probes=operations_of(
-                        _not_among(others, [trace.calls[place] for place in part]), redact=redact
+                        _not_among(others, [trace.calls[place] for place in part]),
+                        redact=redact,
+                        keep_order=True,
                     ),
+                    keep_order=True,
                 ),
-                flows=data_flow(
-                    [trace.calls[place].arguments for place in part],
-                    [outputs[place] for place in part],
-                    [trace.known[place] if trace.known else () for place in part],
+                flows=tuple(
+                    replace(flow, first=flow.first - part.start, second=flow.second - part.start)
+                    for flow in flows
+                    if flow.first in part and flow.second in part
                 ),
             )
         )
@@ -259,6 +279,7 @@ def run_trace(
         num_logged=sum(call.logged is not None for call in trace.calls),
         num_refused=sum(place < lifted for place in fails),
         departure=departure,
+        raced=raced,
         changes_nothing=len(reads) == len(outputs)
         and any(call.name not in reading for call in trace.calls),
     )
@@ -368,6 +389,57 @@ def _outputs(
                 return tuple(outputs), fails, reads
         else:
             return tuple(outputs), fails, reads
+
+
+def _order_of_race(
+    environment: CallEnvironment[Any], trace: Trace, place: int
+) -> tuple[int, ...] | None:
+    """An order of a trace's calls that gives what the log has up to those waited for with the call at ``place``.
+
+    Only those change places of which neither had an output when the other was made. None if there is no such order, or
+    none among the first that are tried.
+    """
+    batch = trace.at_once(place)
+    tries = _MAX_TRIES
+
+    def found(done: tuple[int, ...], rest: frozenset[int]) -> tuple[int, ...] | None:
+        nonlocal tries
+        if not rest:
+            return done
+        for number in sorted(rest, key=trace.answered_at):
+            if any(trace.is_before(other, number) for other in rest):
+                continue
+            if tries == 0:
+                return None
+            tries -= 1
+            if _explains(environment, trace.reordered((*done, number))):
+                whole = found((*done, number), rest - {number})
+                if whole is not None:
+                    return whole
+        return None
+
+    order = found(tuple(range(batch.start)), frozenset(batch)) if len(batch) > 1 else None
+    return None if order is None else (*order, *range(batch.stop, len(trace.calls)))
+
+
+def _explains(environment: CallEnvironment[Any], trace: Trace) -> bool:
+    """Whether the calls of a trace give what the log has of them."""
+    try:
+        outputs, fails, _ = _outputs(environment, trace)
+    except VcrtError:  # a tool may break in an order in which it was not called
+        return False
+    place = len(outputs) - 1
+    return not _differs(trace.calls[place], outputs[place], fails.get(place))
+
+
+def _race_text(trace: Trace, order: tuple[int, ...]) -> str:
+    moved = [number for place, number in enumerate(order) if place != number]
+    part = order[min(moved) : max(moved) + 1]
+    calls = [call_text(trace.calls[n].name, trace.calls[n].arguments) for n in part]
+    return (
+        f"{trace.places[min(moved)]}: calls {min(moved)} to {max(moved)} were waited for at once, and raced: the log "
+        f"has what they give in the order {', '.join(calls)}, in which they are taken and numbered"
+    )
 
 
 def _whole(

@@ -152,7 +152,7 @@ def _readable(gathered: Gathered) -> Trace:
 def same_output(logged: str, output: str) -> bool:
     """Whether an output, as canonical JSON, is what a log has, which may have wrapped it or written it as text.
 
-    One that is marked as an error, as MCP does, is none that is not.
+    One that is marked as an error, as MCP does, is none that is not. A number is the text that JSON writes it as.
 
     >>> same_output('[{"type":"text","text":"done"}]', '"done"')
     True
@@ -269,10 +269,12 @@ def _is_text(block: Any) -> bool:
 
 
 def _json_or_text(text: str) -> Any:
+    """What a text holds as JSON, or the text: 1.10 is not 1.1 as a text, so numbers in texts stay texts."""
     try:
-        return strict_json(text)
+        value = strict_json(text)
     except ValueError:  # a number that is none, half a character and the like are texts, too
         return text
+    return text if isinstance(value, int | float) else value
 
 
 def windows(number: int, size: int | None, most: int) -> Iterable[range]:

@@ -175,7 +175,7 @@ def _the_forms_agree(environment: Environment, sample: Sample) -> str | None:
     episode, replays = sample.episodes[0], sample.replays[0]
     if shares_prefixes(environment):
         for one, its in _pairs(sample):
-            if (lost := _restored_states_agree(environment, one, its)) is not None:
+            if (lost := restored_states_agree(environment, one, its)) is not None:
                 return lost
         requests = [ReplayRequest(episode, sequence) for sequence in replays]
         for shared in replay_sharing(environment, requests):
@@ -201,7 +201,7 @@ def _the_forms_agree(environment: Environment, sample: Sample) -> str | None:
     return None
 
 
-def _restored_states_agree(
+def restored_states_agree(
     environment: StepEnvironment[object],
     episode: Episode,
     replays: Mapping[tuple[int, ...], Replay],

@@ -7,7 +7,7 @@ Not covered: the forms of items (see :mod:`vcrt.environments.log_forms`), and fi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from vcrt.environments.log_events import (
     unread_in,
 )
 from vcrt.environments.log_forms import events_of, parsed
-from vcrt.environments.tool_calls import Call, call_text
+from vcrt.environments.tool_calls import Call, Span, call_text
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, canonical_json
 from vcrt.printable import counted
@@ -58,6 +58,42 @@ class Trace:
             invalid=(*self.invalid, *invalid.values()),
         )
 
+    def reordered(self, order: Sequence[int]) -> Trace:
+        """The trace with those of its calls, in this order."""
+        return replace(
+            self,
+            calls=tuple(self.calls[number] for number in order),
+            places=tuple(self.places[number] for number in order),
+            known=tuple(self.known[number] for number in order) if self.known else (),
+        )
+
+    def is_before(self, one: int, other: int) -> bool:
+        """Whether a call had its output when another was made."""
+        spans = self.calls[one].span, self.calls[other].span
+        if spans[0] is None or spans[1] is None or spans[0].answered is None:
+            return one < other
+        return spans[0].answered < spans[1].made
+
+    def answered_at(self, number: int) -> tuple[bool, int]:
+        """By this calls are sorted in the order of their outputs, those without one last."""
+        span = self.calls[number].span
+        answered = None if span is None else span.answered
+        return answered is None, number if answered is None else answered
+
+    def at_once(self, number: int) -> range:
+        """The calls that were waited for together with a call: from the first to the last."""
+        first, last = number, number + 1
+        while True:
+            start = min((k for k in range(first) if not self.is_before(k, first)), default=first)
+            stop = last
+            while stop < len(self.calls) and not all(
+                self.is_before(k, stop) for k in range(start, stop)
+            ):
+                stop += 1
+            if (start, stop) == (first, last):
+                return range(first, last)
+            first, last = start, stop
+
     def place_of(self, number: int) -> str:
         """Where a call stands: its file and line, its number, and the call itself."""
         call = self.calls[number]
@@ -89,6 +125,8 @@ class Gathered:
     #: Calls whose arguments cannot be read, and why.
     unread: dict[int, MalformedInputError] = field(default_factory=dict)
     requests: Requests = field(default_factory=Requests)
+    #: Calls and outputs so far.
+    happened: int = 0
 
     def trace(self) -> Trace:
         """All of it, the calls in ``unread`` as well; raises the error of what cannot be said."""
@@ -165,8 +203,12 @@ class Gathered:
             self._await(call.identifier, where)
         self.turn.append(len(self.calls))
         self.places.append(where)
-        self.calls.append(Call(name, arguments, call.logged))
+        span = Span(made=self.happened)
+        self.happened += 1
+        self.calls.append(Call(name, arguments, call.logged, span))
         self.known.append(tuple(self.texts))
+        if call.logged is not None:
+            self._note_answer(len(self.calls) - 1, call.logged)
 
     def _end_turn(self) -> None:
         """End a message's calls; raises the error of a result of which it cannot be said whose it is."""
@@ -253,4 +295,11 @@ class Gathered:
                 expected="one output for each call",
                 remedy="delete the one that the agent did not get",
             )
-        self.calls[place] = Call(call.name, call.arguments, logged)
+        self._note_answer(place, logged)
+
+    def _note_answer(self, place: int, logged: str) -> None:
+        call, span = self.calls[place], self.calls[place].span
+        if span is not None and span.answered is None:
+            span = replace(span, answered=self.happened, texts=len(self.texts))
+            self.happened += 1
+        self.calls[place] = replace(call, logged=logged, span=span)

@@ -49,7 +49,7 @@ from vcrt.hashing import Json, json_digest
 #: Digests by owner and name: of all that the name holds, and of that without what the state holds too.
 _Look: TypeAlias = "dict[str, Mapping[str, tuple[str, str]]]"
 #: What vcrt itself sets on an environment.
-_OWN = frozenset({"_starts", "_is_guarded"})
+_OWN = frozenset({"_is_guarded"})
 
 
 class Watch:

@@ -7,19 +7,26 @@ they end in one state and each call gave the same output in both. Not covered: r
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 import json
 import sys
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
+from functools import lru_cache, wraps
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, ClassVar, Generic
 
+from pydantic import BaseModel, RootModel, ValidationError, validate_call
+from pydantic.errors import PydanticUserError
+from pydantic_core import to_jsonable_python
+
+from vcrt.documents import first_error
 from vcrt.environments.contract import (
     Accepted,
     Environment,
@@ -64,7 +71,8 @@ class InvalidRejected(Rejected):
 def call_method(tools: object, name: str, arguments: Mapping[str, Any]) -> object:
     """Call the method of that name; raises :class:`InvalidCall` if there is none or its parameters are others.
 
-    Names that begin with an underscore are no tools.
+    Arguments become what the method's type hints say, as pydantic's ``validate_call`` does it: a text a date, an object
+    a model. What an ``async`` method gives is awaited. Names that begin with an underscore are no tools.
 
     >>> call_method([3, 1], "indx", {})
     Traceback (most recent call last):
@@ -77,20 +85,73 @@ def call_method(tools: object, name: str, arguments: Mapping[str, Any]) -> objec
         names = [n for n in dir(kind) if n[0] != "_" and callable(getattr(kind, n, None))]
         near = get_close_matches(name, names, n=1)
         raise InvalidCall(f"no tool {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    fit = _fitting(getattr(method, "__func__", method))
     try:
-        return method(**arguments)
+        given = arguments if fit is None else fit(arguments, isinstance(method, FunctionType))
+    except ValidationError as error:
+        _require_parameters(method, name, arguments)
+        raise InvalidCall(
+            f"arguments that do not fit the tool {name!r}: {first_error(error)}"
+        ) from error
+    try:
+        output = method(**given)
     except TypeError:
-        try:
-            inspect.signature(method).bind(**arguments)
-        except TypeError as error:
-            raise InvalidCall(f"arguments that do not fit the tool {name!r}: {error}") from error
-        except ValueError:  # a function of C that does not say
-            pass
+        _require_parameters(method, name, arguments)
         raise
+    return asyncio.run(_awaited(output)) if inspect.isawaitable(output) else output
 
 
-#: Starts of windows that are kept; a shard of work has fewer.
-_MAX_STARTS = 16
+async def _awaited(output: Awaitable[object]) -> object:
+    return await output
+
+
+def _require_parameters(
+    method: Callable[..., object], name: str, arguments: Mapping[str, Any]
+) -> None:
+    try:
+        inspect.signature(method).bind(**arguments)
+    except TypeError as error:
+        raise InvalidCall(f"arguments that do not fit the tool {name!r}: {error}") from error
+    except ValueError:  # a function of C that does not say
+        pass
+
+
+@lru_cache(maxsize=1024)
+def _fitting(
+    function: Callable[..., object],
+) -> Callable[[Mapping[str, Any], bool], Mapping[str, Any]] | None:
+    """What makes arguments what a function's type hints say; None if it has none, or such as pydantic cannot read."""
+    if not isinstance(function, FunctionType) or not {*function.__annotations__} - {"return"}:
+        return None
+
+    @wraps(function)
+    def taken(*_: object, **given: object) -> Mapping[str, object]:
+        return given
+
+    try:
+        checked: Callable[..., Mapping[str, Any]] = validate_call(taken)
+        parameters = inspect.signature(function).parameters
+    except (PydanticUserError, NameError, TypeError, ValueError):
+        return None
+
+    def fitted(arguments: Mapping[str, Any], alone: bool) -> Mapping[str, Any]:
+        """The arguments; ``alone``: no object is passed before them. What is left out stays with the function."""
+        given = checked(**arguments) if alone else checked(None, **arguments)
+        return {
+            name: value
+            for name, value in given.items()
+            if name in arguments or not _is_default(parameters.get(name), value)
+        }
+
+    return fitted
+
+
+def _is_default(parameter: inspect.Parameter | None, value: object) -> bool:
+    if parameter is None:
+        return False
+    default = parameter.default
+    # pydantic copies those that may change.
+    return value is default or (type(default) in (list, dict, set) and value == default)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,13 +165,26 @@ class Tool:
     open_world: bool | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """What a log has before a call, and before its output (None if it has none): calls and outputs, and texts."""
+
+    made: int
+    answered: int | None = None
+    texts: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call: a tool's name and its arguments, and the output that a log has of it, None if it has none."""
+    """A call: a tool's name and its arguments, and the output that a log has of it, None if it has none.
+
+    ``span`` says where both stand in the log, None if nobody knows.
+    """
 
     name: str
     arguments: Mapping[str, Json]
     logged: str | None = None
+    span: Span | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Json]:
         """The payload of its operation."""
@@ -179,33 +253,13 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         )
 
     def initial_state(self, episode: Episode) -> State:
-        """What :meth:`reset` makes, after the calls that the trace has before a window of it.
+        """What :meth:`reset` makes of a copy of the start, after the calls that the trace has before a window of it.
 
-        Those are made once for each window: a start that is asked for again is restored.
+        Both anew each time: in a start that was restored, nobody would see what a snapshot leaves out.
         """
         initial: Any = initial_of(episode)
-        if not initial.get("before"):
-            return self.reset(initial["state"])
-        starts = self.__dict__.setdefault("_starts", {})
-        known = starts.get(episode.episode_id)
-        if known is None or known[0] != initial:
-            known = initial, self.snapshot(self._after_earlier_calls(episode, initial))
-            if len(starts) >= _MAX_STARTS:
-                starts.clear()
-            starts[episode.episode_id] = known
-        return self.restore(known[1])
-
-    def probes(self, episode: Episode) -> tuple[Operation, ...]:
-        """The episode's calls, and those that its log has besides (``probes`` of its initial state)."""
-        initial: Any = episode.initial if isinstance(episode.initial, Mapping) else {}
-        found = {_asked(each.payload): each for each in episode.operations}
-        for payload in initial.get("probes", ()):
-            found.setdefault(_asked(payload), Operation(signature=payload["name"], payload=payload))
-        return tuple(found.values())
-
-    def _after_earlier_calls(self, episode: Episode, initial: Any) -> State:
-        state = self.reset(initial["state"])
-        for payload in initial["before"]:
+        state = self.reset(copied(_in_order(initial["state"], initial.get("keys"))))
+        for payload in initial.get("before", ()):
             answer = self.step(state, Operation(signature=payload["name"], payload=payload))
             if isinstance(answer, Rejected):
                 raise VerifierFailure(
@@ -217,6 +271,14 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             state = answer.state
         return state
 
+    def probes(self, episode: Episode) -> tuple[Operation, ...]:
+        """The episode's calls, and those that its log has besides (``probes`` of its initial state)."""
+        initial: Any = episode.initial if isinstance(episode.initial, Mapping) else {}
+        found = {_asked(each.payload): each for each in episode.operations}
+        for payload in initial.get("probes", ()):
+            found.setdefault(_asked(payload), Operation(signature=payload["name"], payload=payload))
+        return tuple(found.values())
+
     def step(self, state: State, operation: Operation) -> Transition[State]:
         """Call the tool. A refusal is an output where the log has one, and so belongs to the reference order."""
         payload: Any = operation.payload
@@ -224,7 +286,8 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
         refusals: tuple[type[Exception], ...] = (CallRefused, *self.refusals)
         try:
             # Copied: what a tool does to its arguments must not be seen by a later replay of the call.
-            output: object = self.call(state, payload["name"], copied(payload["arguments"]))
+            arguments = copied(_in_order(payload["arguments"], payload.get("keys")))
+            output: object = self.call(state, payload["name"], arguments)
         except refusals as error:
             reason = str(error) or type(error).__name__
             output = {"error": reason}
@@ -235,12 +298,14 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
                 return Rejected(reason if kept == output_text(output) else kept)
         try:
             text = output_text(output)
-        except MalformedInputError as error:
-            part = str(error.where).replace("state", "output", 1)
+        except Exception as error:
+            part, found = "output", f"{type(error).__name__}: {str(error)[:200]}"
+            if isinstance(error, MalformedInputError):
+                part, found = str(error.where).replace("state", "output", 1), str(error.found)
             raise MalformedInputError(
                 "an output that is no JSON",
                 where=f"{self.describe(operation)}, {part}",
-                found=error.found,
+                found=found,
                 expected="JSON, or an object with attributes",
                 remedy="let call give back text, numbers, lists and mappings",
             ) from error
@@ -292,12 +357,12 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
     def describe(self, operation: Operation) -> str:
         """The call with all of its arguments."""
         payload: Any = operation.payload
-        return call_text(payload["name"], payload["arguments"])
+        return call_text(payload["name"], _in_order(payload["arguments"], payload.get("keys")))
 
 
 def _asked(payload: Any) -> str:
     """What tells one call from another, however it fared in its log."""
-    return json_digest({key: payload[key] for key in payload if key not in ("fails", "redact")})
+    return json_digest({key: payload[key] for key in payload if key not in ("fails", "redact", "keys")})
 
 
 def comes_from_logs(environment: Environment) -> bool:
@@ -341,11 +406,39 @@ def initial_of(episode: Episode) -> Mapping[str, Json]:
 
 
 def output_text(output: object) -> str:
-    """An output as text, the same for equal outputs: canonical JSON, or that of an object's attributes."""
-    try:
+    """An output as text, the same for equal outputs: canonical JSON, or that of an object's attributes.
+
+    Models, dates and the like are written as pydantic does it, which is how a model gets them; sets are sorted.
+
+    >>> from datetime import date
+    >>> output_text({"due": date(2026, 2, 1), "tags": {"b", "a"}})
+    '{"due":"2026-02-01","tags":["a","b"]}'
+    """
+    with suppress(TypeError, ValueError, RecursionError):
         return canonical_json(output).decode()  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return canonical_objects(output).decode()
+    with suppress(TypeError, ValueError, RecursionError):
+        return canonical_json(_sets_sorted(to_jsonable_python(output), output)).decode()
+    return canonical_objects(output).decode()
+
+
+def _sets_sorted(written: Any, value: object) -> Any:
+    """What was written of a value as JSON, with the members of its sets in one order."""
+    if isinstance(written, list) and isinstance(value, set | frozenset | list | tuple):
+        each = [_sets_sorted(*pair) for pair in zip(written, value, strict=True)]
+        return each if isinstance(value, list | tuple) else sorted(each, key=canonical_json)
+    if isinstance(value, RootModel):
+        return _sets_sorted(written, value.root)
+    if not isinstance(written, dict):
+        return written
+    parts: dict[str, object] = {}
+    if isinstance(value, Mapping):
+        parts = dict(zip(written, value.values(), strict=True))
+    elif isinstance(value, BaseModel):
+        known = type(value).model_fields.items()
+        parts = {each.serialization_alias or name: getattr(value, name) for name, each in known}
+    elif is_dataclass(value):
+        parts = {each.name: getattr(value, each.name) for each in fields(value)}
+    return {key: _sets_sorted(each, parts.get(key)) for key, each in written.items()}
 
 
 def hidden(output: str) -> str:
@@ -365,12 +458,53 @@ def call_text(name: str, arguments: Mapping[str, Json]) -> str:
     return f"{name}({given})"
 
 
+def _key_orders(value: Json) -> Iterator[list[str]]:
+    """The keys of each mapping in JSON, in their order, what is outside before what is inside."""
+    if isinstance(value, Mapping):
+        yield list(value)
+    if isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _key_orders(each)
+
+
+def _kept_order(value: Json) -> dict[str, Json]:
+    """The field that keeps the order of keys, which canonical JSON sorts; none where it is that order."""
+    orders = list(_key_orders(value))
+    return {} if all(order == sorted(order) for order in orders) else {"keys": orders}
+
+
+def _in_order(value: Any, orders: object) -> Any:
+    """JSON with the keys of its mappings in the orders that :func:`_key_orders` gave; itself for None."""
+    if orders is None:
+        return value
+    remaining = iter(orders if isinstance(orders, list | tuple) else ())
+
+    def ordered(part: Any) -> Any:
+        if isinstance(part, Mapping):
+            keys = next(remaining, None)
+            if not isinstance(keys, list | tuple) or sorted(map(str, keys)) != sorted(part):
+                raise MalformedInputError(
+                    "an episode of calls whose `keys` are not those of its mappings",
+                    found=repr(keys)[:80],
+                    expected=f"an order of {sorted(part)}"[:200],
+                )
+            return {key: ordered(part[key]) for key in keys}
+        return [ordered(each) for each in part] if isinstance(part, list | tuple) else part
+
+    return ordered(value)
+
+
 def operations_of(
-    calls: Sequence[Call], *, fails: Collection[int] = (), redact: bool = False
+    calls: Sequence[Call],
+    *,
+    fails: Collection[int] = (),
+    redact: bool = False,
+    keep_order: bool = False,
 ) -> tuple[Operation, ...]:
     """Operations of calls, in their order: a call that occurs again is numbered, so that each has a name of its own.
 
-    ``fails`` are the places of those that the tool refuses where they stand: there, that is their output.
+    ``fails`` are the places of those that the tool refuses where they stand: there, that is their output. With
+    ``keep_order`` each replay gives a tool the keys of its arguments in their order, not sorted.
     """
     seen: dict[str, int] = {}
     operations = []
@@ -384,6 +518,8 @@ def operations_of(
             payload["fails"] = True
         if redact:
             payload["redact"] = True
+        if keep_order:
+            payload |= _kept_order(call.arguments)
         signature = text if seen[text] == 1 else f"{text} #{seen[text]}"
         operations.append(Operation(signature=signature, payload=payload))
     return tuple(operations)
@@ -398,12 +534,13 @@ def episode_of_calls(
     *,
     before: Sequence[Operation] = (),
     probes: Sequence[Operation] = (),
+    keep_order: bool = False,
 ) -> Episode:
     """An episode of calls; ``initial`` is what ``reset`` is given, ``before`` are calls that run ahead of it.
 
-    ``probes`` are further calls that may tell states of it apart.
+    ``probes`` are further calls that may tell states of it apart. With ``keep_order`` each replay gives ``reset`` the keys of ``initial`` in their order, not sorted.
     """
-    start: dict[str, Json] = {"state": initial}
+    start: dict[str, Json] = {"state": initial, **(_kept_order(initial) if keep_order else {})}
     if before:
         start["before"] = [operation.payload for operation in before]
     if probes:

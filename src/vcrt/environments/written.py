@@ -235,16 +235,22 @@ def episode_of(
             f"{text[:_MAX_NAME]} {json_digest(step.payload)[:6]}" if len(text) > _MAX_NAME else text
         )
         signature = name if seen[text] == 1 else f"{name} #{seen[text]}"
-        operations.append(Operation(signature=signature, payload=step.payload))
+        operations.append(Operation(signature=signature, payload=_as_recorded(step.payload)))
     return Episode(
         environment=environment.name,
         schema=trace.schema,
-        initial=trace.initial,
+        initial=_as_recorded(trace.initial),
         operations=tuple(operations),
         provenance=Provenance(
             source=trace.source or json_digest(task), generator="completion", seed=0
         ),
     )
+
+
+def _as_recorded(value: Json) -> Json:
+    """JSON with its keys in the order in which a record gives them back: each replay is given the same."""
+    recorded: Json = json.loads(canonical_json(value))
+    return recorded
 
 
 def failure_of(environment: WrittenSteps, task: Json, episode: Episode) -> str | None:
