@@ -1,9 +1,9 @@
 """Confine a verifier's process by limits of the system, Landlock, seccomp and no capabilities; report what is in force.
 
 A process confines itself before it has read any text of others, for good, and all that it starts. Every protection that
-the system does not have is named in the :class:`Report`; nothing is assumed. Imports only the standard library and
-``system_calls``, as it is used by a process without any other package. Not covered: the wall clock and the memory that
-is in use, which the process that waits for an answer looks after.
+the system does not have is named in the :class:`Report`; nothing is assumed. Imports only the standard library and what
+does so too, as it is used by a process without any other package. Not covered: the wall clock and the memory that is in
+use, which the process that waits for an answer looks after.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from vcrt.environments import system_calls
+from vcrt.process_marks import SERVER_MARK, mark_process
 
 #: Numbers of Landlock's system calls, the same on every machine.
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
@@ -178,6 +179,8 @@ def main() -> None:
     if command:
         if bounds.writable:
             os.umask(0o022)
+            if mark := os.environ.get(SERVER_MARK):
+                mark_process(SERVER_MARK, mark)
             refuse_calls(report, "server")
             kept = {name: os.environ[name] for name in bounds.variables if name in os.environ}
             os.execve(command[0], command, kept)
