@@ -151,7 +151,9 @@ def not_refused(calls: str, **arguments: Any) -> list[str]:
 def test_no_call_changes_a_file_where_landlock_is_not_there(tmp_path, phase):
     (tmp_path / "file").write_text("text")
     (tmp_path / "folder").mkdir()
-    before = f"os.chdir({str(tmp_path)!r}); here = os.open('.', 0); handle = os.open('file', os.O_RDWR)"
+    before = (
+        f"os.chdir({str(tmp_path)!r}); here = os.open('.', 0); handle = os.open('file', os.O_RDWR)"
+    )
     assert not_refused(CHANGES, before=before, phase=phase, landlock=0) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
     assert (tmp_path / "file").read_text() == "text"
