@@ -1,13 +1,16 @@
-"""Write files that are whole or not there: written beside, flushed to the disk, and published by one rename."""
+"""Write files that are whole or not there: written beside, flushed to the disk, and published by one rename.
+
+Who may read them, the user's umask says.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,11 +25,10 @@ _LOOK_S = 0.05
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a file atomically, replacing one that is there; what killed calls for it left beside it is removed."""
-    _remove_abandoned(path, _UNFINISHED)
+    _remove_abandoned(path.parent, _UNFINISHED, path.name)
     descriptor, name = _locked_file(path)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            os.fchmod(stream.fileno(), 0o644)
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
@@ -46,10 +48,9 @@ def publish_directory(path: Path, fill: Callable[[Path], None], error: type[Vcrt
     """
     refuse_existing(path, error)
     make_directory(path.parent)
-    _remove_abandoned(path, _PARTIAL)
+    remove_partial(path.parent, path.name)
     descriptor, partial = _locked_directory(path)
     try:
-        partial.chmod(0o755)
         fill(partial)
         for entry in (*sorted(partial.rglob("*")), partial):
             _flush(entry)
@@ -71,10 +72,12 @@ def make_directory(path: Path) -> None:
         _flush(place.parent)
 
 
-def remove_partial(directory: Path, name: str = "*") -> None:
-    """Remove what killed calls of :func:`publish_directory` for ``name`` left; nobody else publishes it now."""
-    for partial in directory.glob(f".{name}.partial-*"):
-        shutil.rmtree(partial)
+def remove_partial(directory: Path, name: str | None = None) -> None:
+    """Remove what killed calls of :func:`publish_directory` left in a directory, for one name or for all of them.
+
+    Nothing is removed that a call is at work on.
+    """
+    _remove_abandoned(directory, _PARTIAL, name)
 
 
 def remove_unfinished_files(directory: Path, pattern: str) -> None:
@@ -197,20 +200,28 @@ def _flush(path: Path) -> None:
 def _locked_file(path: Path) -> tuple[int, Path]:
     """A new file beside ``path``, open and locked: the lock tells a call at work from what a killed one left."""
     while True:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.{_UNFINISHED}-", dir=path.parent)
+        name = _new_name(path, _UNFINISHED)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o666)
         if _is_kept(descriptor):
-            return descriptor, Path(name)
+            return descriptor, name
 
 
 def _locked_directory(path: Path) -> tuple[int, Path]:
     while True:
-        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.{_PARTIAL}-", dir=path.parent))
+        partial = _new_name(path, _PARTIAL)
+        partial.mkdir()
         try:
             descriptor = os.open(partial, os.O_RDONLY)
         except FileNotFoundError:
             continue
         if _is_kept(descriptor):
             return descriptor, partial
+
+
+def _new_name(path: Path, kind: str) -> Path:
+    """A name beside ``path`` that nobody has."""
+    return path.parent / f".{path.name}.{kind}-{secrets.token_hex(8)}"
 
 
 def _is_kept(descriptor: int) -> bool:
@@ -237,11 +248,12 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _remove_abandoned(path: Path, kind: str) -> None:
-    """Remove what killed calls for ``path`` left beside it, but nothing that a call is at work on."""
-    prefix = f".{path.name}.{kind}-"
-    with os.scandir(path.parent) as entries:
-        found = [Path(entry.path) for entry in entries if entry.name.startswith(prefix)]
+def _remove_abandoned(directory: Path, kind: str, name: str | None) -> None:
+    """Remove what killed calls for that name left in a directory, or for any, but nothing that a call is at work on."""
+    begins, holds = "." if name is None else f".{name}.{kind}-", f".{kind}-"
+    with os.scandir(directory) as entries:
+        names = [e.name for e in entries if e.name.startswith(begins) and holds in e.name]
+    found = [directory / each for each in names]
     for leftover in found:
         try:
             descriptor = os.open(leftover, os.O_RDONLY | os.O_NOFOLLOW)

@@ -31,6 +31,7 @@ from vcrt.call_record import (
     record_calls,
     recorded_work,
 )
+from vcrt.process_marks import WORKERS_MARK, bears_mark, mark_process
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -39,14 +40,14 @@ Result = TypeVar("Result")
 WAIT_S = 0.25
 #: The environment variable that replaces the time limit of every verifier's calls, in seconds.
 TIMEOUT = "VCRT_VERIFIER_TIMEOUT"
-#: Names the workers that started a process, in its environment.
-WORKERS_MARK = "VCRT_WORKERS"
 #: Threads of a worker, one unless they are set: there are as many workers as cores are to be used, and making threads
 #: that only wait is half of what an import of numpy costs.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 #: Seconds after which a worker that is gone is ended for good, and those that a worker has to leave in.
 _GONE_S = 2.0
 _LEAVE_S = 10.0
+#: How often, and after how many seconds, is looked for what was started while others were ended.
+_ROUNDS, _LOOK_S = 20, 0.02
 
 
 class Workers:
@@ -67,7 +68,7 @@ class Workers:
             # By its name "loky" multiprocessing gives that of whichever copy was imported last: joblib has one, too.
             context=LokyContext(),
             initializer=_begin_worker,
-            initargs=(os.getpid(), self._folder.name),
+            initargs=(os.getpid(), self._folder.name, self._mark),
             env={
                 **{name: os.environ.get(name, "1") for name in _THREADS},
                 WORKERS_MARK: self._mark,
@@ -123,7 +124,8 @@ class Workers:
         self._folder.cleanup()
 
 
-def _begin_worker(parent: int, folder: str) -> None:
+def _begin_worker(parent: int, folder: str, mark: str) -> None:
+    mark_process(WORKERS_MARK, mark)
     end_with(parent)
     record_calls(Path(folder))
     # An interruption is the parent's to handle: it ends its workers.
@@ -143,17 +145,33 @@ def is_alive(pid: int) -> bool:
 
 
 def end_marked(mark: str, variable: str = WORKERS_MARK) -> bool:
-    """Kill each process whose environment has this mark in ``variable``, however far it has detached itself.
+    """Kill each process that bears this mark of ``variable``, but this one, however far it has detached itself.
 
     By default, those that workers of the mark are or have started. Gives whether there was one.
     """
     found = False
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.environ().get(variable) == mark and process.pid != os.getpid():
+    for _ in range(_ROUNDS):  # what is started meanwhile is found in the next one
+        marked = [each for each in psutil.process_iter() if _is_marked(each, mark, variable)]
+        for process in marked:
+            with suppress(psutil.Error):
                 process.kill()
-                found = True
+        if not marked:
+            break
+        found = True
+        time.sleep(_LOOK_S)
     return found
+
+
+def _is_marked(process: psutil.Process, mark: str, variable: str) -> bool:
+    """Whether another process that has not ended bears the mark."""
+    try:
+        if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        if bears_mark(process.pid, variable, mark):
+            return True
+        return bool(process.environ().get(variable) == mark)
+    except psutil.Error:
+        return False
 
 
 def end_with(parent: int) -> None:
@@ -181,12 +199,14 @@ def watched_here(
     if current_record() is None:
         folder = tempfile.TemporaryDirectory(prefix="vcrt-worker-")
         record_calls(Path(folder.name))
-        threading.Thread(target=_end_when_late, args=(folder,), daemon=True).start()
+        mark = uuid.uuid4().hex
+        mark_process(WORKERS_MARK, mark)
+        threading.Thread(target=_end_when_late, args=(folder, mark), daemon=True).start()
     with recorded_work(0):
         return function(argument)
 
 
-def _end_when_late(folder: tempfile.TemporaryDirectory[str]) -> None:
+def _end_when_late(folder: tempfile.TemporaryDirectory[str], mark: str) -> None:
     while True:
         time.sleep(WAIT_S)
         for doing in read_records(Path(folder.name)):
@@ -196,4 +216,5 @@ def _end_when_late(folder: tempfile.TemporaryDirectory[str]) -> None:
                 for child in psutil.Process().children(recursive=True):
                     with suppress(psutil.Error):
                         child.kill()
+                end_marked(mark)
                 os._exit(1)

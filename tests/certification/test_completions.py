@@ -46,8 +46,8 @@ from vcrt.environments.written import (
 )
 from vcrt.errors import EnvironmentFailure, MalformedInputError, VerifierFailure
 from vcrt.partial_orders import PartialOrder, linear_extensions_up_to
+from vcrt.process_marks import WORKERS_MARK
 from vcrt.randomness import generator
-from vcrt.workers import WORKERS_MARK
 
 
 def judged(completion, environment=Kitchen, task=TASK, max_steps=16):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -250,3 +251,100 @@ def test_a_database_in_memory_is_an_environment(notes, tmp_path):
         environment.call(state, "write", {"name": name, "text": name})
         kept = environment.snapshot(state)
         assert environment.canonical(environment.restore(kept)) == environment.canonical(state)
+
+
+#: The name of a module of Python's own, or of an installed package, for the file of an environment.
+NAMED = """
+import datetime, json, pickle
+import vcrt
+
+class Event:
+    def __init__(self): self.days = {}
+
+class Calendar(vcrt.CallEnvironment):
+    name = "days"
+
+    def reset(self, initial):
+        return Event()
+
+    def call(self, state, name, arguments):
+        import numpy, statistics
+        state.days[arguments["day"]] = str(datetime.datetime.strptime("1 Feb", "%d %b"))
+        assert type(pickle.loads(pickle.dumps(state))) is Event
+        assert statistics.mean([1]) == len(numpy.zeros(1)) == 1
+        return vcrt.__name__
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["calendar", "queue", "types", "statistics", "token", "numpy", "vcrt", "__main__"]
+)
+def test_a_file_takes_the_place_of_no_other_module(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = sys.modules.get(name)
+    file = tmp_path / f"{name}.py"
+    file.write_text(NAMED)
+    factory = named_factory(f"{file}:Calendar")
+    environment = factory()
+    assert sys.modules.get(name) is before
+    assert type(environment) is type(factory())
+    state = environment.reset(None)
+    environment.call(state, "add", {"day": 1})
+    assert environment.versions().verifier.startswith(f"{name}.Calendar ")
+    assert environment.canonical(
+        environment.restore(environment.snapshot(state))
+    ) == environment.canonical(state)
+    file.write_text("raise ValueError\n")
+    for own in [
+        own for own, module in sys.modules.items() if getattr(module, "__file__", "") == str(file)
+    ]:
+        del sys.modules[own]
+    with pytest.raises(MalformedInputError, match="cannot be loaded"):
+        factory()
+    assert sys.modules.get(name) is before
+
+
+def test_what_lies_beside_a_file_takes_no_place_of_pythons_own(folder):
+    """No module of the standard library that is imported for the first time, that is."""
+    for name in ("colorsys", "tabnanny", "wave"):
+        (folder / f"{name}.py").write_text("raise ImportError('the one beside')\n")
+    program = (
+        "import sys\n"
+        "from vcrt.environments.registry import named_factory\n"
+        "made = named_factory(sys.argv[1])()\n"
+        "import colorsys, tabnanny, wave\n"
+        "print(type(made).__module__, made.reset(None))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, f"{folder / 'corner.py'}:Shop"],
+        cwd=folder.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "corner {'tea': 3, 'rice': 1}\n", done.stderr
+
+
+def test_a_file_that_fails_leaves_the_module_that_was_there(folder):
+    sys.path.insert(0, str(folder))
+    one, other = folder / "one" / "corner.py", folder / "other" / "corner.py"
+    for file, text in ((one, SHOP), (other, "raise ValueError\n")):
+        file.parent.mkdir()
+        file.write_text(text)
+    named_factory(f"{one}:Shop")()
+    first = sys.modules["corner"]
+    with pytest.raises(MalformedInputError, match="cannot be loaded"):
+        named_factory(f"{other}:Shop")()
+    assert sys.modules["corner"] is first
+    other.write_text(SHOP)
+    named_factory(f"{other}:Shop")()
+    assert sys.modules["corner"].__file__ == str(other)
+    del sys.modules["corner"]
+
+
+def test_a_file_leaves_the_users_own_module_of_its_name(folder, monkeypatch):
+    own = ModuleType("corner")
+    own.__file__ = str(folder / "elsewhere" / "corner.py")
+    monkeypatch.setitem(sys.modules, "corner", own)
+    named_factory(f"{folder / 'corner.py'}:Shop")()
+    assert sys.modules["corner"] is own

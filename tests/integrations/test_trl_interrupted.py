@@ -17,7 +17,7 @@ from letters import Dying, Interrupted, Letters, Misreading, SlowToBegin
 from trl_support import load_model, options, save_model, tasks, tokenizer, train
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
-from vcrt.workers import WORKERS_MARK
+from vcrt.process_marks import WORKERS_MARK
 
 
 @pytest.fixture(scope="module")

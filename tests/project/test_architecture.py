@@ -34,7 +34,7 @@ FOUNDATIONS = {
         "orders",
         "partial_orders",
     ),
-    *("printable", "processes", "progress", "randomness", "storage"),
+    *("printable", "process_marks", "processes", "progress", "randomness", "storage"),
 }
 #: Pure rooms: functions on values and arrays, without files, processes or clocks.
 PURE = (

@@ -81,14 +81,26 @@ def bad_arguments():
     raise LookupError("path must be text")
 
 
+WITHOUT_ENVIRONMENT = """
+import ctypes, sys, time
+if sys.platform == "linux":
+    fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+    first, last = map(int, fields[47:49])
+    ctypes.memset(first, 0, last - first)
+print(flush=True)
+time.sleep(3600)
+"""
+
+
 def start_child():
-    """One that leaves the process group."""
+    """One that leaves the process group and writes over its environment."""
     child = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(3600)"],
+        [sys.executable, "-c", WITHOUT_ENVIRONMENT],
         start_new_session=True,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
     )
+    child.stdout.readline()
     return str(child.pid)
 
 

@@ -1,9 +1,9 @@
 """Confine a verifier's process by limits of the system, Landlock, seccomp and no capabilities; report what is in force.
 
 A process confines itself before it has read any text of others, for good, and all that it starts. Every protection that
-the system does not have is named in the :class:`Report`; nothing is assumed. Imports only the standard library and
-``system_calls``, as it is used by a process without any other package. Not covered: the wall clock and the memory that
-is in use, which the process that waits for an answer looks after.
+the system does not have is named in the :class:`Report`; nothing is assumed. Imports only the standard library and what
+does so too, as it is used by a process without any other package. Not covered: the wall clock and the memory that is in
+use, which the process that waits for an answer looks after.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from vcrt.environments import system_calls
+from vcrt.process_marks import SERVER_MARK, mark_process
 
 #: Numbers of Landlock's system calls, the same on every machine.
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
@@ -30,6 +31,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2
 _RIGHTS, _MORE_RIGHTS = (1 << 13) - 1, ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15))
 _NETWORK, _NETWORK_VERSION = 0b11, 4
 _SCOPES, _SCOPES_VERSION = 0b11, 6
+_TRUNCATE_VERSION = 3
 _CAPABILITY_VERSION = 0x20080522
 #: To read files that belong to others, as root may: which files, Landlock says.
 _READ_SEARCH = 1 << 2
@@ -122,11 +124,31 @@ def confine(bounds: Bounds) -> Report:
         report.absent["files"] = "what this lean command needs is not known"
     else:
         problem = _restrict_files(version, bounds)
-        may = "reads the verifier and Python, writes nothing"
+        may = "reads the verifier and Python, writes nothing, makes, moves and removes no file"
         if bounds.writable:
             may = f"reads {', '.join(bounds.readable)}, writes into its own folders"
         _note(report, "files", problem, f"Landlock {version}: {may}")
+        if bounds.writable:
+            _note_what_servers_may(report, 0 if problem else version)
+        elif bounds.programs:
+            means = f"Landlock {version}: only {', '.join(bounds.programs)}"
+            _note(report, "other programs", problem, means)
     return report
+
+
+def _note_what_servers_may(report: Report, version: int) -> None:
+    """What no filter of calls refuses to a server, as its programs need it: some of it newer Landlocks do (0: none)."""
+    here = f"here is {version or 'none'}"
+    problem = f"a server may end any of this user: Landlock refuses that since version {_SCOPES_VERSION}, {here}"
+    means = f"Landlock {version}: sends signals only to what it has started"
+    _note(report, "other processes", None if version >= _SCOPES_VERSION else problem, means)
+    if version < _TRUNCATE_VERSION:
+        report.absent["contents of files"] = (
+            f"a server may empty any of this user: Landlock refuses that since version {_TRUNCATE_VERSION}, {here}"
+        )
+    report.absent["modes, owners and times of files"] = (
+        "a server may change those of any file of this user: Landlock refuses none of that"
+    )
 
 
 def refuse_calls(report: Report, phase: system_calls.Phase) -> None:
@@ -136,21 +158,29 @@ def refuse_calls(report: Report, phase: system_calls.Phase) -> None:
         problem = system_calls.install(os.uname().machine, phase)
     for kind in system_calls.REFUSED[phase]:
         _note(report, kind, problem, "seccomp")
+    if phase == "script":
+        for kind in system_calls.REFUSED["worker"][1:]:
+            report.absent[kind] = "a script may start programs, and those may do what the user may"
 
 
 def refuse_threads(report: Report) -> None:
-    """No further thread or process of this user may start (root is exempt: its calls are refused all the same)."""
-    _note(report, "threads", _limited(resource.RLIMIT_NPROC, 0), "no further ones")
+    """No further thread or process of this user may start; the system counts none of root's."""
+    problem = _limited(resource.RLIMIT_NPROC, 0)
+    if problem is None and os.getuid() == 0:
+        problem = "the system does not count those of root"
+    _note(report, "threads", problem, "no further ones")
 
 
 def main() -> None:
-    """``python ... BOUNDS COMMAND...``: run a command confined; with no command, print the report."""
+    """``python ... BOUNDS COMMAND...``: run a command confined; with no command, print the report on what may run."""
     bounds = bounds_from(sys.argv[1])
     report = confine(bounds)
     command = sys.argv[2:]
     if command:
         if bounds.writable:
             os.umask(0o022)
+            if mark := os.environ.get(SERVER_MARK):
+                mark_process(SERVER_MARK, mark)
             refuse_calls(report, "server")
             kept = {name: os.environ[name] for name in bounds.variables if name in os.environ}
             os.execve(command[0], command, kept)
@@ -158,17 +188,23 @@ def main() -> None:
         os.execv(command[0], command)
     if bounds.writable:
         refuse_calls(report, "server")
+    elif not bounds.readable:
+        refuse_calls(report, "script")
+    elif set(bounds.programs) <= {os.path.realpath(sys.executable)}:
+        refuse_threads(report)
+        refuse_calls(report, "worker")
     else:
-        if bounds.readable:
-            refuse_threads(report)
-        refuse_calls(report, "worker" if bounds.readable else "script")
+        report.absent["threads"] = "not limited: the program starts its own"
+        refuse_calls(report, "command")
     print(json.dumps(asdict(report)))
 
 
 def _note(report: Report, name: str, problem: str | None, means: str) -> None:
+    """What one means puts in force is not absent for lack of another."""
     if problem is None:
         report.in_force[name] = means
-    else:
+        report.absent.pop(name, None)
+    elif name not in report.in_force:
         report.absent[name] = problem
 
 

@@ -24,17 +24,15 @@ from typing import Any, TypeVar
 from vcrt.environments.confinement import Bounds, started_by
 from vcrt.errors import UnavailableError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, json_digest
-from vcrt.workers import WORKERS_MARK, end_marked
+from vcrt.process_marks import SERVER_MARK, WORKERS_MARK
+from vcrt.workers import end_marked
 
 Result = TypeVar("Result")
-#: Names a server, and all that it starts, in their environment.
-_MARK = "VCRT_SERVER"
 #: What a server's environment has besides its own variables: by it, all that it starts is found and ended.
-MARKS = (_MARK, WORKERS_MARK)
+MARKS = (SERVER_MARK, WORKERS_MARK)
 #: Seconds that its thread has to leave in, and that an answer which is late already may still take.
 _LEAVE_S, _GRACE_S = 5.0, 5.0
 _LAST_WORDS = 2000
-_ROUNDS = 20
 _INSTALL = "pip install 'vcrt[mcp]'"
 
 
@@ -112,9 +110,7 @@ class Server:
         """End the server and all that it has started."""
         if self._process != os.getpid():
             return  # a fork of the process whose server it is
-        for _ in range(_ROUNDS):  # what is started meanwhile is found in the next one
-            if not end_marked(self._mark, _MARK):
-                break
+        end_marked(self._mark, SERVER_MARK)
         if threading.current_thread() is self._thread or self._loop.is_closed():
             return
         with suppress(RuntimeError):
@@ -278,7 +274,7 @@ def _parameters(description: Description, place: Path, mark: str) -> Any:
     return StdioServerParameters(
         command=launcher[0],
         args=launcher[1:],
-        env={**description.variables, _MARK: mark},
+        env={**description.variables, SERVER_MARK: mark},
         cwd=place / "state",
     )
 

@@ -45,6 +45,7 @@ from uuid import UUID, SafeUUID
 import numpy as np
 
 from vcrt.environments.object_copies import deeply, own_slots
+from vcrt.environments.registry import own_module_name
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_text, sha256_hex
 
@@ -828,4 +829,6 @@ def _constant(value: object) -> str:
 def _name(value: Any) -> str:
     """The name of a class or function; that of a built-in class is short."""
     module = getattr(value, "__module__", None)
-    return value.__qualname__ if module in (None, "builtins") else f"{module}.{value.__qualname__}"
+    if module in (None, "builtins"):
+        return str(value.__qualname__)
+    return f"{own_module_name(value)}.{value.__qualname__}"

@@ -5,13 +5,17 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 
 from vcrt.call_record import current_record
 from vcrt.environments.contract import Environment
@@ -20,6 +24,11 @@ from vcrt.errors import MalformedInputError, UnavailableError, UnknownNameError,
 GROUP = "vcrt.environments"
 #: The environments of the paper, which are certified when none is named.
 PAPER_ENVIRONMENTS = ("clrs", "lean", "proofwriter")
+#: What is put before the name of a file's module that has the name of another one.
+_OWN = "vcrt_file_"
+_INSTALLED = ("site-packages", "dist-packages")
+#: The modules of such files, by the names that they have in ``sys.modules``.
+_given: dict[str, ModuleType] = {}
 
 
 def environment_names() -> tuple[str, ...]:
@@ -164,22 +173,26 @@ class FromFile:
 
     def _made(self) -> object:
         place = Path(self.path)
-        # As Python does for a script: what lies beside it can be imported, when it is made and later.
+        # As Python does for a script, but behind Python's own modules: what lies beside it can be imported, when it is
+        # made and later.
         if str(place.parent) not in sys.path:
-            sys.path.insert(0, str(place.parent))
-        # Under its own name, so that what it pickles or imports of itself is found.
-        module = sys.modules.get(place.stem)
+            sys.path.insert(_behind_the_standard_library(), str(place.parent))
+        name = _module_name(place)
+        module = before = sys.modules.get(name)
         if module is None or getattr(module, "__file__", None) != self.path:
-            spec = importlib.util.spec_from_file_location(place.stem, self.path)
+            spec = importlib.util.spec_from_file_location(name, self.path)
             if spec is None or spec.loader is None:
                 raise ImportError("no Python file")
             module = importlib.util.module_from_spec(spec)
-            sys.modules[place.stem] = module
+            sys.modules[name] = module
             try:
                 spec.loader.exec_module(module)
             except BaseException:
-                del sys.modules[place.stem]
+                sys.modules.pop(name, None)
+                if before is not None:
+                    sys.modules[name] = before
                 raise
+            _given[name] = module
         kind = getattr(module, self.name, None)
         if kind is None:
             raise MalformedInputError(
@@ -188,6 +201,36 @@ class FromFile:
                 expected=_classes_expected(self.path, place),
             )
         return kind()
+
+
+def own_module_name(kind: Any) -> str:
+    """The name of the module of a class or function as its file has it, under whatever name that had to be loaded."""
+    return str(kind.__module__).removeprefix(_OWN)
+
+
+def _module_name(file: Path) -> str:
+    """The file's own name, so that what it pickles or imports of itself is found, unless another module has that."""
+    name = file.stem
+    installed = [each for each in sys.path if Path(each).name in _INSTALLED]
+    known = PathFinder.find_spec(name, installed)
+    others = [known.origin if known is not None and known.has_location else None]
+    module = sys.modules.get(name)
+    if module is not None and module is not _given.get(name):
+        others.append(getattr(module, "__file__", None) or name)
+    if name in sys.stdlib_module_names or any(o and not _is_same(o, file) for o in others):
+        return _OWN + name
+    return name
+
+
+def _is_same(place: str, file: Path) -> bool:
+    return os.path.realpath(place) == os.path.realpath(file)
+
+
+def _behind_the_standard_library() -> int:
+    """Where in ``sys.path`` a folder stands behind Python's own modules, and before what is installed."""
+    standard = sysconfig.get_path("stdlib")
+    own = (standard, os.path.join(standard, "lib-dynload"))
+    return max((at + 1 for at, place in enumerate(sys.path) if place in own), default=0)
 
 
 def _classes_expected(path: str, file: Path) -> str:

@@ -7,6 +7,7 @@ Imports only the standard library, as it is used by a process without any other 
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from typing import Literal, TypeAlias
 
@@ -43,7 +44,7 @@ _ALWAYS = _table(
     perf_event_open 298 241 | userfaultfd 323 282 | io_uring_setup 425 425 | add_key 248 217
     request_key 249 218 | keyctl 250 219 | init_module 175 105 | finit_module 313 273 | kexec_load 246 104
     reboot 169 142 | swapon 167 224 | settimeofday 164 170 | clock_settime 227 112 | sethostname 170 161
-    memfd_create 319 279
+    memfd_create 319 279 | process_madvise 440 440 | process_mrelease 448 448
     """
 )
 #: Of those, what some are left: of a server's pairs both ends are its own, and there is no other socket; a client sends
@@ -54,13 +55,28 @@ _LEFT: dict[Phase, tuple[Numbers, ...]] = {
 }
 #: Refused as unknown, so that the C library goes on with the older call, whose arguments the filter can see.
 _UNKNOWN = _table("clone3 435 435 | openat2 437 437")
-#: Refused to a program that starts no process and writes no file.
+#: Refused to a program that starts no process and writes no file: other processes and what they share, then files.
 _ALONE = _table(
     """
-    fork 57 - | vfork 58 - | kill 62 129 | tkill 200 130 | creat 85 - | chmod 90 - | fchmod 91 52
-    fchmodat 268 53 | fchmodat2 452 452 | chown 92 - | lchown 94 - | fchown 93 55 | fchownat 260 54
-    utime 132 - | utimes 235 - | futimesat 261 - | utimensat 280 88 | setxattr 188 5 | lsetxattr 189 6
-    fsetxattr 190 7 | removexattr 197 14 | lremovexattr 198 15 | fremovexattr 199 16
+    fork 57 - | vfork 58 - | kill 62 129 | tkill 200 130 | setpriority 141 140 | ioprio_set 251 30
+    shmget 29 194 | shmat 30 196 | shmctl 31 195 | semget 64 190 | semctl 66 191 | semop 65 193
+    semtimedop 220 192 | msgget 68 186 | msgctl 71 187 | msgsnd 69 189 | msgrcv 70 188 | mq_open 240 180
+    mq_unlink 241 181 | creat 85 - | truncate 76 45 | ftruncate 77 46 | fallocate 285 47 | rename 82 -
+    renameat 264 38 | renameat2 316 276 | mkdir 83 - | mkdirat 258 34 | rmdir 84 - | unlink 87 - | unlinkat 263 35
+    link 86 - | linkat 265 37 | symlink 88 - | symlinkat 266 36 | mknod 133 - | mknodat 259 33 | chmod 90 -
+    fchmod 91 52 | fchmodat 268 53 | fchmodat2 452 452 | chown 92 - | lchown 94 - | fchown 93 55
+    fchownat 260 54 | utime 132 - | utimes 235 - | futimesat 261 - | utimensat 280 88 | setxattr 188 5
+    lsetxattr 189 6 | fsetxattr 190 7 | setxattrat 463 463 | removexattr 197 14 | lremovexattr 198 15
+    fremovexattr 199 16 | removexattrat 466 466 | file_setattr 469 469
+    """
+)
+#: What names a process first is left for this one, by its number or by 0: every program may lower its own limits, and
+#: one that starts no process ends itself by ``tgkill``, as ``abort`` does, under the number that it has now.
+_LIMITS = _table("prlimit64 302 261")
+_BY_NUMBER = _table(
+    """
+    tgkill 234 131 | sched_setaffinity 203 122 | sched_setscheduler 144 119 | sched_setparam 142 118
+    sched_setattr 314 274 | migrate_pages 256 238 | move_pages 279 239
     """
 )
 #: Refused once the program itself runs: it starts no other, and raises none of its limits.
@@ -69,11 +85,18 @@ _CLONE: Numbers = (56, 220)
 _OPEN: Numbers = (2, None)
 _OPENAT: Numbers = (257, 56)
 _PRLIMIT: Numbers = (302, 261)
+_SENDTO: Numbers = (44, 206)
+_FCNTL: Numbers = (72, 25)
+_IOCTL: Numbers = (16, 29)
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 _CLONE_THREAD = 0x10000
 #: O_WRONLY, O_RDWR, O_CREAT and O_TRUNC.
 _WRITING = 0x1 | 0x2 | 0x40 | 0x200
+#: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY: what has the kernel send signals, or stops other writers.
+_SIGNALLING = (8, 10, 15, 1024, 1026)
+#: TCGETS, TCGETS2, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX and FIOCLEX: no change of files or terminals.
+_READING_IOCTLS = (0x5401, 0x802C542A, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _OTHER_CALLS = 0x40000000
 _NOT_PERMITTED, _NOT_KNOWN = 1, 38
 
@@ -84,8 +107,8 @@ _PR_SET_NO_NEW_PRIVS, _SET_FILTER, _SPECULATION_ALLOWED = 38, 1, 4
 _SECCOMP: Numbers = (317, 277)
 
 
-def program(machine: str, phase: Phase) -> bytes:
-    """The filter for ``machine`` (as ``os.uname`` calls it) and what follows it.
+def program(machine: str, phase: Phase, process: int) -> bytes:
+    """The filter for ``machine`` (as ``os.uname`` calls it), what follows it, and the process of this number.
 
     Raises ``KeyError`` for a machine that it does not know.
     """
@@ -105,24 +128,32 @@ def program(machine: str, phase: Phase) -> bytes:
         if number is not None:
             code.extend([_instruction(_JUMP_EQUAL, number, then=0, otherwise=1), _fail(error)])
 
-    def refuse_if(numbers: Numbers, offset: int, bits: int, *, are_set: bool) -> None:
+    def examine(
+        numbers: Numbers, argument: int, values: tuple[int, ...], *, jump: int, refused: bool
+    ) -> None:
+        """Refuse the call if (or, not ``refused``, unless) the word of its arguments meets one of the values."""
         number = numbers[column]
         if number is None:
             return
-        then, otherwise = (0, 1) if are_set else (1, 0)
-        code.extend(
-            [
-                _instruction(_JUMP_EQUAL, number, then=0, otherwise=4),
-                _instruction(_LOAD, _ARGUMENTS + offset),
-                _instruction(_JUMP_SET, bits, then=then, otherwise=otherwise),
-                _fail(_NOT_PERMITTED),
-                _instruction(_LOAD, _NUMBER),
-            ]
-        )
+        tests = len(values)
+        code.append(_instruction(_JUMP_EQUAL, number, then=0, otherwise=tests + 3))
+        code.append(_instruction(_LOAD, _ARGUMENTS + argument))
+        for left, value in zip(reversed(range(tests)), values, strict=True):
+            miss = 1 if refused and not left else 0
+            code.append(_instruction(jump, value, then=left + (not refused), otherwise=miss))
+        code.extend([_fail(_NOT_PERMITTED), _instruction(_LOAD, _NUMBER)])
+
+    def refuse_if(numbers: Numbers, argument: int, bits: int, *, are_set: bool) -> None:
+        examine(numbers, argument, (bits,), jump=_JUMP_SET, refused=are_set)
+
+    def only_its_own(numbers: Numbers) -> None:
+        examine(numbers, 0, (0, process), jump=_JUMP_EQUAL, refused=False)
 
     for numbers in _ALWAYS:
         if numbers not in _LEFT.get(phase, ()):
             refuse(numbers, _NOT_PERMITTED)
+    for numbers in _LIMITS:
+        only_its_own(numbers)
     if phase in ("command", "worker", "client"):
         for numbers in _ALONE:
             refuse(numbers, _NOT_PERMITTED)
@@ -131,12 +162,19 @@ def program(machine: str, phase: Phase) -> bytes:
         refuse_if(_CLONE, 0, _CLONE_THREAD, are_set=False)
         refuse_if(_OPEN, 8, _WRITING, are_set=True)
         refuse_if(_OPENAT, 16, _WRITING, are_set=True)
+        for numbers in _BY_NUMBER:
+            only_its_own(numbers)
+        examine(_FCNTL, 8, _SIGNALLING, jump=_JUMP_EQUAL, refused=True)
+        examine(_IOCTL, 8, _READING_IOCTLS, jump=_JUMP_EQUAL, refused=False)
     if phase in ("worker", "client"):
         for numbers in _LAST:
             refuse(numbers, _NOT_PERMITTED)
         # Who only reads a limit passes no address of a new one; an address has two halves.
         refuse_if(_PRLIMIT, 16, 0xFFFFFFFF, are_set=True)
         refuse_if(_PRLIMIT, 20, 0xFFFFFFFF, are_set=True)
+        # What is sent through a connection names no receiver.
+        refuse_if(_SENDTO, 32, 0xFFFFFFFF, are_set=True)
+        refuse_if(_SENDTO, 36, 0xFFFFFFFF, are_set=True)
     code.append(_instruction(_RETURN, _ALLOW))
     return b"".join(code)
 
@@ -144,7 +182,7 @@ def program(machine: str, phase: Phase) -> bytes:
 def install(machine: str, phase: Phase) -> str | None:
     """Put the filter in force for this process and all that comes of it; what is wrong, or None."""
     try:
-        code = program(machine, phase)
+        code = program(machine, phase, os.getpid())
     except KeyError:
         return f"no filter for {machine}"
     library = ctypes.CDLL(None, use_errno=True)

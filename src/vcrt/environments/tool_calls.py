@@ -47,7 +47,7 @@ from vcrt.environments.object_states import (
     form_of,
     without_keys,
 )
-from vcrt.environments.registry import name_in_commands
+from vcrt.environments.registry import name_in_commands, own_module_name
 from vcrt.errors import MalformedInputError, VcrtError, VerifierFailure
 from vcrt.hashing import Json, canonical_json, file_digest, json_digest, sha256_hex
 
@@ -239,7 +239,7 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
             environment=self.name,
             adapter="1",
             canonicalizer="objects/3",
-            verifier=f"{kind.__module__}.{kind.__qualname__} {_source_digest(kind)}",
+            verifier=f"{own_module_name(kind)}.{kind.__qualname__} {_source_digest(kind)}",
         )
 
     def sample(self, schema: str, seed: int) -> Episode:

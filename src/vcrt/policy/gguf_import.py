@@ -316,7 +316,7 @@ def publish_backbone(
         )
         make_lock(made, revision=note)
         for file in partial.iterdir():
-            file.chmod(0o644)
+            file.chmod(partial.stat().st_mode & 0o666)
 
     try:
         publish_directory(folder, fill, BackboneError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +31,8 @@ IN_FORCE = protections(NEEDS).in_force
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 PHASES = ("script", "command", "worker", "client", "server")
+#: Those that start no process and write no file.
+ALONE = ("command", "worker", "client")
 
 
 def needs_guard(*names):
@@ -37,17 +41,24 @@ def needs_guard(*names):
 
 
 def confined(
-    code: str, *, before: str = "", needs: Needs = NEEDS, phase: str = "worker", **changes
+    code: str,
+    *,
+    before: str = "",
+    needs: Needs = NEEDS,
+    phase: str = "worker",
+    landlock: int | None = None,
+    **changes,
 ) -> str:
     """What a confined process prints; ``code`` has ``os`` and ``tried``, which gives the name of an error.
 
-    It runs ``before`` while calls are not refused yet.
+    It runs ``before`` while calls are not refused yet, and takes the system for one of this ``landlock`` (0: none).
     """
     limits = replace(bounds(needs, cpu_seconds=1, max_memory_mb=100, threads=1), **changes)
     program = (
         "import sys; sys.path.append(sys.argv[2])\n"
         "import os, socket, ctypes, signal, resource, time, threading\n"
         "from vcrt.environments import confinement as c\n"
+        f"c._landlock_version = {'c._landlock_version' if landlock is None else f'lambda: {landlock}'}\n"
         "report = c.confine(c.bounds_from(sys.argv[1]))\n"
         f"{before}\n"
         f"c.refuse_calls(report, {phase!r})\n"
@@ -86,6 +97,159 @@ def test_it_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
     code = f"print(tried(os.chmod, {str(tmp_path)!r}, 0), tried(os.utime, {str(tmp_path)!r}))"
     assert confined(code) == "PermissionError PermissionError"
+
+
+#: What changes files, in a folder that has ``file`` and ``folder``; ``here`` and ``handle`` are open.
+CHANGES = """
+os.rename("file", "other") | os.rename("file", "other", src_dir_fd=here, dst_dir_fd=here) | os.unlink("file")
+libc.renameat2(-100, b"file", -100, b"other", 0) | os.unlink("file", dir_fd=here) | os.rmdir("folder")
+os.mkdir("new") | os.mkdir("new", dir_fd=here) | os.symlink("file", "new") | os.symlink("file", "new", dir_fd=here)
+os.link("file", "new") | os.link("file", "new", src_dir_fd=here) | os.mkfifo("new") | os.mknod("new")
+os.truncate("file", 0) | os.ftruncate(handle, 0) | os.posix_fallocate(handle, 0, 9) | os.chmod("file", 0)
+os.fchmod(handle, 0) | os.chmod("file", 0, dir_fd=here) | os.chown("file", -1, -1) | os.fchown(handle, -1, -1)
+os.lchown("file", -1, -1) | os.utime("file") | os.utime(handle) | os.setxattr("file", "user.x", b"")
+os.setxattr(handle, "user.x", b"") | os.removexattr("file", "user.x") | os.open("file", os.O_WRONLY)
+os.open("file", os.O_RDWR) | os.open("file", os.O_TRUNC) | os.open("new", os.O_CREAT) | libc.creat(b"file", 0)
+os.open(".", os.O_TMPFILE + os.O_WRONLY) | libc.ioctl(handle, 0x40086602, bytes(8)) | libc.fcntl(handle, 1024, 0)
+"""
+#: What reaches the process ``victim``; ``mine`` is one end of a pair of sockets.
+REACHES = """
+os.kill(victim, 9) | libc.tgkill(victim, victim, 9) | libc.syscall(TKILL, victim, 9)
+libc.sigqueue(victim, 9, None) | libc.pidfd_open(victim, 0) | libc.ptrace(16, victim, None, None)
+libc.process_vm_writev(victim, None, 0, None, 0, 0) | libc.process_vm_readv(victim, None, 0, None, 0, 0)
+resource.prlimit(victim, resource.RLIMIT_CPU, (1, 1)) | os.setpriority(os.PRIO_PROCESS, victim, 19)
+os.setpriority(os.PRIO_USER, 0, 19) | os.sched_setaffinity(victim, {0})
+os.sched_setscheduler(victim, os.SCHED_IDLE, os.sched_param(0)) | os.sched_setparam(victim, os.sched_param(0))
+fcntl.fcntl(mine, fcntl.F_SETOWN, victim) | fcntl.fcntl(mine, 10, 9) | fcntl.fcntl(mine, 15, bytes(8))
+fcntl.ioctl(mine, 0x8901, bytes(4)) | fcntl.ioctl(mine, 0x8902, bytes(4)) | fcntl.ioctl(0, 0x5412, b"x")
+libc.shmget(0, 1, 0) | libc.shmctl(0, 0, None) | libc.semget(0, 1, 0) | libc.semctl(0, 0, 0) | libc.msgget(0, 0)
+libc.msgctl(0, 0, None) | libc.syscall(MQ_UNLINK, b"x") | os.fork() | os.posix_spawn("/bin/true", ["x"], {})
+"""
+TRIED = """
+import fcntl
+libc = ctypes.CDLL(None, use_errno=True)
+TKILL, MQ_UNLINK = {"x86_64": (200, 241), "aarch64": (130, 181)}[os.uname().machine]
+def outcome(call):
+    ctypes.set_errno(0)
+    try: found = eval(call)
+    except OSError as error: return error.errno
+    return ctypes.get_errno() if found == -1 else "done"
+"""
+
+
+def not_refused(calls: str, **arguments: Any) -> list[str]:
+    """Those of the calls that are not refused as not permitted, tried by one confined process."""
+    each = [call.strip() for line in calls.strip().splitlines() for call in line.split(" | ")]
+    code = f"{TRIED}for call in {each!r}: print(call, ':', outcome(call))"
+    found = confined(code, **arguments).splitlines()
+    assert len(found) == len(each), found
+    return [line for line in found if not line.endswith(f" : {errno.EPERM}")]
+
+
+@needs_guard("writing")
+@pytest.mark.parametrize("phase", ALONE)
+def test_no_call_changes_a_file_where_landlock_is_not_there(tmp_path, phase):
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "folder").mkdir()
+    before = (
+        f"os.chdir({str(tmp_path)!r}); here = os.open('.', 0); handle = os.open('file', os.O_RDWR)"
+    )
+    assert not_refused(CHANGES, before=before, phase=phase, landlock=0) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+    assert (tmp_path / "file").read_text() == "text"
+
+
+@needs_guard("other processes")
+@pytest.mark.parametrize("phase", ALONE)
+def test_no_call_reaches_another_process_where_landlock_is_not_there(phase):
+    with subprocess.Popen(["sleep", "60"]) as victim:
+        try:
+            before = f"mine, other = socket.socketpair(); victim = {victim.pid}"
+            assert not_refused(REACHES, before=before, phase=phase, landlock=0) == []
+            assert victim.poll() is None
+        finally:
+            victim.kill()
+
+
+@needs_guard("network")
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_number_of_a_call_that_is_refused_is_refused(phase):
+    """Arguments that no call takes: what is not refused fails for another reason."""
+    machine = system_calls._ARCHITECTURES[os.uname().machine][0]
+    tables = [n for n in system_calls._ALWAYS if n not in system_calls._LEFT.get(phase, ())]
+    tables += system_calls._ALONE * (phase in ALONE) + system_calls._LAST * (phase in ALONE[1:])
+    numbers = [n[machine] for n in tables if n[machine] is not None]
+    calls = "\n".join(f"libc.syscall({number}, -1, -1, -1, -1, -1, -1)" for number in numbers)
+    assert not_refused(calls, phase=phase) == []
+
+
+@needs_guard("network")
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_process_ends_itself_and_reads_its_limits(phase):
+    assert confined("os.abort()", phase=phase).startswith("exit -6")
+    code = (
+        "print(tried(resource.getrlimit, 0), tried(os.sched_setaffinity, 0, os.sched_getaffinity(0)),"
+        "tried(resource.prlimit, os.getpid(), 0), os.isatty(0), tried(signal.raise_signal, signal.SIGCHLD))"
+    )
+    assert confined(code, phase=phase) == "None None None False None"
+    if phase not in ALONE:
+        child = "p = os.fork()\nif not p: os.abort()\nprint(os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]))"
+        assert confined(child, phase=phase) == "-6"
+
+
+@needs_guard("network")
+@pytest.mark.parametrize("phase", ["script", "server"])
+def test_one_that_starts_processes_limits_no_other(phase):
+    call = f"resource.prlimit({os.getpid()}, resource.RLIMIT_CPU, (1 << 30, 1 << 30))"
+    assert not_refused(call, phase=phase) == []
+
+
+@needs_guard("network")
+def test_a_client_names_no_receiver():
+    before = "one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)"
+    code = "print(tried(one.send, b'x'), tried(one.sendto, b'x', '/nowhere'))"
+    assert confined(code, before=before, phase="client") == "None PermissionError"
+
+
+def reported(phase: str, landlock: int, **changes: Any) -> dict[str, dict[str, str]]:
+    code = "import json, dataclasses; print(json.dumps(dataclasses.asdict(report)))"
+    found: dict[str, dict[str, str]] = json.loads(
+        confined(code, phase=phase, landlock=landlock, **changes)
+    )
+    return found
+
+
+@needs_guard("files", "network")
+def test_what_is_said_to_be_in_force_is_said_of_what_does_it(tmp_path):
+    without = reported("worker", 0)
+    assert "no Landlock" in without["absent"]["files"]
+    assert {n for n, m in without["in_force"].items() if m == "seccomp"} == {
+        *("network", "other processes", "writing", "other programs")
+    }
+    assert "other programs" not in without["absent"]
+    assert not [means for means in without["in_force"].values() if "Landlock" in means]
+    command = reported("command", 0)
+    assert "other programs" in command["absent"]
+    assert reported("command", 1)["in_force"]["other programs"].startswith("Landlock 1")
+    server = {"writable": (str(tmp_path),)}
+    for version in (0, 1, 6):
+        found = reported("server", version, **server)
+        is_absent = {"other processes": version < 6, "contents of files": version < 3}
+        for name, expected in is_absent.items():
+            assert (name in found["absent"]) == expected, version
+            assert not (expected and name in found["in_force"]), version
+        assert "modes, owners and times of files" in found["absent"]
+        assert "writing" not in found["in_force"]
+    script = reported("script", 6, readable=(), programs=())
+    assert {"other processes", "writing", "other programs"} <= script["absent"].keys()
+
+
+@linux
+def test_a_command_is_not_said_to_be_kept_from_what_only_a_worker_is_kept_from():
+    program = replace(NEEDS, programs=("/bin/sleep",))
+    assert "threads" in protections(program).absent
+    means = protections(program).in_force.get("other programs", "Landlock")
+    assert means.startswith("Landlock")
 
 
 @needs_guard("network")
@@ -170,7 +334,7 @@ def test_bounds_pass_as_text():
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_filter_is_a_program_of_whole_instructions_whose_jumps_stay_inside(machine, phase):
-    code = system_calls.program(machine, phase)
+    code = system_calls.program(machine, phase, 1)
     assert len(code) % 8 == 0
     steps = [code[i : i + 8] for i in range(0, len(code), 8)]
     for index, step in enumerate(steps):

@@ -1,0 +1,109 @@
+"""Of what a worker has started nothing is left, whatever that does to its environment and to its ties."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from vcrt.process_marks import SERVER_MARK, WORKERS_MARK, bears_mark, mark_process
+from vcrt.workers import Workers, end_marked, is_alive
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+#: Detaches itself as daemons do, with an empty environment written over the one that it had, as by a title of its own.
+DAEMON = """
+import ctypes, os, sys, time
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+first, last = int(fields[47]), int(fields[48])
+ctypes.memset(first, 0, last - first)
+for descriptor in range(3): os.close(descriptor)
+with open(sys.argv[1] + ".new", "w") as note: note.write(str(os.getpid()))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(120)
+"""
+
+
+def start_daemon(note: Path, *, then_die: bool = False, forget: bool = False) -> None:
+    env = {} if forget else None
+    subprocess.run([sys.executable, "-I", "-S", "-c", DAEMON, str(note)], check=True, env=env)
+    if then_die:
+        while not note.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def number_in(note: Path) -> int:
+    for _ in range(500):
+        if note.exists():
+            return int(note.read_text())
+        time.sleep(0.02)
+    raise AssertionError("no daemon has started")
+
+
+def is_gone(process: int) -> bool:
+    for _ in range(100):
+        if not is_alive(process):
+            return True
+        time.sleep(0.02)
+    os.kill(process, signal.SIGKILL)
+    return False
+
+
+@linux
+@pytest.mark.parametrize("then_die", [False, True])
+def test_a_daemon_that_overwrites_its_environment_ends_with_the_workers(
+    tmp_path: Path, then_die: bool
+) -> None:
+    note, bare = tmp_path / "note", tmp_path / "bare"
+    with Workers(1, lambda: None) as workers:
+        workers.result(workers.submit(partial(start_daemon, forget=True), bare))
+        future = workers.submit(partial(start_daemon, then_die=then_die), note)
+        if then_die:
+            with pytest.raises(Exception, match="terminated"):
+                workers.result(future)
+        else:
+            workers.result(future)
+        daemons = [number_in(note), number_in(bare)]
+        assert WORKERS_MARK not in psutil.Process(daemons[0]).environ()
+        assert all(map(is_alive, daemons))
+    assert [is_gone(daemon) for daemon in daemons] == [True, True]
+
+
+@linux
+def test_a_server_of_a_worker_bears_both_marks(tmp_path: Path) -> None:
+    """Of which ends what it has started, and what bears another mark stays."""
+    workers, server, other = (uuid.uuid4().hex for _ in range(3))
+    made = []
+    for mark in (server, other):
+        note = tmp_path / mark
+        child = os.fork()
+        if not child:
+            mark_process(WORKERS_MARK, workers)
+            mark_process(SERVER_MARK, mark)
+            mark_process(WORKERS_MARK, workers)
+            start_daemon(note, forget=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        made.append(number_in(note))
+    one, another = made
+    assert bears_mark(one, SERVER_MARK, server)
+    assert bears_mark(one, WORKERS_MARK, workers)
+    assert not bears_mark(one, SERVER_MARK, other)
+    assert not bears_mark(os.getpid(), WORKERS_MARK, workers)
+    assert end_marked(server, SERVER_MARK)
+    assert is_gone(one)
+    assert is_alive(another)
+    assert end_marked(workers)
+    assert is_gone(another)
+    assert not end_marked(workers)
