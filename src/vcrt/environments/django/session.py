@@ -118,7 +118,9 @@ class Session:
             self._first = self._exchange(
                 {
                     "databases": [made.settings() for made in self._made],
-                    "project": self._project,
+                    "project": None
+                    if self._project is None
+                    else {**self._project, "max_memory_mb": self._limits.max_memory_mb},
                     "bounds": self._bounds() if own else None,
                 }
             )
