@@ -71,9 +71,7 @@ def _merge_lines(judged: JudgedBranches, *, elsewhere: bool) -> list[str]:
     lines += [f"  {n:>2}  {step.label}" for n, step in enumerate(steps, start=1)]
     is_shown = not judged.idle and not judged.unmade and judged.without_verdict is None
     right = ": a merge migration is right, in either order" * is_shown
-    lines.append(
-        _WORDS[judged.outcome].format(*named) + right * (judged.outcome == "either")
-    )
+    lines.append(_WORDS[judged.outcome].format(*named) + right * (judged.outcome == "either"))
     for first, refusal in zip((named, named[::-1]), judged.refusals, strict=True):
         if refusal is not None:
             lines.append(f"  {first[0]}, then {first[1]}: refused at {refusal}")
@@ -96,10 +94,12 @@ def _merge_lines(judged: JudgedBranches, *, elsewhere: bool) -> list[str]:
             lines += _difference_lines(pair.differences)
     if judged.orders is not None:
         orders, ends = judged.orders, judged.orders.ends
-        states = "in one state" if len(ends) == 1 else f"in states of {', '.join(map(str, ends))}"
+        states = (
+            f"in {len(ends)} states ({', '.join(map(str, ends))})" if ends[1:] else "in one state"
+        )
         lines.append(
-            f"  of all {orders.number} orders of these {counted(len(steps), 'operation')}, {orders.accepted} "
-            f"{'is' if orders.accepted == 1 else 'are'} accepted{f', and end {states}' if ends else ''}"
+            f"  orders of these {counted(len(steps), 'operation')} that are accepted: {orders.accepted} of "
+            f"{orders.number}{f', which end {states}' if ends else ''}"
         )
     advice = _ADVICE[judged.outcome].format(*named, app=branches.app)
     if judged.outcome == "either" and not is_shown:

@@ -75,7 +75,7 @@ class TestBranches:
             (1, 3): "precedes",
         }
         assert next(pair for pair in merge.pairs if pair.relation == "precedes").before == 1
-        assert merge.orders.num_legal == 12
+        assert merge.orders.ends == (12,)
 
     def test_a_null_that_is_not_said_is_the_same(self, tmp_path):
         """Django says it where it makes a table anew."""

@@ -49,9 +49,7 @@ _SQLITE_PARTS = {
 }
 #: A cell as a literal, which tells its type: no converter of whoever asks stands between. A text ends for SQLite where
 #: a zero stands in it.
-_LITERAL = (
-    "CASE WHEN typeof({0}) = 'text' AND instr({0}, char(0)) THEN 'text ' || hex({0}) ELSE quote({0}) END"
-)
+_LITERAL = "CASE WHEN typeof({0}) = 'text' AND instr({0}, char(0)) THEN 'text ' || hex({0}) ELSE quote({0}) END"
 #: What a database keeps besides tables, and what a new one has; no migration can change the way that a database in
 #: memory keeps its journal.
 _PRAGMAS = (("user_version", 0), ("application_id", 0), ("auto_vacuum", 0), ("encoding", "UTF-8"))

@@ -66,6 +66,16 @@ def guard(raw: sqlite3.Connection) -> None:
     raw.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
 
 
+def _require_own() -> None:
+    """What is opened later would be read or written over."""
+    if connection.settings_dict["NAME"] != SQLITE["NAME"]:
+        raise VerifierFailure(
+            "a migration that puts its own database back",
+            found=str(connection.settings_dict["NAME"]),
+            expected=str(SQLITE["NAME"]),
+        )
+
+
 class Sqlite:
     """An SQLite in memory; snapshots are copies of it."""
 
@@ -85,13 +95,7 @@ class Sqlite:
 
     def restore(self, snapshot: sqlite3.Connection) -> None:
         """From a copy, into a new connection: an operation that was refused may leave the old one in any state."""
-        if connection.settings_dict["NAME"] != SQLITE["NAME"]:
-            # What is opened now would be written over.
-            raise VerifierFailure(
-                "a migration that puts its own database back",
-                found=str(connection.settings_dict["NAME"]),
-                expected=str(SQLITE["NAME"]),
-            )
+        _require_own()
         if connection.connection is not None:
             connection.connection.close()
         connection.connect()
@@ -116,6 +120,7 @@ class Sqlite:
 
     def form(self) -> dict[str, Json]:
         """What it holds."""
+        _require_own()
         return sqlite_form(_query)
 
 

@@ -1,9 +1,10 @@
 """Load a user's Django project in this process, which is the worker's, and replay what its migrations hold.
 
 This runs the user's code: settings, apps and migrations. Each order is run in a process forked from this one, which has
-run none: what a migration leaves in Python is gone with it. On PostgreSQL what stands before the orders is run here. Promises that ``DATABASES`` is replaced before anything
-connects through Django, under every alias; routers and logging are left out, caches, mail and the files of storages
-that the settings name stay in this process. Not covered: what the user's code opens by itself.
+run none: what a migration leaves in Python is gone with it. On PostgreSQL what stands before the orders is run here.
+Promises that ``DATABASES`` is replaced before anything connects through Django, under every alias; routers and logging
+are left out, caches, mail and the files of storages that the settings name stay in this process. Not covered: what the
+user's code opens by itself.
 """
 
 from __future__ import annotations
@@ -98,9 +99,7 @@ class Project:
         self.label = f"Django {django.get_version()} on {self.database.label}"
         self._migration_of, self._replayer = (
             migration_of,
-            Replayer(
-                self.database, before=self._begin, others=watched_others(), fresh=self._fresh
-            ),
+            Replayer(self.database, before=self._begin, others=watched_others(), fresh=self._fresh),
         )
         self._max_memory_mb = max_memory_mb
         self._is_content_type, self._by_chance = is_content_type, False
@@ -108,7 +107,9 @@ class Project:
         self._start = self._synchronised()
         self._empty = self.database.snapshot()
         self._at: tuple[str, int] = "", 0
-        self._state, self._held = self._start, None
+        self._state = self._start
+        #: What was told of what stands before two branches.
+        self._held: Json = None
 
     def conflicts(self) -> dict[str, Json]:
         """The apps with several leaves, each pair of leaves with its branches; and how many apps have one leaf."""
@@ -136,7 +137,8 @@ class Project:
         if request["do"] == "windows":
             return list(self._windows(request["app"], request["steps"], request["every"]))
         if request["do"] == "whole":
-            return self._whole(request["app"], *request["leaves"], request["rows"])
+            one, other = request["leaves"]
+            return self._whole(request["app"], one, other, request["rows"])
         if "leaves" in request:
             app, (one, other) = request["app"], request["leaves"]
             base, *branches = self._branches((app, one), (app, other))
@@ -209,9 +211,7 @@ class Project:
             "empty": [*empty],
         }
 
-    def _whole(
-        self, app: str, one: str, other: str, rows: Sequence[str] | None
-    ) -> dict[str, Json]:
+    def _whole(self, app: str, one: str, other: str, rows: Sequence[str] | None) -> dict[str, Json]:
         """Both orders of two branches by the project's own migrations: the hash at the end, or what refused it.
 
         If both run, also what they leave in other ways.
@@ -274,7 +274,10 @@ class Project:
         """The form that an order ends in, or what refused it: run in a process of its own."""
         kept = None if self.database.is_forked else self.database.snapshot()
         try:
-            return self._fresh(partial(self._along, migrations, luck, is_whole=is_whole))
+            ended: tuple[Any, list[Json] | None] = self._fresh(
+                partial(self._along, migrations, luck, is_whole=is_whole)
+            )
+            return ended
         finally:
             if kept is not None:
                 self.database.restore(kept)
@@ -311,9 +314,7 @@ class Project:
         runs = list[Any]()
         for luck in _LUCK:
             self._steady.luck = luck
-            runs.append(
-                self._replayer.answers(self._state, steps, sequences, self._replayer.form)
-            )
+            runs.append(self._replayer.answers(self._state, steps, sequences, self._replayer.form))
         self._steady.luck = _LUCK[0]
         one, other = runs
         answers: dict[tuple[int, ...], tuple[bool, Any]] = {}

@@ -22,11 +22,17 @@ from vcrt.environments.django.catalogue import message
 #: What rows may hold: nothing where a field may be empty, and what another row holds where that may be.
 WITH_EMPTY, WITH_EQUAL = "empty values", "equal values"
 _NUMBERS = (1, 2, 3)
-_WHOLE = (
-    "IntegerField BigIntegerField SmallIntegerField PositiveIntegerField PositiveBigIntegerField "
-    "PositiveSmallIntegerField"
-).split()
-_TEXT = "CharField TextField SlugField FileField FilePathField CommaSeparatedIntegerField".split()
+_WHOLE = frozenset(
+    (
+        "IntegerField",
+        "BigIntegerField",
+        "SmallIntegerField",
+        "PositiveIntegerField",
+        "PositiveBigIntegerField",
+        "PositiveSmallIntegerField",
+    )
+)
+_TEXT = frozenset(("CharField", "TextField", "SlugField", "FileField", "FilePathField"))
 
 
 class _Unmade(Exception):

@@ -70,4 +70,5 @@ def _send(signal: Any, state: ProjectState, plan: Sequence[Any]) -> list[Json]:
 def _receivers(signal: ModelSignal, config: Any) -> Sequence[Any]:
     found: Any = signal._live_receivers(config)
     # From Django 5.0 on those that are called at once and those that are awaited.
-    return found[0] if isinstance(found, tuple) else found
+    receivers: Sequence[Any] = found[0] if isinstance(found, tuple) else found
+    return receivers
