@@ -103,7 +103,7 @@ class TestEmptyTables:
         merge = merge_of(folder)
         assert (merge.outcome, len(merge.rests_on)) == ("either", 1)
         printed = run(capsys, "lift", "django", folder)[1]
-        assert "so they show nothing (shop.0002_a: RunPython act: AssertionError" in printed
+        assert "so they show nothing (shop.0002_a: AssertionError: there are rows)" in printed
         assert "a merge migration is right" not in printed
         assert "give rows with --rows" in printed
 
@@ -146,7 +146,9 @@ class TestEmptyTables:
         first = (
             f'{TABLE}, migrations.CreateModel("Line", [{made}]), migrations.AddConstraint("Line", {check})'
             % "**{C}"
-        ).replace("**{C}=", "**{'condition' if __import__('django').VERSION >= (5, 1) else 'check': ")
+        ).replace(
+            "**{C}=", "**{'condition' if __import__('django').VERSION >= (5, 1) else 'check': "
+        )
         first = first.replace("models.Q(size__gt=0))", "models.Q(size__gt=0)})")
         act = (
             "import collections; Line = apps.get_model('shop', 'Line')\n"
@@ -210,11 +212,12 @@ class TestFreshProcesses:
     def test_what_stands_before_leaves_nothing_in_python(self, tmp_path):
         head = "import builtins\ndef mark(apps, editor): builtins.vcrt_seen = True\n"
         first = f"{FIRST}, migrations.RunPython(mark)"
-        one = python("import builtins; Order.objects.update(total=hasattr(builtins, 'vcrt_seen'))")
+        act = "import builtins; Order.objects.update(total=5 + hasattr(builtins, 'vcrt_seen'))"
+        one = python(act)
         folder = with_tables(tmp_path, first, one, NOTE)
         file = folder / "shop" / "migrations" / "0001_first.py"
         file.write_text(head + file.read_text())
-        add = python("Order.objects.filter(total=1).update(state='seen')")
+        add = python("Order.objects.filter(total=6).update(state='seen')")
         (folder / "shop" / "migrations" / "0002_b.py").write_text(add)
         merge = merge_of(folder)
         assert merge.outcome == "either"
@@ -250,19 +253,11 @@ def with_models(folder):
 
 class TestWhatMigrateLeaves:
     def test_a_content_type_is_there_and_renamed_with_its_model(self, tmp_path):
-        look = python(
-            "T = apps.get_model('contenttypes', 'ContentType').objects; "
-            "Order.objects.update(total=T.get(app_label='shop', model='order').pk)",
-            needs=NEEDS_TYPES,
-        )
+        types = "apps.get_model('contenttypes', 'ContentType').objects"
+        look = python(f"{types}.get(app_label='shop', model='order')", needs=NEEDS_TYPES)
+        look = look.replace('Order = apps.get_model("shop", "Order")', "pass")
         rename = 'migrations.RenameModel("Order", "Purchase")'
-        look = look.replace("Order = ", "pass # ").replace("Order.objects", "T")
-        look = look.replace("T.update(total=T.get(app_label='shop', model='order').pk)", (
-            "T.get(app_label='shop', model='order')"
-        ))
-        merge = merge_of(
-            with_models(with_tables(tmp_path, FIRST, look, rename, settings=BOTH))
-        )
+        merge = merge_of(with_models(with_tables(tmp_path, FIRST, look, rename, settings=BOTH)))
         assert merge.outcome == "first"
         assert "ContentType matching query does not exist" in merge.refusals[1]
 
@@ -323,7 +318,9 @@ class TestChance:
         assert merge.drawn == ('"shop_order", column "state"',)
         assert merge.orders.ends == (2,)
         printed = run(capsys, "lift", "django", folder)[1]
-        assert 'not compared, as two runs of one order differ there: "shop_order", column' in printed
+        assert (
+            'not compared, as two runs of one order differ there: "shop_order", column' in printed
+        )
 
     def test_what_is_not_drawn_is_compared_all_the_same(self, tmp_path):
         fill = python(
@@ -365,7 +362,7 @@ class TestStates:
 
     @pytest.mark.parametrize(
         ("one", "other"),
-        [("1.5", '"1.5"'), ("1", '"1"'), ("[1]", '["sequence", 1]'), ("int", '"builtins.int"')],
+        [("1.5", '"1.5"'), ("int", '"builtins.int"')],
     )
     def test_a_default_is_no_text_of_it(self, tmp_path, one, other):
         fields = (
@@ -385,7 +382,7 @@ class TestStates:
         ],
     )
     def test_values_and_their_types(self, tmp_path, one, other):
-        first = f"{FIRST}, migrations.RunSQL('CREATE TABLE plain (a)'), migrations.RunSQL('INSERT INTO plain VALUES (0)')"
+        first = f"{FIRST}, migrations.RunSQL('CREATE TABLE plain (a); INSERT INTO plain VALUES (0)')"
         sql = (f'migrations.RunSQL("UPDATE plain SET a = {value}")' for value in (one, other))
         assert merge_of(with_tables(tmp_path, first, *sql)).outcome == "other state"
 
@@ -397,6 +394,8 @@ def test_orders_are_counted_by_the_states_that_they_end_in(capsys, tmp_path):
     folder = branches(tmp_path, f"{longer}, {STRICT}", fill)
     printed = run(capsys, "lift", "django", folder)[1]
     assert "0002_b must come first" in printed
-    assert "orders of these 3 operations that are accepted: 3 of 6, which end in one state" in printed
+    assert (
+        "orders of these 3 operations that are accepted: 3 of 6, which end in one state" in printed
+    )
     document = json.loads(run(capsys, "lift", "django", folder, "--json")[1])["merges"][0]
     assert (document["accepted_orders"], document["orders_by_state"]) == (3, [3])

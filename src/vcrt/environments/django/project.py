@@ -167,8 +167,8 @@ class Project:
 
     def _go_before(
         self, app: str, one: str, other: str, base: Sequence[Any], rows: Sequence[str] | None
-    ) -> None:
-        """Run what stands before two branches, as ``migrate`` does, and put rows there.
+    ) -> set[Any]:
+        """Run what stands before two branches, as ``migrate`` does, and put rows there; which migrations those are.
 
         ``rows`` are kinds of rows that are made where a table is empty; without them, those of the user, if any.
         """
@@ -176,18 +176,22 @@ class Project:
         units = [self._loader.graph.nodes[node] for node in nodes]
         name = f"{app} {one} {other} {len(base)} {rows}"
         self._go_to(name, units, len(units), partial(self._end_before, app, units, rows))
+        return {*nodes}
 
     def _filled(self, app: str, one: str, other: str) -> Iterator[Any]:
-        """The migrations of Django's own apps that ``migrate`` fills, but those that meet the branches."""
+        """The migrations of Django's own apps that ``migrate`` fills, where they need neither branch.
+
+        A database has them before the branches, whichever of those names them.
+        """
         from vcrt.environments.django.signals import FILLED_APPS
 
         graph = self._loader.graph
         plans = [{*graph.forwards_plan((app, leaf))} for leaf in (one, other)]
-        apart = plans[0] ^ plans[1]
+        heads = {node for node in plans[0] ^ plans[1] if node[0] == app}
         for label in FILLED_APPS:
             for leaf in sorted(graph.leaf_nodes(label)) if label != app else ():
                 for node in graph.forwards_plan(leaf):
-                    if not apart.intersection(graph.forwards_plan(node)):
+                    if not heads.intersection(graph.forwards_plan(node)):
                         yield node
 
     def _end_before(
@@ -223,12 +227,12 @@ class Project:
         plans = [graph.forwards_plan((app, leaf)) for leaf in (one, other)]
         common = [node for node in plans[0] if node in plans[1]]
         base = self._branches((app, one), (app, other))[0] if self._rows else common
-        self._go_before(app, one, other, base, rows)
+        before = self._go_before(app, one, other, base, rows)
         orders = [
             [
                 graph.nodes[node]
                 for node in dict.fromkeys([*plans[a], *plans[b]])
-                if node not in base
+                if node not in before
             ]
             for a, b in ((0, 1), (1, 0))
         ]

@@ -73,7 +73,7 @@ def make_rows(state: ProjectState, kinds: Sequence[str]) -> tuple[list[str], lis
             made.append(model._meta.label)
         else:
             unmade.append([model._meta.label, why])
-    return made, unmade
+    return sorted(made), unmade
 
 
 def _referred(model: Any, *, only_needed: bool) -> set[str]:
