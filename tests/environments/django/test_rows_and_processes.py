@@ -382,7 +382,9 @@ class TestStates:
         ],
     )
     def test_values_and_their_types(self, tmp_path, one, other):
-        first = f"{FIRST}, migrations.RunSQL('CREATE TABLE plain (a); INSERT INTO plain VALUES (0)')"
+        first = (
+            f"{FIRST}, migrations.RunSQL('CREATE TABLE plain (a); INSERT INTO plain VALUES (0)')"
+        )
         sql = (f'migrations.RunSQL("UPDATE plain SET a = {value}")' for value in (one, other))
         assert merge_of(with_tables(tmp_path, first, *sql)).outcome == "other state"
 

@@ -6,23 +6,40 @@ group, so that it ends with it. Not covered: threads, which a forked process doe
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import select
 import signal
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 from vcrt.environments.bounded_processes import SECONDS_BETWEEN_LOOKS, over_limit
-from vcrt.errors import VcrtError, VerifierFailure
+from vcrt.errors import MalformedInputError, UnavailableError, VcrtError, VerifierFailure
+from vcrt.hashing import Json
 
-Found = TypeVar("Found")
-_LENGTH_BYTES = 8
+_KINDS = (UnavailableError, MalformedInputError, VerifierFailure)
+_PARTS = ("what", "where", "found", "expected", "remedy")
 
 
-def in_fresh_process(work: Callable[[], Found], *, max_memory_mb: float) -> Found:
-    """What ``work`` gives, pickled on the way; raises its :class:`VcrtError`, and :class:`VerifierFailure` else."""
+def error_form(error: Exception) -> Json:
+    """An error for another process: its kind and its parts."""
+    if not isinstance(error, VcrtError):
+        found = f"{type(error).__name__}: {error}"
+        what = "Django failed where it should have given a verdict"
+        error = VerifierFailure(what, found=found)
+    kind = next((k.__name__ for k in _KINDS if isinstance(error, k)), VerifierFailure.__name__)
+    return [kind, {name: getattr(error, name) for name in _PARTS}]
+
+
+def error_of(form: Any) -> VcrtError:
+    """The error that :func:`error_form` wrote."""
+    name, parts = form
+    return {kind.__name__: kind for kind in _KINDS}[name](**parts)
+
+
+def in_fresh_process(work: Callable[[], Json], *, max_memory_mb: float) -> Any:
+    """What ``work`` gives; raises its :class:`VcrtError`, and :class:`VerifierFailure` for what else goes wrong."""
     _flush()
     receiving, sending = os.pipe()
     child = os.fork()
@@ -46,28 +63,22 @@ def in_fresh_process(work: Callable[[], Found], *, max_memory_mb: float) -> Foun
     if not _is_whole(received):
         ended = f"exit status {os.waitstatus_to_exitcode(status)}"
         raise VerifierFailure("the worker that has Django broke off", found=problem or ended)
-    is_found, answer = pickle.loads(received[_LENGTH_BYTES:])
-    if not is_found:
-        raise answer
-    found: Found = answer
-    return found
+    answer = json.loads(received)
+    if "error" in answer:
+        raise error_of(answer["error"])
+    return answer["found"]
 
 
-def _answer(work: Callable[[], object], sending: int) -> None:
-    """Send what ``work`` gives, and end this process."""
+def _answer(work: Callable[[], Json], sending: int) -> None:
+    """Send what ``work`` gives, a line, and end this process."""
     status = 1
     try:
         try:
-            answer: tuple[bool, object] = True, work()
-        except VcrtError as error:
-            answer = False, error
-        except BaseException as error:
-            found = f"{type(error).__name__}: {error}"
-            what = "Django failed where it should have given a verdict"
-            answer = False, VerifierFailure(what, found=found)
-        data = pickle.dumps(answer)
+            answer = {"found": work()}
+        except Exception as error:
+            answer = {"error": error_form(error)}
         with os.fdopen(sending, "wb") as pipe:
-            pipe.write(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
+            pipe.write(json.dumps(answer).encode() + b"\n")
         _flush()
         status = 0
     finally:
@@ -75,8 +86,7 @@ def _answer(work: Callable[[], object], sending: int) -> None:
 
 
 def _is_whole(received: bytearray) -> bool:
-    length = int.from_bytes(received[:_LENGTH_BYTES], "little")
-    return len(received) >= _LENGTH_BYTES and len(received) == _LENGTH_BYTES + length
+    return received.endswith(b"\n")
 
 
 def _flush() -> None:

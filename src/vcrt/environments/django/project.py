@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -278,17 +279,13 @@ class Project:
         """The form that an order ends in, or what refused it: run in a process of its own."""
         kept = None if self.database.is_forked else self.database.snapshot()
         try:
-            ended: tuple[Any, list[Json] | None] = self._fresh(
-                partial(self._along, migrations, luck, is_whole=is_whole)
-            )
-            return ended
+            form, refused = self._fresh(lambda: self._along(migrations, luck, is_whole=is_whole))
+            return None if form is None else tuple(form), refused
         finally:
             if kept is not None:
                 self.database.restore(kept)
 
-    def _along(
-        self, migrations: Sequence[Any], luck: str, *, is_whole: bool
-    ) -> tuple[Any, list[Json] | None]:
+    def _along(self, migrations: Sequence[Any], luck: str, *, is_whole: bool) -> list[Any]:
         from vcrt.environments.django.signals import send_post_migrate, send_pre_migrate
 
         self._steady.luck = luck
@@ -299,13 +296,13 @@ class Project:
         for migration in migrations:
             after = self._replayer.apply(state, migration)
             if isinstance(after, str):
-                return None, [migration.app_label, migration.name, after]
+                return [None, [migration.app_label, migration.name, after]]
             state = after
         if is_whole:
             self._steady.begin("post_migrate")
             failed += send_post_migrate(state, migrations)
         form, held = self._replayer.form(state)
-        return (form, held | ({"signals": failed} if failed else {})), None
+        return [[form, held | ({"signals": failed} if failed else {})], None]
 
     def _without_chance(
         self, steps: Sequence[Any], sequences: Sequence[tuple[int, ...]]
@@ -327,7 +324,7 @@ class Project:
                 raise _unsteady([f"step {sequence[-1] + 1} is refused in one of two runs"])
             if accepted:
                 try:
-                    said = digest(*separated(said, other[sequence][1])[0])
+                    said = digest(*separated(tuple(said), tuple(other[sequence][1]))[0])
                 except Inseparable as error:
                     raise _unsteady([str(each) for each in error.args]) from error
             answers[sequence] = accepted, said
@@ -413,8 +410,8 @@ class Project:
         todo = units[self._at[1] : place]
         self._at = "", 0
         if self.database.is_forked:
-            self._held, data = self._fresh(lambda: self._forward(todo, end)[1:])
-            self.database.take(data)
+            self._held, data = self._fresh(lambda: list(self._forward(todo, end)[1:]))
+            self.database.take(b64decode(data))
             for unit in todo:
                 self._state = unit.mutate_state(self._state)
         else:
@@ -423,7 +420,7 @@ class Project:
 
     def _forward(
         self, units: Sequence[Any], end: Callable[[Any], tuple[Any, Json]] | None
-    ) -> tuple[Any, Json, bytes]:
+    ) -> tuple[Any, Json, str]:
         """The state after some migrations, what its end tells, and the database, if it is in this process."""
         from vcrt.environments.django.signals import send_pre_migrate
 
@@ -434,7 +431,7 @@ class Project:
             state = self._applied(state, unit)
         if end is not None:
             state, held = end(state)
-        return state, held, self.database.to_bytes()
+        return state, held, b64encode(self.database.to_bytes()).decode()
 
     def _applied(self, state: Any, unit: Any) -> Any:
         after = self._replayer.apply(state, unit)

@@ -178,7 +178,7 @@ class Replayer:
             onward = partial(self._onward, (*prefix, index), state, following, steps, tell)
             # A process that nothing else goes on in is fresh for the last.
             is_last = bool(prefix) and place == len(node) - 1
-            answers |= onward() if self._fresh is None or is_last else self._fresh(onward)
+            answers |= onward() if self._fresh is None or is_last else self._afresh(onward)
 
     def _onward(
         self,
@@ -197,6 +197,14 @@ class Replayer:
             kept = self._kept() if len(following) > 1 else None
             self._walk(sequence, after, following, kept, steps, tell, answers)
         return answers
+
+    def _afresh(self, onward: Callable[[], Answers]) -> Answers:
+        """The answers from a process of its own, by JSON."""
+        assert self._fresh is not None
+        found = self._fresh(
+            lambda: [[list(sequence), *said] for sequence, said in onward().items()]
+        )
+        return {tuple(sequence): (accepted, said) for sequence, accepted, said in found}
 
     def _kept(self) -> Any:
         """What brings the database back; nothing where it is not changed, as work in a fresh process has its own."""
