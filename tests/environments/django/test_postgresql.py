@@ -498,3 +498,11 @@ class Migration(migrations.Migration):
     )
     assert [pair.relation for pair in merge.pairs] == ["conflicts"]
     assert databases() == before
+
+
+def test_a_connection_that_processes_cannot_share_is_refused(tmp_path):
+    before = databases()
+    folder = branches(tmp_path, FILL, STRICT)
+    with pytest.raises(UnavailableError, match=r"encrypted|SSL|no database can be made"):
+        vcrt.lift_django(folder, database=f"{SERVER}?sslmode=require")
+    assert databases() == before

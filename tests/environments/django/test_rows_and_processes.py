@@ -163,6 +163,13 @@ class TestEmptyTables:
         assert merge.idle == ()
         assert merge.rests_on[-1].tables == ("shop.Line", "shop.Line_many", "shop.Order")
 
+    def test_a_model_without_a_table_gets_none(self, tmp_path):
+        made = 'migrations.CreateModel("Ghost", [("id", models.BigAutoField(primary_key=True))])'
+        first = f"{TABLE}, migrations.SeparateDatabaseAndState(state_operations=[{made}])"
+        merge = merge_of(with_tables(tmp_path, first, NOTE, STRICT))
+        assert merge.rests_on[0].tables == ("shop.Order",)
+        assert merge.unmade == ()
+
     def test_a_model_for_which_no_rows_can_be_made_is_named(self, capsys, tmp_path):
         first = (
             f'{TABLE}, migrations.CreateModel("Odd", [("id", models.BigAutoField(primary_key=True)), '

@@ -11,10 +11,11 @@ import datetime
 import decimal
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.migrations.state import ProjectState
 
 from vcrt.environments.django.catalogue import message
@@ -45,10 +46,10 @@ def empty_models(state: ProjectState) -> list[Any]:
     for model in state.apps.get_models(include_auto_created=True):
         options = model._meta
         if options.managed and not options.proxy and not options.swapped:
-            with connection.cursor() as cursor:
-                cursor.execute(
-                    f"SELECT 1 FROM {connection.ops.quote_name(options.db_table)} LIMIT 1"
-                )
+            # A state may have a model without a table.
+            with suppress(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
+                table = connection.ops.quote_name(options.db_table)
+                cursor.execute(f"SELECT 1 FROM {table} LIMIT 1")
                 found += [model] * (cursor.fetchone() is None)
     return sorted(found, key=lambda model: str(model._meta.label))
 

@@ -7,7 +7,7 @@ that are not there yet. Imports Django, which must be configured.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.apps import apps
@@ -24,17 +24,26 @@ FILLED_APPS = ("contenttypes", "auth", "sites")
 _LEFT_OUT = "inject_rename_contenttypes_operations"
 
 
-def send_pre_migrate(state: ProjectState, plan: Sequence[Any]) -> list[Json]:
-    """Before the migrations of ``plan``: the receivers that failed, each with why."""
-    return _send(pre_migrate, state, plan)
+def send_pre_migrate(
+    state: ProjectState, plan: Sequence[Any], settle: Callable[[], None]
+) -> list[Json]:
+    """Before the migrations of ``plan``: the receivers that failed, each with why.
+
+    ``settle`` does what waits for the end of a transaction.
+    """
+    return _send(pre_migrate, state, plan, settle)
 
 
-def send_post_migrate(state: ProjectState, plan: Sequence[Any]) -> list[Json]:
+def send_post_migrate(
+    state: ProjectState, plan: Sequence[Any], settle: Callable[[], None]
+) -> list[Json]:
     """After them: the receivers that failed, each with why."""
-    return _send(post_migrate, state, plan)
+    return _send(post_migrate, state, plan, settle)
 
 
-def _send(signal: Any, state: ProjectState, plan: Sequence[Any]) -> list[Json]:
+def _send(
+    signal: Any, state: ProjectState, plan: Sequence[Any], settle: Callable[[], None]
+) -> list[Json]:
     failed = list[Json]()
     # Rows get their numbers in the succession of models: that of names, whichever order made them.
     whole = state.clone()
@@ -60,6 +69,7 @@ def _send(signal: Any, state: ProjectState, plan: Sequence[Any]) -> list[Json]:
                         apps=whole.apps,
                         plan=[(migration, False) for migration in plan],
                     )
+                settle()
             except MemoryError:
                 raise
             except (Exception, SystemExit) as error:
