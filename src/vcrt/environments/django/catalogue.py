@@ -50,9 +50,13 @@ _SQLITE_PARTS = {
 #: A cell as a literal, which tells its type: no converter of whoever asks stands between. A text ends for SQLite where
 #: a zero stands in it.
 _LITERAL = "CASE WHEN typeof({0}) = 'text' AND instr({0}, char(0)) THEN 'text ' || hex({0}) ELSE quote({0}) END"
-#: What a database keeps besides tables, and what a new one has; no migration can change the way that a database in
-#: memory keeps its journal.
-_PRAGMAS = (("user_version", 0), ("application_id", 0), ("auto_vacuum", 0), ("encoding", "UTF-8"))
+#: What a database keeps besides tables, and what a new one has of it. How it keeps its journal is not told: that of a
+#: database in memory cannot be changed.
+_KEPT = (
+    "SELECT user_version, application_id, auto_vacuum, encoding FROM pragma_user_version, pragma_application_id, "
+    "pragma_auto_vacuum, pragma_encoding"
+)
+_PRAGMAS_OF_NEW = (0, 0, 0, "UTF-8")
 
 
 def sqlite_form(query: Query) -> dict[str, Json]:
@@ -75,8 +79,8 @@ def sqlite_form(query: Query) -> dict[str, Json]:
         table_rows(query, quoted(t), [_LITERAL.format(name) for name in sorted(columns[t])])
         for t in sorted(tables)
     ]
-    kept = [[name, *query(f"PRAGMA {name}")[0]] for name, _ in _PRAGMAS]
-    if kept != [[*usual] for usual in _PRAGMAS]:
+    kept = query(_KEPT)
+    if tuple(kept[0]) != _PRAGMAS_OF_NEW:
         form["pragmas"] = sorted_rows(kept)
     if any(name == "sqlite_sequence" for _, name, _, _ in made):
         form["numbers"] = sorted_rows(query("SELECT name, seq FROM sqlite_sequence WHERE seq > 0"))
