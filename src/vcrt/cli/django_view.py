@@ -33,7 +33,7 @@ _ADVICE: dict[Outcome, str] = {
 
 def django_lines(lift: DjangoLift) -> list[str]:
     """The report on a project."""
-    held = "what migrations and migrate put there"
+    held = "what migrations and migrate put there" if lift.merges else "what migrations put there"
     held += " and the rows that were given" if lift.has_rows else ""
     lines = [f"{lift.project}: judged by {lift.verifier}; tables hold {held}"]
     elsewhere = lift.engine.rpartition(".")[2] not in lift.verifier.lower().replace(
@@ -179,6 +179,7 @@ def django_document(lift: DjangoLift) -> dict[str, Json]:
                 "steps": [asdict(step) for step in one.window.steps],
                 "reduces": list(one.window.reduces),
                 "problem": one.problem,
+                "changed_nothing": [] if one.orders is None else list(one.orders.idle),
                 "pairs": []
                 if one.orders is None
                 else [

@@ -622,4 +622,5 @@ def test_the_command(capsys, tmp_path):
     assert document["merges"][0]["outcome"] == "first"
     windows = run(capsys, "lift", "django", folder, "--window", "2")[1]
     assert "2 windows judged; pairs: 1 commutes, 1 precedes" in windows
+    assert "tables hold what migrations put there" in windows
     assert MANAGE.splitlines()[1] in (folder / "manage.py").read_text()
