@@ -128,8 +128,9 @@ def lift_django(
     """Judge the branches of a Django project's migrations that a merge would join: ``vcrt lift django``.
 
     Runs the project's code in a worker, by ``python`` if it has one of its own, on databases of its own: an SQLite in
-    memory or, with ``database``, one that it makes on a PostgreSQL server. They hold what migrations put there, and
-    before two branches the ``rows`` that a file of SQL adds. ``window`` judges consecutive operations of
+    memory or, with ``database``, one that it makes on a PostgreSQL server. They hold what migrations and ``migrate``
+    put there, and before two branches the ``rows`` that a file of SQL adds or, where tables are empty, a few made from
+    the models. ``window`` judges consecutive operations of
     ordinary migrations in place of branches. Raises :class:`vcrt.errors.VcrtError` for a project that does not load,
     that has nothing to judge, or whose migrations need another database.
     """

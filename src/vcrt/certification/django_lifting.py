@@ -2,15 +2,17 @@
 
 Both branches are run whole in both orders, as databases that have one of them already would and by the migrations as
 they stand; and every pair of operations, one of each branch, as migrations of their own, side by side in the context of
-what stands before them. Few operations are run in every
-order besides. Not covered: how a project is read (see :mod:`vcrt.environments.django.lifting`).
+what stands before them. Few operations are run in every order besides. Where tables are empty and the user gave no
+rows, whole orders are run on them and on rows made from the models, and an order is right that is right on both. Not
+covered: how a project is read (see :mod:`vcrt.environments.django.lifting`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from typing import Literal, TypeAlias
 
 from vcrt.certification.certificates import Certificate, UncertifiedError, path_after
@@ -22,6 +24,7 @@ from vcrt.environments.django.lifting import (
     DjangoProject,
     DjangoStep,
     WholeOrder,
+    WholeOrders,
     Window,
 )
 from vcrt.errors import MalformedInputError, TooLargeError, VerifierFailure
@@ -31,6 +34,8 @@ from vcrt.printable import counted
 
 #: The most operations of two branches together: every pair is replayed in both orders.
 MAX_BRANCHED = 200
+#: What made rows hold besides plain values, from most to least: one may be what a branch says that rows never hold.
+_MADE = (("empty values", "equal values"), ("empty values",), ("equal values",), ())
 Outcome: TypeAlias = Literal["either", "first", "second", "other state", "neither"]
 Relation: TypeAlias = Literal["commutes", "precedes", "conflicts", "undecided"]
 _Replay: TypeAlias = Callable[[Environment, Sequence[Episode]], list[EpisodeReplays]]
@@ -53,10 +58,42 @@ class CrossPair:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OnRows:
+    """What whole orders did on some rows: those that stand there, or kinds of ``made`` ones where tables were empty.
+
+    ``refusals`` say why an order is refused, first branch first. ``drawn`` names columns that differ between two runs
+    of one order, and were not compared.
+    """
+
+    made: tuple[str, ...] | None
+    tables: tuple[str, ...]
+    outcome: Outcome
+    refusals: tuple[str | None, str | None]
+    differences: tuple[str, ...]
+    drawn: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AllOrders:
+    """All orders of the operations: how many there are, and how many of those that are accepted end in each state."""
+
+    number: int
+    ends: tuple[int, ...]
+
+    @property
+    def accepted(self) -> int:
+        """How many are accepted."""
+        return sum(self.ends)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedBranches:
     """Two branches and what was found; ``refusals`` say why an order of whole branches is refused, first one first.
 
-    ``differences`` say what whole orders that both run leave in other ways.
+    ``differences`` say what whole orders that both run leave in other ways. ``outcome`` holds on all ``rests_on``;
+    pairs and ``orders`` were judged on the last of them. ``without_verdict`` are made rows on which neither order runs.
+    ``unmade`` are empty tables for which no rows could be made, each with why; ``idle`` are steps that changed nothing
+    in any order; ``failed`` are receivers of signals that failed where the branches begin, each with why.
     """
 
     branches: Branches
@@ -64,7 +101,17 @@ class JudgedBranches:
     refusals: tuple[str | None, str | None]
     differences: tuple[str, ...]
     pairs: tuple[CrossPair, ...]
-    orders: OrdersReport | None
+    orders: AllOrders | None
+    rests_on: tuple[OnRows, ...]
+    without_verdict: OnRows | None
+    unmade: tuple[tuple[str, str], ...]
+    idle: tuple[int, ...]
+    failed: tuple[tuple[str, str], ...]
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The columns that were not compared, as two runs of one order differ there."""
+        return tuple(sorted({name for each in self.rests_on for name in each.drawn}))
 
     @property
     def steps(self) -> tuple[DjangoStep, ...]:
@@ -166,7 +213,10 @@ def judge_branches(
     for (a, b), either in contexts.items():
         for context in either:
             wanted |= {(*context, a, b): None, (*context, b, a): None}
-    *whole, differences = environment.whole(branches)
+    tried = _tried(environment, branches)
+    # Made rows that neither order takes say nothing of the two.
+    rests_on = [tried[0], *(one for one in tried[1:] if _outcome(one[2]) != "neither")]
+    branches = rests_on[-1][1]
     asked = [ReplayRequest(branches.episode, sequence) for sequence in wanted]
     replays = dict(zip(wanted, environment.replay(asked), strict=True))
     answers = Answers()
@@ -179,27 +229,101 @@ def judge_branches(
             found=answers.contradiction,
         )
     apart = replays[(*one, *other)], replays[(*other, *one)]
+    found = [_on_rows(*each, apart) for each in rests_on]
+    failing = tried[-1] if len(tried) > 1 and len(rests_on) == 1 else None
     return JudgedBranches(
         branches=branches,
-        outcome=_outcome(*whole),
+        outcome=_joint([one.outcome for one in found]),
         refusals=(
-            _refusal(branches, whole[0], apart[0]),
-            _refusal(branches, whole[1], apart[1]),
+            next((one.refusals[0] for one in found if one.refusals[0]), None),
+            next((one.refusals[1] for one in found if one.refusals[1]), None),
         ),
-        differences=differences,
+        differences=next((one.differences for one in found if one.differences), ()),
         pairs=tuple(_pairs(environment, branches, answers, contexts)),
         orders=None
         if not 2 <= number <= MAX_LISTED
-        else report_orders(replay(environment, [branches.episode])[0]),
+        else _all_orders(replay(environment, [branches.episode])[0]),
+        rests_on=tuple(found),
+        without_verdict=None if failing is None else _on_rows(*failing, apart),
+        unmade=tried[-1][2].unmade,
+        idle=_idle(branches, list(replays.values())),
+        failed=tried[0][2].failed,
     )
 
 
-def _outcome(forward: WholeOrder, backward: WholeOrder) -> Outcome:
+_Tried: TypeAlias = tuple[tuple[str, ...] | None, Branches, WholeOrders]
+
+
+def _tried(environment: DjangoProject, branches: Branches) -> list[_Tried]:
+    """Whole orders on the rows that stand there and, where tables are empty, on made ones until an order takes them."""
+    tried: list[_Tried] = [(None, branches, environment.whole(branches))]
+    there = tried[0][2]
+    if not environment.has_rows and there.empty and _outcome(there) != "neither":
+        for kinds in _MADE:
+            on_made = branches.on_made_rows(kinds)
+            tried.append((kinds, on_made, environment.whole(on_made)))
+            if _outcome(tried[-1][2]) != "neither":
+                break
+    return tried
+
+
+def _on_rows(
+    kinds: tuple[str, ...] | None,
+    branches: Branches,
+    whole: WholeOrders,
+    apart: tuple[Replay, Replay],
+) -> OnRows:
+    forward, backward = whole.orders
+    return OnRows(
+        made=kinds,
+        tables=whole.empty if kinds is None else whole.made,
+        outcome=_outcome(whole),
+        refusals=(
+            _refusal(branches, forward, apart[0]),
+            _refusal(branches, backward, apart[1]),
+        ),
+        differences=whole.differences,
+        drawn=whole.drawn,
+    )
+
+
+def _outcome(whole: WholeOrders) -> Outcome:
+    forward, backward = whole.orders
     if forward.refused is None and backward.refused is None:
         return "either" if forward.terminal_hash == backward.terminal_hash else "other state"
     if forward.refused is None:
         return "first"
     return "second" if backward.refused is None else "neither"
+
+
+def _joint(outcomes: Sequence[Outcome]) -> Outcome:
+    """What is right on all rows: an order that is refused on some is refused."""
+    first, second = (
+        all(outcome in ("either", "other state", side) for outcome in outcomes)
+        for side in ("first", "second")
+    )
+    if first and second:
+        return "other state" if "other state" in outcomes else "either"
+    if first:
+        return "first"
+    return "second" if second else "neither"
+
+
+def _idle(branches: Branches, replays: Sequence[Replay]) -> tuple[int, ...]:
+    """The steps that ran, would do something and left every state as it was."""
+    ran, changed = set[int](), set[int]()
+    for each in replays:
+        for place, (before, after) in enumerate(pairwise(each.state_hashes)):
+            ran.add(each.sequence[place])
+            if before != after:
+                changed.add(each.sequence[place])
+    return tuple(n for n in sorted(ran - changed) if not branches.steps[n].is_noop)
+
+
+def _all_orders(evidence: EpisodeReplays) -> AllOrders:
+    ends = Counter(one.terminal_hash for one in evidence.replays if one.accepted)
+    numbers = sorted(ends.values(), reverse=True)
+    return AllOrders(number=len(evidence.replays), ends=tuple(numbers))
 
 
 def _refusal(branches: Branches, whole: WholeOrder, apart: Replay) -> str | None:
@@ -240,6 +364,9 @@ def _pairs(
             orders = (*context, first, second), (*context, second, first)
             differ = environment.differences(branches, orders)
             found = replace(found, differences=tuple(differ))
+            if not differ:
+                reason = "both orders end in one state, but for what is drawn by chance"
+                found = replace(found, relation="commutes", reason=reason)
         yield found
 
 

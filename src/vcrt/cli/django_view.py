@@ -6,14 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from vcrt.certification.django_lifting import DjangoLift, JudgedBranches, Outcome
+from vcrt.certification.django_lifting import DjangoLift, JudgedBranches, OnRows, Outcome
 from vcrt.hashing import Json
 from vcrt.report.wording import counted
 
 #: What is shown of the differences between two states, and of each of them.
 MAX_DIFFERENCES, MAX_WIDTH = 6, 200
+#: How many tables are named at a time.
+MAX_TABLES = 4
 _WORDS: dict[Outcome, str] = {
-    "either": "both orders run and end in one state: a merge migration is right, in either order",
+    "either": "both orders run and end in one state",
     "first": "{0} must come first",
     "second": "{1} must come first",
     "other state": "both orders run, and end in different states: somebody must choose",
@@ -31,7 +33,8 @@ _ADVICE: dict[Outcome, str] = {
 
 def django_lines(lift: DjangoLift) -> list[str]:
     """The report on a project."""
-    held = "what migrations put there" + (" and the rows that were given" if lift.has_rows else "")
+    held = "what migrations and migrate put there" if lift.merges else "what migrations put there"
+    held += " and the rows that were given" if lift.has_rows else ""
     lines = [f"{lift.project}: judged by {lift.verifier}; tables hold {held}"]
     elsewhere = lift.engine.rpartition(".")[2] not in lift.verifier.lower().replace(
         "sqlite ", "sqlite3 "
@@ -66,7 +69,9 @@ def _merge_lines(judged: JudgedBranches, *, elsewhere: bool) -> list[str]:
         f"{branches.app}: {named[0]} and {named[1]}, after {counted(branches.base, 'migration')}"
     ]
     lines += [f"  {n:>2}  {step.label}" for n, step in enumerate(steps, start=1)]
-    lines.append(_WORDS[judged.outcome].format(*named))
+    is_shown = not judged.idle and not judged.unmade and judged.without_verdict is None
+    right = ": a merge migration is right, in either order" * is_shown
+    lines.append(_WORDS[judged.outcome].format(*named) + right * (judged.outcome == "either"))
     for first, refusal in zip((named, named[::-1]), judged.refusals, strict=True):
         if refusal is not None:
             lines.append(f"  {first[0]}, then {first[1]}: refused at {refusal}")
@@ -75,6 +80,7 @@ def _merge_lines(judged: JudgedBranches, *, elsewhere: bool) -> list[str]:
             "  the project's own database may accept what this one refuses: see --database"
         )
     lines += _difference_lines(judged.differences)
+    lines += _row_lines(judged)
     counts = Counter(pair.relation for pair in judged.pairs)
     told = ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
     lines.append(f"  {counted(len(judged.pairs), 'pair')} across the branches: {told or 'none'}")
@@ -87,13 +93,54 @@ def _merge_lines(judged: JudgedBranches, *, elsewhere: bool) -> list[str]:
             lines.append(f"  {head} ({pair.relation}): {pair.reason}")
             lines += _difference_lines(pair.differences)
     if judged.orders is not None:
-        orders = judged.orders
-        lines.append(
-            f"  of all {orders.num_orders} orders of these {counted(len(steps), 'operation')}, {orders.num_legal} "
-            "are accepted and end as the first branch before the second does"
+        orders, ends = judged.orders, judged.orders.ends
+        states = (
+            f"in {len(ends)} states ({', '.join(map(str, ends))})" if ends[1:] else "in one state"
         )
-    lines.append("  to do: " + _ADVICE[judged.outcome].format(*named, app=branches.app))
+        lines.append(
+            f"  orders of these {counted(len(steps), 'operation')} that are accepted: {orders.accepted} of "
+            f"{orders.number}{f', which end {states}' if ends else ''}"
+        )
+    advice = _ADVICE[judged.outcome].format(*named, app=branches.app)
+    if judged.outcome == "either" and not is_shown:
+        advice = f"give rows with --rows that the branches change; if they end in one state then, {advice}"
+    lines.append(f"  to do: {advice}")
     return lines
+
+
+def _row_lines(judged: JudgedBranches) -> list[str]:
+    """On which rows the verdict rests, and of what it says nothing."""
+    lines = list[str]()
+    names = judged.branches.leaves
+    for one in judged.rests_on:
+        if one.made is not None or one.tables:
+            lines.append(f"  {_rows_of(one)}: {_WORDS[one.outcome].format(*names)}")
+    failing = judged.without_verdict
+    if failing is not None:
+        why = failing.refusals[0] or failing.refusals[1]
+        lines.append(
+            f"  {_rows_of(failing)} neither order runs, so they show nothing ({why}): give rows with --rows"
+        )
+    for model, why in judged.unmade:
+        lines.append(f"  no rows could be made for {model} ({why}): give some with --rows")
+    for step in judged.idle:
+        lines.append(
+            f"  {step + 1} changed nothing on these rows, in any order: of what it does to others nothing is shown"
+        )
+    for column in judged.drawn:
+        lines.append(f"  not compared, as two runs of one order differ there: {column}")
+    for receiver, why in judged.failed:
+        lines.append(f"  {receiver} failed after the migrations before the branches: {why}")
+    return lines
+
+
+def _rows_of(found: OnRows) -> str:
+    tables = ", ".join(found.tables[:MAX_TABLES])
+    tables += f" and {len(found.tables) - MAX_TABLES} more" * (len(found.tables) > MAX_TABLES)
+    if found.made is None:
+        return f"with nothing in {tables}"
+    kinds = f", with {' and '.join(found.made)}" if found.made else ""
+    return f"on rows made for {tables or 'no table'}{kinds}"
 
 
 def django_document(lift: DjangoLift) -> dict[str, Json]:
@@ -113,8 +160,17 @@ def django_document(lift: DjangoLift) -> dict[str, Json]:
                 "refusals": list(one.refusals),
                 "differences": list(one.differences),
                 "pairs": [asdict(pair) for pair in one.pairs],
-                "orders": None if one.orders is None else one.orders.num_orders,
-                "legal_orders": None if one.orders is None else one.orders.num_legal,
+                "orders": None if one.orders is None else one.orders.number,
+                "accepted_orders": None if one.orders is None else one.orders.accepted,
+                "orders_by_state": None if one.orders is None else list(one.orders.ends),
+                "rests_on": [_on_rows(each) for each in one.rests_on],
+                "without_verdict": None
+                if one.without_verdict is None
+                else _on_rows(one.without_verdict),
+                "unmade": [list(each) for each in one.unmade],
+                "changed_nothing": list(one.idle),
+                "drawn": list(one.drawn),
+                "failed_receivers": [list(each) for each in one.failed],
             }
             for one in lift.merges
         ],
@@ -123,6 +179,7 @@ def django_document(lift: DjangoLift) -> dict[str, Json]:
                 "steps": [asdict(step) for step in one.window.steps],
                 "reduces": list(one.window.reduces),
                 "problem": one.problem,
+                "changed_nothing": [] if one.orders is None else list(one.orders.idle),
                 "pairs": []
                 if one.orders is None
                 else [
@@ -138,4 +195,15 @@ def django_document(lift: DjangoLift) -> dict[str, Json]:
             }
             for one in lift.windows
         ],
+    }
+
+
+def _on_rows(found: OnRows) -> Json:
+    return {
+        "made": None if found.made is None else list(found.made),
+        "tables": list(found.tables),
+        "outcome": found.outcome,
+        "refusals": list(found.refusals),
+        "differences": list(found.differences),
+        "drawn": list(found.drawn),
     }

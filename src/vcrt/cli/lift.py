@@ -284,7 +284,7 @@ def django(
         window: Judge consecutive operations of each migration, so many at a time, in place of branches.
         database: sqlite, or postgresql://USER@HOST/NAME of a server on which a database is made and dropped.
         python: The Python of the project's own environment, 3.11 or later, if vcrt is not installed there.
-        rows: A file of SQL that puts rows where two branches begin; without it, tables hold what migrations put there.
+        rows: A file of SQL that puts rows where two branches begin; without it, empty tables get a few made ones.
         json: Print the report for machines.
     """
     set_verifier_timeout(verifier_timeout)

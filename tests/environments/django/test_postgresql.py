@@ -14,6 +14,7 @@ from django_support import (
     KITE,
     NODE,
     SERVER,
+    SETTINGS,
     SecondOpinions,
     branches,
     episode,
@@ -458,3 +459,50 @@ def test_a_database_that_is_not_empty(tmp_path, monkeypatch):
     with pytest.raises(UnavailableError, match="a database that is not empty"):
         one.versions()
     one.close()
+
+
+def test_orders_in_fresh_processes_on_made_rows(tmp_path):
+    """What a function keeps is of one order; rows are made where a table is empty, after what ``migrate`` sends."""
+    keeps = """import functools
+from django.db import connection, migrations
+@functools.lru_cache
+def biggest():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT max(total) FROM shop_order")
+        return cursor.fetchone()[0]
+def act(apps, editor):
+    apps.get_model("contenttypes", "ContentType").objects.get(app_label="shop", model="order")
+    if biggest():
+        apps.get_model("shop", "Order").objects.filter(state=None).update(total=biggest())
+class Migration(migrations.Migration):
+    dependencies = [("shop", "0001_first"), ("contenttypes", "0002_remove_content_type_name")]
+    operations = [migrations.RunPython(act)]
+"""
+    more = "migrations.RunSQL('UPDATE shop_order SET total = total * 2 WHERE state IS NOT NULL')"
+    folder = project(
+        tmp_path,
+        ("0002_a", keeps),
+        ("0002_b", ["0001_first"], more),
+        settings=SETTINGS.replace('["shop"]', '["shop", "django.contrib.contenttypes"]'),
+    )
+    file = folder / "shop" / "migrations" / "0001_first.py"
+    file.write_text(file.read_text().split(",\n    migrations.RunSQL")[0] + "]\n")
+    (folder / "shop" / "models.py").write_text(
+        "from django.db import models\nclass Order(models.Model):\n    pass\n"
+    )
+    before = databases()
+    (merge,) = vcrt.lift_django(folder, database=SERVER).merges
+    assert (merge.outcome, [one.outcome for one in merge.rests_on]) == (
+        "other state",
+        ["either", "other state"],
+    )
+    assert [pair.relation for pair in merge.pairs] == ["conflicts"]
+    assert databases() == before
+
+
+def test_a_connection_that_processes_cannot_share_is_refused(tmp_path):
+    before = databases()
+    folder = branches(tmp_path, FILL, STRICT)
+    with pytest.raises(UnavailableError, match=r"encrypted|SSL|no database can be made"):
+        vcrt.lift_django(folder, database=f"{SERVER}?sslmode=require")
+    assert databases() == before

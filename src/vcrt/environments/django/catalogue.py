@@ -47,6 +47,16 @@ _SQLITE_PARTS = {
     "pragma_index_list(m.name) i, pragma_index_info(i.name) x WHERE m.type = 'table' AND i.origin <> 'c' "
     "GROUP BY m.name, i.name",
 }
+#: A cell as a literal, which tells its type: no converter of whoever asks stands between. A text ends for SQLite where
+#: a zero stands in it.
+_LITERAL = "CASE WHEN typeof({0}) = 'text' AND instr({0}, char(0)) THEN 'text ' || hex({0}) ELSE quote({0}) END"
+#: What a database keeps besides tables, and what a new one has of it. How it keeps its journal is not told: that of a
+#: database in memory cannot be changed.
+_KEPT = (
+    "SELECT user_version, application_id, auto_vacuum, encoding FROM pragma_user_version, pragma_application_id, "
+    "pragma_auto_vacuum, pragma_encoding"
+)
+_PRAGMAS_OF_NEW = (0, 0, 0, "UTF-8")
 
 
 def sqlite_form(query: Query) -> dict[str, Json]:
@@ -64,9 +74,14 @@ def sqlite_form(query: Query) -> dict[str, Json]:
     tables = [name for kind, name, _, _ in made if kind == "table" and _is_told(name)]
     columns: dict[str, list[str]] = {}
     for table, column, *_ in query(_SQLITE_PARTS["columns"]):
-        # As literals: no converter of whoever asks stands between.
-        columns.setdefault(table, []).append(f"quote({quoted(column)})")
-    form["rows"] = [table_rows(query, quoted(t), sorted(columns[t])) for t in sorted(tables)]
+        columns.setdefault(table, []).append(quoted(column))
+    form["rows"] = [
+        table_rows(query, quoted(t), [_LITERAL.format(name) for name in sorted(columns[t])])
+        for t in sorted(tables)
+    ]
+    kept = query(_KEPT)
+    if tuple(kept[0]) != _PRAGMAS_OF_NEW:
+        form["pragmas"] = sorted_rows(kept)
     if any(name == "sqlite_sequence" for _, name, _, _ in made):
         form["numbers"] = sorted_rows(query("SELECT name, seq FROM sqlite_sequence WHERE seq > 0"))
     return form
@@ -170,7 +185,7 @@ def value_form(value: Any) -> Json:
     if isinstance(value, Promise):
         return str(value)
     if isinstance(value, list | tuple):
-        return [value_form(one) for one in value]
+        return ["sequence", *map(value_form, value)]
     if isinstance(value, set | frozenset):
         return ["set", *sorted(map(value_form, value), key=repr)]
     if isinstance(value, Mapping):
@@ -184,13 +199,14 @@ def value_form(value: Any) -> Json:
             value_form(value.keywords),
         ]
     if hasattr(value, "__qualname__") and hasattr(value, "__module__"):
-        return f"{value.__module__}.{value.__qualname__}"
+        return ["named", f"{value.__module__}.{value.__qualname__}"]
     if hasattr(value, "deconstruct"):
         return ["object", *map(value_form, value.deconstruct())]
     try:
-        return str(MigrationWriter.serialize(value)[0])
+        # Not a text, which a default may be too.
+        return ["value", str(MigrationWriter.serialize(value)[0])]
     except ValueError:
-        return f"{type(value).__qualname__} {_ADDRESS.sub('', repr(value))}"
+        return ["value", f"{type(value).__qualname__} {_ADDRESS.sub('', repr(value))}"]
 
 
 def message(error: BaseException) -> str:
@@ -239,6 +255,20 @@ def _facts(state: Any, database: Mapping[str, Any]) -> Iterator[str]:
         yield f"model {name} with {json.dumps(others)}"
         for field, form in fields.items():
             yield f"model {name}, field {field} {json.dumps(form)}"
+    columns = columns_of(database)
+    for part, rows in database.items():
+        for row in rows:
+            if part == "rows":
+                table, of_table = row
+                for cells in of_table:
+                    named = zip(columns[table], cells, strict=True)
+                    yield f"row of {table}: {', '.join(f'{name} {cell}' for name, cell in named)}"
+            else:
+                yield f"{part} {json.dumps(row)}"
+
+
+def columns_of(database: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The columns of each table, in the succession of their cells, quoted."""
     columns: dict[str, list[str]] = {}
     for first, second, _, fourth, *_ in database["columns"]:
         # PostgreSQL's have a schema before them.
@@ -246,15 +276,7 @@ def _facts(state: Any, database: Mapping[str, Any]) -> Iterator[str]:
             columns.setdefault(f"{quoted(first)}.{quoted(second)}", []).append(quoted(fourth))
         else:
             columns.setdefault(quoted(first), []).append(quoted(second))
-    for part, rows in database.items():
-        for row in rows:
-            if part == "rows":
-                table, of_table = row
-                for cells in of_table:
-                    named = zip(sorted(columns[table]), cells, strict=True)
-                    yield f"row of {table}: {', '.join(f'{name} {cell}' for name, cell in named)}"
-            else:
-                yield f"{part} {json.dumps(row)}"
+    return {table: sorted(names) for table, names in columns.items()}
 
 
 def digest(state: Json, database: Mapping[str, Json]) -> str:

@@ -23,7 +23,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from vcrt.environments.django.catalogue import sqlite_form
 from vcrt.environments.django.postgresql_catalogue import postgresql_form
-from vcrt.errors import VerifierFailure
+from vcrt.errors import UnavailableError, VerifierFailure
 from vcrt.hashing import Json
 
 SQLITE: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
@@ -33,12 +33,20 @@ class Database(Protocol):
     """What replay needs of a database."""
 
     label: str
+    #: Whether a forked process has one of its own.
+    is_forked: bool
 
     def snapshot(self) -> Any:
         """Keep what it holds now."""
 
     def restore(self, snapshot: Any) -> None:
         """Bring back what it held."""
+
+    def to_bytes(self) -> bytes:
+        """All of it, for another process; nothing where it is not in this one."""
+
+    def take(self, data: bytes) -> None:
+        """Hold what another process had."""
 
     def settle(self) -> None:
         """Do what is deferred to the end of a transaction; raises the database's own error."""
@@ -58,8 +66,20 @@ def guard(raw: sqlite3.Connection) -> None:
     raw.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
 
 
+def _require_own() -> None:
+    """What is opened later would be read or written over."""
+    if connection.settings_dict["NAME"] != SQLITE["NAME"]:
+        raise VerifierFailure(
+            "a migration that puts its own database back",
+            found=str(connection.settings_dict["NAME"]),
+            expected=str(SQLITE["NAME"]),
+        )
+
+
 class Sqlite:
     """An SQLite in memory; snapshots are copies of it."""
+
+    is_forked = True
 
     def __init__(self) -> None:
         self.label = f"SQLite {sqlite3.sqlite_version}"
@@ -75,18 +95,23 @@ class Sqlite:
 
     def restore(self, snapshot: sqlite3.Connection) -> None:
         """From a copy, into a new connection: an operation that was refused may leave the old one in any state."""
-        if connection.settings_dict["NAME"] != SQLITE["NAME"]:
-            # What is opened now would be written over.
-            raise VerifierFailure(
-                "a migration that puts its own database back",
-                found=str(connection.settings_dict["NAME"]),
-                expected=str(SQLITE["NAME"]),
-            )
+        _require_own()
         if connection.connection is not None:
             connection.connection.close()
         connection.connect()
         guard(connection.connection)
         snapshot.backup(connection.connection)
+
+    def to_bytes(self) -> bytes:
+        """All of it, for another process."""
+        return bytes(connection.connection.serialize())
+
+    def take(self, data: bytes) -> None:
+        """Hold what another process had."""
+        kept = sqlite3.connect(":memory:")
+        kept.deserialize(data)
+        self.restore(kept)
+        kept.close()
 
     def settle(self) -> None:
         """The schema editor has checked foreign keys; raises if the connection was closed on the way."""
@@ -95,11 +120,25 @@ class Sqlite:
 
     def form(self) -> dict[str, Json]:
         """What it holds."""
+        _require_own()
         return sqlite_form(_query)
+
+
+def require_shareable() -> None:
+    """Raise :class:`UnavailableError` for a connection that forked processes cannot share."""
+    raw = connection.connection
+    if connection.vendor == "postgresql" and (getattr(raw, "pgconn", None) or raw.info).ssl_in_use:
+        raise UnavailableError(
+            "a connection to PostgreSQL that is encrypted: a fresh process for each order cannot share it",
+            expected="a server on this machine, or one that may be asked without TLS",
+            remedy="end the address of --database in ?sslmode=disable",
+        )
 
 
 class Postgresql:
     """A database of a server, all within one transaction; snapshots are savepoints and the values of sequences."""
+
+    is_forked = False
 
     def __init__(self) -> None:
         connection.ensure_connection()
@@ -121,6 +160,13 @@ class Postgresql:
         del connection.atomic_blocks[1:]
         connection.savepoint_rollback(name)
         set_sequences(numbers)
+
+    def to_bytes(self) -> bytes:
+        """Nothing: it is in no process."""
+        return b""
+
+    def take(self, data: bytes) -> None:
+        """Every process has the same."""
 
     def settle(self) -> None:
         """Check now what may be deferred, which is deferred again then; and run what waits for the commit."""

@@ -49,7 +49,7 @@ class DjangoEnvironment(BatchEnvironment):
         return Versions(
             environment=self.name,
             adapter="1",
-            canonicalizer="3",
+            canonicalizer="4",
             verifier=self._session().first()["label"],
         )
 

@@ -16,12 +16,14 @@ from django.db.migrations.operations import RenameModel
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
-from vcrt.environments.django.catalogue import StateForms, dangling, differences, digest, message
+from vcrt.environments.django.catalogue import StateForms, dangling, digest, message
 from vcrt.environments.django.databases import Database
-from vcrt.errors import MalformedInputError, VerifierFailure
+from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json
 
 _Order: TypeAlias = tuple[int, ...]
+#: Of each sequence whether its last step was accepted, and what it ends in or why it was not.
+Answers: TypeAlias = dict[_Order, tuple[bool, Any]]
 #: What PostgreSQL says of a statement that must not be in a transaction, that ends one, or that needs what an earlier
 #: one has committed; and what SQLite says of one that opens another file, as VACUUM does.
 _OUTSIDE_STATES = ("25001", "2D000", "55P04")
@@ -66,7 +68,8 @@ def _where_they_are(rename: Callable[[Any, Any], None], apps: Any, editor: Any) 
 class Replayer:
     """Replays operations on one database; ``before`` is told each migration before it is run.
 
-    ``others`` gets the names of other databases as they are asked.
+    ``others`` gets the names of other databases as they are asked. With ``fresh``, which does work in a process of its
+    own, no step sees what one outside of its sequence left in Python.
     """
 
     def __init__(
@@ -75,8 +78,9 @@ class Replayer:
         *,
         before: Callable[[Migration], None] = lambda migration: None,
         others: list[str] | None = None,
+        fresh: Callable[[Callable[[], Any]], Any] | None = None,
     ) -> None:
-        self.database, self._before = database, before
+        self.database, self._before, self._fresh = database, before, fresh
         self._others = [] if others is None else others
         self._forms = StateForms()
 
@@ -128,38 +132,33 @@ class Replayer:
         """SHA-256 of the project state and of what the database holds."""
         return digest(*self.form(state))
 
-    def differences(self, start: ProjectState, orders: Sequence[Sequence[Migration]]) -> list[str]:
-        """What two accepted orders of migrations leave in other ways; the database is left as it was."""
-        kept, forms = self.database.snapshot(), list[tuple[Json, dict[str, Json]]]()
-        for order in orders:
-            state = start
-            for migration in order:
-                after = self.apply(state, migration)
-                if isinstance(after, str):
-                    raise VerifierFailure(
-                        "an order that was accepted before is refused",
-                        where=f"{migration.app_label}.{migration.name}",
-                        found=after,
-                    )
-                state = after
-            forms.append(self.form(state))
-            self.database.restore(kept)
-        return differences(*forms)
-
     def replays(
         self, start: ProjectState, steps: Sequence[Migration], sequences: Sequence[_Order]
     ) -> list[Json]:
         """The hashes along each sequence and why it was refused, if it was; the database is left as it was."""
+        return hashes_along(sequences, self.answers(start, steps, sequences, self.digest))
+
+    def answers(
+        self,
+        start: ProjectState,
+        steps: Sequence[Migration],
+        sequences: Sequence[_Order],
+        tell: Callable[[ProjectState], Any],
+    ) -> Answers:
+        """Of each sequence and all that it begins with what is to tell of the state, or why it was refused.
+
+        The database is left as it was.
+        """
         tree: dict[int, Any] = {}
         for sequence in sequences:
             node = tree
             for step in sequence:
                 node = node.setdefault(step, {})
-        kept = self.database.snapshot()
-        answers: dict[_Order, tuple[bool, str]] = {(): (True, self.digest(start))}
-        self._walk((), start, tree, kept, steps, answers)
-        self.database.restore(kept)
-        return [_replay(sequence, answers) for sequence in sequences]
+        kept = self._kept()
+        answers: Answers = {(): (True, tell(start))}
+        self._walk((), start, tree, kept, steps, tell, answers)
+        self._restore(kept)
+        return answers
 
     def _walk(
         self,
@@ -168,22 +167,53 @@ class Replayer:
         node: dict[int, Any],
         kept: Any,
         steps: Sequence[Migration],
-        answers: dict[_Order, tuple[bool, str]],
+        tell: Callable[[ProjectState], Any],
+        answers: Answers,
     ) -> None:
         # Rendered once, for all that follows.
         state.apps  # noqa: B018
         for place, (index, following) in enumerate(node.items()):
             if place:
-                self.database.restore(kept)
-            sequence = (*prefix, index)
-            after = self.apply(state, steps[index])
-            if isinstance(after, str):
-                answers[sequence] = False, after
-                continue
-            answers[sequence] = True, self.digest(after)
-            if following:
-                snapshot = self.database.snapshot() if len(following) > 1 else None
-                self._walk(sequence, after, following, snapshot, steps, answers)
+                self._restore(kept)
+            onward = partial(self._onward, (*prefix, index), state, following, steps, tell)
+            # A process that nothing else goes on in is fresh for the last.
+            is_last = bool(prefix) and place == len(node) - 1
+            answers |= onward() if self._fresh is None or is_last else self._afresh(onward)
+
+    def _onward(
+        self,
+        sequence: _Order,
+        state: ProjectState,
+        following: dict[int, Any],
+        steps: Sequence[Migration],
+        tell: Callable[[ProjectState], Any],
+    ) -> Answers:
+        """The last step of a sequence, and all that follows it."""
+        after = self.apply(state, steps[sequence[-1]])
+        if isinstance(after, str):
+            return {sequence: (False, after)}
+        answers: Answers = {sequence: (True, tell(after))}
+        if following:
+            kept = self._kept() if len(following) > 1 else None
+            self._walk(sequence, after, following, kept, steps, tell, answers)
+        return answers
+
+    def _afresh(self, onward: Callable[[], Answers]) -> Answers:
+        """The answers from a process of its own, by JSON."""
+        assert self._fresh is not None
+        found = self._fresh(
+            lambda: [[list(sequence), *said] for sequence, said in onward().items()]
+        )
+        return {tuple(sequence): (accepted, said) for sequence, accepted, said in found}
+
+    def _kept(self) -> Any:
+        """What brings the database back; nothing where it is not changed, as work in a fresh process has its own."""
+        is_own = self._fresh is not None and self.database.is_forked
+        return None if is_own else self.database.snapshot()
+
+    def _restore(self, kept: Any) -> None:
+        if kept is not None:
+            self.database.restore(kept)
 
 
 def _is_outside(error: BaseException) -> bool:
@@ -203,7 +233,12 @@ def renderable(state: ProjectState) -> ProjectState:
     return state
 
 
-def _replay(sequence: _Order, answers: dict[_Order, tuple[bool, str]]) -> Json:
+def hashes_along(sequences: Sequence[_Order], answers: Answers) -> list[Json]:
+    """Of each sequence the hashes along it, and why it was refused, if it was."""
+    return [_replay(sequence, answers) for sequence in sequences]
+
+
+def _replay(sequence: _Order, answers: Answers) -> Json:
     hashes = list[Json]()
     for length in range(len(sequence) + 1):
         accepted, said = answers[sequence[:length]]

@@ -57,9 +57,13 @@ class MadeDatabase:
 
         parts = conninfo_to_dict(self._url)
         named = {"USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+        is_near = str(parts.get("host", "")).startswith(("localhost", "127.", "::1", "/"))
+        plain = parts.get("sslmode", "disable" if is_near else "")
         return {
             "ENGINE": "django.db.backends.postgresql",
             "NAME": self.name,
+            # Processes that one has forked cannot share a connection that is encrypted.
+            "OPTIONS": {"sslmode": str(plain), "gssencmode": "disable"} if plain else {},
             **{key: str(parts[name]) for key, name in named.items() if parts.get(name)},
         }
 

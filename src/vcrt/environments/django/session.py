@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from vcrt.environments.bounded_processes import BoundedProcess, Needs, bounds, empty_environment
+from vcrt.environments.django.fresh import error_of
 from vcrt.environments.django.servers import MadeDatabase
-from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
+from vcrt.errors import UnavailableError, VerifierFailure
 
-_ERRORS = {kind.__name__: kind for kind in (MalformedInputError, UnavailableError)}
 #: A worker is replaced after so many requests: Django keeps something of every model that it makes.
 _REQUESTS_PER_WORKER = 2_000
 #: With a Python of the project's own vcrt comes last: what that has of its own is what the project gets.
@@ -118,7 +118,9 @@ class Session:
             self._first = self._exchange(
                 {
                     "databases": [made.settings() for made in self._made],
-                    "project": self._project,
+                    "project": None
+                    if self._project is None
+                    else {**self._project, "max_memory_mb": self._limits.max_memory_mb},
                     "bounds": self._bounds() if own else None,
                 }
             )
@@ -146,8 +148,7 @@ class Session:
         except ValueError as error:
             raise VerifierFailure("no answer of Django", found=output.text[:200]) from error
         if isinstance(answer, dict) and "error" in answer:
-            name, parts = answer["error"]
-            raise _ERRORS.get(name, VerifierFailure)(**parts)
+            raise error_of(answer["error"])
         return answer
 
 

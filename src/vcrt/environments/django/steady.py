@@ -1,7 +1,8 @@
 """Give the same time and random numbers each time a step is run, so that states can be compared although steps ask.
 
-Covered: ``django.utils.timezone.now``, ``uuid.uuid4`` and ``random``. Not covered: ``datetime.now``, the database's own
-clock, ``secrets``; states that hold these differ, which is found by running every order twice.
+Covered: ``django.utils.timezone.now``, ``uuid.uuid4`` and ``random``; of other ``luck`` they are other numbers. Not
+covered: ``datetime.now``, the database's own clock, ``secrets``; states that hold these differ, which is found by
+running every order twice (:mod:`vcrt.environments.django.chance`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Steady:
         from django.conf import settings
         from django.utils import timezone
 
+        self.luck = ""
         moment = datetime.fromisoformat(now)
         self.begin("")
 
@@ -38,8 +40,8 @@ class Steady:
 
     def begin(self, name: str) -> None:
         """From now on a step of this name is run."""
-        self._name, self._drawn = name, count()
-        random.seed(name)
+        self._name, self._drawn = f"{name}{self.luck}", count()
+        random.seed(self._name)
 
 
 def moment() -> str:

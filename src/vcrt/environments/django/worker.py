@@ -16,10 +16,8 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from vcrt.environments.confinement import bounds_from, confine, refuse_calls, refuse_threads
+from vcrt.environments.django.fresh import error_form
 from vcrt.environments.django.toolchain import require_supported
-from vcrt.errors import MalformedInputError, UnavailableError, VcrtError, VerifierFailure
-
-_KINDS = (UnavailableError, MalformedInputError, VerifierFailure)
 
 
 def serve(requests: IO[str], answers: IO[str]) -> None:
@@ -32,14 +30,8 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
                 handler, answer = _started(request)
             else:
                 answer = handler(request)
-        except VcrtError as error:
-            kind = next((k.__name__ for k in _KINDS if isinstance(error, k)), "VerifierFailure")
-            parts = ("what", "where", "found", "expected", "remedy")
-            answer = {"error": [kind, {name: getattr(error, name) for name in parts}]}
         except Exception as error:
-            found = f"{type(error).__name__}: {error}"
-            what = "Django failed where it should have given a verdict"
-            answer = {"error": ["VerifierFailure", {"what": what, "found": found}]}
+            answer = {"error": error_form(error)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

@@ -1,0 +1,95 @@
+"""Do work in a forked process: what it leaves in Python and in an SQLite in memory is gone when it ends.
+
+A connection to a server is shared: whoever forks waits, and puts the database back. The process is one of its parent's
+group, so that it ends with it. Not covered: threads, which a forked process does not have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from vcrt.environments.bounded_processes import SECONDS_BETWEEN_LOOKS, over_limit
+from vcrt.errors import MalformedInputError, UnavailableError, VcrtError, VerifierFailure
+from vcrt.hashing import Json
+
+_KINDS = (UnavailableError, MalformedInputError, VerifierFailure)
+_PARTS = ("what", "where", "found", "expected", "remedy")
+
+
+def error_form(error: Exception) -> Json:
+    """An error for another process: its kind and its parts."""
+    if not isinstance(error, VcrtError):
+        found = f"{type(error).__name__}: {error}"
+        what = "Django failed where it should have given a verdict"
+        error = VerifierFailure(what, found=found)
+    kind = next((k.__name__ for k in _KINDS if isinstance(error, k)), VerifierFailure.__name__)
+    return [kind, {name: getattr(error, name) for name in _PARTS}]
+
+
+def error_of(form: Any) -> VcrtError:
+    """The error that :func:`error_form` wrote."""
+    name, parts = form
+    return {kind.__name__: kind for kind in _KINDS}[name](**parts)
+
+
+def in_fresh_process(work: Callable[[], Json], *, max_memory_mb: float) -> Any:
+    """What ``work`` gives; raises its :class:`VcrtError`, and :class:`VerifierFailure` for what else goes wrong."""
+    _flush()
+    receiving, sending = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(receiving)
+        _answer(work, sending)
+    os.close(sending)
+    received, problem = bytearray(), None
+    while not _is_whole(received):
+        readable, _, _ = select.select([receiving], [], [], SECONDS_BETWEEN_LOOKS)
+        chunk = os.read(receiving, 1 << 16) if readable else None
+        if chunk == b"":
+            break
+        received += chunk or b""
+        problem = None if readable else over_limit(child, max_memory_mb)
+        if problem is not None:
+            os.kill(child, signal.SIGKILL)
+            break
+    os.close(receiving)
+    _, status = os.waitpid(child, 0)
+    if not _is_whole(received):
+        ended = f"exit status {os.waitstatus_to_exitcode(status)}"
+        raise VerifierFailure("the worker that has Django broke off", found=problem or ended)
+    answer = json.loads(received)
+    if "error" in answer:
+        raise error_of(answer["error"])
+    return answer["found"]
+
+
+def _answer(work: Callable[[], Json], sending: int) -> None:
+    """Send what ``work`` gives, a line, and end this process."""
+    status = 1
+    try:
+        try:
+            answer = {"found": work()}
+        except Exception as error:
+            answer = {"error": error_form(error)}
+        with os.fdopen(sending, "wb") as pipe:
+            pipe.write(json.dumps(answer).encode() + b"\n")
+        _flush()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _is_whole(received: bytearray) -> bool:
+    return received.endswith(b"\n")
+
+
+def _flush() -> None:
+    """What is still to be printed is printed once."""
+    sys.stdout.flush()
+    sys.stderr.flush()
