@@ -30,13 +30,13 @@ from vcrt.certification.store import remove_store
 from vcrt.datasets.freezing import make_dataset, unfinished_path
 from vcrt.environments.call_logs import Trace, read_traces
 from vcrt.environments.conformance import Finding, validate_episodes
-from vcrt.environments.conformance_checks import DETERMINISTIC, SINGLE_STEPS
+from vcrt.environments.conformance_checks import DETERMINISTIC, REMEDIES, SINGLE_STEPS
 from vcrt.environments.contract import Environment, Episode
 from vcrt.environments.isolation import ask
 from vcrt.environments.object_states import first_difference, form_of, without_keys
 from vcrt.environments.registry import named_factory
 from vcrt.environments.shared_prefixes import state_after
-from vcrt.environments.tool_calls import CallEnvironment, is_redacted
+from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
@@ -216,7 +216,9 @@ def _require_restored(name: str, failed: Sequence[Finding]) -> None:
                 where=f"environment {name!r}",
                 found=finding.problem,
                 expected="the same whether a state was restored from a snapshot (by default, a deep copy) or not",
-                remedy="let snapshot and restore, or __deepcopy__, __getstate__ and __reduce__ of the state's classes, "
+                remedy=finding.remedy
+                if finding.remedy != REMEDIES[SINGLE_STEPS]
+                else "let snapshot and restore, or __deepcopy__, __getstate__ and __reduce__ of the state's classes, "
                 "leave nothing out",
             )
 
@@ -295,6 +297,8 @@ def _cause(environment: Environment, replays: EpisodeReplays, kind: str) -> str:
     """What may be the cause of states of one hash with other futures, or of two replays that differ; "" if unknown."""
     if not isinstance(environment, CallEnvironment):
         return ""
+    if (unseen := unseen_by(environment)) is not None:
+        return f"; {unseen}"
     episode, said = replays.episode, list[str]()
     if kind == "unequal_futures" and replays.tree.contradiction is None:
         unequal = Lattice.of(replays.tree).unequal

@@ -21,10 +21,12 @@ from vcrt.environments.conformance_checks import (
     REMEDIES,
     SAMPLING,
     STABLE,
+    UNSEEN,
     Sample,
 )
 from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest
 from vcrt.environments.guarding import place_of
+from vcrt.environments.tool_calls import unseen_by
 from vcrt.errors import EnvironmentFailure, UnavailableError, VcrtError, VerifierFailure
 from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.orders import Order
@@ -90,7 +92,7 @@ def validate(
             continue
         for name, check in CHECKS.items():
             problem = _problem(partial(check, environment, sample))
-            found(name, subject, problem, REMEDIES[name])
+            found(name, subject, problem, _remedy(environment, name))
     return findings
 
 
@@ -159,8 +161,14 @@ def validate_episodes(
     for name, check in CHECKS.items() if sample is not None else ():
         assert sample is not None
         problem = _problem(partial(check, environment, sample))
-        findings.append(Finding(name, subject, problem, REMEDIES[name]))
+        findings.append(Finding(name, subject, problem, _remedy(environment, name)))
     return findings
+
+
+def _remedy(environment: Environment, check: str) -> str:
+    """How a failure of a check is mended: by the environment's own words, where the check is one of what is unseen."""
+    own = unseen_by(environment) if check in UNSEEN else None
+    return REMEDIES[check] if own is None else own
 
 
 def _stable(environment: Environment) -> str | None:
