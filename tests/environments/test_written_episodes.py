@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 
 import pytest
 
 import vcrt
+from cells import Cells, legal_by_hand
 from vcrt.certification.completions import look_again, look_first
+from vcrt.environments import written_episodes
 from vcrt.environments.contract import Episode, Operation, Provenance
+from vcrt.environments.written import episode_of, failure_of
 from vcrt.environments.written_episodes import WrittenEpisodes, written_task, written_tasks
 from vcrt.errors import MalformedInputError
 from vcrt.randomness import generator
@@ -88,3 +92,30 @@ def test_an_episode_whose_own_order_is_refused_makes_no_task():
     )
     with pytest.raises((MalformedInputError, vcrt.VcrtError)):
         written_task(environment, twice, generator(0, "tasks"))
+
+
+def test_an_order_solves_its_task_if_it_is_legal_outputs_included(monkeypatch):
+    """On random episodes of reads, writes and refusals: each order by itself, and as brute force has it."""
+    monkeypatch.setattr(written_episodes, "load_environment", lambda name: Cells())
+    environment, observed = WrittenEpisodes("cells")(), 0
+    for seed in range(40):
+        episode = Cells().sample("cells", seed, 4)
+        legal = legal_by_hand(episode)
+        if not legal:
+            continue
+        found = written_task(environment, episode, generator(0, "tasks"))
+        lines = found.completion.split("\n")
+        solving = []
+        for order in permutations(range(4)):
+            text = "\n".join(lines[k] for k in order)
+            one = episode_of(environment, found.task, environment.parse(found.task, text), text)
+            if failure_of(environment, found.task, one) is None:
+                solving.append(order)
+        assert solving == legal
+        older = {key: part for key, part in found.task.items() if key != "outputs"}
+        assert failure_of(environment, older, one) in (
+            None,
+            failure_of(environment, found.task, one),
+        )
+        observed += older != found.task
+    assert observed >= 10

@@ -33,6 +33,7 @@ from vcrt.environments.call_logs import read_traces
 from vcrt.environments.conformance import Finding, validate_episodes
 from vcrt.environments.conformance_checks import (
     DETERMINISTIC,
+    REMEDIES,
     SINGLE_STEPS,
     restored_states_agree,
 )
@@ -42,7 +43,7 @@ from vcrt.environments.log_traces import Trace
 from vcrt.environments.object_states import first_difference, form_of, without_keys
 from vcrt.environments.registry import named_factory
 from vcrt.environments.shared_prefixes import state_after
-from vcrt.environments.tool_calls import CallEnvironment, is_redacted
+from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
 from vcrt.errors import MalformedInputError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.limits import MAX_COMPLETE, MAX_OPERATIONS
@@ -235,7 +236,9 @@ def _require_restored(name: str, failed: Sequence[Finding]) -> None:
                 where=f"environment {name!r}",
                 found=finding.problem,
                 expected="the same whether a state was restored from a snapshot (by default, a deep copy) or not",
-                remedy="let snapshot and restore, or __deepcopy__, __getstate__ and __reduce__ of the state's classes, "
+                remedy=finding.remedy
+                if finding.remedy != REMEDIES[SINGLE_STEPS]
+                else "let snapshot and restore, or __deepcopy__, __getstate__ and __reduce__ of the state's classes, "
                 "leave nothing out",
             )
 
@@ -315,6 +318,8 @@ def _cause(environment: Environment, replays: EpisodeReplays, kind: str) -> str:
     """What may be the cause of states of one hash with other futures, or of two replays that differ; "" if unknown."""
     if not isinstance(environment, CallEnvironment):
         return ""
+    if (unseen := unseen_by(environment)) is not None:
+        return f"; {unseen}"
     episode, said = replays.episode, list[str]()
     if kind == "unequal_futures" and replays.tree.contradiction is None:
         unequal = Lattice.of(replays.tree).unequal

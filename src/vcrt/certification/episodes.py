@@ -284,13 +284,9 @@ def _certify_tree(
 
 
 def legal_orders(replays: Sequence[Replay]) -> list[Order]:
-    """The orders that were accepted and end in the reference order's state, with its outputs of each operation.
-
-    None if the reference order is refused.
-    """
-    reference = min(replays, key=lambda replay: replay.sequence)
-    end = reference.terminal_hash, reference.output_of
-    return [r.sequence for r in replays if r.accepted and (r.terminal_hash, r.output_of) == end]
+    """The orders of replays that are legal (see :class:`Outcome`): none if the reference order is refused."""
+    reference = min(replays, key=lambda replay: replay.sequence).outcome
+    return [replay.sequence for replay in replays if replay.is_legal(reference)]
 
 
 def _misfit(

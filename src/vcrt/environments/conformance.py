@@ -23,10 +23,12 @@ from vcrt.environments.conformance_checks import (
     SAMPLING,
     SINGLE_STEPS,
     STABLE,
+    UNSEEN,
     Sample,
 )
 from vcrt.environments.contract import Environment, Episode, Replay, ReplayRequest
 from vcrt.environments.guarding import place_of
+from vcrt.environments.tool_calls import unseen_by
 from vcrt.errors import EnvironmentFailure, UnavailableError, VcrtError, VerifierFailure
 from vcrt.limits import MAX_EXHAUSTIVE
 from vcrt.orders import Order
@@ -92,7 +94,7 @@ def validate(
             continue
         for check in CHECKS:
             name, problem = _checked(check, environment, sample)
-            found(name, subject, problem, REMEDIES[name])
+            found(name, subject, problem, _remedy(environment, name))
     return findings
 
 
@@ -173,8 +175,14 @@ def validate_episodes(
     for check in CHECKS if sample is not None else ():
         assert sample is not None
         name, problem = _checked(check, environment, sample)
-        findings.append(Finding(name, subject, problem, REMEDIES[name]))
+        findings.append(Finding(name, subject, problem, _remedy(environment, name)))
     return findings
+
+
+def _remedy(environment: Environment, check: str) -> str:
+    """How a failure of a check is mended: by the environment's own words, where the check is one of what is unseen."""
+    own = unseen_by(environment) if check in UNSEEN else None
+    return REMEDIES[check] if own is None else own
 
 
 def _stable(environment: Environment) -> str | None:

@@ -141,6 +141,19 @@ class ReplayRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the accepted steps of an order come to: the canonical hash after the last, and the outputs by operation.
+
+    An order is *legal* if its outcome is the reference order's: every step is accepted, the last state is the same, and
+    every operation that gives an output gives the same one. All that calls an order legal asks :meth:`Replay.is_legal`,
+    or is derived from certificates that compare as it does.
+    """
+
+    terminal_hash: str
+    output_of: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """The verifier's answers along one sequence.
 
@@ -174,6 +187,15 @@ class Replay:
         """The outputs by operation, of those that have one."""
         pairs = zip(self.sequence, self.outputs, strict=False)
         return {operation: output for operation, output in pairs if output is not None}
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the steps came to; None if the sequence was refused."""
+        return Outcome(self.state_hashes[-1], self.output_of) if self.accepted else None
+
+    def is_legal(self, reference: Outcome | None) -> bool:
+        """Whether the order is legal, by the reference order's outcome; none is legal if that was refused."""
+        return self.outcome is not None and self.outcome == reference
 
 
 def some_outputs(outputs: Sequence[str | None]) -> tuple[str | None, ...]:

@@ -39,7 +39,7 @@ def replays_to_check(environment: Environment, episode: Episode) -> list[Replay]
         answers = environment.replay([ReplayRequest(episode, order) for order in moved])
         found |= {answer.sequence: answer for answer in answers}
         legal = [
-            answer if answer.accepted and answer.terminal_hash == first.terminal_hash else before
+            answer if answer.is_legal(first.outcome) else before
             for answer, before in zip(answers, legal, strict=True)
         ]
     return list(found.values())

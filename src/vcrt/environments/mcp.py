@@ -102,6 +102,12 @@ class McpEnvironment(CallEnvironment[ServerState]):
     remembered: ClassVar[Collection[str]] = frozenset()
     #: Paths in the folder that no call can see, as patterns (``fnmatch``).
     ignored: ClassVar[frozenset[str]] = frozenset()
+    unseen: ClassVar[str] = (
+        "the server's answers depend on something outside of its folder, such as its memory: name the tools whose "
+        "calls leave something there in `remembered` of the environment's class ({EVERY_TOOL}: all), and add to "
+        "`canonical` what a tool or a resource says of it, as by `self.look(state, TOOL, {})`; `restart = False` is "
+        "for servers that hold nothing between two calls; leave out of `answer` what a clock or chance decides"
+    )
     #: Seconds that a server may take to start, and to answer a call.
     start_timeout_s: ClassVar[float] = 30.0
     timeout_s: ClassVar[float] = 20.0

@@ -203,7 +203,7 @@ class FromFile:
         return kind()
 
 
-def own_module_name(kind: Any) -> str:
+def own_module_name(kind: object) -> str:
     """The name of the module of a class or function as its file has it, under whatever name that had to be loaded."""
     return str(kind.__module__).removeprefix(_OWN)
 

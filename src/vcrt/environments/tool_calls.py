@@ -206,6 +206,12 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
     ignored: ClassVar[frozenset[str]] = frozenset()
     #: Whether the order of a mapping's keys is part of the state, as where a tool lists them in that order.
     key_order: ClassVar[bool] = False
+    #: What is said, with what to do, where states of one canonical form answer a later call differently, and
+    #: ``canonical`` is overridden.
+    unseen: ClassVar[str] = (
+        "a call sees a clock or chance, or what the environment's own canonical, snapshot or restore leave out: put "
+        "that into all three"
+    )
     #: Other exceptions than :class:`CallRefused` with which ``call`` says that a tool refused.
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
 
@@ -368,6 +374,14 @@ def _asked(payload: Any) -> str:
 def comes_from_logs(environment: Environment) -> bool:
     """Whether the environment is one of calls without a sampler of its own."""
     return type(environment).sample is CallEnvironment.sample
+
+
+def unseen_by(environment: Environment) -> str | None:
+    """What is said of states that seem equal and are not; None if they are objects, whose differing place says more."""
+    if isinstance(environment, CallEnvironment):
+        is_own = type(environment).canonical is not CallEnvironment.canonical
+        return environment.unseen if is_own else None
+    return None
 
 
 def _outside(error: MalformedInputError, state: object) -> MalformedInputError:

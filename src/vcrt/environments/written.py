@@ -95,6 +95,10 @@ class WrittenSteps(Environment):
         """
         return True
 
+    def _gave(self, task: Json, outputs: Mapping[str, str]) -> bool:
+        """Whether the outputs of steps, by signature, are what the task asks for. Default: whatever they are."""
+        return True
+
 
 class WrittenEnvironment(CallEnvironment[State], WrittenSteps, Generic[State]):
     """An environment of one's own whose steps are lines of text. Subclasses give ``name``, ``reset`` and ``call``.
@@ -256,15 +260,25 @@ def _as_recorded(value: Json) -> Json:
 def failure_of(environment: WrittenSteps, task: Json, episode: Episode) -> str | None:
     """Why a trace fails, in the verifier's words; None if every step is accepted and the task is solved."""
     if not isinstance(environment, StepEnvironment):
-        order = tuple(range(episode.num_operations))
-        (replay,) = environment.replay([ReplayRequest(episode, order)])
+        order = episode.operations
+        (replay,) = environment.replay([ReplayRequest(episode, tuple(range(len(order))))])
         if replay.rejection is not None:
             return replay.rejection.reason
-        return None if environment.solved(task, replay.terminal_hash) else _UNSOLVED
-    state = environment.initial_state(episode)
+        outputs = {order[k].signature: each for k, each in replay.output_of.items()}
+        return _unless_solved(environment, task, replay.terminal_hash, outputs)
+    state, outputs = environment.initial_state(episode), {}
     for operation in episode.operations:
         transition = environment.step(state, operation)
         if isinstance(transition, Rejected):
             return f"{operation.signature}: {transition.reason}"
         state = transition.state
-    return None if environment.solved(task, state) else _UNSOLVED
+        if transition.output is not None:
+            outputs[operation.signature] = transition.output
+    return _unless_solved(environment, task, state, outputs)
+
+
+def _unless_solved(
+    environment: WrittenSteps, task: Json, state: Any, outputs: Mapping[str, str]
+) -> str | None:
+    is_solved = environment.solved(task, state) and environment._gave(task, outputs)
+    return None if is_solved else _UNSOLVED

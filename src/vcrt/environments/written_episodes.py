@@ -1,6 +1,7 @@
 """Make tasks of an environment's own episodes, whose steps a model writes as text, a line for each.
 
-A task has the start of an episode, the text of each of its steps, and the state in which they are to end. A completion
+A task has the start of an episode, the text of each of its steps, and what a legal order of them comes to: the state in
+which they are to end, and the outputs of those that have one. A completion
 is read line by line; a line that is no step's text is free text, where there may be any. Any environment of a
 registered name serves, in both forms. Not covered: steps that the task does not list, and where episodes come from.
 """
@@ -61,6 +62,11 @@ class _EpisodeLines(WrittenSteps):
         end = sha256_hex(self.canonical(state)) if isinstance(self, StepEnvironment) else state
         return bool(given["goal"] == end)
 
+    def _gave(self, task: Json, outputs: Mapping[str, str]) -> bool:
+        # Tasks that were made before outputs counted ask for a state alone.
+        asked = read_task(task).get("outputs")
+        return asked is None or dict(asked) == outputs
+
 
 def read_lines(
     given: Mapping[str, Any],
@@ -117,7 +123,7 @@ def written_task(
     order = tuple(range(episode.num_operations))
     (replay,) = environment.replay([ReplayRequest(episode, order)])
     distinct = len(set(texts)) == len(texts)
-    if replay.terminal_hash is None or not distinct:
+    if replay.outcome is None or not distinct:
         raise MalformedInputError(
             "an episode that makes no task",
             where=episode.episode_id,
@@ -125,6 +131,9 @@ def written_task(
         )
     listed = [texts[place] for place in draw.permutation(len(texts))]
     start = environment.task(episode)
+    outputs: Json = [
+        [episode.operations[k].signature, each] for k, each in sorted(replay.output_of.items())
+    ]
     return WrittenTask(
         prompt="\n".join(
             [*([f"Task: {start}"] if start else []), "Steps:", *listed, _ASK, "Answer:\n"]
@@ -137,7 +146,8 @@ def written_task(
                 [text, operation.payload, operation.signature]
                 for text, operation in zip(texts, episode.operations, strict=True)
             ],
-            "goal": replay.terminal_hash,
+            "goal": replay.outcome.terminal_hash,
+            **({"outputs": outputs} if outputs else {}),
         },
         completion="\n".join(texts),
     )

@@ -24,7 +24,7 @@ from typing import Any
 
 from vcrt.certification.evidence import episode_to_json
 from vcrt.documents import strict_json
-from vcrt.environments.contract import Versions
+from vcrt.environments.contract import Outcome, Versions
 from vcrt.errors import MalformedInputError, UnavailableError
 from vcrt.hashing import canonical_json
 from vcrt.integrations.selection import chosen_environments
@@ -122,7 +122,8 @@ def _unreplayed_text(unreplayed: Unreplayed) -> str:
     value: dict[str, Any] = {
         "episode": episode_to_json(unreplayed.episode),
         "slot_of_operation": list(unreplayed.slot_of_operation),
-        "terminal_hash": unreplayed.terminal_hash,
+        "terminal_hash": unreplayed.outcome.terminal_hash,
+        "outputs": [list(pair) for pair in sorted(unreplayed.outcome.output_of.items())],
         "versions": unreplayed.versions.to_json(),
     }
     return canonical_json(value).decode()
@@ -180,10 +181,19 @@ def _supervised(record: PolicyRecord, row: Mapping[str, Any]) -> SupervisedRecor
 
 def _unreplayed(text: str, episode_id: str) -> Unreplayed:
     value = strict_json(text.encode())
+    if "outputs" not in value:
+        raise MalformedInputError(
+            "a row that does not say what the reference order's steps gave, so no order can be judged by it",
+            where=f"episode {episode_id}, column unreplayed",
+            found="no member 'outputs'; an older version wrote none",
+            expected="the outputs by operation beside 'terminal_hash'",
+            remedy="export the frozen dataset again with vcrt.integrations.datasets.to_dataset",
+        )
+    outputs = dict(value["outputs"])
     return Unreplayed(
         episode=episode_of_json(json.dumps(value["episode"]), f"episode {episode_id}"),
         slot_of_operation=tuple(value["slot_of_operation"]),
-        terminal_hash=value["terminal_hash"],
+        outcome=Outcome(value["terminal_hash"], outputs),
         versions=Versions(**value["versions"]),
     )
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from vcrt.certification.episodes import CertifiedEpisode
 from vcrt.documents import is_plain_name
-from vcrt.environments.contract import Episode, Versions
+from vcrt.environments.contract import Episode, Outcome, Versions
 from vcrt.errors import DatasetError, TooLargeError
 from vcrt.hashing import canonical_json, json_digest
 from vcrt.limits import MAX_ENUMERATED
@@ -238,13 +238,13 @@ def _read_sealed(
 class Unreplayed:
     """What a native verdict on an order needs where not all orders follow from what was replayed.
 
-    ``slot_of_operation`` leads from the record's slots back to the episode's operations; an order is legal if the
-    verifier accepts it and it ends in the state of ``terminal_hash``, the reference order's, under these ``versions``.
+    ``slot_of_operation`` leads from the record's slots back to the episode's operations; an order is legal if it comes
+    to the reference order's ``outcome``, under these ``versions``.
     """
 
     episode: Episode
     slot_of_operation: tuple[int, ...]
-    terminal_hash: str
+    outcome: Outcome
     versions: Versions
 
     def sequence(self, order: Sequence[int]) -> tuple[int, ...]:
@@ -334,12 +334,11 @@ def load_items(
 def _unreplayed(certified: CertifiedEpisode, anonymised: Anonymised) -> Unreplayed | None:
     if certified.complete:
         return None
-    reference = tuple(range(certified.episode.num_operations))
-    reached = certified.tree.answers[reference]
-    assert reached.state_hash is not None
+    outcome = certified.tree.replay(tuple(range(certified.episode.num_operations))).outcome
+    assert outcome is not None
     return Unreplayed(
         episode=certified.episode,
         slot_of_operation=anonymised.slot_of_operation,
-        terminal_hash=reached.state_hash,
+        outcome=outcome,
         versions=certified.versions,
     )

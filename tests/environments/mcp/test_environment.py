@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="the official client is not installed: make test-integrations")
 
+from explorer_support import without_processes
 from mcp_support import (
     AllInMemory,
     KeepsWhatItRead,
@@ -21,11 +22,12 @@ from mcp_support import (
     Restarted,
     Small,
 )
+from vcrt.api.logs import lift_log
 from vcrt.environments.conformance import validate
 from vcrt.environments.contract import ReplayRequest
 from vcrt.environments.shared_prefixes import replay_sharing
 from vcrt.environments.tool_calls import CallRefused, Tool
-from vcrt.errors import MalformedInputError, UnknownNameError
+from vcrt.errors import MalformedInputError, UnknownNameError, VcrtError
 from vcrt.orders import all_orders
 
 
@@ -178,6 +180,44 @@ def test_a_server_that_keeps_what_it_was_not_declared_to_keep_is_found_out(kind)
     findings = validate(environment, seeds=range(2))
     assert any(not f.passed and f.check == "second opinions agree" for f in findings)
     environment.close()
+
+
+class Notes(Small):
+    """Has notes in its memory, is declared to be started anew, and shows nothing of them in its state."""
+
+    restart = True
+
+
+class NotesGoOn(Small):
+    """The same, declared to hold nothing between two calls."""
+
+
+class NotesMadeAgain(Small):
+    """The same, with calls that are made again, but are not in the state."""
+
+    restart = True
+    remembered = frozenset({"note"})
+
+
+@pytest.mark.parametrize("kind", [Notes, NotesGoOn, NotesMadeAgain])
+def test_what_only_memory_holds_is_named_and_no_advice_is_about_python_objects(kind, tmp_path):
+    log = tmp_path / "log.jsonl"
+    calls = [("note", {"text": "x"}), ("note", {"text": "y"}), ("notes", {})]
+    log.write_text(
+        "".join(json.dumps({"trace": "t", "tool": t, "arguments": a}) + "\n" for t, a in calls)
+    )
+    try:
+        with without_processes():
+            (found,) = lift_log([log], environment=kind, jobs=1).calls
+        assert found.schedule is None
+        said = found.problem
+    except VcrtError as error:
+        said = f"{error.found} {error.remedy}"
+    assert "outside of its folder, such as its memory" in said
+    assert "`remembered`" in said
+    assert "`canonical`" in said
+    for advice in ("key_order", "__deepcopy__", "state.kept", "state.calls"):
+        assert advice not in said
 
 
 def test_nothing_is_left_when_the_environment_is_gone(small):

@@ -55,6 +55,9 @@ def test_what_does_not_end(text):
         ("rewrite h in *.", False),
         ("mine.", False),
         ("assert (h : a) by (exact x + mine).", False),
+        ("Z.order.", False),
+        ("assert (h : a = b) by Z.order.", False),
+        ("exact.mine.", False),
     ],
 )
 def test_which_tactics_do_not_see_the_order_of_hypotheses(text, indifferent):
@@ -83,3 +86,58 @@ def test_a_declaration():
 def test_room():
     with pytest.raises(MalformedInputError, match="at most"):
         grammar.read_tactic(f"exact ({'x' * grammar.MAX_STEP_CHARS}).", where="here")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Z.order.",
+        "Coq.ZArith.BinInt.Z.order.",
+        "M.mine x (N.add 1 2) in h.",
+        "Z.order; Nat.order.",
+        "M._mine'.",
+    ],
+)
+def test_a_tactic_of_a_module_is_no_command(text):
+    assert not grammar.command_of(text)
+    assert grammar.read_tactic(text, where="here") == (text,)
+    assert grammar.read_before([text], where="here") == (text,)
+    assert grammar.read_tactic(f"2: {text}", where="here") == (f"2: {text}",)
+
+
+@pytest.mark.parametrize(
+    ("text", "head"),
+    [
+        ("Axiom a.b : False.", "Axiom"),
+        ("Ltac Z.order ::= idtac.", "Ltac"),
+        ("Local Z.order.", "Z"),
+        ("#[local] Z.order.", "Z"),
+        ("M.Order.", "M"),
+        ("M.order.Now.", "M"),
+        ("Order.", "Order"),
+        ("Admitted.x.", "Admitted"),
+        ("Set.x Kernel Checking.", "Set"),
+        ("Z .order.", "Z"),
+    ],
+)
+def test_what_may_be_a_command_stays_one(text, head):
+    assert grammar.command_of(text) == head
+    with pytest.raises(MalformedInputError):
+        grammar.read_tactic(text, where="here")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Coq.Init.Ltac.give_up.",
+        "idtac; Ltac.admit.",
+        "exact ltac:(Init.Ltac.give_up).",
+        "M.transparent_abstract x.",
+    ],
+)
+def test_what_is_denied_is_denied_by_its_module_too(text):
+    with pytest.raises(MalformedInputError, match="a text without"):
+        grammar.read_tactic(text, where="here")
+    if text[0].isupper():
+        with pytest.raises(MalformedInputError, match="a text without"):
+            grammar.read_before([text], where="here")

@@ -139,6 +139,16 @@ class TestReading:
         assert [step.text for step in found.steps] == ["idtac.", "exact I."]
 
     @pytest.mark.parametrize(
+        "proof",
+        ["Proof. Z.order. Qed.", "Z.order. Qed.", "Proof. split. 2: Z.order. - N.order. Qed."],
+    )
+    def test_tactics_of_modules_close_nothing(self, tmp_path, proof):
+        text = f"Lemma z : True. {proof} Lemma a : True. Proof. Z.order. exact I. Qed."
+        found = lift_file(written(tmp_path, text), steps=2)
+        assert [s.text for s in found.lifted[-1].steps] == ["Z.order.", "exact I."]
+        assert all(one.theorem == "z" and one.cause == "short" for one in found.refused)
+
+    @pytest.mark.parametrize(
         "text",
         [
             "Parameter t : nat.",
@@ -179,6 +189,28 @@ class TestJudging:
             "precedes": 1,
         }
         assert reports["both"].num_legal == 1
+
+    def test_behind_a_tactic_of_a_module_a_proof_is_judged_as_behind_any(self, tmp_path):
+        text = (
+            "From Coq Require Import ZArith. Local Open Scope Z_scope.\n"
+            "Lemma z (a b : Z) (H : a < b) : a <= b. Proof. BY. Qed.\n"
+            "Lemma s (p q r : Prop) (hp : p) (hq : q) (hr : r) : (q /\\ p) /\\ r. Proof.\n"
+            "assert (h1 : q /\\ p) by (split; assumption). assert (h2 : p \\/ r) by (left; exact hp).\n"
+            "assert (h3 : (q /\\ p) /\\ r) by (split; assumption). exact h3. Qed.\n"
+            "Lemma t (a b c : Z) (h : a < b) (k : b < c) : a < c. Proof.\n"
+            "assert (m : b <= c) by Z.order. assert (n : a <= b) by Z.order. Z.order. Qed."
+        )
+        one, other = (
+            lifted(tmp_path, text.replace("BY", by), steps=3)
+            for by in ("Z.order", "now apply Z.lt_le_incl")
+        )
+        assert one.theorems[0].lifted.theorem == "s"
+        kinds = [
+            [[pair.relation for pair in each.orders.pairs] for each in found.theorems]
+            for found in (one, other)
+        ]
+        assert kinds[0] == kinds[1]
+        assert len(kinds[0]) == 2
 
     @pytest.mark.parametrize(
         ("text", "cause"),

@@ -26,6 +26,10 @@ _NAMED = re.compile(rf"\[\s*{_NAME}\s*\]\s*:(?!=)\s*")
 _BULLET = re.compile(r"-+|\++|\*+|\{|\}")
 _OPENING_BRACE = re.compile(rf"(?:\[\s*{_NAME}\s*\]|\d+)\s*:\s*\{{")
 _WORD = re.compile(r"(?<![\w'.])[A-Za-z_][\w']*")
+#: Every part of names with full stops, too.
+_PART = re.compile(r"(?<![\w'])[A-Za-z_][\w']*")
+#: A tactic of a module at the beginning of a sentence: Rocq's commands have no full stop in their names.
+_QUALIFIED = re.compile(rf"(?P<first>{_NAME})(?:\.{_NAME})*\.[a-z_][\w']*(?![\w'.]*\.\w)")
 _VISIBLE = re.compile(
     r"[^\x00-\x08\x0b-\x1f\x7f\u061c\u200b-\u200f\u2028-\u202f\u2066-\u2069\ufeff]*"
 )
@@ -90,6 +94,8 @@ _ATTRIBUTES = re.compile(
 ASSUMING = _words("Variable Variables Hypothesis Hypotheses Context")
 #: What a type of modules asks for.
 ASKING = _words("Parameter Parameters Axiom Axioms Conjecture")
+#: What begins a command even before a full stop.
+_COMMANDS = BEFORE | QUERIES | ASKING | _PREFIXES | _words("Admitted Save")
 #: Tactics whose outcome does not depend on the order in which hypotheses stand.
 _ORDERLESS = _words(
     "exact refine apply eapply assert enough pose rewrite specialize reflexivity symmetry transitivity split "
@@ -97,7 +103,7 @@ _ORDERLESS = _words(
     "discriminate replace change set cut case elim induction"
 )
 #: Where a tactic begins within a sentence.
-_HEADS = re.compile(r"(?:^|;|\bby\b)[\s(]*([A-Za-z_][\w']*|$|\W)")
+_HEADS = re.compile(r"(?:^|;|\bby\b)[\s(]*([A-Za-z_][\w']*(?:\.\w[\w']*)*|$|\W)")
 #: A choice between tactics within a group or a succession of them.
 _CHOICE = re.compile(r"(?:;|\bby\s*\().*\+", re.DOTALL)
 _SENSITIVE = re.compile(
@@ -269,8 +275,16 @@ def reorders(text: str) -> bool:
     return command_of(text) == "Hint" and "Extern" in _WORD.findall(text)
 
 
+def is_qualified(text: str) -> bool:
+    """Whether a sentence begins with a tactic by its module, such as ``Z.order``; what begins as a command is none."""
+    match = _QUALIFIED.match(text)
+    return match is not None and match["first"] not in _COMMANDS
+
+
 def command_of(text: str) -> str:
     """The command of a sentence, without attributes and ``Local``; empty for tactics and bullets."""
+    if is_qualified(text):
+        return ""
     words = _WORD.findall(_behind(_ATTRIBUTES, text).split(":")[0])
     head = words[1] if len(words) > 1 and words[0] in _PREFIXES else words[0] if words else ""
     return head if head[:1].isupper() and not _SELECTOR.match(text) else ""
@@ -293,6 +307,8 @@ def flaw_of(text: str, *, assumed: frozenset[str]) -> str | None:
         return "no attribute but local, global, export and deprecated"
     words = _WORD.findall(_without_strings(bare))
     denied = DENIED.intersection(words) - {"where"}
+    if is_qualified(bare):
+        denied |= DENIED.intersection(_PART.findall(_without_strings(bare)))
     if denied:
         return f"a text without {min(denied)}"
     head = command_of(text)
@@ -343,13 +359,18 @@ def _require_tactic(text: str, where: str) -> None:
     if is_bullet(text):
         return
     bare = _behind(_SELECTOR, text)
-    if not bare[:1].islower() and not bare.startswith(("(", "[>")):
-        raise _refused(where, text, "a tactic, which begins with a small letter")
+    if not bare[:1].islower() and not bare.startswith(("(", "[>")) and not is_qualified(bare):
+        raise _refused(
+            where,
+            text,
+            "a tactic, which begins with a small letter, or with a module and a full stop",
+        )
     _require_words(text, where)
 
 
 def _require_words(text: str, where: str) -> None:
-    denied = DENIED.intersection(_WORD.findall(text))
+    # By its module too: Coq.Init.Ltac.give_up is give_up.
+    denied = DENIED.intersection(_PART.findall(text))
     if denied or "#[" in text:
         raise _refused(where, text, f"a text without {min(denied, default='attributes')}")
 
