@@ -368,7 +368,9 @@ class CallEnvironment(StepEnvironment[State], Generic[State]):
 
 def _asked(payload: Any) -> str:
     """What tells one call from another, however it fared in its log."""
-    return json_digest({key: payload[key] for key in payload if key not in ("fails", "redact", "keys")})
+    return json_digest(
+        {key: payload[key] for key in payload if key not in ("fails", "redact", "keys")}
+    )
 
 
 def comes_from_logs(environment: Environment) -> bool:
@@ -552,7 +554,8 @@ def episode_of_calls(
 ) -> Episode:
     """An episode of calls; ``initial`` is what ``reset`` is given, ``before`` are calls that run ahead of it.
 
-    ``probes`` are further calls that may tell states of it apart. With ``keep_order`` each replay gives ``reset`` the keys of ``initial`` in their order, not sorted.
+    ``probes`` are further calls that may tell states of it apart. With ``keep_order`` each replay gives ``reset`` the
+    keys of ``initial`` in their order, not sorted.
     """
     start: dict[str, Json] = {"state": initial, **(_kept_order(initial) if keep_order else {})}
     if before:
