@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import vcrt as api
 from vcrt.cli import main
 from vcrt.environments.clrs.lifting import lift_windows
+from vcrt.errors import VcrtError
 from vcrt.records.dataset import load_items, open_dataset
 
 THEORIES = Path(__file__).parents[3] / "shared" / "data" / "proofwriter_owa_d5_english.jsonl"
@@ -52,6 +55,23 @@ def lean_file(tmp_path):
     file = tmp_path / "Facts.lean"
     file.write_text(LEAN)
     return file
+
+
+def test_what_is_wrong_with_arguments_is_said_at_the_call(tmp_path, lean_file):
+    """Before anything is iterated over."""
+    for refused_call in (
+        lambda: api.lift_lean([]),
+        lambda: api.lift_lean([lean_file], steps=4),
+        lambda: api.lift_lean([lean_file], project=tmp_path, steps=1),
+        lambda: api.lift_lean([lean_file], project=tmp_path),
+        lambda: api.lift_rocq([]),
+        lambda: api.lift_rocq([lean_file], steps=1),
+    ):
+        with pytest.raises(VcrtError):
+            refused_call()
+    public = [getattr(api, name) for name in api.__all__]
+    assert api.lift_lean in public
+    assert not [each for each in public if inspect.isgeneratorfunction(inspect.unwrap(each))]
 
 
 def test_a_lean_file_is_reported_for_people(lean_file):

@@ -274,6 +274,66 @@ def test_the_loss_is_the_papers(saved, tmp_path):
     assert abs(trainer.seen[1][3] - trainer.seen[0][3]) > 1e-3
 
 
+def token_log_probs(model, prompt, completion, temperature):
+    ids = torch.tensor([[*prompt, *completion]])
+    logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1].float() / temperature
+    return logits.log_softmax(-1).gather(-1, torch.tensor(completion)[:, None])[:, 0]
+
+
+def loss_with_kl(config, model, behaviour, reference, inputs):
+    """Clipped and with the KL of each token, which TRL weights by the token's ratio or by the completion's."""
+    losses = []
+    for index, candidates in enumerate(inputs["orbit_candidates"]):
+        mask = inputs["completion_mask"][index].bool()
+        sample = tuple(inputs["completion_ids"][index][mask].tolist())
+        new, old, ref = (
+            token_log_probs(each, candidates.prompt, sample, config.temperature)
+            for each in (model, behaviour, reference)
+        )
+        members = candidates.orbit if sample in candidates.orbit else [sample]
+        mass, mass_old = (
+            torch.stack(
+                [
+                    token_log_probs(each, candidates.prompt, m, config.temperature).sum()
+                    for m in members
+                ]
+            ).logsumexp(0)
+            for each in (model, behaviour)
+        )
+        log_ratio = mass - mass_old
+        if config.importance_sampling_level == "sequence":
+            log_ratio = log_ratio / len(sample)
+        elif config.importance_sampling_level == "token":
+            surplus = log_ratio - (new - old).sum()
+            places = zip(*members, strict=True)
+            differs = torch.tensor([float(len(set(tokens)) > 1) for tokens in places])
+            log_ratio = new - old + surplus * differs / differs.sum().clamp(min=1)
+        ratio, advantage = log_ratio.exp(), inputs["advantages"][index]
+        clipped = ratio.clamp(1 - config.epsilon, 1 + config.epsilon)
+        kl = (ref - new).exp() - (ref - new) - 1
+        if config.importance_sampling_level != "trajectory":
+            kl = kl * ratio
+        losses.append((config.beta * kl - torch.min(ratio * advantage, clipped * advantage)).mean())
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize("level", ["trajectory", "sequence", "token"])
+def test_the_kl_of_tokens_is_of_the_same_size_at_every_level(saved, tmp_path, level):
+    """Steps are large: a trajectory's ratio is far from 1, and must not multiply the KL of each token."""
+    changes = {"beta": 0.2, "learning_rate": 0.03, "generation_kwargs": FEW}
+    config = OrbitGRPOConfig(
+        **settings(tmp_path, importance_sampling_level=level, **changes), orbit_alpha=0.0
+    )
+    dataset = rows(orbit=["a", "b"])
+    trainer, logs, _ = train(Observed, config, load_model(saved), dataset)
+    assert max(row["orbit/credited"] for row in logs) > 0
+    assert max(row["kl"] for row in logs) > 0.01
+    for model, behaviour, inputs, loss in trainer.seen:
+        with torch.no_grad():
+            expected = loss_with_kl(config, model, behaviour, load_model(saved), inputs)
+        assert loss == pytest.approx(float(expected), abs=1e-5)
+
+
 def test_advantages_leave_one_out(saved, tmp_path):
     collected = []
 
@@ -395,6 +455,7 @@ def test_token_ids_are_as_good_as_texts(saved, tmp_path):
         ({"importance_sampling_level": "sentence"}, "token, sequence, trajectory"),
         ({"loss_type": "dapo"}, "loss_type='grpo'"),
         ({"off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold=None"),
+        ({"beta": 0.1, "use_bias_correction_kl": True}, "use_bias_correction_kl=False"),
         ({"orbit_alpha": -1.0}, "orbit_alpha of 0 or more"),
         ({"remove_unused_columns": True}, "remove_unused_columns=False"),
         (

@@ -14,7 +14,16 @@ pytest.importorskip("trl", reason="TRL is not installed: make test-integrations"
 
 
 from letters import Dying, Interrupted, Letters, Misreading, SlowToBegin
-from trl_support import load_model, options, save_model, tasks, tokenizer, train
+from trl_support import (
+    load_model,
+    options,
+    reward,
+    rows,
+    save_model,
+    tasks,
+    tokenizer,
+    train,
+)
 from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.integrations.trl import OrbitGRPOConfig, OrbitGRPOTrainer
 from vcrt.process_marks import WORKERS_MARK
@@ -124,6 +133,81 @@ def test_what_an_environment_says_amiss_costs_no_step_that_was_made(interrupted,
     again = made(environment=Misreading)
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert again.state.global_step == 6
+
+
+def rollouts(emptied, steps):
+    """Samples as a ``rollout_func`` gives them, of which so many of a kind are empty behind so many steps."""
+
+    def written(prompts, trainer):
+        ids = tokenizer()(prompts)["input_ids"]
+        answers = tokenizer()(["a b c <end>", "c c c <end>"] * (len(prompts) // 2))["input_ids"]
+        output = {"prompt_ids": ids, "completion_ids": answers, "logprobs": None}
+        if trainer.state.global_step == steps:
+            for kind, count in emptied.items():
+                output[kind][:count] = [[]] * count
+        return output
+
+    return written
+
+
+@pytest.mark.parametrize(
+    ("environment", "emptied", "found"),
+    [
+        (Letters, {"completion_ids": 1}, "1 of 8 completions, such as number 1"),
+        (Letters, {"prompt_ids": 1}, "1 of 8 prompts"),
+        # All of a group, and all of a batch.
+        (None, {"completion_ids": 4}, "4 of 8 completions"),
+        (None, {"completion_ids": 8}, "8 of 8 completions"),
+    ],
+)
+def test_what_has_no_token_is_named_and_costs_no_step_that_was_made(
+    saved, tmp_path, environment, emptied, found
+):
+    changes = {"max_steps": 4, "num_iterations": 1, "save_strategy": "steps", "save_steps": 100}
+    given = {} if environment is None else {"environment": environment}
+    with pytest.raises(MalformedInputError, match="without a token") as failure:
+        train(
+            OrbitGRPOTrainer,
+            OrbitGRPOConfig(**options(tmp_path, **changes)),
+            load_model(saved),
+            rows() if environment is None else tasks(),
+            reward if environment is None else None,
+            rollout_func=rollouts(emptied, 2),
+            **given,
+        )
+    assert found in failure.value.found
+    assert failure.value.where == "rollout_func"
+    assert "checkpoint-2" in failure.value.__notes__[0]
+
+
+def test_a_prompt_without_a_token_is_named(saved, tmp_path):
+    config = OrbitGRPOConfig(**options(tmp_path, max_steps=1))
+    dataset = tasks().map(lambda row: {"prompt": ""})
+    with pytest.raises(MalformedInputError, match="a prompt without a token"):
+        train(OrbitGRPOTrainer, config, load_model(saved), dataset, None, environment=Letters)
+
+
+def test_a_batch_that_is_wholly_masked_changes_nothing(saved, tmp_path):
+    """As TRL masks what was cut off."""
+    config = OrbitGRPOConfig(
+        **options(tmp_path, max_steps=2, num_iterations=1, mask_truncated_completions=True)
+    )
+
+    def cut(prompts, trainer):
+        ids = tokenizer()(prompts)["input_ids"]
+        return {"prompt_ids": ids, "completion_ids": [[3, 4, 5]] * len(ids), "logprobs": None}
+
+    _, logs, gradients = train(
+        OrbitGRPOTrainer,
+        config,
+        load_model(saved),
+        tasks(),
+        None,
+        environment=Letters,
+        rollout_func=cut,
+    )
+    assert [row["loss"] for row in logs] == [0.0, 0.0]
+    assert all(gradient.abs().max() == 0 for gradient in gradients)
 
 
 @pytest.mark.parametrize(

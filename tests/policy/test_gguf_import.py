@@ -11,17 +11,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig
+from transformers import BertConfig, Gemma2Config, Gemma3TextConfig
 from transformers.integrations import hub_kernels
 from transformers.integrations.gguf import kernels as gguf_kernels
 
 import gguf_files
 import vcrt
 from command_line import refused, run
-from gguf_files import write_gguf, write_huge, write_lfm2
+from gguf_files import KINDS, write_gguf, write_huge, write_kind, write_lfm2
 from vcrt.errors import BackboneError, OutOfMemory
-from vcrt.policy import gguf_import, language_model
+from vcrt.policy import gguf_hyperparameters, gguf_import, language_model
 from vcrt.policy.backbone import load_backbone
+from vcrt.policy.gguf_hyperparameters import PLACES, reflect
 from vcrt.policy.gguf_import import read_header
 from vcrt.policy.reference import backbone_reference
 from vcrt.policy.text import INSTRUCTION
@@ -110,6 +111,121 @@ def test_a_class_of_the_newer_loader_is_rounded_once(tmp_path, dtype):
     assert read_header(tmp_path / "x.gguf").num_bytes("bfloat16") > 6 * values
 
 
+#: What no file says of Gemma, for the sizes of the tests.
+SCALARS = {"gemma2": {(2, 32): 144}, "gemma3": {(6, 32): 144}}
+
+
+@pytest.mark.parametrize("architecture", KINDS)
+def test_every_architecture_computes_what_the_file_says(tmp_path, monkeypatch, architecture):
+    """With hyperparameters that are not the defaults of its class."""
+    monkeypatch.setattr(gguf_hyperparameters, "QUERY_SCALARS", SCALARS)
+    model = write_kind(tmp_path / "x.gguf", architecture)
+    vcrt.import_backbone(tmp_path / "x.gguf", tmp_path / "x")
+    ours = load_backbone(str(tmp_path / "x")).model
+    tokens = torch.randint(4, 300, (1, 26), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected, logits = model(tokens).logits, ours(tokens).logits
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+    assert expected.std() > 0.5
+
+
+def test_architectures_that_are_read_are_tested():
+    assert KINDS.keys() | {"lfm2"} == PLACES.keys()
+
+
+#: Keys of any architecture, as the package gguf lists them.
+KEYS = {
+    template.removeprefix("{arch}.")
+    for group in vars(gguf_files.gguf.Keys).values()
+    if isinstance(group, type)
+    for template in vars(group).values()
+    if isinstance(template, str) and template.startswith("{arch}.")
+}
+LENGTH = "attention.key_length"
+#: Those of which a value changes no logit, or is judged before.
+IRRELEVANT = {
+    "context_length",
+    "attention.causal",
+    "rope.scale_linear",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.finetuned",
+}
+
+
+def reflected(architecture, keys):
+    """What the configuration becomes, and what it cannot say."""
+    kind, fields, _, _ = KINDS[architecture]
+    config = kind(**{"num_hidden_layers": fields.get("num_hidden_layers", 2)})
+    wrong = reflect(architecture, keys, {"blk.0.attn_output.bias"}, config)
+    return config.to_dict(), wrong
+
+
+@pytest.mark.parametrize("architecture", KINDS)
+def test_no_key_is_passed_over(monkeypatch, architecture):
+    """Whatever a file says of whatever key, the configuration says it, too, or the key is named."""
+    monkeypatch.setattr(gguf_hyperparameters, "QUERY_SCALARS", SCALARS)
+    keys = KINDS[architecture][2]
+    expected, wrong = reflected(architecture, keys)
+    assert wrong == []
+    for key in sorted(KEYS | keys.keys()):
+        for value in (3, 0.7, [1, 2]) if key in keys else (3,):
+            changed, wrong = reflected(architecture, keys | {key: value})
+            named = any(key in each for each in wrong)
+            if key not in IRRELEVANT:
+                assert named or changed != expected, (key, value)
+    for key in keys.keys() & PLACES[architecture].keys():
+        changed, wrong = reflected(
+            architecture, {name: value for name, value in keys.items() if name != key}
+        )
+        # How much of a head of Llama is rotated says how long it is.
+        assert wrong or changed != expected or (architecture, key) == ("llama", LENGTH), key
+
+
+def test_what_no_file_says_of_gemma_is_known_of_published_models_or_refused(tmp_path, capsys):
+    write_kind(tmp_path / "x.gguf", "gemma2")
+    message = refused(capsys, "backbone", "import", tmp_path / "x.gguf", "--output", tmp_path / "x")
+    assert "query_pre_attn_scalar" in message
+    for kind, architecture, layers, width, heads, length, scalar in (
+        (Gemma2Config, "gemma2", 46, 4608, 32, 128, 144),
+        (Gemma2Config, "gemma2", 42, 3584, 16, 256, 256),
+        (Gemma3TextConfig, "gemma3", 26, 1152, 4, 256, 256),
+    ):
+        keys = KINDS[architecture][2] | {
+            "block_count": layers,
+            "embedding_length": width,
+            "attention.head_count": heads,
+            "attention.key_length": length,
+            "attention.value_length": length,
+        }
+        config = kind()
+        assert reflect(architecture, keys, (), config) == []
+        assert config.query_pre_attn_scalar == scalar
+
+
+def test_what_llama_cpp_takes_for_keys_that_are_left_out_stands():
+    def without(architecture, *left_out):
+        keys = {k: v for k, v in KINDS[architecture][2].items() if k not in left_out}
+        return reflected(architecture, keys)
+
+    bare, wrong = without("qwen3", "attention.key_length", "attention.value_length")
+    assert (bare["head_dim"], wrong) == (8, [])
+    bare, wrong = without("starcoder2", "rope.freq_base", "attention.sliding_window")
+    assert wrong == []
+    assert (bare["rope_parameters"]["rope_theta"], bare["sliding_window"]) == (10_000, None)
+    bare, wrong = without("stablelm", "rope.dimension_count")
+    assert (bare["rope_parameters"]["partial_rotary_factor"], wrong) == (1.0, [])
+    # The library would leave its heads as llama.cpp orders them.
+    assert without("llama", "attention.head_count_kv")[1] == [
+        "llama.attention.head_count_kv is not stated"
+    ]
+    # An older file of Phi 3.
+    keys = KINDS["phi3"][2] | {"block_count": 32, "context_length": 4096}
+    del keys["attention.sliding_window"]
+    assert reflected("phi3", keys)[0]["sliding_window"] == 2047
+
+
 def test_no_kernel_of_the_hub_is_asked_for(tmp_path, monkeypatch):
     """With the package kernels installed, of which this is a stand-in, native code would be fetched."""
     asked = []
@@ -151,14 +267,22 @@ def test_the_header_says_what_is_in_the_file(written):
             "missing: model.norm.weight",
         ),
         ({"extra": {"rope_freqs.weight": 8}}, "weights in the file"),
-        ({"numbers": {"llama.block_count": 2**31}}, "more layers than tensors"),
-        ({"numbers": {"llama.feed_forward_length": 2**31}}, "weights in the file"),
+        ({"settings": {"llama.block_count": 2**31}}, "more layers than tensors"),
+        ({"settings": {"llama.feed_forward_length": 2**31}}, "weights in the file"),
         ({"settings": {"llama.rope.scaling.type": "yarn"}}, "positions scaled by yarn"),
         # What gives a factor alone is scaled linearly, today and as files were written once.
         ({"settings": {"llama.rope.scaling.factor": 4.0}}, "positions scaled by linear"),
         ({"settings": {"llama.rope.scale_linear": 4.0}}, "positions scaled by linear"),
+        (
+            {"settings": {"llama.rope.scaling.attn_factor": 1.2}},
+            "llama.rope.scaling.attn_factor=1.2",
+        ),
+        ({"settings": {"llama.attention.sliding_window": 8}}, "llama.attention.sliding_window=8"),
+        ({"settings": {"llama.logit_scale": 8.0}}, "llama.logit_scale=8.0"),
+        ({"settings": {"llama.attention.value_length": 8}}, "llama.attention.value_length=8"),
+        ({"settings": {"llama.expert_count": 4}}, "llama.expert_count=4"),
         ({"settings": {"llama.attention.causal": False}}, "attention in both directions"),
-        ({"numbers": {"split.count": 2}}, "llama-gguf-split --merge"),
+        ({"settings": {"split.count": 2}}, "llama-gguf-split --merge"),
         (
             {
                 "left_out": ("output_norm.weight",),

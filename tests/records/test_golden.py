@@ -1,23 +1,25 @@
 """The same dataset on every machine: root hashes of the real environments, at a small and at the paper's scale.
 
-A root hash commits to the versions of the verifiers too, so a value holds under the versions of constraints.txt; under
-others the test says which differ, and skips. It changes only when the content of a dataset changes: then renew it with
-`python tests/records/test_golden.py`, and say so in the changelog.
+A root hash commits to the versions of the verifiers too, so a value holds under the versions of constraints.txt. Under
+others the test says which differ, and skips; in CI (CI=true), which has those of constraints.txt, it fails. It changes
+only when the content of a dataset changes: then renew it with `python tests/records/test_golden.py`, and say so in the
+changelog.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from vcrt.certification.config import sampled
 from vcrt.certification.schema_names import select_schemas
 from vcrt.datasets.freezing import make_dataset
-from vcrt.hashing import json_digest
 
 GOLDEN = Path(__file__).parents[1] / "support" / "golden.json"
 #: Episodes of each schema: quick enough for every test run, for every run of CI, and the paper's.
@@ -30,11 +32,38 @@ def frozen(path, episodes):
 
 def expected(manifest, episodes):
     golden = json.loads(GOLDEN.read_text())
-    found = {name: json_digest(versions) for name, versions in manifest.versions.items()}
-    other = sorted(name for name in found if found[name] != golden["versions"].get(name))
+    known = golden["versions"]
+    other = [
+        f"{name}: {differing(versions, known.get(name, {}))}"
+        for name, versions in sorted(manifest.versions.items())
+        if versions != known.get(name)
+    ]
     if other:
-        pytest.skip(f"the golden values belong to other versions of {', '.join(other)}")
+        message = "the golden values belong to other versions: " + "; ".join(other)
+        in_ci = os.environ.get("CI", "").lower() not in ("", "0", "false")
+        (pytest.fail if in_ci else pytest.skip)(message)
     return golden["root_hash"][str(episodes)]
+
+
+def differing(found, known):
+    found, known = ({**each, **each.get("libraries", {})} for each in (found, known))
+    names = [name for name in found | known if name != "libraries"]
+    return ", ".join(
+        f"{name} {found.get(name)} for {known.get(name)}"
+        for name in names
+        if found.get(name) != known.get(name)
+    )
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", "Failed"), ("", "Skipped")])
+def test_other_versions_fail_in_ci_and_are_named(monkeypatch, ci, outcome):
+    monkeypatch.setenv("CI", ci)
+    versions = json.loads(GOLDEN.read_text())["versions"]
+    assert len(expected(SimpleNamespace(versions=versions), SMALL)) == 64
+    versions["proofwriter"]["libraries"]["clingo"] = "5.7.0"
+    with pytest.raises(BaseException, match=r"proofwriter: clingo 5\.7\.0 for 5\.8\.3") as raised:
+        expected(SimpleNamespace(versions=versions), SMALL)
+    assert type(raised.value).__name__ == outcome
 
 
 def test_the_small_dataset(tmp_path):
@@ -68,9 +97,7 @@ def renew():
     with tempfile.TemporaryDirectory() as folder:
         manifests = {n: frozen(Path(folder) / str(n), n) for n in (SMALL, MIDDLE, PAPER)}
     value = {
-        "versions": {
-            name: json_digest(versions) for name, versions in manifests[SMALL].versions.items()
-        },
+        "versions": dict(manifests[SMALL].versions),
         "root_hash": {str(n): manifest.root_hash for n, manifest in manifests.items()},
     }
     GOLDEN.write_text(json.dumps(value, indent=2) + "\n")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -78,8 +77,9 @@ def lift_lean(
     With a ``project``, the folder of a Lake project, its own Lean judges windows of ``steps`` steps (default: 4) with
     the files' imports; else whole theorems are judged in vcrt's prelude. A file that cannot be read gives an error in
     its place and does not stop the others. Raises :class:`vcrt.errors.UnavailableError` without a fit Lean, and
-    :class:`MalformedInputError` for a folder that is no project.
+    :class:`MalformedInputError` for a folder that is no project, both at once and not with the first file.
     """
+    files = _given(files)
     if project is None and steps is not None:
         raise VcrtError(
             "windows of steps in vcrt's prelude, where theorems are judged as a whole",
@@ -89,14 +89,16 @@ def lift_lean(
     if project is not None:
         steps = 4 if steps is None else steps
         _require_within("steps", steps, MIN_STEPS, MAX_LIFTED)
-        with closing(LeanProjectEnvironment(find_project(Path(project)))) as own:
-            guarded(own)
-            yield from _each(
-                files, lambda file: lift_lean_project(file, own, _merged, steps=steps), progress
-            )
-        return
+        own = LeanProjectEnvironment(find_project(Path(project)))
+        guarded(own)
+        return _each(
+            files,
+            lambda file: lift_lean_project(file, own, _merged, steps=steps),
+            progress,
+            end=own.close,
+        )
     environment = make_guarded(Registered("lean"), thorough=True)
-    yield from _each(files, lambda file: lift_lean_file(file, environment, _merged), progress)
+    return _each(files, lambda file: lift_lean_file(file, environment, _merged), progress)
 
 
 def lift_rocq(
@@ -105,11 +107,12 @@ def lift_rocq(
     """What windows of ``steps`` steps of the proofs in Rocq files do in every order: ``vcrt lift rocq``.
 
     A file that cannot be read gives an error in its place and does not stop the others. Raises
-    :class:`vcrt.errors.UnavailableError` without a fit Rocq.
+    :class:`vcrt.errors.UnavailableError` without a fit Rocq, at once and not with the first file.
     """
+    files = _given(files)
     _require_within("steps", steps, MIN_STEPS, MAX_LIFTED)
     environment = make_guarded(Registered("rocq"))
-    yield from _each(
+    return _each(
         files, lambda file: lift_rocq_file(file, environment, _merged, steps=steps), progress
     )
 
@@ -154,21 +157,27 @@ def lift_django(
 
 
 def _each(
-    files: Sequence[str | Path], lift: Callable[[Path], Found], progress: Progress
+    files: Sequence[str | Path],
+    lift: Callable[[Path], Found],
+    progress: Progress,
+    *,
+    end: Callable[[], None] = lambda: None,
 ) -> Iterator[Found | MalformedInputError]:
-    """What is lifted from each file, or why it cannot be read."""
-    files = _given(files)
+    """What is lifted from each file, or why it cannot be read; ``end`` is called behind the last."""
     task = progress.task("lift", len(files), "files")
-    for place, file in enumerate(files):
-        if place:
-            task.advance()
-        found: Found | MalformedInputError
-        with observing(TaskObserver(task)):
-            try:
-                found = lift(Path(file))
-            except MalformedInputError as error:
-                found = error
-        yield found
+    try:
+        for place, file in enumerate(files):
+            if place:
+                task.advance()
+            found: Found | MalformedInputError
+            with observing(TaskObserver(task)):
+                try:
+                    found = lift(Path(file))
+                except MalformedInputError as error:
+                    found = error
+            yield found
+    finally:
+        end()
 
 
 def lift_proofwriter(

@@ -2,8 +2,9 @@
 
 The header is read first, with bounds, so that a broken file or one too large for memory is refused before any tensor is
 read. transformers then dequantizes. Nothing of the file is run or unpickled, and nothing beside it is read. What the
-library would pass over in silence is refused: a weight that is missing or left out, a scaling of positions. Not
-covered: where the file is from (:mod:`vcrt.policy.fetching`).
+library would pass over in silence is refused: a weight that is missing or left out, a scaling of positions, or a
+hyperparameter that :mod:`vcrt.policy.gguf_hyperparameters` cannot say for it. Not covered: where the file is from
+(:mod:`vcrt.policy.fetching`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from io import StringIO
 from pathlib import Path
 from shutil import disk_usage
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from safetensors import SafetensorError
@@ -27,6 +28,7 @@ from vcrt.config import Dtype
 from vcrt.documents import in_a_line
 from vcrt.errors import BackboneError, OutOfMemory
 from vcrt.memory import available_memory, is_out_of_memory, out_of_memory
+from vcrt.policy.gguf_hyperparameters import PLACES, reflect
 from vcrt.policy.language_model import (
     DTYPES,
     load_language_model,
@@ -61,6 +63,8 @@ class GgufHeader:
     is_causal: bool
     #: How many files the model is split into.
     num_parts: int
+    #: What is said of the architecture, by keys without its name; a list of texts is its length.
+    stated: Mapping[str, Any]
     values: Mapping[str, int]
 
     def read_as(self, dtype: Dtype) -> torch.dtype:
@@ -119,6 +123,11 @@ def read_header(path: Path) -> GgufHeader:
         scaling=scaling,
         is_causal=bool(metadata.get(f"{architecture}.attention.causal", True)),
         num_parts=num_parts,
+        stated={
+            key.removeprefix(f"{architecture}."): value
+            for key, value in metadata.items()
+            if key.startswith(f"{architecture}.")
+        },
         values=values,
     )
 
@@ -195,6 +204,16 @@ def _require_readable(gguf: Path, header: GgufHeader) -> None:
             expected="a causal language model, in which each token sees those before it alone",
             remedy="take a model that writes text",
         )
+    if header.architecture not in PLACES:
+        raise BackboneError(
+            "the GGUF file is of an architecture that is not read from GGUF",
+            where=str(gguf),
+            found=f"architecture {header.architecture}",
+            expected=f"one of {', '.join(PLACES)}",
+            remedy=_OTHER_FILES,
+        )
+    if header.scaling is not None:
+        _refuse_part(gguf, f"positions scaled by {header.scaling}")
 
 
 def _loaded(
@@ -215,6 +234,8 @@ def _loaded(
         config = AutoConfig.from_pretrained(
             place, gguf_file=name, local_files_only=True, trust_remote_code=False
         )
+        if wrong := reflect(header.architecture, header.stated, header.values, config):
+            _refuse_part(gguf, "; ".join(wrong))
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
                 config, dtype=DTYPES[dtype], trust_remote_code=False
@@ -271,11 +292,10 @@ def _without_hub_kernels() -> Iterator[None]:
 
 
 def _require_all_of_it(gguf: Path, header: GgufHeader, model: Any) -> None:
-    """Raise :class:`BackboneError` if file and model are not of the same weights and positions."""
+    """Raise :class:`BackboneError` if file and model are not of the same weights."""
     tied = bool(getattr(model.config, "tie_word_embeddings", False))
     in_file = sum(number for name, number in header.values.items() if not tied or name != _OUTPUT)
     in_model = sum(parameter.numel() for parameter in model.parameters())
-    found = []
     if in_file < in_model:
         raise BackboneError(
             "the GGUF file is not the whole of a model",
@@ -285,18 +305,17 @@ def _require_all_of_it(gguf: Path, header: GgufHeader, model: Any) -> None:
             remedy="download the whole model",
         )
     if in_file > in_model:
-        found.append(f"{in_file:,} weights in the file, {in_model:,} in the model")
-    rope = getattr(model.config, "rope_parameters", None) or {}
-    if header.scaling is not None and rope.get("rope_type", "default") == "default":
-        found.append(f"positions scaled by {header.scaling}, which the library does not read")
-    if found:
-        raise BackboneError(
-            "the library leaves out a part of the GGUF file",
-            where=str(gguf),
-            found="; ".join(found),
-            expected="a model that is the whole of its file",
-            remedy=_OTHER_FILES,
-        )
+        _refuse_part(gguf, f"{in_file:,} weights in the file, {in_model:,} in the model")
+
+
+def _refuse_part(gguf: Path, found: str) -> NoReturn:
+    raise BackboneError(
+        "the library leaves out a part of the GGUF file",
+        where=str(gguf),
+        found=found,
+        expected="a model that is the whole of its file",
+        remedy=_OTHER_FILES,
+    )
 
 
 def publish_backbone(

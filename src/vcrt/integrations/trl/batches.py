@@ -8,8 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
+from vcrt.errors import MalformedInputError
 from vcrt.integrations.orbit_credit import Candidates, TokenIds, encode_completions, unpadded
 from vcrt.integrations.trl.config import ILLEGAL, ORBIT, OrbitGRPOConfig, require_listed
+from vcrt.printable import counted
 
 
 def batch_of(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str, Tensor]:
@@ -20,6 +22,19 @@ def batch_of(input_ids: Tensor, attention_mask: Tensor, length: int) -> dict[str
         "completion_ids": input_ids[:, -length:],
         "completion_mask": attention_mask[:, -length:],
     }
+
+
+def require_tokens(where: str, what: str, texts: Sequence[Sequence[int]]) -> None:
+    """Raise :class:`MalformedInputError` if one of the ``texts``, which ``where`` gave as ``what``, has no tokens."""
+    empty = [place for place, ids in enumerate(texts) if len(ids) == 0]
+    if empty:
+        raise MalformedInputError(
+            f"a {what} without a token",
+            where=where,
+            found=f"{len(empty)} of {counted(len(texts), what)}, such as number {empty[0] + 1}",
+            expected="one token at least, if only that which ends a text",
+            remedy=f"leave the row of an empty {what} out, or give its end token",
+        )
 
 
 def samples_of(inputs: Mapping[str, Any]) -> list[tuple[TokenIds, TokenIds]]:

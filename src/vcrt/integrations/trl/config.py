@@ -34,8 +34,9 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
     ``scale_rewards``: beside TRL's ``group``, ``batch`` and ``none`` there is ``leave_one_out``, the paper's: reward
     minus the mean of the other rewards, which is TRL's ``none`` times G / (G - 1) for groups of G.
 
-    With ``beta`` the KL term is TRL's, about the sampled tokens. TRL's ``use_bias_correction_kl`` weights it by the
-    sample's ratio, which for a credited sample is the orbit's.
+    With ``beta`` the KL term is TRL's, about the sampled tokens. TRL's ``use_bias_correction_kl`` weights each token's
+    by the ratio of its loss, which for a credited sample is the orbit's. By default it does at ``token`` and
+    ``sequence``, as in TRL; at ``trajectory`` it cannot: a trajectory's ratio would count once for each of its tokens.
     """
 
     importance_sampling_level: str = field(
@@ -45,6 +46,12 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
     scale_rewards: str = field(
         default="leave_one_out",
         metadata={"help": "group, batch, none or leave_one_out (the paper's)."},
+    )
+    use_bias_correction_kl: bool | None = field(
+        default=None,
+        metadata={
+            "help": "As TRL's: True by default, and False with importance_sampling_level='trajectory'."
+        },
     )
     disable_dropout: bool = field(
         default=True,
@@ -108,6 +115,8 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.use_bias_correction_kl is None:
+            self.use_bias_correction_kl = self.importance_sampling_level != "trajectory"
         for wrong, what, found, expected in self._refusals():
             if wrong:
                 raise RunError(
@@ -135,6 +144,12 @@ class OrbitGRPOConfig(GRPOConfig):  # type: ignore[misc]
                 "a selection of tokens, but a trajectory's ratio is not about tokens",
                 f"top_entropy_quantile={self.top_entropy_quantile}",
                 "top_entropy_quantile=1.0, or another importance_sampling_level",
+            ),
+            (
+                level == "trajectory" and bool(self.beta and self.use_bias_correction_kl),
+                "a KL of single tokens, each weighted by the ratio of a whole trajectory",
+                f"beta={self.beta} and use_bias_correction_kl=True with importance_sampling_level='trajectory'",
+                "use_bias_correction_kl=False, or another importance_sampling_level",
             ),
             (
                 self.off_policy_mask_threshold is not None,

@@ -25,6 +25,7 @@ from vcrt.integrations.trl.batches import (
     batch_of,
     leave_one_out,
     listed_candidates,
+    require_tokens,
     samples_of,
     tokens_of_trees,
 )
@@ -62,6 +63,7 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """
 
     _tag_names = ("trl", "grpo", "orbit-grpo")
+    rollout_func: Any
 
     def __init__(
         self,
@@ -114,6 +116,8 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             *further,
             **kwargs,
         )
+        if self.rollout_func is not None:
+            self.rollout_func = partial(_with_tokens, self.rollout_func)
         #: The number of optimizer steps before the last one that drew samples at its begin, and the random states then.
         self._drawn_from: tuple[int, tuple[Any, ...]] = (0, ())
         self._begins = StepBegins(self)
@@ -187,6 +191,12 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._rewards = weighted.masked_fill(per_function.isnan().all(1), torch.nan)
         return per_function
 
+    def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        require_tokens("the dataset", "prompt", prompt_ids)
+        generated = super()._generate_single_turn(prompt_ids, *args, **kwargs)
+        require_tokens("what was sampled", "completion", generated[0])
+        return generated
+
     def _generate(self, prompts: list[Any]) -> Any:
         # Some ways of sampling leave the model in training, also for an evaluation.
         is_training = self.model.training
@@ -205,9 +215,9 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """TRL's batch, with each sample's candidates, its place in the orbit and its old surplus."""
         if self._online is not None:
             self._online.rows = inputs
-            # A step that is not finished is made again from its begin.
-            if self.model.training and self._step == self._begins.first:
-                self._drawn_from = self.state.global_step, random_states()
+        # A step that is not finished is made again from its begin.
+        if self.model.training and self._step == self._begins.first:
+            self._drawn_from = self.state.global_step, random_states()
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         self._leaves_old_out = False
         if "tool_mask" in output:
@@ -460,3 +470,12 @@ class OrbitGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _log(self, name: str, value: float) -> None:
         self._metrics["train" if self.model.training else "eval"][name].append(value)
+
+
+def _with_tokens(rollout_func: Any, prompts: list[Any], trainer: Any) -> Any:
+    """What ``rollout_func`` gives, if each prompt and completion of it has a token."""
+    output = rollout_func(prompts, trainer)
+    for key, what in (("prompt_ids", "prompt"), ("completion_ids", "completion")):
+        # TRL says which keys are missing.
+        require_tokens("rollout_func", what, output.get(key, ()))
+    return output
