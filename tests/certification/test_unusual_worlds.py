@@ -164,3 +164,31 @@ def test_a_call_that_only_reads_is_made_with_every_argument_that_was_seen():
     _, outcome = judged(make_guarded(Looking), "deque", calls)
     assert isinstance(outcome, Exclusion)
     assert 'at(place="a")' in outcome.detail
+
+
+#: Two calls of one order each, and a third one tells: as reports had them, in one wave.
+APART = {
+    "which of the keys is named": ("stock", "make", 1, "make", 4),
+    "a factory": ("default", "make", 0, "make", 1),
+    "an attribute of a number": ("money", "poke", 3, "poke", 4),
+    "a zone of one offset": ("time", "make", 1, "make", 4),
+    "a zone of one name": ("clock", "make", 2, "make", 3),
+    "a shared array": ("sealed", "link", None, "copy", None),
+    "a shared buffer": ("array", "link", None, "copy", None),
+    "what may be written": ("bytes", "make", 0, "make", 1),
+    "one source of numbers": ("random", "link", None, "copy", None),
+    "fold": ("fold", "make", 0, "make", 1),
+    "what lies under a mask": ("masked", "make", 1, "make", 2),
+    "a flag without a name": ("access", "make", 1, "make", 2),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_two_calls_that_a_third_one_tells_apart_do_not_commute(name):
+    kind, one, first, other, second = APART[name]
+    calls = [
+        (call, {"place": "b", **({} if number is None else {"n": number})})
+        for call, number in ((one, first), (other, second))
+    ]
+    assert differ(kind, calls)
+    assert said_of(make_guarded(Unusual), kind, calls) == "apart"

@@ -295,7 +295,11 @@ def _scheduled(
         if isinstance(outcome, Exclusion) and outcome.kind in _NO_SCHEDULE:
             raise UncertifiedError(outcome.kind, outcome.detail)
         schedule = checked_schedule(environment, replays, one.flows, once=once)
-        schedule = replace(schedule, probes=probed_pairs(outcome.cross_checks))
+        schedule = replace(
+            schedule,
+            probes=probed_pairs(outcome.cross_checks),
+            max_probes=environment.max_probes,
+        )
     except UncertifiedError as error:
         kind, detail = error.kind, error.detail
         if kind in _NO_SCHEDULE:

@@ -48,7 +48,7 @@ class Schedule:
     ``edges`` are what it is the closure of, sorted. ``complete`` says whether every context that it allows was replayed
     for every pair; otherwise some were, and ``checked_orders`` of its orders besides, as wholes
     (:mod:`vcrt.certification.schedule_checks`). ``probes`` has for each pair that was probed how many calls were made
-    after both of its orders, and answered alike (:mod:`vcrt.certification.probes`).
+    after both of its orders, and answered alike (:mod:`vcrt.certification.probes`), of at most ``max_probes``.
     """
 
     num_steps: int
@@ -56,6 +56,7 @@ class Schedule:
     complete: bool
     checked_orders: int = 0
     probes: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    max_probes: int | None = None
 
     @cached_property
     def order(self) -> PartialOrder:

@@ -60,10 +60,11 @@ def schedule_lines(schedule: Schedule, names: Sequence[str]) -> list[str]:
         verb = "follows" if implied == 1 else "follow"
         lines.append(f"{counted(implied, 'more pair')} {verb} from these")
     if schedule.probes:
+        most = "" if schedule.max_probes is None else f", at most {schedule.max_probes:,}"
         lines.append(
             f"asked afterwards: {counted(sum(schedule.probes.values()), 'call')} after both orders of "
-            f"{counted(len(schedule.probes), 'pair')} that commute{'s' * (len(schedule.probes) == 1)}, all answered "
-            "alike"
+            f"{counted(len(schedule.probes), 'pair')} that commute{'s' * (len(schedule.probes) == 1)}{most}, all "
+            "answered alike"
         )
     if not schedule.complete:
         lines.append(
@@ -84,6 +85,7 @@ def schedule_document(schedule: Schedule, names: Sequence[str]) -> dict[str, Jso
         "speed_up": round(schedule.speed_up, 3),
         "complete": schedule.complete,
         "checked_orders": schedule.checked_orders,
+        "max_probes": schedule.max_probes,
         "probes": [
             {"first": first, "second": second, "calls": number}
             for (first, second), number in sorted(schedule.probes.items())
