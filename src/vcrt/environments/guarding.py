@@ -194,8 +194,8 @@ def _unfit(
     )
 
 
-def _nothing() -> None:
-    """What is to be forgotten where nothing is watched."""
+def _nothing(state: object) -> None:
+    """What a new state means where nothing is watched."""
 
 
 class _Guard:
@@ -217,10 +217,10 @@ class _Guard:
             if not name.startswith("_") and hasattr(environment, name)
         }
         self._step: Any = self._own.get("step")
-        self._forget: Callable[[], None] = _nothing
+        self._begin: Callable[[object], None] = _nothing
         if isinstance(environment, CallEnvironment):
             watch = Watch(environment, environment.step)
-            self._step, self._forget = watch.step, watch.forget
+            self._step, self._begin = watch.step, watch.begin
         self._timeout_s = call_timeout(environment)
         self._episode = ""
         self._where = f"environment {environment.name!r}"
@@ -402,10 +402,10 @@ class _Guard:
 
     def initial_state(self, episode: Episode) -> Any:
         self._episode = episode.episode_id
-        self._forget()
-        return self.call(
-            self._episode, "initial state", self._own["initial_state"], episode, number=1
-        )
+        own = self._own["initial_state"]
+        state = self.call(self._episode, "initial state", own, episode, number=1)
+        self._begin(state)
+        return state
 
     def step(self, state: Any, operation: Operation) -> Any:
         call = f"step {operation.signature!r:.80}"
@@ -422,5 +422,4 @@ class _Guard:
         return self.call(self._episode, "snapshot", self._own["snapshot"], state, number=1)
 
     def restore(self, snapshot: Any) -> Any:
-        self._forget()
         return self.call(self._episode, "restoration", self._own["restore"], snapshot, number=1)

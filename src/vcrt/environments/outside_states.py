@@ -3,9 +3,9 @@
 Looked at are: the globals of the modules of the environment's class and of those that lie beside them, attributes of
 their classes, of the classes of what the state holds and of members of enumerations, defaults and closures of their
 functions, the environment's own attributes, context variables, environment variables, what the process has one of (the
-working directory, the decimal context, random numbers, the locale), and which objects the public attributes of the
-standard library's modules are, and of others that they use. Not covered: what lies outside of the process (files,
-databases, servers), what objects of those modules hold, and objects whose values cannot be read.
+working directory, the decimal context, random numbers, the locale), and which objects the public attributes of modules
+are that this code names, those of the standard library among them. Not covered: what lies outside of the process
+(files, databases, servers), what objects of those modules hold, and objects whose values cannot be read.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from __future__ import annotations
 import decimal
 import locale
 import logging
+import marshal
 import os
 import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from enum import Enum
-from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
+    CodeType,
     FunctionType,
     GeneratorType,
     GetSetDescriptorType,
@@ -47,7 +48,10 @@ from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
 
 #: Digests by owner and name: of all that the name holds, and of that without what the state holds too.
-_Look: TypeAlias = "dict[str, Mapping[str, tuple[str, str]]]"
+_Look: TypeAlias = "dict[str, Mapping[str, tuple[object, object]]]"
+_NONE = "", ""
+#: After how many new starts it is asked again whether anything beside the state names a part of it.
+_CAREFUL_EVERY = 64
 #: What vcrt itself sets on an environment.
 _OWN = frozenset({"_is_guarded"})
 
@@ -55,7 +59,8 @@ _OWN = frozenset({"_is_guarded"})
 class Watch:
     """Makes the calls of an environment, in whatever order, and looks at what they change beside the state.
 
-    An environment whose ``call`` comes with vcrt is not looked at.
+    An environment whose ``call`` comes with vcrt is not looked at. Where nothing beside the state names a part of it,
+    which is asked now and then, one quick look after each call is enough.
     """
 
     def __init__(
@@ -64,150 +69,201 @@ class Watch:
         step: Callable[[Any, Operation], Transition[Any]],
     ) -> None:
         self.environment, self._step = environment, step
-        self._looks = type(environment).call.__module__.partition(".")[0] != "vcrt"
-        #: The last look, and the state that it was taken beside, as long as nothing else was asked since.
-        self._last: tuple[Any, _Looking] | None = None
+        kind = type(environment)
+        self._looks = kind.call.__module__.partition(".")[0] != "vcrt"
+        self._restores = kind.restore is not CallEnvironment.restore
+        self._careful, self._starts = True, 0
+        self._surroundings = _Surroundings(environment)
+        #: The last quick look, as long as nothing was started anew since.
+        self._last: _Looking | None = None
 
-    def forget(self) -> None:
-        """Something else than a call was made: what it changed was not changed by the next call."""
+    def begin(self, state: Any) -> None:
+        """A state was made anew: what that changed was not changed by the next call."""
         self._last = None
+        if not self._looks:
+            return
+        if self._starts % _CAREFUL_EVERY == 0:
+            looking = _Looking(self._surroundings, state)
+            self._careful = self._restores or looking.names_parts
+            self._surroundings.classes |= looking.classes
+        self._starts += 1
 
     def step(self, state: Any, operation: Operation) -> Transition[Any]:
         """One call; raises :class:`MalformedInputError` if it changes something else, or leaves a thread running."""
         if not self._looks:
             return self._step(state, operation)
-        environment = self.environment
-        kind = type(environment)
-        restores = kind.restore is not CallEnvironment.restore
-        kept = environment.snapshot(state) if restores else None
-        known = self._last if self._last is not None and self._last[0] is state else None
-        before = known[1] if known is not None else _Looking(environment, state)
+        environment, careful = self.environment, self._careful
+        kept = environment.snapshot(state) if self._restores else None
+        before = self._look(state) if careful else self._last or self._look()
         threads = set(threading.enumerate())
         self._last = None
         answer = self._step(state, operation)
-        state, call = getattr(answer, "state", state), environment.describe(operation)
+        state = getattr(answer, "state", state)
         if started := sorted(one.name for one in set(threading.enumerate()) - threads):
             raise MalformedInputError(
                 "a call that leaves a thread running",
-                found=f"{started[0]} runs on after call {call}",
+                found=f"{started[0]} runs on after call {environment.describe(operation)}",
                 expected="a call that is over, with all its effects, when it returns",
                 remedy="let call join the threads and timers that it starts; make pools of threads in reset",
             )
-        after = _Looking(environment, state)
-        change = _first_change(before.found, after.found)
+        after = self._look(state) if careful else self._look()
+        change = _first_change(before, after)
         if change is None:
-            self._last = state, after
+            self._last = None if careful else after
             return answer
-        if restores:
+        if self._restores:
             now = environment.snapshot(state)
             restored = environment.restore(kept)
-            same = _first_change(before.found, _Looking(environment, restored).found) is None
+            same = _first_change(before, self._look(restored)) is None
             environment.restore(now)
             if same:
                 return answer
         owner, name = change
         raise MalformedInputError(
             "state outside of what `reset` returned",
-            found=f"{owner}{name} changed during call {call}",
+            found=f"{owner}{name} changed during call {environment.describe(operation)}",
             expected="all state in what `reset` returns, which is copied to replay calls in other orders",
             remedy=f"make it in reset and keep it there; if no call can see it, name {name!r} in the environment's "
             "`ignored`",
         )
 
+    def _look(self, state: Any = None) -> _Looking:
+        return _Looking(self._surroundings, state)
 
-def _first_change(before: _Look, after: _Look) -> tuple[str, str] | None:
+
+def _first_change(before: _Looking, after: _Looking) -> tuple[str, str] | None:
     """The first owner and name of which both digests differ; of owners that were met at both times."""
-    for owner in before:
-        one, other = before[owner], after.get(owner, before[owner])
-        if one == other:
+    for owner, values in before.plain.items():
+        others = after.plain.get(owner, values)
+        if not _same(values, others):
+            for name in sorted({*values, *others}):
+                text = os.fsdecode(name)
+                if not _is_own(values, name, others) or text in after.ignored:
+                    continue
+                return owner, text
+    for owner, digests in before.found.items():
+        found = after.found.get(owner, digests)
+        if digests == found:
             continue
-        for name in sorted({*one, *other}):
-            pairs = zip(one.get(name, ("", "")), other.get(name, ("", "")), strict=True)
+        for name in sorted({*digests, *found}):
+            pairs = zip(digests.get(name, _NONE), found.get(name, _NONE), strict=True)
             if all(a != b for a, b in pairs):
                 return owner, name
     return None
 
 
-class _Attributes(Mapping[str, tuple[str, str]]):
-    """The public attributes of a module of somebody else: which objects they are, not what these hold."""
-
-    def __init__(self, space: Mapping[str, Any]) -> None:
-        self._values = dict(space)
-        self.key = hash(tuple(map(id, self._values.values())))
-
-    def __getitem__(self, name: str) -> tuple[str, str]:
-        if name[:1] == "_" or isinstance(self._values[name], ModuleType):
-            raise KeyError(name)
-        return (str(id(self._values[name])),) * 2
-
-    def __iter__(self) -> Iterator[str]:
-        return (n for n, v in self._values.items() if n[:1] != "_" and type(v) is not ModuleType)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Attributes) and self.key == other.key
-
-    __hash__ = None  # type: ignore[assignment]
+def _same(one: object, other: object) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # whatever objects of somebody else say when they are compared
+        return one is other
 
 
-@lru_cache(maxsize=1)
-def _stdlib(number: int) -> tuple[ModuleType, ...]:
-    """The modules of the standard library that are imported, of so many modules."""
-    return tuple(
-        module
-        for name, module in list(sys.modules.items())
-        if isinstance(module, ModuleType)
-        and name[:1] != "_"
-        and name.partition(".")[0] in sys.stdlib_module_names
-    )
+def _is_own(values: Mapping[Any, object], name: Any, others: Mapping[Any, object]) -> bool:
+    """Whether what has this name changed: no module that was imported meanwhile, nor what another keeps for itself."""
+    one, other = values.get(name, _NONE), others.get(name, _NONE)
+    if type(other) is ModuleType or (isinstance(name, str) and name[:1] == "_"):
+        return False
+    return one is not other and not _same(one, other)
 
 
-def _libraries() -> tuple[ModuleType, ...]:
-    return _stdlib(len(sys.modules))
+class _Surroundings:
+    """Where to look beside the states of an environment; found anew when more modules are imported.
+
+    ``classes`` are those that states were seen to hold objects of.
+    """
+
+    def __init__(self, environment: CallEnvironment[Any]) -> None:
+        self.environment, self.ignored = environment, frozenset(environment.ignored)
+        self.bases = [each for each in type(environment).__mro__ if not _comes_along(each)]
+        self.classes: set[Any] = set()
+        self._known: tuple[int, int] = 0, 0
+        self.spaces: dict[int, tuple[str, dict[str, Any]]] = {}
+        self.names: Collection[str] = ()
+        self.libraries: list[ModuleType] = []
+
+    def look_around(self) -> None:
+        """Find the modules of the environment, and those that their code names."""
+        known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
+        if known == self._known:
+            return
+        self.spaces = _namespaces(self.bases)
+        names = {"builtins", "os", "sys"}
+        for _, space in self.spaces.values():
+            for value in list(space.values()):
+                if type(value) is ModuleType:
+                    names.add(value.__name__)
+                names |= _names_in(value)
+        self.names = names
+        self.libraries = [
+            module
+            for name in sorted(names)
+            if isinstance(module := sys.modules.get(name), ModuleType)
+            and id(vars(module)) not in self.spaces
+            and name.partition(".")[0] != "vcrt"
+        ]
+        self._known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
 
 
-def _of_the_process() -> dict[str, str]:
-    """What the whole process has one of, in words."""
+def _names_in(value: Any) -> set[str]:
+    """The names that a function's code, or that of a class's methods, has."""
+    if isinstance(value, type):
+        return set().union(*(_names_in(each) for each in list(vars(value).values())))
+    value = getattr(value, "__func__", value)
+    found, waiting = set[str](), [getattr(value, "__code__", None)]
+    for code in waiting:
+        if isinstance(code, CodeType):
+            found.update(code.co_names)
+            waiting += code.co_consts
+    return found
+
+
+def _of_the_process(named: Collection[str]) -> dict[Any, object]:
+    """What the whole process has one of; random numbers only if the code names where they are from."""
     context = decimal.getcontext()
-    traps = sorted(each.__name__ for each, is_set in context.traps.items() if is_set)
-    numbers: Any = np.random.mtrand._rand
-    drawn = numbers.get_state(legacy=False)
     try:
         folder = os.getcwd()
     except FileNotFoundError:
         folder = ""
-    return {
+    settings = context.prec, context.rounding, context.Emin, context.Emax, context.clamp
+    found: dict[Any, object] = {
         "the working directory": folder,
-        "the decimal context": repr(
-            (context.prec, context.rounding, context.Emin, context.Emax, context.clamp, traps)
-        ),
-        "the numbers of module random": str(hash(random.getstate())),
-        "the numbers of numpy.random": str(
-            hash((drawn["state"]["key"].tobytes(), drawn["state"]["pos"], drawn["gauss"]))
-        ),
+        "the decimal context": (*settings, *context.traps.values()),
         "the locale": locale.setlocale(locale.LC_ALL),
-        "sys.path": repr(sys.path),
-        "the time zone": repr(time.tzname),
+        "sys.path": list(sys.path),
+        "the time zone": time.tzname,
     }
+    if "random" in named:
+        found["the numbers of module random"] = random.getstate()
+    if "numpy" in named:
+        numbers: Any = np.random.mtrand._rand
+        drawn = numbers.get_state(legacy=False)
+        found["the numbers of numpy.random"] = repr(drawn), drawn["state"]["key"].tobytes()
+    return found
 
 
 class _Looking:
-    """A look at what is beside a state; ``found`` has the digests."""
+    """A look at what is beside a state; ``found`` has the digests. Without a state it is a quick one."""
 
-    def __init__(self, environment: CallEnvironment[Any], state: Any) -> None:
-        self.ignored = frozenset(environment.ignored)
-        bases = [each for each in type(environment).__mro__ if not _comes_along(each)]
-        self.spaces = _namespaces(bases)
-        of_state = _Reader(self, {}, of_state=True)
-        with suppress(Exception):
-            of_state.form(state, None)
-        # What was met is kept: the identities of living objects alone are told apart.
-        self.known, self.kept = of_state.seen, [of_state]
-        self.found: _Look = {
-            "environment variable ": self._digests(os.environ),
-            "": {name: (text, text) for name, text in _of_the_process().items()},
+    def __init__(self, around: _Surroundings, state: Any = None) -> None:
+        around.look_around()
+        self.ignored, self.spaces, self.quick = around.ignored, around.spaces, state is None
+        self.known: Mapping[int, object] = {}
+        self.kept: list[object] = []
+        self.classes, self.names_parts = set(around.classes), False
+        if state is not None:
+            of_state = _Reader(self, {}, of_state=True)
+            with suppress(Exception):
+                of_state.form(state, None)
+            # What was met is kept: the identities of living objects alone are told apart.
+            self.known, self.kept = of_state.seen, [of_state]
+            self.classes |= set(of_state.classes)
+        environment = around.environment
+        #: What is compared as it is, by owner and name; the keys of environment variables are as the system has them.
+        self.found: _Look = {}
+        self.plain: dict[str, dict[Any, object]] = {
+            "environment variable ": dict(os.environ._data),  # type: ignore[attr-defined]
+            "": _of_the_process(around.names),
         }
         own = {
             name: value
@@ -215,11 +271,9 @@ class _Looking:
             if name not in _OWN and not hasattr(CallEnvironment, name)
         }
         self.found["attribute of the environment "] = self._digests(own)
-        used = [v for _, s in self.spaces.values() for v in s.values() if type(v) is ModuleType]
-        for module in {id(each): each for each in (*_libraries(), *used)}.values():
-            if id(vars(module)) not in self.spaces and module.__name__.partition(".")[0] != "vcrt":
-                self.found[f"attribute {module.__name__}."] = _Attributes(vars(module))
-        classes = {id(each): each for each in (*bases, *of_state.classes)}
+        for module in around.libraries:
+            self.plain[f"attribute {module.__name__}."] = dict(vars(module))
+        classes = {id(each): each for each in (*around.bases, *self.classes)}
         for name, space in self.spaces.values():
             self.found[f"global {name}."] = self._digests(space)
             local = (v for v in space.values() if isinstance(v, type) and v.__module__ == name)
@@ -241,26 +295,37 @@ class _Looking:
                     self.found[f"attribute {name}.{member.name}."] = self._digests(vars(member))
             self.found[f"class attribute {name}."] = self._digests(inner)
 
-    def _digests(self, values: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    def _digests(self, values: Mapping[str, Any]) -> dict[str, tuple[object, object]]:
         """Of all values that can be read."""
-        found = {}
+        found: dict[str, tuple[object, object]] = {}
         for name, value in list(values.items()):
             skipped = name in self.ignored or (name[:2] == "__" == name[-2:])
             if skipped or isinstance(value, ModuleType | logging.Logger):
                 continue
             if type(value) in _PLAIN or _holds_nothing(value):
-                text = repr(value) if type(value) in _PLAIN else str(id(value))
-                found[name] = (f"{type(value)} {text}",) * 2
+                found[name] = ((type(value), value if type(value) in _PLAIN else id(value)),) * 2
                 continue
             with suppress(Exception):
-                whole = _Reader(self, {})
-                digest = json_digest(whole.form(value, None))
-                self.kept.append(whole)
-                apart = digest
-                if self.known.keys() & whole.seen.keys():
-                    apart = json_digest(_Reader(self, self.known).form(value, None))
+                digest = apart = self._quick_digest(value)
+                if digest is None:
+                    whole = _Reader(self, {})
+                    digest = apart = json_digest(whole.form(value, None))
+                    self.kept.append(whole)
+                    if self.known.keys() & whole.seen.keys():
+                        self.names_parts = True
+                        apart = json_digest(_Reader(self, self.known).form(value, None))
                 found[name] = digest, apart
         return found
+
+    def _quick_digest(self, value: Any) -> object:
+        """A digest of what built-in types alone hold; None for others, and in a look that is not quick."""
+        if not self.quick:
+            return None
+        try:
+            # Version 2 writes no references, which would depend on who else has an object.
+            return hash(marshal.dumps(value, 2))
+        except ValueError:
+            return None
 
 
 #: Values that are all that there is to be known of them.
