@@ -109,9 +109,9 @@ def crossed_interval(
     ``sources`` has the source of each item by fold. ``seeds`` names the rows of each fold, by default their numbers: if
     all folds have the same seeds, a seed's runs are taken together, otherwise the folds' deviations are added as if
     they always went together. ``within`` are the least and the greatest score that there can be. With a single run on a
-    fold, the interval is over items, for exactly these runs, and says so (``over_runs``); ``same_runs`` says that runs cannot
-    differ, as those of a frozen model; ``shared_items`` that folds may have items in common, as the source items of
-    several folds have: what items add is then taken to go together.
+    fold, the interval is over items, for exactly these runs, and says so (``over_runs``); ``same_runs`` says that runs
+    cannot differ, as those of a frozen model; ``shared_items`` that folds may have items in common, as the source items
+    of several folds have: what items add is then taken to go together.
 
     Scores that are whole numbers (passes, and their differences) never give less than the exact bound on the share of
     items of a kind that none of the items was, 1 - (tail)^(1/items), times ``reach``: how far an item's score can lie
