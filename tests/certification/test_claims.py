@@ -18,6 +18,7 @@ from vcrt.report.annotation_words import (
     pair_rows,
     summary_lines,
     tool_rows,
+    untried_lines,
 )
 
 #: Sources of which none shows something leave a chance below a tenth: 0.9^29 is less than a twentieth.
@@ -120,6 +121,7 @@ def test_calls_whose_keys_were_never_equal_do_not_commute_always():
     assert {"kind": "equal", "arguments": [["key", "key"]], "text": "a.key = b.key"} in (
         document["untried"]
     )
+    assert untried_lines(found)[1].startswith("  put, put: a.key = b.key; a.value = b.value; ")
     assert "never tried they say nothing" in "\n".join(summary_lines(found))
 
 

@@ -77,6 +77,7 @@ def annotate(
         pair_rows,
         summary_lines,
         tool_rows,
+        untried_lines,
     )
 
     if json:
@@ -87,7 +88,7 @@ def annotate(
     say(console, *left_out_lines(found.missing))
     _print_table(console, TOOL_COLUMNS, tool_rows(found))
     _print_table(console, PAIR_COLUMNS, pair_rows(found))
-    say(console, *declared_lines(found), *summary_lines(found))
+    say(console, *untried_lines(found), *declared_lines(found), *summary_lines(found))
     require_all(found.missing)
 
 

@@ -22,10 +22,9 @@ from vcrt.printable import counted, printable
 
 TOOL_COLUMNS = ("tool", "changed the state", "sources", "at most", "made again", "refused", "hints")
 PAIR_COLUMNS = (
-    *("a", "b", "commuted", "sources", "not, as tried, at most", "otherwise", "seen to commute if"),
-    *("never tried", "unseen"),
+    *("a", "b", "commuted", "sources", "not, at most", "otherwise", "seen to commute if", "unseen"),
 )
-#: The most relations that a row names.
+#: The most relations that a line names.
 _NAMED = 3
 
 
@@ -58,7 +57,6 @@ def pair_rows(annotations: Annotations) -> list[tuple[str, ...]]:
             _percent(pair.not_commuted_in),
             ", ".join(f"{n} {v}" for v, n in pair.verdicts.items() if v not in _NO_ANSWER),
             printable(pair.rule or ""),
-            _named([printable(relation.text) for relation in pair.untried]),
             _of(pair.tested.right) if pair.tested.right.total else "",
         )
         for pair in annotations.pairs
@@ -67,6 +65,16 @@ def pair_rows(annotations: Annotations) -> list[tuple[str, ...]]:
 
 
 _NO_ANSWER = ("diamond", "vacuous")
+
+
+def untried_lines(annotations: Annotations) -> list[str]:
+    """What no context of a pair had, so that neither its condition nor its bound says anything of it."""
+    lines = [
+        f"  {printable(', '.join(pair.tools))}: {_named([one.text for one in pair.untried])}"
+        for pair in annotations.pairs
+        if pair.commuted.total and pair.untried
+    ]
+    return ["never tried, so that nothing is said of it:", *lines] if lines else []
 
 
 def declared_lines(annotations: Annotations) -> list[str]:
@@ -282,4 +290,4 @@ def _bounded(proportion: Proportion, units: Proportion) -> dict[str, Json]:
 
 def _named(relations: Sequence[str]) -> str:
     more = len(relations) - _NAMED
-    return "; ".join(relations[:_NAMED]) + (f"; {more} more" if more > 0 else "")
+    return printable("; ".join(relations[:_NAMED])) + (f"; {more} more" if more > 0 else "")
