@@ -126,14 +126,21 @@ def test_counts_are_those_of_the_same_calls_run_by_hand(episodes, found):
 
 def test_what_was_seen_twice_counts_once(episodes, found):
     again = [
-        replace(episode, provenance=replace(episode.provenance, source="copy", seed=1_000 + n))
+        replace(
+            episode,
+            provenance=replace(
+                episode.provenance, source=f"copy of {episode.provenance.source}", seed=1_000 + n
+            ),
+        )
         for n, episode in enumerate(episodes)
     ]
     twice = annotated([*episodes, *again])
     assert [replace(t, num_sources=0) for t in twice.tools] == [
         replace(t, num_sources=0) for t in found.tools
     ]
-    assert [pair.verdicts for pair in twice.pairs] == [pair.verdicts for pair in found.pairs]
+    assert [replace(pair, num_sources=0, tested=None) for pair in twice.pairs] == [
+        replace(pair, num_sources=0, tested=None) for pair in found.pairs
+    ]
     assert twice.num_episodes == 2 * NUM_EPISODES
 
 
@@ -284,7 +291,8 @@ def test_a_refusal_of_the_trace_itself_is_a_refusal():
     found = annotated([made])
     # Accepted where the file is there, refused where it is not.
     assert tool(found, "delete").refused == Proportion(1, 2)
-    assert tool(found, "delete").changed == Proportion(1, 2)
+    assert tool(found, "delete").changed == Proportion(1, 1)
+    assert tool(found, "delete").refused_again == 1
     assert "conditions were not tested" in "\n".join(summary_lines(found))
 
 

@@ -158,6 +158,74 @@ def test_equal_scores_are_never_without_a_width(num_items: int, num_runs: int) -
         assert three.low == pytest.approx(proportion_interval(3 * num_items, 3 * num_items)[0])
 
 
+@pytest.mark.parametrize("of_all", [1.0, -1.0, 0.0])
+@pytest.mark.parametrize("num_items", [10, 50, 400])
+def test_all_items_alike_leave_every_truth_that_often_looks_so(num_items, of_all) -> None:
+    """Fifty differences of +1: of a truth of 0.90, from 5% of items at -1, 7.7% of samples look so."""
+    found = crossed_interval({"a": np.full((3, num_items), of_all)})
+    others = np.linspace(0, 1, 2001)
+    often = others[(1 - others) ** num_items >= 0.025]
+    for unseen in (-1.0, 0.0, 1.0):
+        truths = of_all + often * (unseen - of_all)
+        assert (found.low <= truths + 1e-9).all()
+        assert (truths - 1e-9 <= found.high).all()
+    # No wider than that: the farthest of them is the end.
+    reach = 1 + abs(of_all)
+    assert found.high - found.low == pytest.approx(
+        (1 + (of_all == 0)) * reach * (1 - 0.025 ** (1 / num_items))
+    )
+
+
+def test_items_of_one_fold_weigh_as_far_as_they_can_lie_there() -> None:
+    """All +1 on one fold and 0 on two others: what is unseen on the first alone is held."""
+    zero = np.zeros((2, 50))
+    found = crossed_interval({"a": zero + 1, "b": zero, "c": zero})
+    unseen = 1 - 0.025 ** (1 / 50)
+    assert found.low <= (1 - 2 * unseen) / 3
+    assert found.high >= (1 + unseen) / 3
+
+
+def test_coverage_of_differences_of_few_items_is_near_its_level() -> None:
+    """Exact, over all samples of 20 items with scores of -1, 0 and 1: 84% at the least before the reach counted."""
+    num_items = 20
+    counts = [
+        (down, num_items - down - up, up)
+        for down in range(num_items + 1)
+        for up in range(num_items + 1 - down)
+    ]
+    ends = []
+    for down, same, up in counts:
+        scores = np.repeat([-1.0, 0.0, 1.0], [down, same, up])
+        found = crossed_interval({"a": scores[np.newaxis]})
+        ends.append((found.low - 1e-9, found.high + 1e-9))
+    low, high = np.array(ends).T
+    for down in np.arange(0, 1.001, 0.04):
+        for up in np.arange(0, 1.001 - down, 0.04):
+            chances = [down, max(0.0, 1 - down - up), up]
+            held = (low <= up - down) & (up - down <= high)
+            how_often = scipy.stats.multinomial.pmf(counts, num_items, chances)[held].sum()
+            assert how_often > 0.91, chances
+
+
+def test_a_reach_is_for_scores_that_are_no_whole_numbers() -> None:
+    half = {"a": np.full((2, 50), 0.5)}
+    assert crossed_interval(half).low == 0.5
+    unseen = 1 - 0.025 ** (1 / 50)
+    assert crossed_interval(half, reach=1.5).low == pytest.approx(0.5 - 1.5 * unseen)
+    # Whole numbers without bounds have none.
+    ones = {"a": np.ones((2, 50))}
+    assert crossed_interval(ones, within=ANYWHERE).low == 1
+    assert crossed_interval(ones, within=ANYWHERE, reach=2.0).low == pytest.approx(1 - 2 * unseen)
+
+
+def test_runs_that_are_all_alike_at_a_bound_are_not_without_a_width() -> None:
+    found = runs_interval({"a": [1.0, 1.0, 1.0], "b": [1.0, 1.0, 1.0]})
+    assert found.low == pytest.approx(1 - 2 * (1 - 0.025 ** (1 / 3)))
+    zero = runs_interval({"a": [0.0] * 10})
+    assert (zero.low, zero.high) == pytest.approx((-zero.high, 1 - 0.025 ** (1 / 10)))
+    assert zero.sign == 0
+
+
 def test_items_of_equal_sources_count_once() -> None:
     ones = np.ones((3, 40))
     found = crossed_interval({"a": ones}, sources={"a": [k // 4 for k in range(40)]}, within=(0, 1))

@@ -109,6 +109,38 @@ def test_the_threshold_is_where_f1_is_largest():
     assert best_threshold(PAIRS[3:], predictions[3:]) == 0.5
 
 
+def slow_threshold(pairs, predictions):
+    """F1 of each score by hand, one after another."""
+    found = []
+    for threshold in sorted({prediction.edge for prediction in predictions}):
+        taken = [prediction.edge >= threshold for prediction in predictions]
+        right = sum(t and pair.is_edge for t, pair in zip(taken, pairs, strict=True))
+        wrong = sum(t != pair.is_edge for t, pair in zip(taken, pairs, strict=True))
+        found.append((2 * right / (2 * right + wrong), -threshold))
+    return -max(found)[1] if any(pair.is_edge for pair in pairs) else 0.5
+
+
+def test_the_threshold_is_that_of_trying_every_score():
+    draw = generator(0, "thresholds")
+    for _ in range(300):
+        size, steps = int(draw.integers(1, 12)), int(draw.integers(1, 6))
+        pairs = [pair(n, True if draw.random() < 0.4 else None) for n in range(size)]
+        predictions = [Prediction(int(draw.integers(0, steps + 1)) / steps) for _ in range(size)]
+        assert best_threshold(pairs, predictions) == slow_threshold(pairs, predictions)
+
+
+def test_a_threshold_among_many_scores_is_found_at_once():
+    """200,000 scores, all different: each tried on all of them would take hours."""
+    draw = generator(1, "thresholds")
+    of = [pair(0, True), pair(1, None)] * 100_000
+    scores = draw.random(len(of))
+    predictions = [Prediction(float(score)) for score in scores]
+    best = best_threshold(of, predictions)
+    edges, taken = np.array([p.is_edge for p in of]), scores >= best
+    assert taken.mean() > 0.99
+    assert 2 * (edges & taken).sum() / (edges.sum() + taken.sum()) >= 2 / 3
+
+
 def test_footprints_that_meet_and_who_goes_first():
     steps = {
         "e": [

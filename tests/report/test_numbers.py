@@ -20,6 +20,7 @@ from vcrt.report.by_update import HELD_OUT, SOURCE, points_of, update_points
 from vcrt.report.conclusions import bound_of
 from vcrt.report.contents import FoldScore, ReportContents
 from vcrt.report.coverage import coverage_sentences, coverage_table
+from vcrt.report.estimates import Resampled, Scores
 from vcrt.report.page import write_report
 from vcrt.report.provenance import clock_table
 from vcrt.report.published import backbone_table, sign_rows, text_table
@@ -51,6 +52,17 @@ def test_shares_are_of_the_differences_and_sum_to_the_whole() -> None:
             assert low < float(value) < high
     mean = rows["Mean difference from Canonical-GRPO on ProofWriter and CLRS (points)"]
     assert (mean[0], mean[-1]) == ("+7.50", "+2.85")
+
+
+def test_shares_of_folds_whose_items_are_all_alike_have_a_width() -> None:
+    ones = {fold: np.ones((3, 50)) for fold in ("a", "b", "c")}
+    scores = Scores(by_fold=ones, seeds={fold: [0, 1, 2] for fold in ones})
+    share = Resampled(scores=scores, items=dict.fromkeys(ones, np.ones(100))).shares()["a"]
+    # An item of the first fold at -1 takes two thirds of twice its part of the whole.
+    half = 4 / 3 * (1 - 0.025 ** (1 / 150))
+    assert share.value == pytest.approx(1 / 3)
+    assert share.runs_and_items.low == pytest.approx(1 / 3 - half)
+    assert share.runs_and_items.high == pytest.approx(1 / 3 + half)
 
 
 def test_counts_and_the_largest_decline_stand_beside_the_papers() -> None:

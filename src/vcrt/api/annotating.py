@@ -49,9 +49,10 @@ def annotate(
     ``sources`` are frozen datasets, or logs as :func:`vcrt.lift_log` takes them, with their ``environment`` (and
     ``window`` and ``redact``). Without any, ``episodes`` are sampled of each of the environment's ``schemas`` (all that
     there are, if none is named), from ``seed`` on, and replayed twice; nothing is frozen. A hint is given as true if
-    the chance of the opposite is bounded by ``risk``. Raises :class:`vcrt.errors.MalformedInputError` for an
-    environment whose steps are no calls, :class:`vcrt.errors.DatasetError` for datasets of several environments or
-    versions, :class:`vcrt.errors.VcrtError` if no episode says anything, and what :func:`vcrt.lift_log` raises.
+    the chance that the next source has the opposite is bounded by ``risk``, which takes several sources. Raises
+    :class:`vcrt.errors.MalformedInputError` for an environment whose steps are no calls,
+    :class:`vcrt.errors.DatasetError` for datasets of several environments or versions,
+    :class:`vcrt.errors.VcrtError` if no episode says anything, and what :func:`vcrt.lift_log` raises.
     """
     if not 0 < risk <= 1:
         raise VcrtError("no chance", found=f"risk {risk:g}", expected="above 0, at most 1")
@@ -93,16 +94,21 @@ def annotate(
             remedy="`vcrt environments validate NAME` says what two replays of one call disagree about",
         )
     tools = () if known is None else known.tools
-    return found.annotations(name, tools, risk=risk, undeclared=undeclared)
+    ignored = None if known is None else known.ignored
+    return found.annotations(name, tools, risk=risk, undeclared=undeclared, ignored=ignored)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Known:
-    """What an environment of calls says of itself; ``tools`` are with what is declared of them."""
+    """What an environment of calls says of itself; ``tools`` are with what is declared of them.
+
+    ``ignored`` is what it leaves out of its states' bytes.
+    """
 
     name: str
     schemas: tuple[Schema, ...]
     tools: tuple[Tool, ...]
+    ignored: tuple[str, ...]
 
 
 def _look(environment: Environment) -> _Known:
@@ -117,6 +123,7 @@ def _look(environment: Environment) -> _Known:
         name=environment.name,
         schemas=tuple(environment.schemas),
         tools=tuple(environment.tools()),
+        ignored=tuple(environment.ignored),
     )
 
 

@@ -2,14 +2,17 @@
 
 Evidence is counted once for what was seen, not for how often: a call in a state (by its hash), and two calls in a
 state, whichever sequences, episodes and traces led there. Episodes that certify nothing count too, but those whose
-replays contradict each other. Pure. Not covered: where the replays come from, and what replay cannot see, such as
-whether an update destroys something or reaches out of the environment.
+replays contradict each other. A call that was refused and changed nothing says nothing of what the tool does, nor of
+what it commutes with. Bounds are of sources (:func:`vcrt.certification.proportions.of_units`), and of what was tried:
+which relations of arguments were not stands beside them. Pure. Not covered: where the replays come from, and what
+replay cannot see, such as whether an update destroys something or reaches out of the environment.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -25,8 +28,9 @@ from vcrt.certification.conditions import (
 )
 from vcrt.certification.lattice import Lattice
 from vcrt.certification.log_lifting import LeftOut
-from vcrt.certification.proportions import Proportion
+from vcrt.certification.proportions import Proportion, of_units
 from vcrt.certification.replay_tree import ReplayTree
+from vcrt.certification.tried import Relation, untried
 from vcrt.environments.contract import Episode, Operation
 from vcrt.environments.tool_calls import Tool
 from vcrt.errors import MalformedInputError
@@ -65,7 +69,8 @@ class ToolEvidence:
 
     ``changed``: another state followed, of those that were accepted. ``changed_again``: of the calls that changed the
     state and were made again at once, those that changed it once more; ``same_output`` gave the same again;
-    ``refused_again`` more were refused then.
+    ``refused_again`` more were refused then. ``changed_in`` and ``changed_again_in`` count the same over sources.
+    ``ignored`` is what the states' bytes leave out, so that a change of it goes unseen; None if that is not known.
     """
 
     name: str
@@ -75,24 +80,28 @@ class ToolEvidence:
     same_output: Proportion
     refused_again: int
     num_sources: int
+    changed_in: Proportion
+    changed_again_in: Proportion
     change: Witness | None = None
     second_change: Witness | None = None
+    ignored: tuple[str, ...] | None = ()
 
     def hints(self, risk: float) -> dict[str, bool]:
         """The annotations of the Model Context Protocol that the evidence bears.
 
-        One counter-example bears a hint that is false. One that is true is given if the chance of the opposite is
-        bounded by ``risk``. That an update only adds is not seen, but what changes nothing destroys nothing.
+        One counter-example bears a hint that is false. One that is true is given if the chance that the next source
+        has the opposite is bounded by ``risk``, and if the states' bytes leave nothing out. That an update only adds is
+        not seen, but what changes nothing destroys nothing.
         """
+        is_whole = self.ignored == ()
         if self.changed.count:
             found = {"readOnlyHint": False}
-            again = self.changed_again
-            if again.count:
+            if self.changed_again.count:
                 found["idempotentHint"] = False
-            elif again.total and again.bound <= risk:
+            elif is_whole and self.changed_again.total and self.changed_again_in.bound <= risk:
                 found["idempotentHint"] = True
             return found
-        if self.changed.total and self.changed.bound <= risk:
+        if is_whole and self.changed.total and self.changed_in.bound <= risk:
             return {"readOnlyHint": True, "destructiveHint": False}
         return {}
 
@@ -101,22 +110,37 @@ class ToolEvidence:
 class PairEvidence:
     """What was seen of a call of each of two tools (or two of one) in states in which both were replayed first.
 
-    ``condition`` is learned from all contexts; ``tested`` says how conditions that were learned in the same way from
-    other sources did. ``against`` is where the two did not commute.
+    ``condition`` is learned from all contexts but the ``num_refused`` in which they commuted as one was refused either
+    way; ``tested`` says how conditions that were learned in the same way from other sources did. ``untried`` are the
+    relations of arguments that no context had: of them, neither the condition nor a bound says anything.
+    ``not_commuted_in`` counts over sources. ``against`` is where the two did not commute.
     """
 
     tools: tuple[str, str]
     verdicts: Mapping[Verdict, int]
+    num_refused: int
     num_sources: int
+    not_commuted_in: Proportion
     condition: Condition | None
+    untried: tuple[Relation, ...]
     tested: Tested
     against: Witness | None
 
     @property
     def commuted(self) -> Proportion:
-        """The contexts in which they commuted, of those in which one order at least was accepted."""
+        """The contexts in which they commuted, both accepted, of those in which they were compared so, or did not."""
         compared = sum(self.verdicts.values()) - self.verdicts.get("vacuous", 0)
-        return Proportion(self.verdicts.get("diamond", 0), compared)
+        return Proportion(
+            self.verdicts.get("diamond", 0) - self.num_refused, compared - self.num_refused
+        )
+
+    @property
+    def rule(self) -> str | None:
+        """The condition as a person reads it; what is always so is so as far as was tried."""
+        if self.condition is None:
+            return None
+        is_open = self.untried and not self.condition.terms
+        return f"{self.condition.text}, as far as seen" if is_open else self.condition.text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,7 +162,8 @@ class Annotations:
     ``left_out`` counts the episodes whose replays say nothing, by reason. ``num_disputed`` calls gave another answer in
     the same state of another episode, so that states of one hash are not equal; the first one counts. ``undeclared``
     says why no declared hints were looked at, if so. ``risk`` bounds the chance of the opposite of a hint that is given
-    as true. ``missing`` are calls of logs that are in no episode.
+    as true. ``missing`` are calls of logs that are in no episode. ``ignored`` names what the environment leaves out of
+    its states' bytes; None if that is not known.
     """
 
     environment: str
@@ -152,6 +177,7 @@ class Annotations:
     risk: float
     undeclared: str | None = None
     missing: tuple[LeftOut, ...] = ()
+    ignored: tuple[str, ...] | None = ()
 
     @property
     def tested(self) -> Tested:
@@ -161,20 +187,26 @@ class Annotations:
 
 @dataclass(slots=True)
 class _Answer:
-    """What a call gave in a state: the next state's hash, None if that is not known, and its output."""
+    """What a call gave in a state: the next state's hash, None if that is not known, and its output; and who saw it."""
 
     after: str | None
     output: str | None
     refused: bool
     witness: Witness
+    sources: set[str]
 
 
 @dataclass(slots=True)
 class _Met:
-    """Two calls in a state: what they showed, and who saw it."""
+    """Two calls in a state: what they showed, what each gave in this state, and who saw it.
+
+    ``refused``: they commute, but one was refused.
+    """
 
     verdict: Verdict
     arguments: tuple[Arguments, Arguments]
+    outputs: tuple[str | None, str | None]
+    refused: bool
     witness: Witness
     sources: set[str] = field(default_factory=set)
 
@@ -221,9 +253,11 @@ class Evidence:
             given = _Answer(
                 after=None if isinstance(answer, str) else lattice.contexts[answer].state_hash,
                 output=lattice.outputs.get((number, operation)),
-                refused=not accepted or _fails(lattice, episode, number, operation),
+                refused=_is_refused(lattice, episode, number, operation),
                 witness=_witness(episode, context.sequence, (operation,)),
+                sources=set() if known is None else known.sources,
             )
+            given.sources.add(episode.provenance.source)
             # A refusal that a trace has is an answer after which the state is known; elsewhere it is not.
             if known is None or (known.after is None and accepted):
                 self.answers[key] = given
@@ -246,6 +280,12 @@ class Evidence:
                     _Met(
                         verdict=verdict,
                         arguments=(given[a], given[b]),
+                        outputs=(
+                            lattice.outputs.get((number, a)),
+                            lattice.outputs.get((number, b)),
+                        ),
+                        refused=verdict == "diamond"
+                        and any(_is_refused(lattice, episode, number, one) for one in (a, b)),
                         witness=_witness(episode, context.sequence, (a, b)),
                     ),
                 )
@@ -258,9 +298,14 @@ class Evidence:
         *,
         risk: float,
         undeclared: str | None = None,
+        ignored: Collection[str] | None = (),
     ) -> Annotations:
-        """What all of it says; ``declared`` are the tools with the hints that their maker gives."""
-        tools = self._tools()
+        """What all of it says; ``declared`` are the tools with the hints that their maker gives.
+
+        ``ignored`` names what the environment leaves out of its states' bytes; None if that is not known.
+        """
+        unseen = None if ignored is None else tuple(sorted(ignored))
+        tools = self._tools(unseen)
         return Annotations(
             environment=environment,
             tools=tools,
@@ -273,23 +318,31 @@ class Evidence:
             risk=risk,
             undeclared=undeclared,
             missing=tuple(self.missing),
+            ignored=unseen,
         )
 
-    def _tools(self) -> tuple[ToolEvidence, ...]:
+    def _tools(self, ignored: tuple[str, ...] | None) -> tuple[ToolEvidence, ...]:
         by_tool: dict[str, list[tuple[str, _CallKey, _Answer]]] = {n: [] for n in self.sources}
         for (state, call), answer in self.answers.items():
             by_tool[call[0]].append((state, call, answer))
         return tuple(
-            self._tool(name, answers) for name, answers in sorted(by_tool.items()) if answers
+            self._tool(name, answers, ignored)
+            for name, answers in sorted(by_tool.items())
+            if answers
         )
 
-    def _tool(self, name: str, answers: Sequence[tuple[str, _CallKey, _Answer]]) -> ToolEvidence:
-        accepted = [item for item in answers if item[2].after is not None]
+    def _tool(
+        self,
+        name: str,
+        answers: Sequence[tuple[str, _CallKey, _Answer]],
+        ignored: tuple[str, ...] | None,
+    ) -> ToolEvidence:
+        accepted = [item for item in answers if not item[2].refused]
         changes = [item for item in accepted if item[2].after != item[0]]
         both = [
             (answer, self.answers.get((str(answer.after), call))) for _, call, answer in changes
         ]
-        repeated = [(answer, again) for answer, again in both if again and again.after is not None]
+        repeated = [(answer, again) for answer, again in both if again and not again.refused]
         changed_again = [again for answer, again in repeated if again.after != answer.after]
         same = sum(answer.output == again.output for answer, again in repeated)
         return ToolEvidence(
@@ -298,8 +351,17 @@ class Evidence:
             changed=Proportion(len(changes), len(accepted)),
             changed_again=Proportion(len(changed_again), len(repeated)),
             same_output=Proportion(same, len(repeated)),
-            refused_again=sum(again is not None and again.after is None for _, again in both),
+            refused_again=sum(again is not None and again.refused for _, again in both),
             num_sources=len(self.sources[name]),
+            changed_in=of_units(
+                ((state, call), answer.sources, answer.after != state)
+                for state, call, answer in accepted
+            ),
+            changed_again_in=of_units(
+                (again.witness, again.sources, again.after != answer.after)
+                for answer, again in repeated
+            ),
+            ignored=ignored,
             change=changes[0][2].witness if changes else None,
             second_change=changed_again[0].witness if changed_again else None,
         )
@@ -307,9 +369,13 @@ class Evidence:
     def _pair(
         self, tools: tuple[str, str], met: Mapping[tuple[str, str, str], _Met]
     ) -> PairEvidence:
-        compared = [
-            seen for _, seen in sorted(met.items(), key=_first) if seen.verdict != "vacuous"
+        refused = sum(seen.refused for seen in met.values())
+        kept = [
+            (key, seen)
+            for key, seen in sorted(met.items(), key=_first)
+            if seen.verdict != "vacuous" and not seen.refused
         ]
+        compared = [seen for _, seen in kept]
         samples = [
             Sample(*seen.arguments, seen.verdict == "diamond", frozenset(seen.sources))
             for seen in compared
@@ -318,8 +384,15 @@ class Evidence:
         return PairEvidence(
             tools=tools,
             verdicts=dict(sorted(Counter(seen.verdict for seen in met.values()).items())),
+            num_refused=refused,
             num_sources=len({source for seen in met.values() for source in seen.sources}),
+            not_commuted_in=of_units(
+                (key, seen.sources, seen.verdict != "diamond") for key, seen in kept
+            ),
             condition=learn(samples, one_tool=one_tool),
+            untried=untried(
+                ((*seen.arguments, *seen.outputs) for seen in compared), one_tool=one_tool
+            ),
             tested=cross_test(samples, one_tool=one_tool),
             against=next((seen.witness for seen in compared if seen.verdict != "diamond"), None),
         )
@@ -380,12 +453,33 @@ def _payload(operation: Operation) -> dict[str, Json]:
     return {name: value for name, value in payload.items() if name != "redact"}
 
 
-def _fails(lattice: Lattice, episode: Episode, context: int, operation: int) -> bool:
-    """Whether what was given is the refusal of a call that the trace itself has refused."""
+def _is_refused(lattice: Lattice, episode: Episode, context: int, operation: int) -> bool:
+    """Whether a call was refused, or answered as a refusal is, and changed nothing.
+
+    Where the trace itself has the call refused, its refusal is an output; kept by its hash, it is told by that alone,
+    and so any such call that changed nothing counts as refused.
+    """
+    answer = lattice.transitions[context, operation]
+    if isinstance(answer, str):
+        return True
+    if lattice.contexts[answer].state_hash != lattice.contexts[context].state_hash:
+        return False
     payload: Any = episode.operations[operation].payload
     output = lattice.outputs.get((context, operation)) or ""
-    is_error = output.startswith('{"error":') or lattice.as_in_reference(context, operation)
-    return bool(payload.get("fails")) and is_error
+    if _is_error(output):
+        return True
+    is_hidden = payload.get("redact") or lattice.as_in_reference(context, operation)
+    return bool(payload.get("fails") and is_hidden)
+
+
+def _is_error(output: str) -> bool:
+    """Whether an output is an object that tells an error, as a refusal does."""
+    if not output.startswith('{"error":'):
+        return False
+    try:
+        return bool(json.loads(output)["error"])
+    except ValueError:  # an output that is kept in part
+        return True
 
 
 def _alike(one: _Answer, other: _Answer) -> bool:

@@ -359,7 +359,8 @@ def _constants(
             yield on, name, value
 
 
-def _begins_path(left: str, right: str) -> bool:
+def begins_path(left: str, right: str) -> bool:
+    """Whether a path begins with another, or is it; both as JSON."""
     one, other = _parts(left), _parts(right)
     return one is not None and other is not None and other[: len(one)] == one
 
@@ -374,13 +375,14 @@ def _parts(path: str) -> tuple[str, ...] | None:
     return (start, *(part for part in value.split("/") if part not in ("", ".")))
 
 
-def _begins_text(left: str, right: str) -> bool:
+def begins_text(left: str, right: str) -> bool:
+    """Whether a text begins with another, or is it; both as JSON."""
     is_text = left.startswith('"') and right.startswith('"')
     return is_text and bool(json.loads(right).startswith(json.loads(left)))
 
 
 _FITS: Mapping[str, Callable[[str, str], bool]] = {
     "equal": str.__eq__,
-    "path prefix": _begins_path,
-    "text prefix": _begins_text,
+    "path prefix": begins_path,
+    "text prefix": begins_text,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 
 from vcrt.hashing import Json
@@ -21,7 +22,8 @@ class Proportion:
     def bound(self) -> float:
         """The upper end of the one-sided exact interval (Clopper and Pearson 1934); 1 for no cases.
 
-        A greater chance would have given so few in less than one of twenty samples of independent cases.
+        A greater chance would have given so few in less than one of twenty samples of independent cases, so ask it of
+        those alone: of units, as :func:`of_units` counts them.
 
         >>> round(Proportion(0, 59).bound, 3)
         0.049
@@ -41,8 +43,33 @@ class Proportion:
         return Proportion(self.count + other.count, self.total + other.total)
 
     def to_json(self) -> dict[str, Json]:
-        """The JSON form, with the bound of the chance of the counted case."""
-        return {"count": self.count, "total": self.total, "bound": round(self.bound, 6)}
+        """The JSON form."""
+        return {"count": self.count, "total": self.total}
+
+
+def of_units(cases: Iterable[tuple[Hashable, Collection[str], bool]]) -> Proportion:
+    """The independent units that stand behind cases, and those of them with a case that counts.
+
+    A case is what it is (a state and what was called in it), the sources that have it, and whether it counts. The
+    contexts of one trace follow from one another: what the first shows, the others mostly show again, and there are
+    the more of them the longer the trace is. What is drawn is a source. So a source is one unit, which counts if any
+    case of it does, and the bound of the units is one of the chance that the next source has such a case. Sources of
+    the very same cases tell the same thing once, as a replay gives the same again; nor can there be more units than
+    cases.
+
+    >>> of_units([("put in {}", ["monday"], False), ("put in {1}", ["monday"], True), ("put in {}", ["today"], False)])
+    Proportion(count=1, total=2)
+    """
+    counting: dict[Hashable, bool] = {}
+    of_source: dict[str, set[Hashable]] = {}
+    for case, sources, counts in cases:
+        counting[case] = counts or counting.get(case, False)
+        for source in sources:
+            of_source.setdefault(source, set()).add(case)
+    units = {frozenset(some) for some in of_source.values()}
+    if len(counting) < len(units):
+        units = {frozenset({case}) for case in counting}
+    return Proportion(sum(any(counting[case] for case in unit) for unit in units), len(units))
 
 
 #: No cases.

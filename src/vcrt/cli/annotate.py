@@ -37,8 +37,9 @@ def annotate(
 ) -> None:
     """Say of each tool whether it changes the state, and of each pair of tools when their calls commute.
 
-    Every statement counts replayed calls, with an exact bound of the chance of the opposite. Conditions on arguments
-    are learned on some sources and tested on others. Declared hints that replay contradicts are listed.
+    Every statement counts replayed calls, with an exact bound of the chance that the next source has the opposite, and
+    with the relations of arguments that were never tried. Conditions on arguments are learned on some sources and
+    tested on others. Declared hints that replay contradicts are listed.
 
     Example: vcrt annotate trace.jsonl --environment shop.py:Shop
 
@@ -49,7 +50,7 @@ def annotate(
         episodes: Without sources: sampled episodes of each schema.
         seed: Without sources: seed of the first episode.
         window: Replay each window of so many calls of a log, in place of whole traces.
-        risk: Give a hint as true if the chance of the opposite is bounded by this.
+        risk: Give a hint as true if the chance that the next source has the opposite is bounded by this.
         redact: Print and keep the SHA-256 of a log's outputs and refusals in place of them; arguments are not hidden.
         json: Print one document: tools with annotations as MCP lists them, pairs, declared hints, and all evidence.
     """
@@ -76,6 +77,7 @@ def annotate(
         pair_rows,
         summary_lines,
         tool_rows,
+        untried_lines,
     )
 
     if json:
@@ -86,7 +88,7 @@ def annotate(
     say(console, *left_out_lines(found.missing))
     _print_table(console, TOOL_COLUMNS, tool_rows(found))
     _print_table(console, PAIR_COLUMNS, pair_rows(found))
-    say(console, *declared_lines(found), *summary_lines(found))
+    say(console, *untried_lines(found), *declared_lines(found), *summary_lines(found))
     require_all(found.missing)
 
 

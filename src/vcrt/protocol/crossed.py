@@ -102,18 +102,21 @@ def crossed_interval(
     within: tuple[float, float] = (-1.0, 1.0),
     same_runs: bool = False,
     shared_items: bool = False,
+    reach: float | None = None,
 ) -> Interval:
     """The macro mean of ``scores_by_fold`` (``[runs, items]`` each) with its interval over runs and items.
 
     ``sources`` has the source of each item by fold. ``seeds`` names the rows of each fold, by default their numbers: if
     all folds have the same seeds, a seed's runs are taken together, otherwise the folds' deviations are added as if
-    they always went together. ``within`` are the least and the greatest possible mean. With a single run on a fold, the
-    interval is over items, for exactly these runs, and says so (``over_runs``); ``same_runs`` says that runs cannot
-    differ, as those of a frozen model; ``shared_items`` that folds may have items in common, as the source items of
-    several folds have: what items add is then taken to go together.
+    they always went together. ``within`` are the least and the greatest score that there can be. With a single run on a
+    fold, the interval is over items, for exactly these runs, and says so (``over_runs``); ``same_runs`` says that runs
+    cannot differ, as those of a frozen model; ``shared_items`` that folds may have items in common, as the source items
+    of several folds have: what items add is then taken to go together.
 
     Scores that are whole numbers (passes, and their differences) never give less than the exact bound on the share of
-    items of a kind that none of the items was: 1 - (tail)^(1/items).
+    items of a kind that none of the items was, 1 - (tail)^(1/items), times ``reach``: how far an item's score can lie
+    from its fold's mean. By default that is the distance to the farther end of ``within``, if both are finite, and at
+    least 1: 2 for differences that are all 1, 1 for passes. Other scores have this only where ``reach`` is given.
     """
     tail = (1.0 - checked_level(level)) / 2.0
     if not scores_by_fold:
@@ -140,12 +143,13 @@ def crossed_interval(
     if num_runs > 1:
         run_means = {fold: one.run_means for fold, one in folds.items()}
         squared = max(squared, new_items + _half_over_runs(run_means, seeds, 1.0 - tail) ** 2)
-    half = float(np.sqrt(squared))
-    if all(_are_whole(scores_by_fold[fold]) for fold in names):
-        fewest = min(one.num_clusters for one in folds.values())
-        seen = fewest if shared_items else fewest / share
-        half = max(half, 1.0 - tail ** (1.0 / seen))
-    estimate = macro({fold: float(one.run_means.mean()) for fold, one in folds.items()})
+    means = {fold: float(one.run_means.mean()) for fold, one in folds.items()}
+    if reach is None:
+        reach = _reach(scores_by_fold, means, within)
+    fewest = min(one.num_clusters for one in folds.values())
+    unseen = 1.0 - tail ** (1.0 / (fewest if shared_items else fewest / share))
+    half = max(float(np.sqrt(squared)), reach * unseen)
+    estimate = macro(means)
     return Interval(
         estimate=estimate,
         low=max(estimate - half, min(within[0], estimate)),
@@ -165,7 +169,8 @@ def runs_interval(
     """The macro mean of what each run has one number of (``[runs]`` by fold), with its interval for new runs.
 
     Arguments are those of :func:`crossed_interval`. A single run on a fold says nothing of others: the interval is
-    ``within`` then, and not ``over_runs``.
+    ``within`` then, and not ``over_runs``. Numbers that are all whole are bounded from below as scores are there, by
+    the share of runs of a kind that none of them was.
     """
     tail = (1.0 - checked_level(level)) / 2.0
     if not means_by_fold:
@@ -175,8 +180,13 @@ def runs_interval(
         for fold in sorted(means_by_fold)
     }
     over_runs = min(one.size for one in means.values()) > 1
-    half = _half_over_runs(means, seeds, 1.0 - tail) if over_runs else np.inf
-    estimate = macro({fold: float(one.mean()) for fold, one in means.items()})
+    of_fold = {fold: float(one.mean()) for fold, one in means.items()}
+    half = np.inf
+    if over_runs:
+        unseen = 1.0 - tail ** (1.0 / min(one.size for one in means.values()))
+        half = _half_over_runs(means, seeds, 1.0 - tail)
+        half = max(half, _reach(means, of_fold, within) * unseen)
+    estimate = macro(of_fold)
     return Interval(
         estimate=estimate,
         low=max(estimate - half, min(within[0], estimate)),
@@ -209,6 +219,13 @@ def _half_of_runs(means: FloatArray, probability: float) -> float:
     return float(quantile * means.std(ddof=1) / np.sqrt(means.size))
 
 
-def _are_whole(scores: npt.ArrayLike) -> bool:
-    values = np.asarray(scores, dtype=np.float64)
-    return bool((values == np.round(values)).all())
+def _reach(
+    scores_by_fold: Mapping[str, npt.ArrayLike],
+    means: Mapping[str, float],
+    within: tuple[float, float],
+) -> float:
+    """How far from its fold's mean an unseen score can lie, at least 1, if all are whole and have bounds; else 0."""
+    far = max(1.0, *(max(mean - within[0], within[1] - mean) for mean in means.values()))
+    values = [np.asarray(scores_by_fold[fold], dtype=np.float64) for fold in means]
+    are_whole = all((one == np.round(one)).all() for one in values)
+    return far if are_whole and np.isfinite(far) else 0.0

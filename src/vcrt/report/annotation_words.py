@@ -6,6 +6,8 @@ Pure text. Not covered: how annotations are made (see :mod:`vcrt.certification.a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vcrt.certification.annotations import (
     Annotations,
     DeclaredHint,
@@ -18,8 +20,12 @@ from vcrt.certification.proportions import LEVEL, Proportion
 from vcrt.hashing import Json
 from vcrt.printable import counted, printable
 
-TOOL_COLUMNS = ("tool", "changed the state", "at most", "made again", "refused", "hints")
-PAIR_COLUMNS = ("a", "b", "commuted", "not, at most", "otherwise", "seen to commute if", "unseen")
+TOOL_COLUMNS = ("tool", "changed the state", "sources", "at most", "made again", "refused", "hints")
+PAIR_COLUMNS = (
+    *("a", "b", "commuted", "sources", "not, at most", "otherwise", "seen to commute if", "unseen"),
+)
+#: The most relations that a line names.
+_NAMED = 3
 
 
 def tool_rows(annotations: Annotations) -> list[tuple[str, ...]]:
@@ -28,7 +34,8 @@ def tool_rows(annotations: Annotations) -> list[tuple[str, ...]]:
         (
             printable(tool.name),
             _of(tool.changed),
-            _percent(tool.changed.bound),
+            _number(tool.changed_in.total),
+            _percent(tool.changed_in),
             _again(tool),
             _of(tool.refused),
             ", ".join(
@@ -46,9 +53,10 @@ def pair_rows(annotations: Annotations) -> list[tuple[str, ...]]:
         (
             *map(printable, pair.tools),
             _of(pair.commuted),
-            _percent(pair.commuted.opposite.bound),
+            _number(pair.not_commuted_in.total),
+            _percent(pair.not_commuted_in),
             ", ".join(f"{n} {v}" for v, n in pair.verdicts.items() if v not in _NO_ANSWER),
-            "" if pair.condition is None else printable(pair.condition.text),
+            printable(pair.rule or ""),
             _of(pair.tested.right) if pair.tested.right.total else "",
         )
         for pair in annotations.pairs
@@ -57,6 +65,16 @@ def pair_rows(annotations: Annotations) -> list[tuple[str, ...]]:
 
 
 _NO_ANSWER = ("diamond", "vacuous")
+
+
+def untried_lines(annotations: Annotations) -> list[str]:
+    """What no context of a pair had, so that neither its condition nor its bound says anything of it."""
+    lines = [
+        f"  {printable(', '.join(pair.tools))}: {_named([one.text for one in pair.untried])}"
+        for pair in annotations.pairs
+        if pair.commuted.total and pair.untried
+    ]
+    return ["never tried, so that nothing is said of it:", *lines] if lines else []
 
 
 def declared_lines(annotations: Annotations) -> list[str]:
@@ -98,8 +116,22 @@ def summary_lines(annotations: Annotations) -> list[str]:
             f"{counted(annotations.num_disputed, 'call')} gave another answer in a state of the same hash in another "
             "episode: canonical() leaves out what they see or change, and no count here can be relied on"
         )
+    lines += [
+        f"{printable(tool.name)}: {counted(tool.refused.total, 'call')} refused, none accepted: nothing is known of "
+        "what it does"
+        for tool in annotations.tools
+        if not tool.changed.total
+    ]
+    if annotations.ignored != ():
+        lines.append(_left_out(annotations.ignored))
     if not any(pair.commuted.total for pair in annotations.pairs):
         lines.append("no two calls were accepted after one another: nothing is known of pairs")
+    refused = [pair for pair in annotations.pairs if pair.num_refused and not pair.commuted.total]
+    if refused:
+        lines.append(
+            f"{counted(len(refused), 'pair')} of tools met in refused calls alone: nothing is known of "
+            + ", ".join(printable(" and ".join(pair.tools)) for pair in refused)
+        )
     tested = annotations.tested
     if tested.commuted.total:
         lines.append(
@@ -112,9 +144,20 @@ def summary_lines(annotations: Annotations) -> list[str]:
             "conditions were not tested: that takes the same tools in two sources at least"
         )
     lines.append(
-        f"bounds hold at {LEVEL:.0%}, if contexts to come are drawn as these were, each by itself"
+        f"bounds hold at {LEVEL:.0%} for the next source, if it is drawn as these were, each by itself; of arguments "
+        "whose relation was never tried they say nothing"
     )
     return lines
+
+
+def _left_out(ignored: Sequence[str] | None) -> str:
+    """Why no hint is given that nothing changes."""
+    if ignored is None:
+        why = "what the states' bytes leave out is not known; name the environment: --environment"
+    else:
+        names = ", ".join(map(printable, ignored))
+        why = f"the states' bytes leave out what the environment ignores ({names})"
+    return f"no tool is called read-only or idempotent: {why}"
 
 
 def annotation_document(annotations: Annotations) -> dict[str, Json]:
@@ -133,6 +176,7 @@ def annotation_document(annotations: Annotations) -> dict[str, Json]:
         "pairs": [_pair_document(pair) for pair in annotations.pairs],
         "declared": [_hint_document(hint) for hint in annotations.declared],
         "undeclared": annotations.undeclared,
+        "ignored": None if annotations.ignored is None else list(annotations.ignored),
         "conditions": _tested_document(annotations.tested),
     }
 
@@ -143,9 +187,9 @@ def _tool_document(tool: ToolEvidence, risk: float) -> dict[str, Json]:
         "annotations": dict(tool.hints(risk)),
         "_meta": {
             "vcrt": {
-                "changed": tool.changed.to_json(),
+                "changed": _bounded(tool.changed, tool.changed_in),
                 "refused": tool.refused.to_json(),
-                "changed_again": tool.changed_again.to_json(),
+                "changed_again": _bounded(tool.changed_again, tool.changed_again_in),
                 "same_output_again": tool.same_output.to_json(),
                 "refused_again": tool.refused_again,
                 "sources": tool.num_sources,
@@ -161,16 +205,18 @@ def _pair_document(pair: PairEvidence) -> dict[str, Json]:
         "a": pair.tools[0],
         "b": pair.tools[1],
         "commuted": pair.commuted.to_json(),
-        "not_commuted": pair.commuted.opposite.to_json(),
+        "not_commuted": _bounded(pair.commuted.opposite, pair.not_commuted_in),
+        "refused": pair.num_refused,
         "verdicts": {str(verdict): number for verdict, number in pair.verdicts.items()},
         "sources": pair.num_sources,
         "condition": None
         if pair.condition is None
         else {
-            "text": pair.condition.text,
+            "text": pair.rule,
             "joined": pair.condition.joined,
             "terms": [term.to_json() for term in pair.condition.terms],
         },
+        "untried": [{**relation.to_json(), "text": relation.text} for relation in pair.untried],
         "tested": _tested_document(pair.tested),
         "against": _witness(pair.against),
     }
@@ -223,5 +269,25 @@ def _of(proportion: Proportion) -> str:
     return f"{proportion.count:,} of {proportion.total:,}"
 
 
-def _percent(chance: float) -> str:
-    return f"{chance:.1%}"
+def _percent(units: Proportion) -> str:
+    """The bound; of no units there is none."""
+    return f"{units.bound:.1%}" if units.total else ""
+
+
+def _number(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
+def _bounded(proportion: Proportion, units: Proportion) -> dict[str, Json]:
+    """The cases, the sources that show one, of how many, and the bound of the chance that the next source does."""
+    bound = round(units.bound, 6) if units.total else None
+    return {
+        **proportion.to_json(),
+        "sources": {"count": units.count, "total": units.total},
+        "bound": bound,
+    }
+
+
+def _named(relations: Sequence[str]) -> str:
+    more = len(relations) - _NAMED
+    return printable("; ".join(relations[:_NAMED])) + (f"; {more} more" if more > 0 else "")

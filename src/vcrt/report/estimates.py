@@ -71,7 +71,10 @@ class Scores:
     shared_items: bool = False
 
     def interval(
-        self, values: Mapping[str, FloatArray], within: tuple[float, float] | None = None
+        self,
+        values: Mapping[str, FloatArray],
+        within: tuple[float, float] | None = None,
+        reach: float | None = None,
     ) -> Interval:
         """The mean over folds of values for these runs and items, with its interval over runs and items."""
         return crossed_interval(
@@ -81,6 +84,7 @@ class Scores:
             within=within or self.within,
             same_runs=self.same_runs,
             shared_items=self.shared_items,
+            reach=reach,
         )
 
 
@@ -122,11 +126,16 @@ class Resampled:
             return {}
         found = {}
         for fold, share in items.items():
-            linear = {
-                name: len(scores) * ((name == fold) - share.estimate) / total * values
-                for name, values in scores.items()
+            factors = {
+                name: len(scores) * ((name == fold) - share.estimate) / total for name in scores
             }
-            error = self.scores.interval(linear, (float("-inf"), float("inf")))
+            linear = {name: factors[name] * values for name, values in scores.items()}
+            low, high = self.scores.within
+            reach = max(
+                abs(factors[name]) * max(pass_rate(values) - low, high - pass_rate(values))
+                for name, values in scores.items()
+            )
+            error = self.scores.interval(linear, (float("-inf"), float("inf")), reach)
             found[fold] = Estimate(
                 items=share,
                 runs_and_items=Interval(
