@@ -95,7 +95,9 @@ def _merge_lines(judged: JudgedBranches, *, elsewhere: bool) -> list[str]:
     if judged.orders is not None:
         orders, ends = judged.orders, judged.orders.ends
         states = (
-            f"in {len(ends)} states ({', '.join(map(str, ends))})" if ends[1:] else "in one state"
+            f"in {counted(len(ends), 'state')} ({', '.join(map(str, ends))})"
+            if ends[1:]
+            else "in one state"
         )
         lines.append(
             f"  orders of these {counted(len(steps), 'operation')} that are accepted: {orders.accepted} of "

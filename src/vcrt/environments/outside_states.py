@@ -70,7 +70,7 @@ class Watch:
     ) -> None:
         self.environment, self._step = environment, step
         kind = type(environment)
-        self._looks = kind.call.__module__.partition(".")[0] != "vcrt"
+        self._looks = (kind.call.__module__ or "").partition(".")[0] != "vcrt"
         self._restores = kind.restore is not CallEnvironment.restore
         self._careful, self._starts = True, 0
         self._surroundings = _Surroundings(environment)
