@@ -9,7 +9,9 @@ from pathlib import Path
 
 from vcrt.api.logs import lift_log
 from vcrt.certification.annotations import Annotations, Evidence
+from vcrt.certification.certificates import UncertifiedError
 from vcrt.certification.episodes import Exclusion
+from vcrt.certification.probes import probe, require_not_told_apart
 from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.shards import EnvironmentFactory, replays_of
 from vcrt.environments.contract import Environment, Schema, schema_named
@@ -28,7 +30,7 @@ from vcrt.records.dataset import Dataset, open_dataset, read_audit
 #: How many sampled episodes a process replays at a time.
 _AT_A_TIME = 5
 #: Exclusions of episodes whose one replay is contradicted by another.
-_VAIN = ("nondeterministic", "version_disagreement")
+_VAIN = ("nondeterministic", "version_disagreement", "unequal_futures")
 
 
 def annotate(
@@ -225,23 +227,33 @@ def _of_samples(
         partial(_replayed, factory), work, jobs=num_jobs(jobs), error=VerifierFailure
     )
     for (_, some), replays in zip(work, results, strict=True):
-        for once, same in replays:
-            if same:
+        for once, problem in replays:
+            if problem is None:
                 found.add(once.episode, once.tree)
             else:
-                found.leave_out("nondeterministic")
+                found.leave_out(problem)
         task.advance(len(some))
     return found
 
 
 def _replayed(
     factory: EnvironmentFactory, work: tuple[str, Sequence[int]]
-) -> list[tuple[EpisodeReplays, bool]]:
-    """Sampled episodes as they were replayed, and whether a second replay gave the same."""
+) -> list[tuple[EpisodeReplays, str | None]]:
+    """Sampled episodes as they were replayed, and why one says nothing, if so."""
     schema, seeds = work
     environment = make_guarded(factory)
     episodes = [environment.sample(schema, seed) for seed in seeds]
     once, again = (
         replays_of(environment, episodes, backwards=backwards) for backwards in (False, True)
     )
-    return [(a, a.tree.answers == b.tree.answers) for a, b in zip(once, again, strict=True)]
+    return [(a, _problem(environment, a, b)) for a, b in zip(once, again, strict=True)]
+
+
+def _problem(environment: Environment, one: EpisodeReplays, other: EpisodeReplays) -> str | None:
+    if one.tree.answers != other.tree.answers:
+        return "nondeterministic"
+    try:
+        require_not_told_apart(probe(environment, one))
+    except UncertifiedError as error:
+        return error.kind
+    return None
