@@ -108,6 +108,8 @@ class McpEnvironment(CallEnvironment[ServerState]):
         "`canonical` what a tool or a resource says of it, as by `self.look(state, TOOL, {})`; `restart = False` is "
         "for servers that hold nothing between two calls; leave out of `answer` what a clock or chance decides"
     )
+    #: Fewer than elsewhere: a server may be started anew for each.
+    max_probes = 16
     #: Seconds that a server may take to start, and to answer a call.
     start_timeout_s: ClassVar[float] = 30.0
     timeout_s: ClassVar[float] = 20.0
