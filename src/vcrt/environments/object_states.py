@@ -738,6 +738,11 @@ def _writing(kind: Any) -> tuple[_Write, Any, bool]:
     return (_refused if kind is object else _attributes_alone), object, True
 
 
+def can_change(kind: type) -> bool:
+    """Whether objects of a class can change, so that it counts who else refers to them."""
+    return _writing(kind)[2]
+
+
 def _by_name(write: _Write) -> _Write:
     """What the value of a derived class holds of its base, without the name of that."""
 

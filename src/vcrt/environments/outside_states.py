@@ -42,7 +42,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from vcrt.environments.contract import Operation, Transition
-from vcrt.environments.object_states import StateWriter
+from vcrt.environments.object_states import StateWriter, can_change
 from vcrt.environments.tool_calls import CallEnvironment
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
@@ -52,6 +52,8 @@ _Look: TypeAlias = "dict[str, Mapping[str, tuple[object, object]]]"
 _NONE = "", ""
 #: After how many new starts it is asked again whether anything beside the state names a part of it.
 _CAREFUL_EVERY = 64
+#: So many seconds of looks are never left out.
+_ALWAYS_S = 5.0
 #: What vcrt itself sets on an environment.
 _OWN = frozenset({"_is_guarded"})
 
@@ -59,7 +61,8 @@ _OWN = frozenset({"_is_guarded"})
 class Watch:
     """Makes the calls of an environment, in whatever order, and looks at what they change beside the state.
 
-    An environment whose ``call`` comes with vcrt is not looked at. Where nothing beside the state names a part of it,
+    An environment whose ``call`` comes with vcrt is not looked at. Looks that would take more than half of the time are
+    left out, after the first seconds. Where nothing beside the state names a part of it,
     which is asked now and then, one quick look after each call is enough.
     """
 
@@ -73,6 +76,7 @@ class Watch:
         self._looks = (kind.call.__module__ or "").partition(".")[0] != "vcrt"
         self._restores = kind.restore is not CallEnvironment.restore
         self._careful, self._starts = True, 0
+        self._began, self._spent_s = time.perf_counter(), 0.0
         self._surroundings = _Surroundings(environment)
         #: The last quick look, as long as nothing was started anew since.
         self._last: _Looking | None = None
@@ -94,6 +98,8 @@ class Watch:
             return self._step(state, operation)
         environment, careful = self.environment, self._careful
         kept = environment.snapshot(state) if self._restores else None
+        if not self._is_time():
+            return self._step(state, operation)
         before = self._look(state) if careful else self._last or self._look()
         threads = set(threading.enumerate())
         self._last = None
@@ -128,7 +134,17 @@ class Watch:
         )
 
     def _look(self, state: Any = None) -> _Looking:
-        return _Looking(self._surroundings, state)
+        began = time.perf_counter()
+        looking = _Looking(self._surroundings, state)
+        self._spent_s += time.perf_counter() - began
+        return looking
+
+    def _is_time(self) -> bool:
+        """Whether looks took no more than half of the time so far, or few seconds.
+
+        A quick look takes a twentieth of a millisecond; but there may be very much beside a state.
+        """
+        return self._spent_s < _ALWAYS_S + (time.perf_counter() - self._began) / 2
 
 
 def _first_change(before: _Looking, after: _Looking) -> tuple[str, str] | None:
@@ -355,7 +371,8 @@ class _Reader(StateWriter):
     def __init__(
         self, looking: _Looking, known: Mapping[int, object], *, of_state: bool = False
     ) -> None:
-        super().__init__(looking.ignored, key_order=True)
+        # One process compares with itself: its sets keep their order as long as nothing changes them.
+        super().__init__(looking.ignored, key_order=True, set_order=True)
         # What a function holds is no part of the state: its name alone is.
         self.spaces, self.known = {} if of_state else looking.spaces, known
         self.seen: dict[int, object] = {}
@@ -390,7 +407,8 @@ class _Reader(StateWriter):
             return {"generator": [frame.f_lasti, own]}
         if isinstance(value, threading.local):
             return {"local": self.form(vars(value), where)}
-        self.seen[id(value)] = value
+        if can_change(type(value)):
+            self.seen[id(value)] = value
         checkpoint = len(self.met)
         try:
             return super().form(value, where)
