@@ -105,7 +105,7 @@ def test_validation_says_what_it_will_cost_long_before_it_ends(slow):
         process.stdout.read()
     assert process.returncode == 130
     words = line.partition("; with --quick ")
-    assert words[0].startswith("validate slow: about 6,166 verifier calls at 0.0")
+    assert words[0].startswith("validate slow: about 5,906 verifier calls at 0.0")
     assert words[2].startswith("410 calls: ")
     assert made < 1000
 
@@ -194,9 +194,7 @@ def test_workers_tell_of_calls_inside_a_shard(tmp_path):
     certify(config, tmp_path / "store", jobs=1, factories={"toy": SlowToy}, progress=noted)
     inside = noted.said[: noted.said.index(2)]
     assert len({done for done, _ in inside}) >= 3
-    # What is asked after pairs of orders comes on top.
-    assert inside[0][1] == 260
-    assert 260 <= inside[-1][1] <= 330
+    assert {expected for _, expected in inside} == {260}
 
 
 # --- how many candidates ----------------------------------------------------------------------------

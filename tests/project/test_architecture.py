@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "vcrt"
@@ -170,7 +171,14 @@ def test_no_file_brings_code():
     """No unpickling, no code from text, no code of a model's folder, in calls and in options."""
     for path in SOURCE.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        assert not {name.split(".")[0] for name in imports(path)} & UNPICKLERS, path
+        found = {name.split(".")[0] for name in imports(path)} & UNPICKLERS
+        # It compares what marshal writes, and reads nothing back.
+        if path.name == "outside_states.py":
+            assert set(re.findall(r"marshal\.\w+", path.read_text(encoding="utf-8"))) == {
+                "marshal.dumps"
+            }
+            found -= {"marshal"}
+        assert not found, path
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
                 assert node.id not in RUNS_CODE, f"{path}:{node.lineno}"

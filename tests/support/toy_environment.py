@@ -26,6 +26,8 @@ class ToyEnvironment(StepEnvironment):
     """Assignments to variables: `needs` must be defined, `writes` gets a value or a copy of a variable."""
 
     name = "toy"
+    #: Its states are all that there is to know of them; and its hashes are those of before there were probes.
+    max_probes = 0
     schemas = (
         Schema(name="needs", summary="a write that needs another", relation="precedes"),
         Schema(name="overwrite", summary="two writes to one variable", relation="conflicts"),
