@@ -284,7 +284,10 @@ class _Looking:
         own = {
             name: value
             for name, value in vars(environment).items()
-            if name not in _OWN and not hasattr(CallEnvironment, name)
+            if name not in _OWN
+            and not hasattr(CallEnvironment, name)
+            # Methods in whose place guards stand.
+            and not callable(getattr(type(environment), name, None))
         }
         self.found["attribute of the environment "] = self._digests(own)
         for module in around.libraries:
