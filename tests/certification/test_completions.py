@@ -307,9 +307,11 @@ class Sharing(Kitchen):
         return True
 
 
-def test_an_environment_that_changes_its_task_is_named():
-    with pytest.raises(VerifierFailure, match="changed the episode"):
-        judged(f"{TAKE_EGG}\n{TAKE_MILK}", Sharing, {"table": []})
+def test_an_environment_may_take_its_task_for_its_state():
+    task = {"table": []}
+    judgement = judged(f"{TAKE_EGG}\n{TAKE_MILK}", Sharing, task)
+    assert judgement.order.pairs == ((0, 1),)
+    assert task == {"table": []}
 
 
 def test_repeated_steps_are_numbered_and_what_looks_is_a_step():
@@ -543,7 +545,9 @@ def test_segments_hold_the_whole_text():
 
 
 class Forgetful(Kitchen):
-    """One that keeps what matters outside of the state."""
+    """One that keeps what matters outside of the state, and says that no call sees it."""
+
+    ignored = frozenset({"first"})
 
     def reset(self, task):
         self.first = None
