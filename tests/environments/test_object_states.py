@@ -20,7 +20,7 @@ from functools import partial
 from hashlib import sha256
 from io import BytesIO, StringIO
 from json import dumps
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType, MethodType, ModuleType
 from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo
 
@@ -135,6 +135,17 @@ def local_class(number):
     return Made
 
 
+def in_a_class(number):
+    class Inner:
+        held = number
+
+    class Outer:
+        def give(self):
+            return Inner.held
+
+    return Outer()
+
+
 of_nobody = ModuleType("of_nobody")
 sys.modules["of_nobody"] = of_nobody
 for each in (Shelf, Slots, Colour, Word):
@@ -235,6 +246,11 @@ def test_the_bytes_are_those_that_certificates_hold() -> None:
         (np.random.RandomState(1), np.random.RandomState(2)),
         (MappingProxyType(OrderedDict(a=1, b=2)), MappingProxyType(OrderedDict(b=2, a=1))),
         (local_class(1)(), local_class(2)()),
+        (MethodType(lambda self: 1, "a"), MethodType(lambda self: 2, "a")),
+        (MethodType(partial(max, 1), 0), MethodType(partial(max, 2), 0)),
+        (lambda x: x, lambda x, /: x),
+        (lambda x, y=1: x, lambda x, *, y=1: x),
+        (in_a_class(1), in_a_class(2)),
         (["\ud800"], ["\ud801"]),
         ([10**5000], [10**5000 + 1]),
     ],

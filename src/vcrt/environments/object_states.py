@@ -229,7 +229,7 @@ class StateWriter:
             if hasattr(value, name):
                 found[name] = getattr(value, name)
         forms: dict[str, Json] = {}
-        for name in sorted(found):
+        for name in sorted(found, key=str):
             if name in self.ignored:
                 continue
             checkpoint = len(self.met)
@@ -260,7 +260,8 @@ class StateWriter:
             if name not in ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__")
             and name not in self.ignored
         }
-        return {"bases": bases, "body": body}
+        made = {} if _is_found(type(kind)) else {"made by": self._class(type(kind), where)}
+        return {"bases": bases, "body": body, **made}
 
     def _code(self, value: Any, where: _Place) -> Json:
         """What stands in the body of a class: of what is no function and no plain value, the kind alone."""
@@ -293,7 +294,7 @@ class StateWriter:
         for cell in value.__closure__ or ():
             inner = cell.cell_contents if cell != _EMPTY else None
             if isinstance(inner, type):  # such as the class that `super()` means
-                held.append(_name(inner))
+                held.append(_name(inner) if _is_found(inner) else self._class(inner, where))
             elif _is_fixed(inner) and of_class and not _sets_variables(value.__code__):
                 held.append(self.form(inner, where))
             elif not isinstance(inner, FunctionType) or not _is_found(inner):
@@ -624,7 +625,14 @@ def _method(writer: StateWriter, value: Any, where: _Place) -> Json:
     of = value.__self__
     if isinstance(of, ModuleType | None):
         return {"name": _name(value)}
-    return {"method": _name(value), "of": writer.form(of, (where, ".{}", "self"))}
+    function = value.__func__ if isinstance(value, MethodType) else None
+    if isinstance(function, FunctionType) and not _is_found(function):
+        what: Json = writer.form(function, (where, ".{}", "__func__"))
+    elif function is None or isinstance(function, FunctionType):
+        what = _name(value)
+    else:
+        what = writer.form(function, (where, ".{}", "__func__"))
+    return {"method": what, "of": writer.form(of, (where, ".{}", "self"))}
 
 
 def _function(writer: StateWriter, value: FunctionType, where: _Place) -> Json:
@@ -823,7 +831,14 @@ def _sets_variables(code: CodeType) -> bool:
 def _digest(code: CodeType) -> str:
     """The SHA-256 of what a function does, the same in every process of one Python."""
     constants = [_digest(c) if isinstance(c, CodeType) else _constant(c) for c in code.co_consts]
-    names = [code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags]
+    names: list[object] = [
+        code.co_names,
+        code.co_varnames,
+        code.co_freevars,
+        code.co_cellvars,
+        code.co_flags,
+    ]
+    names += [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount]
     return sha256_hex(repr((code.co_code.hex(), constants, names)).encode())
 
 
