@@ -475,6 +475,8 @@ counted.calls = 1
         iter([1]),
         itertools.count(),
         memoryview(bytearray(b"a")),
+        eval("lambda: K", {"K": 1, "__name__": __name__}),
+        eval("lambda: 1", {"__name__": "of_no_module"}),
         local_class([])(),
         random.SystemRandom(),
         KeyError("a"),

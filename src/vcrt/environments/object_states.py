@@ -288,6 +288,12 @@ class StateWriter:
         """
         if value.__dict__.keys() - {"__wrapped__"}:
             raise _without_form(value, where)
+        module = sys.modules.get(value.__module__ or "")
+        if value.__module__ != "__main__" and not of_class:
+            space = None if module is None else vars(module)
+            if value.__globals__ is not space:
+                # It may depend on variables that nobody else can see.
+                raise _without_form(value, where)
         if _is_found(value):
             return {"name": _name(value)}
         held: list[Json] = []
@@ -780,10 +786,10 @@ def _is_found(value: Any) -> bool:
 
     What was sent by value from the module of another process counts: this one has nothing under that name.
     """
-    module = found = sys.modules.get(value.__module__)
+    found = sys.modules.get(value.__module__)
     for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
-    from_elsewhere = module is None or value.__module__ == "__main__"
+    from_elsewhere = value.__module__ == "__main__" or value.__module__ not in sys.modules
     return found is value or (found is None and from_elsewhere and "<" not in value.__qualname__)
 
 
