@@ -177,3 +177,9 @@ def test_it_does_as_deepcopy_does(state) -> None:
         elif isinstance(each, dict):
             each["more"] = 1
     assert canonical_objects(state) == before
+
+
+def test_a_tuple_whose_parts_are_the_same_is_the_same():
+    missing, changing = ("missing", 1), ([],)
+    assert copied({"a": missing})["a"] is missing
+    assert copied({"a": changing})["a"] is not changing

@@ -81,6 +81,8 @@ def _copied(value: Any, memo: dict[int, Any], by_attributes: bool) -> Any:
         ]
     elif kind is tuple:
         made = tuple([_copied(item, memo, by_attributes) for item in value])
+        if all(one is other for one, other in zip(made, value, strict=True)):
+            made = value  # as copy.deepcopy does: who compares it by `is` finds it
         # A cycle through the tuple has come by here.
         made = memo.setdefault(id(value), made)
     elif kind is set or (by_attributes and isinstance(value, set | frozenset)):
