@@ -160,6 +160,7 @@ def test_values_flow_from_the_call_that_gave_them_first():
         DataFlow(0, 2, "id", "f-771"),
         DataFlow(0, 3, "id", "f-771"),
     )
-    assert data_flow(arguments, outputs, [[], [], ["send f-771"], []]) == (
-        DataFlow(0, 3, "id", "f-771"),
-    )
+    flows = data_flow(arguments, outputs)
+    said = ["send f-771"]
+    assert data_flow(arguments, outputs, [[], [], said, said]) == flows, "said again, not first"
+    assert data_flow(arguments, outputs, [said, said, said, said]) == (), "known before any call"
