@@ -56,6 +56,19 @@ class Counted:
         return made
 
 
+class Twice(Slotted):
+    """One that has the slot of the class above once more."""
+
+    __slots__ = ("items",)
+
+
+class Fixed(Slotted):
+    """One that hides a slot behind a property that cannot be set."""
+
+    __slots__ = ()
+    items = property(lambda self: None)
+
+
 class Guarded:
     def __init__(self):
         self.lock = threading.Lock()
@@ -183,3 +196,17 @@ def test_a_tuple_whose_parts_are_the_same_is_the_same():
     missing, changing = ("missing", 1), ([],)
     assert copied({"a": missing})["a"] is missing
     assert copied({"a": changing})["a"] is not changing
+
+
+@pytest.mark.parametrize("kind", [Twice, Fixed])
+def test_a_slot_that_another_hides_is_copied(kind) -> None:
+    slot = vars(Slotted)["items"]
+    original = kind.__new__(kind)
+    slot.__set__(original, [1])
+    if kind is Twice:
+        original.items = [2]
+    made = copied(original)
+    assert slot.__get__(made) == [1]
+    assert slot.__get__(made) is not slot.__get__(original)
+    assert made.items == original.items
+    assert canonical_objects(made) == canonical_objects(original)

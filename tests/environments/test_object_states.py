@@ -21,6 +21,7 @@ from hashlib import sha256
 from io import BytesIO, StringIO
 from json import dumps
 from types import MappingProxyType, MethodType, ModuleType
+from typing import Any
 from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo
 
@@ -146,6 +147,60 @@ def in_a_class(number):
     return Outer()
 
 
+def with_body(**body):
+    return type("Made", (Shelf,), {"__module__": __name__, **body})()
+
+
+def in_an_enumeration(number):
+    return Enum("Level", {"LOW": number}, module=__name__).LOW
+
+
+class Given:
+    """A descriptor: what it gives is in it."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __get__(self, instance, owner):
+        return self.value
+
+
+def of_a_metaclass(rate):
+    meter: Any = type("Meter", (type,), {"__module__": __name__, "rates": [rate]})
+    return meter("Made", (), {"__module__": __name__})()
+
+
+def of_the_program(source):
+    """What a program that is no module would make."""
+    made = {"__name__": "__main__"}
+    exec(source, made)
+    return made["made"]
+
+
+class Below(Slots):
+    """One that has the slot of the class above once more."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, above, left):
+        super().__init__(above)
+        Slots.left.__set__(self, above)
+        self.left = left
+
+
+class Hidden(Slots):
+    """One that hides a slot behind a property that cannot be set."""
+
+    __slots__ = ()
+
+    @property
+    def left(self):
+        return 0
+
+    def __init__(self, value):
+        Slots.left.__set__(self, value)
+
+
 of_nobody = ModuleType("of_nobody")
 sys.modules["of_nobody"] = of_nobody
 for each in (Shelf, Slots, Colour, Word):
@@ -251,6 +306,21 @@ def test_the_bytes_are_those_that_certificates_hold() -> None:
         (lambda x: x, lambda x, /: x),
         (lambda x, y=1: x, lambda x, *, y=1: x),
         (in_a_class(1), in_a_class(2)),
+        (with_body(rates=[1]), with_body(rates=[2])),
+        (with_body(nested={"a": Shelf(b=1)}), with_body(nested={"a": Shelf(b=2)})),
+        (with_body(given=Given(1)), with_body(given=Given(2))),
+        (in_an_enumeration(1), in_an_enumeration(2)),
+        (of_a_metaclass(1), of_a_metaclass(2)),
+        (of_the_program("def made(): return 1"), of_the_program("def made(): return 2")),
+        *(
+            (of_the_program(source.format(1)), of_the_program(source.format(2)))
+            for source in (
+                "class Row:\n def give(self): return {}\nmade = Row()",
+                "class Row:\n give = {}\nmade = Row()",
+            )
+        ),
+        (Below(1, 0), Below(2, 0)),
+        (Hidden(1), Hidden(2)),
         (["\ud800"], ["\ud801"]),
         ([10**5000], [10**5000 + 1]),
     ],
@@ -483,7 +553,7 @@ counted.calls = 1
         type("Made", (), {}),
         (number for number in (1, 2)),
         weakref.ref(Shelf),
-        logging.getLogger("shop"),
+        logging.Logger("of nobody"),
         np.array([object()]),
     ],
     ids=lambda value: type(value).__name__,
@@ -491,6 +561,12 @@ counted.calls = 1
 def test_what_cannot_be_read_is_refused_and_never_taken_for_equal(hidden) -> None:
     with pytest.raises(MalformedInputError, match="without a canonical form"):
         canonical_objects({"in": [hidden]})
+
+
+def test_a_logger_is_its_name() -> None:
+    log = logging.getLogger("shop")
+    assert canonical_objects(Shelf(log=log)) == canonical_objects(copied(Shelf(log=log)))
+    assert canonical_objects(log) != canonical_objects(logging.getLogger("shop.till"))
 
 
 def test_files_are_refused(tmp_path) -> None:

@@ -10,6 +10,7 @@ from importlib import import_module
 
 import pytest
 
+from vcrt.api.logs import lift_log
 from vcrt.certification.log_lifting import run_trace
 from vcrt.certification.shards import replays_of
 from vcrt.environments.guarding import make_guarded
@@ -20,7 +21,9 @@ from vcrt.errors import MalformedInputError
 
 #: A class for each place: ``put`` changes it.
 ENVIRONMENTS = """
-import collections, contextvars, decimal, enum, functools, itertools, locale, logging, os, random, string, threading
+import abc, collections, contextvars, dataclasses, decimal, enum, functools, itertools, locale, logging, os, random
+import string, threading
+import cachetools_of_tests
 import numpy as np
 import vcrt
 import beside_the_attic
@@ -64,10 +67,44 @@ count_up = counting()
 def double(x):
     return 2 * x
 
+@functools.lru_cache
+def listed(x):
+    return []
+
+@functools.cache
+def price_in(tools):
+    return tools.price
+
+@functools.singledispatch
+def shown(value):
+    return "?"
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    row: int
+
+@functools.lru_cache
+def row_of(place):
+    return place.row
+
+@cachetools_of_tests.cached
+def remembered(x):
+    return x
+
+class Sellable(abc.ABC):
+    pass
+
 class Tools:
     shared = {}
+    @functools.lru_cache
+    def cached(self):
+        return len(self.items)
     def __init__(self):
         self.items, self.colour, self.add, self.held = {}, Colour.RED, add, Held
+        self.log, self.current = logging.getLogger("attic.tools"), Priced()
+
+class Priced:
+    price = 1
 
 class Attic(vcrt.CallEnvironment):
     name = "attic"
@@ -103,12 +140,23 @@ class Attic(vcrt.CallEnvironment):
         calendar.last_of_the_attic = x
     def draw(self, state, x): random.random()
     def draw_of_numpy(self, state, x): np.random.rand()
+    def cache_of_a_function(self, state, x): return price_in(state.current)
+    def cache_of_a_method(self, state, x): return state.cached()
+    def cached_list(self, state, x): listed(0).append(x)
+    def kept_by_a_decorator(self, state, x): return remembered(x)
+    def dispatch(self, state, x): shown.register(Held, lambda value: "held")
+    def abstract(self, state, x): Sellable.register(Held)
+    def abstract_of_python(self, state, x): collections.abc.Sized.register(Held)
+    def level(self, state, x): LOG.setLevel(10)
+    def handler(self, state, x): LOG.addHandler(logging.NullHandler())
+    def logger_of_the_state(self, state, x): state.log.propagate = False
     def refused(self, state, x):
         GLOBAL.append(x)
         raise vcrt.CallRefused("no")
     def timer(self, state, x): threading.Timer(5, print).start()
     def sound(self, state, x):
         LOG.info("put %s", x)
+        row_of(Place(x)), double(x), shown(x), listed(x), isinstance(x, Sellable)
         worker = threading.Thread(target=double, args=(x,))
         worker.start()
         worker.join()
@@ -129,15 +177,34 @@ class Kept(Attic):
         return made
 """
 
+#: What takes long to look at.
+SLOW = """
+TOWN = [Held() for _ in range(9999)]
+"""
+#: A library that keeps what functions gave.
+DECORATOR = """
+def cached(function):
+    kept = {}
+    def inner(x):
+        if x not in kept:
+            kept[x] = function(x)
+        return kept[x]
+    return inner
+"""
+
 
 @pytest.fixture
 def ran(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for name in ("beside_the_attic", "beside_the_attic_too"):
         (tmp_path / f"{name}.py").write_text("ITEMS = []\n")
-    (tmp_path / "attic_of_tests.py").write_text(ENVIRONMENTS)
+    elsewhere = tmp_path / "site-packages"
+    elsewhere.mkdir()
+    (elsewhere / "cachetools_of_tests.py").write_text(DECORATOR)
+    monkeypatch.setattr(sys, "path", [str(elsewhere), *sys.path])
 
     def run(*names, kind="Attic"):
+        (tmp_path / "attic_of_tests.py").write_text(ENVIRONMENTS)
         environment = make_guarded(FromFile(str(tmp_path / "attic_of_tests.py"), kind))
         calls = tuple(Call(name, {"x": x}) for x, name in enumerate(names))
         places = tuple(f"call {x}" for x in range(len(calls)))
@@ -145,7 +212,8 @@ def ran(tmp_path, monkeypatch):
         return run_trace(environment, trace, 0, source="test")
 
     yield run
-    for name in ("attic_of_tests", "beside_the_attic", "beside_the_attic_too"):
+    names = ("attic_of_tests", "beside_the_attic", "beside_the_attic_too", "cachetools_of_tests")
+    for name in names:
         sys.modules.pop(name, None)
 
 
@@ -177,6 +245,16 @@ def ran(tmp_path, monkeypatch):
         ("attribute_of_a_library", "attribute string.last_of_the_attic"),
         ("attribute_imported_on_the_way", "attribute calendar.last_of_the_attic"),
         ("draw", "the numbers of module random"),
+        ("cache_of_a_function", "global attic_of_tests.price_in"),
+        ("cache_of_a_method", "class attribute attic_of_tests.Tools.cached"),
+        ("cached_list", "result for 0 of global attic_of_tests.listed"),
+        ("kept_by_a_decorator", "global attic_of_tests.remembered"),
+        ("dispatch", "global attic_of_tests.shown"),
+        ("abstract", "abstract class attic_of_tests.Sellable"),
+        ("abstract_of_python", "abstract class collections.abc.Sized"),
+        ("level", "logger attic, level"),
+        ("handler", "logger attic, handlers"),
+        ("logger_of_the_state", "logger attic.tools, propagate"),
         ("draw_of_numpy", "the numbers of numpy.random"),
     ],
 )
@@ -215,6 +293,17 @@ def test_a_thread_that_runs_on_is_named_with_its_call(ran):
     assert "timer(x=1)" in caught.value.found
 
 
+def test_looks_that_take_most_of_the_time_are_warned_of_and_go_on(ran, monkeypatch):
+    monkeypatch.setattr("vcrt.environments.outside_states._SLOW_S", 0.0)
+    monkeypatch.setitem(globals(), "ENVIRONMENTS", ENVIRONMENTS + SLOW)
+    with (
+        pytest.warns(RuntimeWarning, match=r"most of it for global attic_of_tests\.TOWN") as told,
+        pytest.raises(MalformedInputError, match="outside of what `reset` returned"),
+    ):
+        ran(*["look"] * 9, "global_list")
+    assert len(told) == 1
+
+
 def test_a_trace_that_changes_nothing_says_so(ran):
     assert ran("look", "look").changes_nothing
 
@@ -249,3 +338,28 @@ def test_what_only_another_order_changes_elsewhere_is_named(tmp_path, monkeypatc
         with pytest.raises(MalformedInputError, match="outside of what `reset`") as caught:
             replays_of(environment, [window.episode], backwards=backwards)
         assert "Tools.alerts changed during call take(n=5)" in str(caught.value)
+
+
+#: A mark that is known by its identity, which a copy of the state does not keep.
+MARKED = """
+import vcrt
+class Mark:
+    pass
+MISSING = Mark()
+class Marked(vcrt.CallEnvironment):
+    name = "marked"
+    def reset(self, initial): return {"size": MISSING}
+    def call(self, state, name, arguments):
+        state[name] = 1
+        return state["size"] is MISSING
+"""
+
+
+def test_what_beside_the_state_names_a_part_of_it_is_named(tmp_path):
+    (tmp_path / "marked_of_tests.py").write_text(MARKED)
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"calls": [{"name": "a", "arguments": {}}, {"name": "b", "arguments": {}}]}\n')
+    place = FromFile(str(tmp_path / "marked_of_tests.py"), "Marked")
+    with pytest.raises(MalformedInputError) as caught:
+        lift_log([log], environment=place, backend="sequential")
+    assert "global marked_of_tests.MISSING names a part of the state" in str(caught.value)

@@ -239,7 +239,8 @@ def _require_restored(name: str, failed: Sequence[Finding]) -> None:
                 remedy=finding.remedy
                 if finding.remedy != REMEDIES[SINGLE_STEPS]
                 else "let snapshot and restore, or __deepcopy__, __getstate__ and __reduce__ of the state's classes, "
-                "leave nothing out",
+                "leave nothing out, and let nothing beside the state name a part of it: a mark compared by `is` "
+                "can be a class, or the member of an Enum, which copies keep",
             )
 
 

@@ -20,6 +20,7 @@ from vcrt.environments.contract import (
     StepEnvironment,
 )
 from vcrt.environments.object_states import first_difference, form_of, without_keys
+from vcrt.environments.outside_states import names_of_parts
 from vcrt.environments.shared_prefixes import (
     as_values,
     offers_snapshots,
@@ -27,7 +28,7 @@ from vcrt.environments.shared_prefixes import (
     shares_prefixes,
     state_after,
 )
-from vcrt.environments.tool_calls import is_redacted, unseen_by
+from vcrt.environments.tool_calls import CallEnvironment, is_redacted, unseen_by
 from vcrt.hashing import Json, canonical_json, sha256_hex
 
 #: Steps of an episode that a quick look runs from one state.
@@ -220,13 +221,7 @@ def restored_states_agree(
             else:
                 same = not reached
             if not same:
-                where = None
-                if unseen_by(environment) is None:
-                    whole = form_of(state_after(environment, episode, sequence[:length]))
-                    where = first_difference(whole, form_of(environment.restore(kept)))
-                if where is not None and is_redacted(episode):
-                    where = without_keys(where)
-                lost = f": {where} is another" if where is not None else ""
+                lost = _lost(environment, episode, sequence[:length], kept)
                 return (
                     f"{_native(episode, sequence[: length + 1])} ends otherwise if the state after "
                     f"{_native(episode, sequence[:length])} was restored from a snapshot{lost}"
@@ -234,6 +229,20 @@ def restored_states_agree(
             if not reached:
                 break
     return None
+
+
+def _lost(
+    environment: StepEnvironment[object], episode: Episode, sequence: tuple[int, ...], kept: object
+) -> str:
+    """What a snapshot of the state after a sequence did not keep, if that can be seen."""
+    if unseen_by(environment) is not None:
+        return ""
+    state = state_after(environment, episode, sequence)
+    shared = names_of_parts(environment, state) if isinstance(environment, CallEnvironment) else ()
+    where = first_difference(form_of(state), form_of(environment.restore(kept)))
+    if where is not None:
+        return f": {without_keys(where) if is_redacted(episode) else where} is another"
+    return f": {shared[0]} names a part of the state, of which that made a second" if shared else ""
 
 
 def _states_stay_as_they_were(environment: Environment, sample: Sample) -> str | None:

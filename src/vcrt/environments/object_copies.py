@@ -10,11 +10,12 @@ import copy
 import copyreg
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
+from types import MemberDescriptorType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -108,10 +109,11 @@ def _copied(value: Any, memo: dict[int, Any], by_attributes: bool) -> Any:
 
 
 def _copy_attributes(value: Any, made: Any, memo: dict[int, Any], by_attributes: bool) -> None:
-    for name in slots_of(type(value)):
-        if hasattr(value, name):
-            found = _copied(getattr(value, name), memo, by_attributes)
-            object.__setattr__(made, name, found)
+    kind: Any = type(value)
+    for _, slot in own_slots(kind, object):
+        with suppress(AttributeError):  # not set
+            found = slot.__get__(value)
+            slot.__set__(made, _copied(found, memo, by_attributes))
     if hasattr(value, "__dict__"):
         attributes = _copied(value.__dict__, memo, by_attributes)
         object.__setattr__(made, "__dict__", attributes)
@@ -145,20 +147,16 @@ def deeply() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-def slots_of(kind: Any) -> tuple[str, ...]:
-    """The names of a class's attributes that do not lie in ``__dict__``."""
-    return own_slots(kind, object)
-
-
 @lru_cache(maxsize=1024)
-def own_slots(kind: Any, base: Any) -> tuple[str, ...]:
-    """Those of them that ``base``, from which it derives, does not have."""
-    found: list[str] = []
-    for each in kind.__mro__:
-        if each in base.__mro__:
-            continue
-        slots = each.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            private = name.startswith("__") and not name.endswith("__")
-            found.append(f"_{each.__name__.lstrip('_')}{name}" if private else name)
-    return tuple(name for name in found if name not in ("__dict__", "__weakref__"))
+def own_slots(kind: Any, base: Any) -> tuple[tuple[str, MemberDescriptorType], ...]:
+    """The attributes of a class's objects that lie in slots ``base``, from which it derives, does not have.
+
+    Each by its name and what reads and sets it: a class may define a slot again, or hide it behind a property.
+    """
+    return tuple(
+        (name, slot)
+        for each in kind.__mro__
+        if each not in base.__mro__ and "__slots__" in vars(each)
+        for name, slot in vars(each).items()
+        if isinstance(slot, MemberDescriptorType) and slot.__objclass__ is each
+    )

@@ -20,6 +20,7 @@ import struct
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
@@ -27,17 +28,22 @@ from functools import cached_property, lru_cache
 from io import BytesIO, StringIO
 from itertools import groupby
 from json.encoder import encode_basestring
-from logging import Logger
+from logging import Logger, getLogger
 from operator import itemgetter
 from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
     CellType,
+    ClassMethodDescriptorType,
     CodeType,
     FunctionType,
+    GetSetDescriptorType,
     MappingProxyType,
+    MemberDescriptorType,
+    MethodDescriptorType,
     MethodType,
     ModuleType,
+    WrapperDescriptorType,
 )
 from typing import Any, TypeAlias
 from uuid import UUID, SafeUUID
@@ -193,6 +199,7 @@ class StateWriter:
         # Numbers are those of living objects alone: what is made on the way is kept until the end.
         self.kept: list[object] = []
         self.owners: dict[int, object] = {}
+        self.codes: dict[Any, str] = {}
         self.tied: str | None = None
         self.references: dict[int, list[str]] = {}
         self.known_references, self.last = references, last
@@ -217,17 +224,31 @@ class StateWriter:
         parts: dict[str, Json] = {_name(kind): more if write is _attributes_alone else form}
         if more and write is not _attributes_alone:
             parts["attributes"] = more
-        if kind.__flags__ & _MADE_BY_PYTHON and not _is_found(kind):
-            parts["class"] = self._class(kind, where)
-        return parts
+        return parts | self._what_it_does(kind, where)
+
+    def _what_it_does(self, kind: Any, where: _Place) -> dict[str, Json]:
+        """What a class does, unless its name says it; of one that another process may have sent here, a digest."""
+        if not kind.__flags__ & _MADE_BY_PYTHON:
+            return {}
+        if not _is_found(kind):
+            return {"class": self._class(kind, where)}
+        if kind.__module__ != "__main__":
+            return {}
+        if kind not in self.codes:
+            self.codes[kind] = _digest_of(kind)
+        return {"code": self.codes[kind]}
 
     def _attributes(self, value: Any, base: Any, where: _Place) -> dict[str, Json]:
         """The attributes that an object of a class derived from ``base`` has beside what that holds."""
         kind: Any = type(value)
         found = dict(getattr(value, "__dict__", {}))
-        for name in own_slots(kind, base):
-            if hasattr(value, name):
-                found[name] = getattr(value, name)
+        for name, slot in own_slots(kind, base):
+            if name in self.ignored:
+                continue
+            while name in found:  # of a class above, which this one hides
+                name += "'"
+            with suppress(AttributeError):  # not set
+                found[name] = slot.__get__(value)
         forms: dict[str, Json] = {}
         for name in sorted(found, key=str):
             if name in self.ignored:
@@ -257,14 +278,13 @@ class StateWriter:
         body = {
             name: self._code(each, (where, " (class, {})", name))
             for name, each in sorted(vars(kind).items())
-            if name not in ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__")
-            and name not in self.ignored
+            if name not in _SAYS_NOTHING and name not in self.ignored
         }
         made = {} if _is_found(type(kind)) else {"made by": self._class(type(kind), where)}
         return {"bases": bases, "body": body, **made}
 
     def _code(self, value: Any, where: _Place) -> Json:
-        """What stands in the body of a class: of what is no function and no plain value, the kind alone."""
+        """What stands in the body of a class: code, values, and of what C has made for it the kind alone."""
         inner = [value]
         if isinstance(value, property):
             inner = [value.fget, value.fset, value.fdel]
@@ -272,20 +292,25 @@ class StateWriter:
             inner = [value.__func__]
         elif isinstance(value, cached_property):
             inner = [value.func]
-        if any(isinstance(each, FunctionType) for each in inner):
-            return [
-                self._function(each, where, of_class=True)
-                if isinstance(each, FunctionType)
-                else None
-                for each in inner
-            ]
-        return self.form(value, where) if _is_fixed(value) else _name(type(value))
+        if type(value) in _OF_C:
+            return _name(type(value))
+        return [self._part_of_class(each, where) for each in inner]
+
+    def _part_of_class(self, value: Any, where: _Place) -> Json:
+        if isinstance(value, FunctionType):
+            return self._function(value, where, of_class=True)
+        if isinstance(value, type):
+            return _name(value) if _is_found(value) else self._class(value, where)
+        return self.form(value, where)
 
     def _function(self, value: FunctionType, where: _Place, *, of_class: bool = False) -> Json:
         """A function: its name if a module has it, else its code, if it holds nothing that can change.
 
         What is around it may hold values only if it is ``of_class``: elsewhere another function may set them anew.
         """
+        found = _is_found(value)
+        if found and value.__module__.partition(".")[0] in sys.stdlib_module_names:
+            return {"name": _name(value)}
         if value.__dict__.keys() - {"__wrapped__"}:
             raise _without_form(value, where)
         module = sys.modules.get(value.__module__ or "")
@@ -294,19 +319,20 @@ class StateWriter:
             if value.__globals__ is not space:
                 # It may depend on variables that nobody else can see.
                 raise _without_form(value, where)
-        if _is_found(value):
-            return {"name": _name(value)}
+        if found:
+            sent = {"code": _digest_of(value)} if value.__module__ == "__main__" else {}
+            return {"name": _name(value), **sent}
         held: list[Json] = []
         for cell in value.__closure__ or ():
             inner = cell.cell_contents if cell != _EMPTY else None
             if isinstance(inner, type):  # such as the class that `super()` means
                 held.append(_name(inner) if _is_found(inner) else self._class(inner, where))
-            elif _is_fixed(inner) and of_class and not _sets_variables(value.__code__):
+            elif is_fixed(inner) and of_class and not _sets_variables(value.__code__):
                 held.append(self.form(inner, where))
             elif not isinstance(inner, FunctionType) or not _is_found(inner):
                 raise _without_form(value, where)
         for each in (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()):
-            if not _is_fixed(each):
+            if not is_fixed(each):
                 raise _without_form(value, where)
             held.append(self.form(each, where))
         return {"function": _name(value), "code": _digest(value.__code__), "held": held}
@@ -406,6 +432,20 @@ class StateWriter:
 
 _Write: TypeAlias = "Callable[[StateWriter, Any, _Place], Json]"
 _EMPTY = CellType()
+#: What the body of a class has beside what it does.
+_SAYS_NOTHING = frozenset(
+    (
+        *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__"),
+        "_abc_impl",
+    )
+)
+#: What C makes for the body of a class.
+_OF_C = frozenset(
+    (
+        *(GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType),
+        ClassMethodDescriptorType,
+    )
+)
 
 
 def _text(key: Any) -> str | None:
@@ -443,9 +483,10 @@ def _path(where: _Place, *, exact: bool = True) -> str:
 
 def _enum(writer: StateWriter, value: Enum, where: _Place) -> Json:
     kind = type(value)
+    more = writer._what_it_does(kind, where)
     if isinstance(value, Flag):
-        return {_name(kind): ["flag", repr(value._value_)]}
-    return {_name(kind): value._name_}
+        return {_name(kind): ["flag", repr(value._value_)], **more}
+    return {_name(kind): value._name_, **more}
 
 
 def _whole(writer: StateWriter, value: int, where: _Place) -> Json:
@@ -651,6 +692,13 @@ def _type(writer: StateWriter, value: type, where: _Place) -> Json:
     return {"name": _name(value)}
 
 
+def _logger(writer: StateWriter, value: Logger, where: _Place) -> Json:
+    """A logger by its name, as it is copied; what it does is not in the state."""
+    if getLogger(value.name) is not value:
+        raise _without_form(value, where)
+    return {"logger": value.name}
+
+
 def _refused(writer: StateWriter, value: object, where: _Place) -> Json:
     raise _without_form(value, where)
 
@@ -725,12 +773,13 @@ _BASES: tuple[tuple[Any, _Write, bool], ...] = (
     ((MethodType, BuiltinFunctionType), _method, False),
     (FunctionType, _function, False),
     (type, _type, False),
-    ((Logger, ModuleType, BaseException), _refused, False),
+    (Logger, _logger, False),
+    ((ModuleType, BaseException), _refused, False),
 )
 
 
 #: What writes an object of a derived class with its class.
-_WHOLE = (_enum, _type, _view, _method, _function, _dtype, _scalar, _refused)
+_WHOLE = (_enum, _logger, _type, _view, _method, _function, _dtype, _scalar, _refused)
 
 
 @lru_cache(maxsize=4096)
@@ -784,19 +833,19 @@ def _is_of_c(kind: Any, base: Any) -> bool:
 def _is_found(value: Any) -> bool:
     """Whether a function or class is the one that its module has under its name.
 
-    What was sent by value from the module of another process counts: this one has nothing under that name.
+    What was sent by value from the program of another process counts: this one has nothing under that name.
     """
     found = sys.modules.get(value.__module__)
     for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
-    from_elsewhere = value.__module__ == "__main__" or value.__module__ not in sys.modules
-    return found is value or (found is None and from_elsewhere and "<" not in value.__qualname__)
+    sent = found is None and value.__module__ == "__main__" and "<" not in value.__qualname__
+    return found is value or sent
 
 
-def _is_fixed(value: Any) -> bool:
+def is_fixed(value: Any) -> bool:
     """Whether a value never changes and refers to nothing that does."""
     if isinstance(value, tuple | frozenset):
-        return all(map(_is_fixed, value))
+        return all(map(is_fixed, value))
     if isinstance(value, FunctionType | type):
         return _is_found(value)
     if isinstance(value, BuiltinFunctionType):
@@ -834,6 +883,20 @@ def _sets_variables(code: CodeType) -> bool:
     )
 
 
+def _digest_of(value: Any) -> str:
+    """The SHA-256 of the code of a function, or of a class's body and bases, the same where it is sent by value."""
+    if isinstance(value, FunctionType):
+        return _digest(value.__code__)
+    parts: list[object] = [_name(each) for each in value.__bases__]
+    for name, each in sorted(vars(value).items()):
+        inner = [getattr(each, part, None) for part in ("fget", "fset", "fdel", "__func__", "func")]
+        codes = [getattr(one, "__code__", None) for one in (each, *inner)]
+        parts += [name, *(_digest(code) for code in codes if isinstance(code, CodeType))]
+        if type(each) in _FIXED:
+            parts.append(repr(each))
+    return sha256_hex(repr(parts).encode())
+
+
 def _digest(code: CodeType) -> str:
     """The SHA-256 of what a function does, the same in every process of one Python."""
     constants = [_digest(c) if isinstance(c, CodeType) else _constant(c) for c in code.co_consts]
@@ -849,7 +912,14 @@ def _digest(code: CodeType) -> str:
 
 
 def _constant(value: object) -> str:
-    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
+    """A constant of code as text, members of sets in an order of their own."""
+    if isinstance(value, tuple):
+        return f"({','.join(map(_constant, value))})"
+    return (
+        f"{{{','.join(sorted(map(_constant, value)))}}}"
+        if isinstance(value, frozenset)
+        else repr(value)
+    )
 
 
 def _name(value: Any) -> str:

@@ -10,19 +10,35 @@ are that this code names, those of the standard library among them. Not covered:
 
 from __future__ import annotations
 
+import abc
+import collections.abc
 import decimal
+import functools
+import gc
 import locale
 import logging
 import marshal
+import numbers
 import os
 import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+import warnings
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    MutableSet,
+)
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from types import (
@@ -42,7 +58,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from vcrt.environments.contract import Operation, Transition
-from vcrt.environments.object_states import StateWriter, can_change
+from vcrt.environments.object_states import StateWriter, can_change, is_fixed
 from vcrt.environments.tool_calls import CallEnvironment
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
@@ -52,8 +68,8 @@ _Look: TypeAlias = "dict[str, Mapping[str, tuple[object, object]]]"
 _NONE = "", ""
 #: After how many new starts it is asked again whether anything beside the state names a part of it.
 _CAREFUL_EVERY = 64
-#: So many seconds of looks are never left out.
-_ALWAYS_S = 5.0
+#: So many seconds of looks are no reason to say anything.
+_SLOW_S = 5.0
 #: What vcrt itself sets on an environment.
 _OWN = frozenset({"_is_guarded"})
 
@@ -61,9 +77,9 @@ _OWN = frozenset({"_is_guarded"})
 class Watch:
     """Makes the calls of an environment, in whatever order, and looks at what they change beside the state.
 
-    An environment whose ``call`` comes with vcrt is not looked at. Looks that would take more than half of the time are
-    left out, after the first seconds. Where nothing beside the state names a part of it,
-    which is asked now and then, one quick look after each call is enough.
+    An environment whose ``call`` comes with vcrt is not looked at. Where nothing beside the state names a part of it,
+    which is asked now and then, one quick look after each call is enough. Looks that take most of the time are warned
+    of once, with what takes the longest.
     """
 
     def __init__(
@@ -76,7 +92,7 @@ class Watch:
         self._looks = (kind.call.__module__ or "").partition(".")[0] != "vcrt"
         self._restores = kind.restore is not CallEnvironment.restore
         self._careful, self._starts = True, 0
-        self._began, self._spent_s = time.perf_counter(), 0.0
+        self._began, self._spent_s, self._warned = time.perf_counter(), 0.0, False
         self._surroundings = _Surroundings(environment)
         #: The last quick look, as long as nothing was started anew since.
         self._last: _Looking | None = None
@@ -88,8 +104,9 @@ class Watch:
             return
         if self._starts % _CAREFUL_EVERY == 0:
             looking = _Looking(self._surroundings, state)
-            self._careful = self._restores or looking.names_parts
+            self._careful = self._restores or bool(looking.names_parts)
             self._surroundings.classes |= looking.classes
+            self._surroundings.loggers |= looking.loggers
         self._starts += 1
 
     def step(self, state: Any, operation: Operation) -> Transition[Any]:
@@ -98,8 +115,6 @@ class Watch:
             return self._step(state, operation)
         environment, careful = self.environment, self._careful
         kept = environment.snapshot(state) if self._restores else None
-        if not self._is_time():
-            return self._step(state, operation)
         before = self._look(state) if careful else self._last or self._look()
         threads = set(threading.enumerate())
         self._last = None
@@ -137,14 +152,27 @@ class Watch:
         began = time.perf_counter()
         looking = _Looking(self._surroundings, state)
         self._spent_s += time.perf_counter() - began
+        self._warn_if_slow(looking)
         return looking
 
-    def _is_time(self) -> bool:
-        """Whether looks took no more than half of the time so far, or few seconds.
+    def _warn_if_slow(self, looking: _Looking) -> None:
+        """Warn once of looks that took some seconds, and most of the time."""
+        seconds = time.perf_counter() - self._began
+        if self._warned or self._spent_s < max(_SLOW_S, seconds / 2):
+            return
+        self._warned = True
+        _, place = looking.slowest
+        warnings.warn(
+            f"looks for what calls change beside the state took {self._spent_s:.0f} of {seconds:.0f} s, most of it "
+            f"for {place}; if no call changes it, name it in the environment's `ignored`, and it is not looked at",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
-        A quick look takes a twentieth of a millisecond; but there may be very much beside a state.
-        """
-        return self._spent_s < _ALWAYS_S + (time.perf_counter() - self._began) / 2
+
+def names_of_parts(environment: CallEnvironment[Any], state: Any) -> list[str]:
+    """What beside a state names a part of it, such as ``global shop.SHELF``: a copy makes two of that."""
+    return _Looking(_Surroundings(environment), state).names_parts
 
 
 def _first_change(before: _Looking, after: _Looking) -> tuple[str, str] | None:
@@ -195,7 +223,9 @@ class _Surroundings:
         self.classes: set[Any] = set()
         self._known: tuple[int, int] = 0, 0
         self.spaces: dict[int, tuple[str, dict[str, Any]]] = {}
+        self.loggers: dict[str, logging.Logger] = {}
         self.names: Collection[str] = ()
+        self._registered: tuple[object, dict[Any, object]] = None, {}
         self.libraries: list[ModuleType] = []
 
     def look_around(self) -> None:
@@ -219,6 +249,34 @@ class _Surroundings:
             and name.partition(".")[0] != "vcrt"
         ]
         self._known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
+
+    def registered(self) -> dict[Any, object]:
+        """Which classes of these modules are registered with their abstract classes, and with those of Python."""
+        token = abc.get_cache_token()
+        if token != self._registered[0]:
+            abstract = [
+                each
+                for space in (
+                    *(s for _, s in self.spaces.values()),
+                    vars(collections.abc),
+                    vars(numbers),
+                )
+                for each in space.values()
+                if isinstance(each, abc.ABCMeta)
+            ]
+            ours = {name for name, _ in self.spaces.values()}
+            self._registered = (
+                token,
+                {
+                    f"{kind.__module__}.{kind.__qualname__}": [
+                        f"{each.__module__}.{each.__qualname__}"
+                        for ref in abc._get_dump(kind)[0]  # type: ignore[attr-defined]
+                        if (each := ref()) is not None and each.__module__ in ours
+                    ]
+                    for kind in {id(each): each for each in abstract}.values()
+                },
+            )
+        return self._registered[1]
 
 
 def _names_in(value: Any) -> set[str]:
@@ -266,7 +324,11 @@ class _Looking:
         self.ignored, self.spaces, self.quick = around.ignored, around.spaces, state is None
         self.known: Mapping[int, object] = {}
         self.kept: list[object] = []
-        self.classes, self.names_parts = set(around.classes), False
+        self.classes, self.loggers = set(around.classes), dict(around.loggers)
+        #: What names a part of the state, too.
+        self.names_parts: list[str] = []
+        #: Seconds, and what they were spent on.
+        self.slowest = 0.0, "no name"
         if state is not None:
             of_state = _Reader(self, {}, of_state=True)
             with suppress(Exception):
@@ -274,6 +336,7 @@ class _Looking:
             # What was met is kept: the identities of living objects alone are told apart.
             self.known, self.kept = of_state.seen, [of_state]
             self.classes |= set(of_state.classes)
+            self.loggers |= of_state.loggers
         environment = around.environment
         #: What is compared as it is, by owner and name; the keys of environment variables are as the system has them.
         self.found: _Look = {}
@@ -289,16 +352,21 @@ class _Looking:
             # Methods in whose place guards stand.
             and not callable(getattr(type(environment), name, None))
         }
-        self.found["attribute of the environment "] = self._digests(own)
+        self._add("attribute of the environment ", own)
         for module in around.libraries:
             self.plain[f"attribute {module.__name__}."] = dict(vars(module))
         classes = {id(each): each for each in (*around.bases, *self.classes)}
         for name, space in self.spaces.values():
-            self.found[f"global {name}."] = self._digests(space)
+            self._add(f"global {name}.", space)
             local = (v for v in space.values() if isinstance(v, type) and v.__module__ == name)
             classes |= {id(each): each for each in local}
         for each in classes.values():
             self._add_class(each)
+        for name, logger in self.loggers.items():
+            self.plain[f"logger {name}, "] = {
+                each: vars(logger)[each] for each in ("level", "disabled", "propagate")
+            } | {each: list(vars(logger)[each]) for each in ("handlers", "filters")}
+        self.plain["abstract class "] = around.registered()
 
     def _add_class(self, kind: Any) -> None:
         for base in kind.__mro__:
@@ -311,19 +379,27 @@ class _Looking:
                     n: v for n, v in inner.items() if n[0] != "_" and n not in base.__members__
                 }
                 for member in base:
-                    self.found[f"attribute {name}.{member.name}."] = self._digests(vars(member))
-            self.found[f"class attribute {name}."] = self._digests(inner)
+                    self._add(f"attribute {name}.{member.name}.", vars(member))
+            self._add(f"class attribute {name}.", inner)
 
-    def _digests(self, values: Mapping[str, Any]) -> dict[str, tuple[object, object]]:
-        """Of all values that can be read."""
-        found: dict[str, tuple[object, object]] = {}
+    def _add(self, owner: str, values: Mapping[str, Any]) -> None:
+        """Add digests of all values that can be read."""
+        found = self.found[owner] = {}
         for name, value in list(values.items()):
             skipped = name in self.ignored or (name[:2] == "__" == name[-2:])
-            if skipped or isinstance(value, ModuleType | logging.Logger):
+            if skipped or isinstance(value, ModuleType):
                 continue
+            if isinstance(value, logging.Logger):
+                self.loggers[value.name] = value
+                continue
+            if isinstance(value, _CACHED):
+                for key, result in _results(value):
+                    if not _is_settled(result):
+                        self._add(f"result for {key!r:.60} of {owner}", {name: result})
             if type(value) in _PLAIN or _holds_nothing(value):
                 found[name] = ((type(value), value if type(value) in _PLAIN else id(value)),) * 2
                 continue
+            began = time.perf_counter()
             with suppress(Exception):
                 digest = apart = self._quick_digest(value)
                 if digest is None:
@@ -331,10 +407,10 @@ class _Looking:
                     digest = apart = json_digest(whole.form(value, None))
                     self.kept.append(whole)
                     if self.known.keys() & whole.seen.keys():
-                        self.names_parts = True
+                        self.names_parts.append(f"{owner}{name}")
                         apart = json_digest(_Reader(self, self.known).form(value, None))
                 found[name] = digest, apart
-        return found
+            self.slowest = max(self.slowest, (time.perf_counter() - began, f"{owner}{name}"))
 
     def _quick_digest(self, value: Any) -> object:
         """A digest of what built-in types alone hold; None for others, and in a look that is not quick."""
@@ -377,9 +453,14 @@ class _Reader(StateWriter):
         # One process compares with itself: its sets keep their order as long as nothing changes them.
         super().__init__(looking.ignored, key_order=True, set_order=True)
         # What a function holds is no part of the state: its name alone is.
-        self.spaces, self.known = {} if of_state else looking.spaces, known
+        self.spaces, self.of_state, self.known = looking.spaces, of_state, known
         self.seen: dict[int, object] = {}
         self.classes: dict[Any, None] = {}
+        self.loggers: dict[str, logging.Logger] = {}
+
+    def _identity(self, value: object) -> Json:
+        self.kept.append(value)
+        return {"unread": id(value)}
 
     def form(self, value: Any, where: Any) -> Json:
         """The form of a value, whatever it is."""
@@ -390,12 +471,24 @@ class _Reader(StateWriter):
             return {"class": f"{value.__module__}.{value.__qualname__}"}
         self.classes[type(value)] = None
         if isinstance(value, FunctionType):
-            foreign = id(value.__globals__) not in self.spaces
-            if id(value) in self.met or foreign or _holds_nothing(value):
+            if id(value) in self.met or self.of_state or _holds_nothing(value):
                 return {"function": f"{value.__module__}.{value.__qualname__}"}
             self.met[id(value)] = len(self.met)
-            held = [value.__defaults__, value.__kwdefaults__, vars(value), *_cells(value)]
+            if id(value.__globals__) in self.spaces:
+                held = [value.__defaults__, value.__kwdefaults__, vars(value), *_cells(value)]
+            else:
+                held = list(_held_for_us(value))
             return {"function": [self.form(each, where) for each in held]}
+        if isinstance(value, _CACHED):
+            self.met.setdefault(id(value), len(self.met))
+            keys = [key for key, _ in _results(value) if not _is_settled(key)]
+            function = (
+                [] if self.of_state else [self.form(getattr(value, "__wrapped__", None), where)]
+            )
+            return {"cache": [*function, *(self._identity(key) for key in keys)]}
+        if isinstance(value, logging.Logger):
+            self.loggers[value.name] = value
+            return {"logger": value.name}
         if isinstance(value, ContextVar):
             return {"context": self.form(value.get(None), where)}
         if isinstance(value, Enum):
@@ -422,6 +515,49 @@ class _Reader(StateWriter):
                     _, arguments, *state = value.__reduce__()
                     return {"iterator": [self.form(each, where) for each in (arguments, state)]}
             return {"unread": id(value)}
+
+
+def _results(cached: Any) -> list[tuple[Any, Any]]:
+    """Keys and results of a ``functools.lru_cache``, as the garbage collector sees them."""
+    seen = gc.get_referents(cached)
+    place = len(seen) - 1 - seen[::-1].index(_LINK) - 3
+    cache: dict[Any, Any] = seen[place]
+    if any(type(each) is _LINK for each in cache.values()):
+        # One that is bounded keeps them in a ring: key, result, the class of what links them.
+        return list(zip(seen[1:place:3], seen[2:place:3], strict=True))
+    return list(cache.items())
+
+
+#: What keeps what a function gave; and, among what it refers to behind its dictionary, the class of its links.
+_CACHED: Any = type(lru_cache(_results))
+_LINK: Any = gc.get_referents(lru_cache(_results))[4]
+
+
+def _is_settled(value: Any) -> bool:
+    """Whether a value never changes, nor what is in it: then what a function gave for it may be kept."""
+    if type(value) is object:  # between arguments and those by name, in keys of a cache
+        return True
+    if isinstance(value, tuple):
+        return not hasattr(value, "__dict__") and all(map(_is_settled, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        made: Any = value
+        settled = all(_is_settled(getattr(value, each.name)) for each in fields(value))
+        return settled and bool(made.__dataclass_params__.frozen)
+    return is_fixed(value)
+
+
+def _held_for_us(function: FunctionType) -> Iterator[object]:
+    """What a function of a library, such as one that decorates, keeps in the functions around it."""
+    registered = vars(function).get("registry")
+    if function.__globals__ is vars(functools) and isinstance(registered, Mapping):
+        yield [
+            (f"{kind.__module__}.{kind.__qualname__}", id(each))
+            for kind, each in registered.items()
+        ]
+        return
+    for each in _cells(function):
+        if isinstance(each, (MutableMapping, MutableSequence, MutableSet, FunctionType, _CACHED)):
+            yield each
 
 
 def _cells(function: FunctionType) -> Iterator[object]:
