@@ -68,8 +68,8 @@ _Look: TypeAlias = "dict[str, Mapping[str, tuple[object, object]]]"
 _NONE = "", ""
 #: After how many new starts it is asked again whether anything beside the state names a part of it.
 _CAREFUL_EVERY = 64
-#: So many seconds of looks are no reason to say anything.
-_SLOW_S = 5.0
+#: Looks that take so many seconds together, and so many each, may be worth a word.
+_SLOW_S, _SLOW_LOOK_S = 5.0, 0.01
 #: What vcrt itself sets on an environment.
 _OWN = frozenset({"_is_guarded"})
 
@@ -151,8 +151,10 @@ class Watch:
     def _look(self, state: Any = None) -> _Looking:
         began = time.perf_counter()
         looking = _Looking(self._surroundings, state)
-        self._spent_s += time.perf_counter() - began
-        self._warn_if_slow(looking)
+        took = time.perf_counter() - began
+        self._spent_s += took
+        if took > _SLOW_LOOK_S:
+            self._warn_if_slow(looking)
         return looking
 
     def _warn_if_slow(self, looking: _Looking) -> None:
