@@ -57,8 +57,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from vcrt.environments.code_identity import is_fixed
 from vcrt.environments.contract import Operation, Transition
-from vcrt.environments.object_states import StateWriter, can_change, is_fixed
+from vcrt.environments.object_forms import can_change
+from vcrt.environments.object_states import StateWriter
 from vcrt.environments.tool_calls import CallEnvironment
 from vcrt.errors import MalformedInputError
 from vcrt.hashing import Json, json_digest
