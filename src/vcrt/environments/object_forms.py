@@ -1,4 +1,4 @@
-"""How a value of each built-in class is written in the canonical form of a state, and what is refused.
+"""Write a value of each built-in class in the canonical form of a state, or refuse it by its place.
 
 :mod:`vcrt.environments.object_states` writes the whole; each function here gets its writer, the value, and its place.
 """
