@@ -241,6 +241,14 @@ def test_copies_of_a_trace_are_one_source():
     assert pair(found, "put", "put").not_commuted_in == Proportion(0, 1)
 
 
+def test_earlier_parts_of_a_conversation_are_no_further_sources():
+    trace = [*puts(["a"], 0), *(("find", {"key": f"k{n}"}) for n in range(ENOUGH))]
+    found = annotated([trace[: n + 2] for n in range(ENOUGH)])
+    assert found.num_sources == ENOUGH
+    assert tool(found, "find").hints(0.1) == {}
+    assert of_units((n, range(n, 9), False) for n in range(9)).total == 1
+
+
 def test_units_are_no_more_than_sources_or_cases():
     draw = random.Random(1)
     for _ in range(200):

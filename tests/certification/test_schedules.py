@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 
 import pytest
@@ -151,6 +152,34 @@ def test_identifiers_flow_from_text_to_text():
     )
     long = "a.1" * 300_000
     assert len(data_flow([{}, {"x": long[:60]}], [f'"{long}"', "null"])) <= 1
+
+
+@pytest.mark.parametrize(
+    ("output", "arguments"),
+    [
+        ({"sku": "sku-8812"}, {"items": {"sku-8812": 2}}),
+        ({"id": 48213}, {"url": "/orders/48213/items"}),
+        ({"id": 48213}, {"command": "kill 48213"}),
+        ({"token": "ghp_" + "a1" * 60}, {"headers": {"Authorization": f"Bearer ghp_{'a1' * 60}"}}),
+        ({"text": "注文番号はABC-77です"}, {"id": "ABC-77"}),
+        ({"text": "หมายเลข77123ค่ะ"}, {"id": 77123}),
+        ({"id": "ABC-77"}, {"text": "注文番号はABC-77です"}),
+    ],
+)
+def test_values_flow_wherever_they_are_put(output, arguments):
+    outputs = [json.dumps(output), "null"]
+    assert {(flow.first, flow.second) for flow in data_flow([{}, arguments], outputs)} == {(0, 1)}
+    assert data_flow([{}, arguments], ["{}", "null"]) == ()
+
+
+def test_what_is_a_part_of_a_word_or_common_flows_nowhere():
+    for output, argument in (
+        ("caféA1bc", "A1bc"),
+        ({"id": 148213}, "kill 48213"),
+        ({"id": 12}, "take 12 of them"),
+        ({"status": "open"}, {"status": "shut"}),
+    ):
+        assert data_flow([{}, {"x": argument}], [json.dumps(output), "null"]) == (), argument
 
 
 def test_values_flow_from_the_call_that_gave_them_first():

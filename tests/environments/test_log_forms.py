@@ -594,3 +594,100 @@ def test_a_line_that_holds_what_is_not_read_is_named(tmp_path, output, message, 
     with pytest.raises(MalformedInputError, match=message) as caught:
         read_traces(path)
     assert caught.value.where == (str(path) if pretty else f"{path}:2")
+
+
+OUTPUT = {"left": 3}
+
+
+def with_field(field, where=OUTPUT):
+    """Calls of each form with a field of their own that could be what they gave."""
+    given, function = {"item": "tea"}, {"name": "look", "arguments": "{}"}
+    use = {"type": "tool_use", "id": "t", "name": "look", "input": given}
+    part = {"part_kind": "tool-call", "tool_name": "look", "tool_call_id": "c", "args": given}
+    listed = {"id": "c", "type": "function", "function": function}
+    named = {"id": "c", "type": "tool_call", "name": "look", "args": given}
+    for call, wrap in (
+        ({"name": "look", "arguments": given}, lambda call: call),
+        ({"type": "function_call", "call_id": "c", **function}, lambda call: call),
+        ({"type": "mcp_call", "id": "c", "server_label": "s", **function}, lambda call: call),
+        (use, lambda call: {"role": "assistant", "content": [call]}),
+        (part, lambda call: {"kind": "response", "parts": [call]}),
+        (listed, lambda call: {"role": "assistant", "tool_calls": [call]}),
+        (named, lambda call: {"role": "assistant", "tool_calls": [call]}),
+        (
+            function,
+            lambda call: {"role": "assistant", "tool_calls": [{"id": "c", "function": call}]},
+        ),
+    ):
+        yield wrap({**call, field: where})
+
+
+@pytest.mark.parametrize("field", ["stdout", "reply", "value", "api_response", "toolOutput", "x"])
+def test_a_field_beside_a_call_that_could_be_its_output_is_never_passed_over(read, field):
+    for item in with_field(field):
+        with pytest.raises(MalformedInputError, match=repr(field)) as caught:
+            read(item)
+        assert caught.value.where.endswith("trace.jsonl:1")
+        # Nothing stands in it.
+        assert read(json.loads(json.dumps(item).replace(json.dumps(OUTPUT), "null")))[0].calls
+
+
+def test_outputs_beside_calls_that_come_back_in_messages_of_their_own_are_not_passed_over(read):
+    plain, function, mcp, *others = with_field("output")
+    assert read(plain)[0].calls[0].logged == read(mcp)[0].calls[0].logged is not None
+    for item in (function, *others, *list(with_field("result"))[1:]):
+        with pytest.raises(MalformedInputError, match=r"'(output|result)'"):
+            read(item)
+
+
+@pytest.mark.parametrize("field", ["started_at", "durationMs", "trace_id", "timestamp", "tokens"])
+def test_a_field_that_says_when_or_by_whom_a_call_was_made_is_left_aside(read, field):
+    for item in with_field(field, 3):
+        assert read(item)[0].calls[0].logged is None
+
+
+@pytest.mark.parametrize("key", ["messages", "calls", "traj"])
+def test_outputs_in_a_list_beside_the_calls_are_not_passed_over(read, key):
+    trace = {key: [LOOK], "outputs": ["ok"]}
+    with pytest.raises(MalformedInputError, match="'outputs' beside"):
+        read(trace)
+
+
+def test_what_a_trace_begins_with_is_never_passed_over(read):
+    begins = {"initial": {"tea": 1}}
+    assert read(begins, LOOK)[0].initial == {"tea": 1}
+    assert read({**begins, "calls": [LOOK]})[0].initial == {"tea": 1}
+    for lines, said in (
+        ([{**begins, **LOOK}], "line of its own"),
+        ([begins, {"calls": [LOOK]}], "is of no trace"),
+        ([begins, {"initial": {"tea": 2}}, LOOK], "second `initial`"),
+    ):
+        with pytest.raises(MalformedInputError, match=said):
+            read(*lines)
+
+
+def test_a_response_with_an_error_that_is_null_is_a_result(read):
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "look"}}
+    answer = {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "ok"}]}}
+    alone = read(call, answer)
+    assert not shows_failure(alone[0].calls[0].logged)
+    assert read(call, {**answer, "error": None}) == alone
+    with pytest.raises(MalformedInputError, match="both a result and an error"):
+        read(call, {**answer, "error": {"code": 1, "message": "no"}})
+
+
+@pytest.mark.parametrize("failed", [{"status": "Error"}, {"is_error": "true"}, {"isError": True}])
+def test_a_result_that_says_that_it_failed_is_no_success_in_any_case(read, failed):
+    item = {"role": "tool", "tool_call_id": "c", "content": "no tea"}
+    (trace,) = read(openai("look", {}, "c"), {**item, **failed})
+    assert shows_failure(trace.calls[0].logged)
+    for empty in ({"error": {}}, {"error": []}, {"error": None}):
+        (trace,) = read(openai("look", {}, "c"), {**item, **empty})
+        assert trace.calls[0].logged == '"no tea"'
+
+
+def test_a_mark_before_the_first_line_is_no_part_of_it(tmp_path):
+    for text in (json.dumps([LOOK]), json.dumps(LOOK), json.dumps([LOOK, LOOK], indent=1)):
+        path = tmp_path / "trace.jsonl"
+        path.write_text(text, encoding="utf-8-sig")
+        assert read_traces(path)[0].calls

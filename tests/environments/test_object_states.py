@@ -453,6 +453,17 @@ def test_what_a_class_leaves_out_of_what_it_is_rebuilt_with_is_no_part_of_it() -
             super().__init__(stock)
             self.price = price
 
+    class Renamed:
+        def __init__(self, stock):
+            self._held = {"stock": stock, "lock": threading.Lock()}
+
+        def __getstate__(self):
+            return {"stock": self._held["stock"]}
+
+    # What it is rebuilt with counts, under whatever name.
+    assert canonical_objects(Renamed(1)) == canonical_objects(Renamed(1))
+    assert canonical_objects(Renamed(1)) != canonical_objects(Renamed(2))
+
     # What has a form counts all the same.
     assert canonical_objects(Careless(1, 1)) != canonical_objects(Careless(1, 2))
 
@@ -588,3 +599,20 @@ def test_what_has_no_value_is_refused_by_its_place() -> None:
     assert "lock" in str(refused.value)
     with pytest.raises(MalformedInputError, match="a member"):
         canonical_objects([{threading.Lock()}])
+
+
+def test_tables_of_pandas_are_read_without_their_caches() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+
+    def bytes_of(state):
+        return canonical_objects({"of": state}, ignored=["_cache"])
+
+    for make in (
+        lambda v: pandas.Timestamp(f"2026-01-0{v}"),
+        lambda v: pandas.DataFrame({"a": [v, 2], "b": ["x", "y"]}),
+        lambda v: pandas.DataFrame({"a": ["x", str(v)]}).set_index("a"),
+        lambda v: pandas.Series([v, 2], index=["p", "q"]),
+        lambda v: pandas.Categorical(["a", str(v)]),
+    ):
+        assert bytes_of(make(1)) == bytes_of(make(1)) == bytes_of(copied(make(1)))
+        assert bytes_of(make(1)) != bytes_of(make(2))

@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from typing import Any
+from unicodedata import category
 
 from vcrt.environments.tool_calls import Span
 from vcrt.hashing import Json
 
-#: Texts of fewer characters, and whole numbers below this, are found everywhere by chance.
-_LEAST_TEXT, _LEAST_NUMBER = 3, 10
-#: Words inside of a longer text that look made up: of four or more characters, with a digit and a letter or sign.
-_IDENTIFIER = re.compile(
-    r"\b(?=[\w.-]{0,63}\d)(?=[\w.-]{0,63}[A-Za-z_-])\w[\w.-]{2,62}\w\b", re.ASCII
-)
+#: Texts of fewer characters, and whole numbers below this, are found everywhere by chance; inside of texts these are.
+_LEAST_TEXT, _LEAST_NUMBER, _LEAST_INSIDE = 3, 10, 100
+#: Words inside of a longer text, with the signs that identifiers have.
+_WORD = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -121,6 +120,10 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 def _goes_on(beyond: str, edge: str) -> bool:
     if not _is_word(edge) or not beyond:
         return False
+    if (
+        edge.isascii() and category(beyond[0]) == "Lo"
+    ):  # of a script that puts no spaces between words, or has no case
+        return False
     between, then = beyond[0], beyond[1:]
     digits = edge.isdigit() and then.isdigit()
     return (
@@ -135,7 +138,8 @@ def _is_word(character: str) -> bool:
 def _values(value: Any) -> Iterator[str]:
     """The values in JSON that are no containers and say enough to be recognised."""
     if isinstance(value, Mapping):
-        for each in value.values():
+        for key, each in value.items():
+            yield from _identifiers(str(key))
             yield from _values(each)
     elif isinstance(value, list | tuple):
         for each in value:
@@ -143,11 +147,22 @@ def _values(value: Any) -> Iterator[str]:
     elif isinstance(value, str):
         if len(value.strip()) >= _LEAST_TEXT:
             yield value.strip()
-        yield from _IDENTIFIER.findall(value)
+        yield from _identifiers(value)
     elif isinstance(value, bool) or value is None:
         return
     elif isinstance(value, float) or abs(value) >= _LEAST_NUMBER:
         yield json.dumps(value)
+
+
+def _identifiers(text: str) -> Iterator[str]:
+    """Words of a text that look made up: of four or more characters with a digit and a letter or sign, and numbers."""
+    for found in _WORD.finditer(text):
+        word = found[0].rstrip(".-")
+        if word.isdigit():
+            if len(word) >= len(str(_LEAST_INSIDE)) and word[0] != "0":
+                yield word
+        elif len(word) >= _LEAST_TEXT + 1 and any(map(str.isdigit, word)):
+            yield word
 
 
 def _words(value: Any) -> Iterator[str]:

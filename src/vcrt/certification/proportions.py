@@ -53,9 +53,9 @@ def of_units(cases: Iterable[tuple[Hashable, Collection[str], bool]]) -> Proport
     A case is what it is (a state and what was called in it), the sources that have it, and whether it counts. The
     contexts of one trace follow from one another: what the first shows, the others mostly show again, and there are
     the more of them the longer the trace is. What is drawn is a source. So a source is one unit, which counts if any
-    case of it does, and the bound of the units is one of the chance that the next source has such a case. Sources of
-    the very same cases tell the same thing once, as a replay gives the same again; nor can there be more units than
-    cases.
+    case of it does, and the bound of the units is one of the chance that the next source has such a case. A source
+    whose cases another one has, too, tells nothing of its own: it is a copy, or an earlier part of the same
+    conversation, and a replay gives the same again. Nor can there be more units than cases.
 
     >>> of_units([("put in {}", ["monday"], False), ("put in {1}", ["monday"], True), ("put in {}", ["today"], False)])
     Proportion(count=1, total=2)
@@ -66,10 +66,23 @@ def of_units(cases: Iterable[tuple[Hashable, Collection[str], bool]]) -> Proport
         counting[case] = counts or counting.get(case, False)
         for source in sources:
             of_source.setdefault(source, set()).add(case)
-    units = {frozenset(some) for some in of_source.values()}
+    units = _largest({frozenset(some) for some in of_source.values()})
     if len(counting) < len(units):
-        units = {frozenset({case}) for case in counting}
+        units = [frozenset({case}) for case in counting]
     return Proportion(sum(any(counting[case] for case in unit) for unit in units), len(units))
+
+
+def _largest(units: Collection[frozenset[Hashable]]) -> list[frozenset[Hashable]]:
+    """Those that are no part of another."""
+    kept: list[frozenset[Hashable]] = []
+    having: dict[Hashable, list[frozenset[Hashable]]] = {}
+    for unit in sorted(units, key=len, reverse=True):
+        rarest = min(unit, key=lambda case: len(having.get(case, ())), default=None)
+        if not any(unit <= other for other in having.get(rarest, ())):
+            kept.append(unit)
+            for case in unit:
+                having.setdefault(case, []).append(unit)
+    return kept
 
 
 #: No cases.

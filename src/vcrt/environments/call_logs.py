@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -63,6 +64,12 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
             traces.append(_whole(value, full[0], where))
         else:
             lines.take(value, where)
+    if lines.initial is not None and not lines.calls:
+        raise malformed(
+            str(path),
+            f"`initial` {json.dumps(lines.initial)[:80]} in a line of its own, and no call in a line of its own",
+            "is of no trace; write it beside the trace's `messages` or `calls`",
+        )
     traces += [_readable(lines)] if lines.calls else []
     if not any(trace.calls or trace.invalid for trace in traces):
         raise MalformedInputError(
@@ -72,7 +79,7 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
 
 
 def _values(path: Path) -> Iterator[tuple[str, Any]]:
-    text = read_limited(path, MAX_BYTES)
+    text = read_limited(path, MAX_BYTES).removeprefix(BOM_UTF8)
     if b"\0" in text[:4]:
         raise MalformedInputError(
             "a log that is not in UTF-8",
@@ -127,8 +134,8 @@ def _no_json(where: str, error: ValueError) -> MalformedInputError:
 def _whole(value: Mapping[str, Any], key: str, where: str) -> Trace:
     """A whole trace, with its items under ``key``."""
     lists = [name for name in _LISTS_OF_OUTPUTS if isinstance(value.get(name), list)]
-    if key == "calls" and lists:
-        raise malformed(where, f"a trace of calls with {lists[0]!r} beside them")
+    if any(value[name] for name in lists):
+        raise malformed(where, f"a trace with {lists[0]!r} beside its {key}")
     gathered = Gathered(str(value.get("id", where)), initial=value.get("initial"))
     for place, item in enumerate(value[key], start=1):
         gathered.take(item, f"{where}, item {place}")

@@ -49,6 +49,14 @@ class Requests:
             case {"method": str(method)}:
                 if message.get("id") is not None:
                     self.waiting.setdefault(identifier, []).append((method, "", where))
+            case {"result": _, "error": {} as error} if error and message["result"] is not None:
+                raise malformed(
+                    where,
+                    f"a response with both a result and an error: {json.dumps(message)}"[:120],
+                )
+            case {"result": _, "error": _} if message["error"] is None:
+                answer = {key: message[key] for key in message if key != "error"}
+                yield from self._answer(answer, identifier, where)
             case {"result": _} | {"error": _}:
                 yield from self._answer(message, identifier, where)
             case _:

@@ -55,8 +55,20 @@ _RESULT_ROLES = ("tool", "function")
 #: Fields that say which session a line of Claude Code is of.
 _SESSION = {"uuid", "leafUuid", "sessionId", "session_id", "messageId"}
 #: The fields that an object may have beside a call whose arguments are left out: others may be its arguments.
-_BESIDE = {"id", "type", "call_id", "index", "status", "error"}
+_BESIDE = {"id", "type", "call_id", "index", "status"}
 _OUTPUTS = ("output", "result")
+#: Words of the names of fields beside a call that hold neither its arguments nor its output.
+_NOTES = frozenset(
+    re.findall(
+        r"\w+",
+        "agent at attempt cache caller category comment control cost created date details duration elapsed "
+        "end ended epoch extra fields finished handle id ids idx index internal iso kind label latency level "
+        "line log meta metadata millis model ms namespace note ns number origin otel parent provider reason "
+        "reasoning requestor requester request run sec seconds seq sequence server session signature source "
+        "span specific start started stamp status step tag tags thought thread time timestamp title token "
+        "tokens trace ts turn type unix updated us usage user uuid version view ",
+    )
+)
 _NO_JSON = "a call whose arguments are no JSON"
 #: Other names of arguments and outputs, without case and signs.
 _OTHER_NAMES = re.compile(
@@ -121,11 +133,11 @@ def _plain(value: Mapping[str, Any], where: str) -> Called:
     if {"name", "tool"} <= set(value):
         raise malformed(where, "both 'name' and 'tool'")
     name = value.get("name", value.get("tool"))
-    _require_names(value, {"arguments", "args", *_OUTPUTS}, where)
     given = [value[key] for key in _OUTPUTS if key in value]
-    if len(given) > 1 and given[0] != given[1]:
+    if len(given) > 1 and canonical_json(given[0]) != canonical_json(given[1]):
         raise malformed(where, f"a call of {name!r} with two outputs")
-    arguments = _arguments(value, {"name", "tool", *_OUTPUTS, "isError", "is_error"}, where)
+    own = {"name", "tool", *_OUTPUTS, "isError", "is_error", "outcome", "error"}
+    arguments = _arguments(value, own, where)
     output, error = value.get("output", value.get("result")), value.get("error")
     if not _failed(value) and not any(key in value for key in _OUTPUTS):
         return Called(name, arguments)
@@ -143,26 +155,49 @@ def _require_names(value: Mapping[str, Any], own: Collection[str], where: str) -
 
 
 def _arguments(value: Mapping[str, Any], beside: Collection[str], where: str) -> Any:
-    """The arguments of a call. It may leave them out if nothing stands there that they could be."""
+    """The arguments of a call. It may leave them out if nothing stands there that they could be.
+
+    ``beside`` are the fields that its form has, too. Others must say by their names that they are neither arguments nor
+    an output: one that was passed over could tell two orders apart.
+    """
     given = [key for key in ("arguments", "args") if key in value]
     if len(given) > 1:
         raise malformed(where, "a call with both 'arguments' and 'args'")
-    if given:
-        return value[given[0]]
     rest = [key for key in value if key not in beside and key not in _BESIDE]
+    if given:
+        _require_notes(value, {given[0], *beside, *_BESIDE}, where)
+        return value[given[0]]
     if rest:
         raise malformed(where, f"a call without `arguments`, but with {rest[0]!r}"[:120])
     return {}
 
 
+def _require_notes(value: Mapping[str, Any], own: Collection[str], where: str) -> None:
+    """Raise the error of a field beside a call that is none of its form's, and could be its output."""
+    for key, inner in value.items():
+        if key in own or inner in (None, "", [], {}, False):
+            continue
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", str(key))
+        if not words or not {word.lower() for word in words} <= _NOTES:
+            raise MalformedInputError(
+                "a call with a field that is not read",
+                where=where,
+                found=f"field {key!r:.80}",
+                expected=f"its output in `output`, where that is; {FORMS}",
+                remedy='write `{"initial": ...}` as a line of its own, before the calls'
+                if key == "initial"
+                else "rename the field to `output` if it holds what the call gave; else delete it",
+            )
+
+
 def _item(value: Mapping[str, Any], where: str) -> Iterator[Event]:
     """An item of OpenAI's Responses, or of a list of calls that has its form."""
-    beside = {"name", "call_id", "server_label", "output", "approval_request_id", "namespace"}
+    beside = {"name", "call_id", "server_label", "approval_request_id", "created_by"}
+    beside |= {"output", "error"} if value["type"] == "mcp_call" else set()
     call = Called(value.get("name"), _arguments(value, beside, where), _text(value.get("call_id")))
     if value["type"] == "function_call":
         yield call
         return
-    _require_names(value, {"arguments", "args", "output"}, where)
     logged = None
     if value.get("output") is not None or _failed(value):
         logged = _json(_flagged(value, value.get("output")))
@@ -179,10 +214,11 @@ def _text(identifier: Any) -> str | None:
 
 def _failed(value: Mapping[str, Any]) -> bool:
     """Whether a result says itself that the call failed."""
+    flags = [str(value.get(key)).lower() for key in ("isError", "is_error", "status", "outcome")]
     return (
-        True in (value.get("isError"), value.get("is_error"))
-        or value.get("error") not in (None, False, "")
-        or any(value.get(key) in ("error", "failed", "denied") for key in ("status", "outcome"))
+        "true" in flags[:2]
+        or value.get("error") not in (None, False, "", [], {})
+        or not {"error", "failed", "denied"}.isdisjoint(flags[2:])
     )
 
 
@@ -263,6 +299,7 @@ def _tool_calls(message: Mapping[str, Any], where: str) -> Iterator[Called]:
 def _tool_call(call: Any, where: str) -> Called:
     function = call.get("function") if isinstance(call, Mapping) else None
     if isinstance(function, Mapping):
+        _require_notes(call, {"function", "extra_content", *_BESIDE}, where)
         return _function(function, _text(call.get("id")), where)
     kind = call.get("type") if isinstance(call, Mapping) else ""
     if kind not in (None, "function", "tool_call"):
@@ -292,6 +329,7 @@ def _blocks(blocks: Iterable[Any], where: str, listed: Iterable[Called] = ()) ->
     for number, block in enumerate(blocks, start=1):
         match block:
             case {"type": "tool_use" | "mcp_tool_use", "name": name, "input": given}:
+                _require_notes(block, {"name", "input", "server_name", *_BESIDE}, where)
                 call = Called(name, given, _text(block.get("id")))
                 same = known.get(call.identifier or "")
                 if not known:
@@ -327,7 +365,7 @@ def _parts(parts: Iterable[Any], where: str) -> Iterator[Event]:
     for number, part in enumerate(parts, start=1):
         match part:
             case {"part_kind": "tool-call", "tool_name": name, "tool_call_id": identifier}:
-                beside = {"tool_name", "tool_call_id", "part_kind", "provider_details"}
+                beside = {"tool_name", "tool_call_id", "part_kind", "provider_name", "tool_kind"}
                 calls.append(Called(name, _arguments(part, beside, where), _text(identifier)))
             case {"part_kind": "tool-return", "tool_call_id": identifier, "content": output}:
                 others.append(Answered(_text(identifier), _flagged(part, output)))

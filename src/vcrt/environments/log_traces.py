@@ -144,6 +144,8 @@ class Gathered:
         """Take an item of a trace; raises :class:`MalformedInputError`."""
         match value:
             case {"initial": initial, **rest} if not self.calls and not _OF_CALLS & set(rest):
+                if self.initial is not None:
+                    raise malformed(where, "a second `initial` before the first call")
                 self.initial = initial
                 for unread in unread_in(rest):
                     self.add(unread, where)

@@ -302,7 +302,7 @@ def attributes_alone(writer: StateWriter, value: object, where: Place) -> Json:
     return {}
 
 
-def _rebuilt(writer: StateWriter, value: Any, where: Place) -> Json:
+def rebuilt(writer: StateWriter, value: Any, where: Place) -> Json:
     """An object of a class in C, by what rebuilds it: a function or class, its arguments, and what is set then."""
     getattr(value, "__dict__", None)  # made when it is first asked for, and then given
     try:
@@ -311,18 +311,25 @@ def _rebuilt(writer: StateWriter, value: Any, where: Place) -> Json:
     except Exception as error:
         raise without_form(value, where) from error
     if isinstance(reduced, str):
-        found = getattr(sys.modules.get(type(value).__module__), reduced, None)
+        module = getattr(value, "__module__", None) or type(value).__module__
+        found: Any = sys.modules.get(module)
+        for name in reduced.split("."):
+            found = getattr(found, name, None)
         if found is not value:
             raise without_form(value, where)
-        return {"name": reduced}
+        return {"name": reduced if module == type(value).__module__ else f"{module}.{reduced}"}
     writer.kept.append(reduced)
-    rebuilt: list[Any] = [*reduced, None, None, None]
-    make, arguments, state, items, pairs = rebuilt[:5]
+    parts: list[Any] = [*reduced, None, None, None]
+    make, arguments, state, items, pairs = parts[:5]
     memory = [_memory(writer, value, where)] if isinstance(value, np.ndarray) else []
     return {
         **({"memory": memory} if memory else {}),
         "made": writer.form(make, where),
-        "of": writer.sequence(arguments, where),
+        # Its class is written with it.
+        "of": [
+            {"name": name_of(each)} if each is type(value) else writer.form(each, where)
+            for each in arguments
+        ],
         "state": writer.form(state, where),
         "items": writer.sequence(items or (), where),
         "pairs": writer.entries(pairs or (), where),
@@ -387,11 +394,11 @@ def writing(kind: Any) -> tuple[_Write, Any, bool]:
             if write in _WHOLE or base is kind:
                 return write, kind, can_change
             if _is_of_c(kind, base):
-                return _rebuilt, object, True
+                return rebuilt, object, True
             has_more = kind.__dictoffset__ != 0 or bool(own_slots(kind, base))
             return _by_name(write), base, can_change or has_more
     if _is_of_c(kind, object):
-        return (_refused if hasattr(kind, "__next__") else _rebuilt), object, True
+        return (_refused if hasattr(kind, "__next__") else rebuilt), object, True
     return (_refused if kind is object else attributes_alone), object, True
 
 

@@ -17,7 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
 from json.encoder import encode_basestring
 from operator import itemgetter
@@ -46,6 +46,7 @@ from vcrt.environments.object_forms import (
     Place,
     attributes_alone,
     path_of,
+    rebuilt,
     without_form,
     writing,
 )
@@ -245,7 +246,11 @@ class StateWriter:
         return {"code": self.codes[kind]}
 
     def _attributes(self, value: Any, base: Any, where: Place) -> dict[str, Json]:
-        """The attributes that an object of a class derived from ``base`` has beside what that holds."""
+        """The attributes that an object of a class derived from ``base`` has beside what that holds.
+
+        One that cannot be written, such as a lock, is left out if its class says itself what it is rebuilt with: then
+        that is written as well, and must not hold it.
+        """
         kind: Any = type(value)
         found = dict(getattr(value, "__dict__", {}))
         for name, slot in own_slots(kind, base):
@@ -256,21 +261,23 @@ class StateWriter:
             with suppress(AttributeError):  # not set
                 found[name] = slot.__get__(value)
         forms: dict[str, Json] = {}
+        left_out: MalformedInputError | None = None
         for name in sorted(found, key=str):
             if name in self.ignored:
                 continue
             checkpoint = len(self.met)
             try:
                 forms[name] = self.form(found[name], (where, ".{}", name))
-            except MalformedInputError:
-                # What a class says that it is rebuilt without, such as a lock, is no part of it.
-                rebuilt = _own_state(value)
-                if rebuilt is None or rebuilt.get(name) is found[name]:
+            except MalformedInputError as error:
+                if not _has_protocol(kind):
                     raise
                 self._forget(checkpoint)
-                if name in rebuilt:
-                    self.kept.append(rebuilt)
-                    forms[name] = self.form(rebuilt[name], (where, ".{}", name))
+                left_out = left_out or error
+        if left_out is not None:
+            try:
+                forms["rebuilt with"] = rebuilt(self, value, where)
+            except MalformedInputError:
+                raise left_out from None
         return forms
 
     def _class(self, kind: Any, where: Place) -> Json:
@@ -444,18 +451,9 @@ def _text(key: Any) -> str | None:
     return repr(key) if type(key) is int and -LONG < key < LONG else None
 
 
-def _own_state(value: Any) -> Mapping[str, Any] | None:
-    """The attributes that an object's own protocol rebuilds it with; None if its class has none of its own."""
-    kind: Any = type(value)
+@lru_cache(maxsize=1024)
+def _has_protocol(kind: Any) -> bool:
+    """Whether a class says itself what its objects are rebuilt with."""
     protocol = ("__reduce__", "__reduce_ex__", "__getstate__")
-    own = any(getattr(kind, n, None) is not getattr(object, n, None) for n in protocol)
-    if not own and kind not in copyreg.dispatch_table:
-        return None
-    try:
-        reducer: Any = copyreg.dispatch_table.get(kind)
-        state = (reducer(value) if reducer else value.__reduce_ex__(4))[2]
-    except Exception:
-        return None
-    if isinstance(state, tuple) and len(state) == 2:
-        state = {**(state[0] or {}), **(state[1] or {})}
-    return state if isinstance(state, dict) else None
+    own = any(getattr(kind, name, None) is not getattr(object, name, None) for name in protocol)
+    return own or kind in copyreg.dispatch_table
