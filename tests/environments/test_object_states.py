@@ -170,9 +170,9 @@ def of_a_metaclass(rate):
     return meter("Made", (), {"__module__": __name__})()
 
 
-def of_the_program(source):
-    """What a program that is no module would make."""
-    made = {"__name__": "__main__"}
+def of_the_program(source, name="__main__"):
+    """What a program that is no module would make, or a loader that keeps its modules to itself."""
+    made = {"__name__": name}
     exec(source, made)
     return made["made"]
 
@@ -313,11 +313,12 @@ def test_the_bytes_are_those_that_certificates_hold() -> None:
         (of_a_metaclass(1), of_a_metaclass(2)),
         (of_the_program("def made(): return 1"), of_the_program("def made(): return 2")),
         *(
-            (of_the_program(source.format(1)), of_the_program(source.format(2)))
+            (of_the_program(source.format(1), name), of_the_program(source.format(2), name))
             for source in (
                 "class Row:\n def give(self): return {}\nmade = Row()",
                 "class Row:\n give = {}\nmade = Row()",
             )
+            for name in ("__main__", "kept_by_a_loader")
         ),
         (Below(1, 0), Below(2, 0)),
         (Hidden(1), Hidden(2)),

@@ -23,13 +23,19 @@ from vcrt.hashing import sha256_hex
 def is_found(value: Any) -> bool:
     """Whether a function or class is the one that its module has under its name.
 
-    What was sent by value from the program of another process counts: this one has nothing under that name.
+    What was sent by value from the program of another process counts, and what a loader keeps to itself: this process
+    has nothing under that name.
     """
     found = sys.modules.get(value.__module__)
     for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
-    sent = found is None and value.__module__ == "__main__" and "<" not in value.__qualname__
+    sent = found is None and is_elsewhere(value) and "<" not in value.__qualname__
     return found is value or sent
+
+
+def is_elsewhere(value: Any) -> bool:
+    """Whether a function or class is of a module that this process may not have: names alone do not tell them apart."""
+    return value.__module__ == "__main__" or value.__module__ not in sys.modules
 
 
 def is_fixed(value: Any) -> bool:

@@ -35,6 +35,7 @@ from typing import Any
 from vcrt.environments.code_identity import (
     code_digest,
     digest_of,
+    is_elsewhere,
     is_fixed,
     is_found,
     name_of,
@@ -58,6 +59,8 @@ _AS_JSON = frozenset({type(None), bool, str})
 #: The flag of classes that a program made.
 _MADE_BY_PYTHON = 1 << 9
 _EMPTY = CellType()
+#: What the first class of a name does that no module here has; others of that name are told from it.
+_FIRST: dict[str, str] = {}
 #: What the body of a class has beside what it does.
 _SAYS_NOTHING = frozenset(
     (
@@ -239,11 +242,14 @@ class StateWriter:
             return {}
         if not is_found(kind):
             return {"class": self._class(kind, where)}
-        if kind.__module__ != "__main__":
+        if not is_elsewhere(kind):
             return {}
         if kind not in self.codes:
             self.codes[kind] = digest_of(kind)
-        return {"code": self.codes[kind]}
+        code = self.codes[kind]
+        if kind.__module__ != "__main__" and _FIRST.setdefault(name_of(kind), code) == code:
+            return {}
+        return {"code": code}
 
     def _attributes(self, value: Any, base: Any, where: Place) -> dict[str, Json]:
         """The attributes that an object of a class derived from ``base`` has beside what that holds.
@@ -333,7 +339,7 @@ class StateWriter:
                 # It may depend on variables that nobody else can see.
                 raise without_form(value, where)
         if found:
-            sent = {"code": digest_of(value)} if value.__module__ == "__main__" else {}
+            sent = {"code": digest_of(value)} if is_elsewhere(value) else {}
             return {"name": name_of(value), **sent}
         held: list[Json] = []
         for cell in value.__closure__ or ():
