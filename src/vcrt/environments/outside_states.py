@@ -40,6 +40,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import count
+from operator import is_
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -191,7 +192,7 @@ def _first_change(before: _Looking, after: _Looking) -> tuple[str, str] | None:
                 return owner, text
     for owner, digests in before.found.items():
         found = after.found.get(owner, digests)
-        if digests == found:
+        if digests is found or digests == found:
             continue
         for name in sorted({*digests, *found}):
             pairs = zip(digests.get(name, _NONE), found.get(name, _NONE), strict=True)
@@ -230,6 +231,9 @@ class _Surroundings:
         self.loggers: dict[str, logging.Logger] = {}
         self.names: Collection[str] = ()
         self._registered: tuple[object, dict[Any, object]] = None, {}
+        #: What was made of the names of each owner, and of each class with the classes above it.
+        self.plans: dict[str, _Plan] = {}
+        self._bases: dict[Any, tuple[Any, list[tuple[str, Any]]]] = {}
         self.libraries: list[ModuleType] = []
 
     def look_around(self) -> None:
@@ -253,6 +257,18 @@ class _Surroundings:
             and name.partition(".")[0] != "vcrt"
         ]
         self._known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
+
+    def bases_of(self, kind: Any) -> list[tuple[str, Any]]:
+        """A class and those above it that are somebody's own, with their names."""
+        order, bases = self._bases.get(kind, (None, []))
+        if order is not kind.__mro__:
+            bases = [
+                (f"{base.__module__}.{base.__qualname__}", base)
+                for base in kind.__mro__
+                if not _comes_along(base)
+            ]
+            self._bases[kind] = kind.__mro__, bases
+        return bases
 
     def registered(self) -> dict[Any, object]:
         """Which classes of these modules are registered with their abstract classes, and with those of Python."""
@@ -320,11 +336,43 @@ def _of_the_process(named: Collection[str]) -> dict[Any, object]:
     return found
 
 
+class _Plan:
+    """What some names hold, parted into what stays as long as they hold the same objects, and what may change."""
+
+    def __init__(
+        self, names: list[str], objects: list[Any], ignored: Collection[str], of_class: Any
+    ) -> None:
+        self.names, self.objects = names, objects
+        self.fixed: dict[str, tuple[object, object]] = {}
+        self.moving: list[tuple[str, Any]] = []
+        self.loggers: dict[str, logging.Logger] = {}
+        self.classes = [each for each in objects if isinstance(each, type)]
+        members = set[str]()
+        if of_class is not None:
+            members = {"_abc_impl"}  # what is registered is looked at by itself
+            objects = [getattr(each, "__func__", each) for each in objects]
+            if issubclass(of_class, Enum):
+                members |= {*of_class.__members__, *(name for name in names if name[0] == "_")}
+        for name, value in zip(names, objects, strict=True):
+            skipped = name in ignored or name in members or (name[:2] == "__" == name[-2:])
+            if skipped or isinstance(value, ModuleType):
+                continue
+            if isinstance(value, logging.Logger):
+                self.loggers[value.name] = value
+            elif type(value) in _PLAIN:
+                self.fixed[name] = ((type(value), value),) * 2
+            elif not isinstance(value, FunctionType) and _holds_nothing(value):
+                self.fixed[name] = ((type(value), id(value)),) * 2
+            else:  # what a function holds may be set later
+                self.moving.append((name, value))
+
+
 class _Looking:
     """A look at what is beside a state; ``found`` has the digests. Without a state it is a quick one."""
 
     def __init__(self, around: _Surroundings, state: Any = None) -> None:
         around.look_around()
+        self.around = around
         self.ignored, self.spaces, self.quick = around.ignored, around.spaces, state is None
         self.known: Mapping[int, object] = {}
         self.kept: list[object] = []
@@ -361,8 +409,8 @@ class _Looking:
             self.plain[f"attribute {module.__name__}."] = dict(vars(module))
         classes = {id(each): each for each in (*around.bases, *self.classes)}
         for name, space in self.spaces.values():
-            self._add(f"global {name}.", space)
-            local = (v for v in space.values() if isinstance(v, type) and v.__module__ == name)
+            plan = self._add(f"global {name}.", space)
+            local = (each for each in plan.classes if each.__module__ == name)
             classes |= {id(each): each for each in local}
         for each in classes.values():
             self._add_class(each)
@@ -373,35 +421,29 @@ class _Looking:
         self.plain["abstract class "] = around.registered()
 
     def _add_class(self, kind: Any) -> None:
-        for base in kind.__mro__:
-            name = f"{base.__module__}.{base.__qualname__}"
-            if _comes_along(base) or f"class attribute {name}." in self.found:
+        for name, base in self.around.bases_of(kind):
+            if f"class attribute {name}." in self.found:
                 continue
-            inner = {n: getattr(v, "__func__", v) for n, v in vars(base).items()}
             if issubclass(base, Enum):
-                inner = {
-                    n: v for n, v in inner.items() if n[0] != "_" and n not in base.__members__
-                }
                 for member in base:
                     self._add(f"attribute {name}.{member.name}.", vars(member))
-            self._add(f"class attribute {name}.", inner)
+            self._add(f"class attribute {name}.", vars(base), base)
 
-    def _add(self, owner: str, values: Mapping[str, Any]) -> None:
-        """Add digests of all values that can be read."""
-        found = self.found[owner] = {}
-        for name, value in list(values.items()):
-            skipped = name in self.ignored or (name[:2] == "__" == name[-2:])
-            if skipped or isinstance(value, ModuleType):
-                continue
-            if isinstance(value, logging.Logger):
-                self.loggers[value.name] = value
-                continue
+    def _add(self, owner: str, values: Mapping[str, Any], of_class: Any = None) -> _Plan:
+        """Add digests of all values that can be read; those of ``of_class`` are what stands in its body."""
+        names, objects = list(values), list(values.values())
+        plan = self.around.plans.get(owner)
+        if plan is None or plan.names != names or not all(map(is_, plan.objects, objects)):
+            plan = self.around.plans[owner] = _Plan(names, objects, self.ignored, of_class)
+        self.found[owner] = found = dict(plan.fixed) if plan.moving else plan.fixed
+        self.loggers |= plan.loggers
+        for name, value in plan.moving:
             if isinstance(value, _CACHED):
                 for key, result in _results(value):
                     if not _is_settled(result):
                         self._add(f"result for {key!r:.60} of {owner}", {name: result})
-            if type(value) in _PLAIN or _holds_nothing(value):
-                found[name] = ((type(value), value if type(value) in _PLAIN else id(value)),) * 2
+            if _holds_nothing(value):
+                found[name] = ((type(value), id(value)),) * 2
                 continue
             began = time.perf_counter()
             with suppress(Exception):
@@ -415,6 +457,7 @@ class _Looking:
                         apart = json_digest(_Reader(self, self.known).form(value, None))
                 found[name] = digest, apart
             self.slowest = max(self.slowest, (time.perf_counter() - began, f"{owner}{name}"))
+        return plan
 
     def _quick_digest(self, value: Any) -> object:
         """A digest of what built-in types alone hold; None for others, and in a look that is not quick."""
