@@ -640,6 +640,18 @@ def test_outputs_beside_calls_that_come_back_in_messages_of_their_own_are_not_pa
             read(item)
 
 
+@pytest.mark.parametrize("field", ["stdout", "reply", "output", "outputs", "results", "response"])
+def test_an_output_beside_the_calls_of_a_message_is_never_passed_over(read, field):
+    for message in (openai("look", {}, "c"), *list(with_field("x", None))[3:4]):
+        for lines in (
+            [{**message, field: "ok"}],
+            [{"messages": [HELLO, {**message, field: ["ok"]}]}],
+        ):
+            with pytest.raises(MalformedInputError, match=repr(field)):
+                read(*lines)
+        assert read({**message, field: None})[0].calls
+
+
 @pytest.mark.parametrize("field", ["started_at", "durationMs", "trace_id", "timestamp", "tokens"])
 def test_a_field_that_says_when_or_by_whom_a_call_was_made_is_left_aside(read, field):
     for item in with_field(field, 3):
@@ -659,8 +671,12 @@ def test_what_a_trace_begins_with_is_never_passed_over(read):
     assert read({**begins, "calls": [LOOK]})[0].initial == {"tea": 1}
     for lines, said in (
         ([{**begins, **LOOK}], "line of its own"),
-        ([begins, {"calls": [LOOK]}], "is of no trace"),
+        ([begins, {"calls": [LOOK]}], "of no trace"),
         ([begins, {"initial": {"tea": 2}}, LOOK], "second `initial`"),
+        ([LOOK, begins], "where no trace begins"),
+        ([{**openai("look", {}, "c"), **begins}], "where no trace begins"),
+        ([{"messages": [HELLO, {**openai("look", {}, "c"), **begins}]}], "where no trace begins"),
+        ([{**HELLO, **begins}, LOOK], "where no trace begins"),
     ):
         with pytest.raises(MalformedInputError, match=said):
             read(*lines)

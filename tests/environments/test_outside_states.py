@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import decimal
+import json
 import string
 import sys
 from importlib import import_module
@@ -17,7 +18,7 @@ from vcrt.environments.guarding import make_guarded
 from vcrt.environments.log_traces import Trace
 from vcrt.environments.registry import FromFile
 from vcrt.environments.tool_calls import Call
-from vcrt.errors import MalformedInputError
+from vcrt.errors import MalformedInputError, VcrtError
 
 #: A class for each place: ``put`` changes it.
 ENVIRONMENTS = """
@@ -356,10 +357,57 @@ class Marked(vcrt.CallEnvironment):
 
 
 def test_what_beside_the_state_names_a_part_of_it_is_named(tmp_path):
-    (tmp_path / "marked_of_tests.py").write_text(MARKED)
-    log = tmp_path / "log.jsonl"
-    log.write_text('{"calls": [{"name": "a", "arguments": {}}, {"name": "b", "arguments": {}}]}\n')
-    place = FromFile(str(tmp_path / "marked_of_tests.py"), "Marked")
     with pytest.raises(MalformedInputError) as caught:
-        lift_log([log], environment=place, backend="sequential")
+        lifted(tmp_path, MARKED, "Marked", ("a", 1), ("b", 2))
     assert "global marked_of_tests.MISSING names a part of the state" in str(caught.value)
+
+
+#: A tool that names what its module keeps: what one order left behind refuses the first call of the next.
+KEPT = """
+import vcrt
+KEPT = {}
+class Tools:
+    def __init__(self): self.items = KEPT
+    def add(self, x):
+        if x in self.items: raise vcrt.CallRefused("there already")
+        self.items[x] = []
+class Keeping(vcrt.CallEnvironment):
+    name = "keeping"
+    def reset(self, initial): return Tools()
+    def call(self, state, name, arguments): return vcrt.call_method(state, name, arguments)
+"""
+#: A tool that reads the clock, where no output shows it.
+CLOCK = """
+import time, vcrt
+class Clock(vcrt.CallEnvironment):
+    name = "clock"
+    def reset(self, initial): return {"due": {}, "seen": []}
+    def call(self, state, name, arguments):
+        if name == "open": state["due"][arguments["x"]] = time.time_ns()
+        else: state["seen"] = sorted({*state["seen"], arguments["x"]})
+"""
+
+
+def lifted(tmp_path, source, kind, *calls):
+    (tmp_path / f"{kind.lower()}_of_tests.py").write_text(source)
+    log = tmp_path / "log.jsonl"
+    lines = [{"name": name, "arguments": {"x": x}} for name, x in calls]
+    log.write_text("\n".join(map(json.dumps, lines)))
+    place = FromFile(str(tmp_path / f"{kind.lower()}_of_tests.py"), kind)
+    return lift_log([log], environment=place)
+
+
+def test_what_one_order_leaves_behind_for_the_next_is_named(tmp_path):
+    with pytest.raises(VcrtError) as caught:
+        lifted(tmp_path, KEPT, "Keeping", ("add", "a"), ("add", "b"))
+    assert "global keeping_of_tests.KEPT names a part of the state" in str(caught.value)
+    assert "AssertionError" not in str(caught.value)
+
+
+def test_a_clock_in_the_state_is_called_one(tmp_path):
+    calls = [("open", "a"), ("see", "b"), ("open", "c"), ("see", "d")]
+    (found,) = lifted(tmp_path, CLOCK, "Clock", *calls).calls
+    assert found.outcome.kind == "nondeterministic"
+    assert "fix clocks and chance" in found.problem
+    assert "key_order" not in found.problem
+    assert 'state["due"]["a"] differs between two runs' in found.problem

@@ -303,6 +303,8 @@ def _scheduled(
         )
     except UncertifiedError as error:
         kind, detail = error.kind, error.detail
+        if kind == "unequal_futures" and _differs_by_itself(environment, replays) is not None:
+            kind = "nondeterministic"  # and not two states that look alike
         if kind in _NO_SCHEDULE:
             detail += _cause(environment, replays, kind)
             if once:
@@ -335,17 +337,25 @@ def _cause(environment: Environment, replays: EpisodeReplays, kind: str) -> str:
                 said.append(advice.format(without_keys(where) if is_redacted(episode) else where))
                 break
     if kind == "nondeterministic":
-        order = tuple(range(episode.num_operations))
-        for length in range(len(order) + 1):
-            one, other = (form_of(state_after(environment, episode, order[:length])) for _ in "ab")
-            where = first_difference(one, other)
-            if where is not None:
-                where = without_keys(where) if is_redacted(episode) else where
-                said.append(f"{where} differs between two runs of {list(order[:length])}")
-                break
-        else:
-            said.append(_cause_of_difference(environment, episode))
+        said.append(
+            _differs_by_itself(environment, replays) or _cause_of_difference(environment, episode)
+        )
     return "".join(f"; {each}" for each in said)
+
+
+def _differs_by_itself(environment: Environment, replays: EpisodeReplays) -> str | None:
+    """Where the state differs after calls that are made twice in one order, if it does: by a clock or chance."""
+    if not isinstance(environment, CallEnvironment) or unseen_by(environment) is not None:
+        return None
+    episode = replays.episode
+    order = tuple(range(episode.num_operations))
+    for length in range(len(order) + 1):
+        one, other = (form_of(state_after(environment, episode, order[:length])) for _ in "ab")
+        where = first_difference(one, other)
+        if where is not None:
+            where = without_keys(where) if is_redacted(episode) else where
+            return f"{where} differs between two runs of {list(order[:length])}: fix clocks and chance in `reset`"
+    return None
 
 
 def _cause_of_difference(environment: Environment, episode: Episode) -> str:

@@ -22,8 +22,10 @@ from vcrt.environments.contract import (
     Rejected,
     StepEnvironment,
 )
+from vcrt.environments.outside_states import names_of_parts
 from vcrt.environments.shared_prefixes import as_values
-from vcrt.errors import EnvironmentFailure
+from vcrt.environments.tool_calls import CallEnvironment
+from vcrt.errors import EnvironmentFailure, VerifierFailure
 from vcrt.orders import Order
 
 #: How the checker of a second opinion is called that is probes; the two operations follow, and what told them apart.
@@ -126,10 +128,28 @@ class _Prober:
             else:
                 operation = self.episode.operations[sequence[-1]]
                 answer = self.values.step(self._state(sequence[:-1]), operation)
-                assert not isinstance(answer, Rejected)  # it was accepted in the replays
+                if isinstance(answer, Rejected):
+                    raise self._changed(sequence, answer)
                 made = answer.state
             self.states[sequence] = made
         return self.states[sequence]
+
+    def _changed(self, sequence: Order, answer: Rejected) -> VerifierFailure:
+        """The error of a sequence that was accepted in the replays and is refused now."""
+        shared = list[str]()
+        if isinstance(self.environment, CallEnvironment):
+            shared = names_of_parts(self.environment, self.environment.initial_state(self.episode))
+        return VerifierFailure(
+            "a sequence that was accepted before is refused when it is run again",
+            where=f"environment {self.environment.name!r}, {self.episode.episode_id}, after "
+            f"{list(sequence[:-1])}: step {sequence[-1]}",
+            found="; ".join(
+                [answer.reason, *(f"{name} names a part of the state" for name in shared[:1])]
+            ),
+            expected="one answer to each sequence, whatever was run before",
+            remedy="let `reset` make all of the state anew, with nothing in it that a module or class keeps; fix "
+            "clocks and chance there",
+        )
 
     def _answer(self, state: object, operation: Operation) -> Reached | str:
         try:

@@ -65,10 +65,12 @@ def read_traces(path: Path) -> tuple[Trace, ...]:
         else:
             lines.take(value, where)
     if lines.initial is not None and not lines.calls:
-        raise malformed(
-            str(path),
-            f"`initial` {json.dumps(lines.initial)[:80]} in a line of its own, and no call in a line of its own",
-            "is of no trace; write it beside the trace's `messages` or `calls`",
+        raise MalformedInputError(
+            "an `initial` of no trace",
+            where=str(path),
+            found=f"in a line of its own: {json.dumps(lines.initial)[:100]}",
+            expected="calls in lines of their own behind it",
+            remedy="write it beside the `messages` or `calls` of the trace that it is of",
         )
     traces += [_readable(lines)] if lines.calls else []
     if not any(trace.calls or trace.invalid for trace in traces):

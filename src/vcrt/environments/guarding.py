@@ -257,7 +257,9 @@ class _Guard:
                 "an environment's own code ended a call without an answer",
                 where=f"{self._place(episode, call)}; {place_of(error)}",
                 found=f"{type(error).__name__}: {str(error)[:300]}",
-                expected="Accepted, Rejected, or what else the method is to give",
+                expected="an answer; what a tool refuses is said by vcrt.CallRefused"
+                if comes_from_logs(self._environment)
+                else "Accepted, Rejected, or what else the method is to give",
                 remedy="; ".join(filter(None, ("mend it there", advice))),
             ) from error
         finally:

@@ -73,7 +73,7 @@ _NO_JSON = "a call whose arguments are no JSON"
 #: Other names of arguments and outputs, without case and signs.
 _OTHER_NAMES = re.compile(
     r"(tool)?(inputs?|params|parameters|kwargs|arguments?|args|outputs?|results?|responses?|returns?|returnvalue"
-    r"|returned|observations?|content)"
+    r"|returned|observations?|content|std(out|err)|repl(y|ies)|answers?)"
 )
 
 
@@ -183,10 +183,13 @@ def _require_notes(value: Mapping[str, Any], own: Collection[str], where: str) -
                 "a call with a field that is not read",
                 where=where,
                 found=f"field {key!r:.80}",
-                expected=f"its output in `output`, where that is; {FORMS}",
+                expected="the fields of its form, and notes such as `started_at`",
                 remedy='write `{"initial": ...}` as a line of its own, before the calls'
                 if key == "initial"
-                else "rename the field to `output` if it holds what the call gave; else delete it",
+                else "rename the field to `output` if it holds what the call gave; else delete it"
+                if "output" in own
+                else "if it holds what the call gave, write that as a result of this form (a message of role `tool`, a "
+                "block `tool_result`, an item `function_call_output`); else delete it",
             )
 
 
@@ -250,12 +253,20 @@ def _message(message: Mapping[str, Any], where: str) -> Iterator[Event]:
     first = list(_blocks(blocks, where, listed))
     if listed or any(isinstance(each, Called) for each in first):
         yield Turn()
+        outputs = [key for key in message if key != "content" and _is_output(key, message[key])]
+        if outputs:
+            raise malformed(where, f"a message of calls with {outputs[0]!r} beside them")
     # What is not read may repeat a call of the list.
     yield from (each for each in first if not isinstance(each, Unread))
     yield from listed
     yield from (each for each in first if isinstance(each, Unread))
     read = {"content", "role", "tool_calls", "function_call", "invalid_tool_calls", "tool_call_id"}
     yield from unread_in({key: message[key] for key in message if key not in read})
+
+
+def _is_output(key: Any, value: Any) -> bool:
+    """Whether a field of a message is named as an output is, and holds something."""
+    return value not in (None, "", [], {}) and _OTHER_NAMES.fullmatch(bare(key)) is not None
 
 
 def _is_part(block: Any) -> bool:

@@ -100,8 +100,19 @@ class Trace:
         return f"{self.places[number]}, call {number} {call_text(call.name, call.arguments)}"
 
 
-#: Fields of a call: a line that has one does not only say where the calls begin.
-_OF_CALLS = {"name", "tool", "arguments", "args", "jsonrpc"}
+#: Fields of calls and messages: a line that has one does not only say where the calls begin.
+_OF_ITEMS = {
+    "name",
+    "tool",
+    "arguments",
+    "args",
+    "jsonrpc",
+    "role",
+    "type",
+    "kind",
+    "content",
+    "tool_calls",
+}
 
 
 @dataclass(slots=True)
@@ -143,12 +154,20 @@ class Gathered:
     def take(self, value: Any, where: str) -> None:
         """Take an item of a trace; raises :class:`MalformedInputError`."""
         match value:
-            case {"initial": initial, **rest} if not self.calls and not _OF_CALLS & set(rest):
+            case {"initial": initial, **rest} if not self.calls and not _OF_ITEMS & set(rest):
                 if self.initial is not None:
                     raise malformed(where, "a second `initial` before the first call")
                 self.initial = initial
                 for unread in unread_in(rest):
                     self.add(unread, where)
+            case {"initial": initial} if initial is not None:
+                raise MalformedInputError(
+                    "an `initial` where no trace begins",
+                    where=where,
+                    found=json.dumps(initial)[:120],
+                    expected="in a line of its own before the first call, or beside a trace's `messages` or `calls`",
+                    remedy="move it there; calls that begin from another state are another trace",
+                )
             case {"jsonrpc": _}:
                 for event in self.requests.events(value, where):
                     self.add(event, where)

@@ -11,6 +11,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache, partial
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
@@ -59,7 +60,10 @@ def load_environment(name: str) -> Environment:
         _registered.cache_clear()
         point = _registered(tuple(sys.path)).get(name)
     if point is None:
-        raise UnknownNameError.of("environment", name, environment_names())
+        error = UnknownNameError.of("environment", name, environment_names())
+        own = "name the class of an environment of your own: `--environment FILE.py:CLASS`"
+        error.remedy = f"{error.remedy} Or {own}" if error.remedy else own
+        raise error
     where = f"entry point {point.value!r} of group {GROUP!r}"
     return make_environment(name, partial(_loaded, point), where)
 
@@ -195,10 +199,12 @@ class FromFile:
             _given[name] = module
         kind = getattr(module, self.name, None)
         if kind is None:
+            near = get_close_matches(self.name, classes_in(place), n=1)
             raise MalformedInputError(
                 f"a file without the class {self.name!r}",
                 where=self.path,
                 expected=_classes_expected(self.path, place),
+                remedy=f"did you mean {self.path}:{near[0]}?" if near else None,
             )
         return kind()
 
