@@ -27,7 +27,7 @@ class Proportion:
         those alone: of units, as :func:`of_units` counts them.
 
         >>> round(Proportion(0, 59).bound, 4)
-        0.049
+        0.0495
         """
         if self.count == self.total:
             return 1.0
@@ -69,7 +69,7 @@ def of_units(cases: Iterable[tuple[Hashable, Collection[str], bool]]) -> Proport
     whose cases another one has, too, tells nothing of its own: it is a copy, or an earlier part of the same
     conversation, and a replay gives the same again. Nor can there be more units than cases.
 
-    >>> of_units([("put in {}", ["monday"], False), ("put in {1}", ["monday"], True), ("put in {}", ["today"], False)])
+    >>> of_units([("put in {}", ["monday"], False), ("put in {1}", ["monday"], True), ("put in {2}", ["today"], False)])
     Proportion(count=1, total=2)
     """
     counting: dict[Hashable, bool] = {}
