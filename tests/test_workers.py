@@ -14,7 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from vcrt.errors import MalformedInputError, VerifierFailure
 from vcrt.process_marks import SERVER_MARK, WORKERS_MARK, bears_mark, mark_process
+from vcrt.processes import KeptProcess
 from vcrt.workers import Workers, end_marked, is_alive
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -107,3 +109,43 @@ def test_a_server_of_a_worker_bears_both_marks(tmp_path: Path) -> None:
     assert end_marked(workers)
     assert is_gone(another)
     assert not end_marked(workers)
+
+
+def die_once(note: Path) -> int:
+    if not note.exists():
+        note.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def die(_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse(what: str) -> None:
+    raise MalformedInputError(what)
+
+
+def this_process(_: object) -> int:
+    return os.getpid()
+
+
+def test_one_process_does_piece_after_piece_and_is_started_anew_after_it_died(
+    tmp_path: Path,
+) -> None:
+    def do(function, argument):
+        return kept.do(function, argument, lambda: None)
+
+    with KeptProcess(VerifierFailure) as kept:
+        first = do(this_process, None)
+        with pytest.raises(MalformedInputError, match="no tea"):
+            do(refuse, "no tea")
+        assert do(this_process, None) == first != os.getpid()
+        # What died is tried once more, alone, before it is an error.
+        assert do(die_once, tmp_path / "died") != first
+        with pytest.raises(VerifierFailure, match="died twice"):
+            do(die, None)
+        last = do(this_process, None)
+        assert is_alive(last)
+    assert is_gone(first)
+    assert is_gone(last)

@@ -201,7 +201,7 @@ def num_contexts_of_pairs(order: PartialOrder) -> NDArray[np.int64]:
 
     They are the contexts in which a pair can be compared. On the diagonal: those without that operation.
 
-    >>> num_contexts_of_pairs(PartialOrder.of(3, [(0, 1)]))[0, 2]
+    >>> int(num_contexts_of_pairs(PartialOrder.of(3, [(0, 1)]))[0, 2])
     1
     """
     num_operations = order.num_operations

@@ -21,7 +21,7 @@ def counted(number: int, singular: str, plural: str | None = None) -> str:
 def duration(seconds: float) -> str:
     """A duration to two digits or so.
 
-    >>> duration(44.2), duration(150), duration(9000)
+    >>> duration(44.2), duration(160), duration(9000)
     ('44 s', '3 minutes', '2.5 hours')
     """
     if seconds < 100:

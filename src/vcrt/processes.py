@@ -131,6 +131,42 @@ def do_alone(
     raise _died(error, next(iter(places), ""), broken) from broken
 
 
+class KeptProcess:
+    """One worker process for piece after piece; started at the first, and anew after one that ended it."""
+
+    def __init__(self, error: type[VcrtError]) -> None:
+        self._error = error
+        self._workers: Workers | None = None
+        self._on_wait: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> KeptProcess:
+        return self
+
+    def __exit__(self, kind: object, failure: object, trace: object) -> None:
+        if self._workers is not None:
+            self._workers.__exit__(kind, failure, trace)
+            self._workers = None
+
+    def do(
+        self,
+        function: Callable[[Argument], Result],
+        argument: Argument,
+        on_wait: Callable[[], None],
+    ) -> Result:
+        """The result of a piece, as :func:`in_fresh_processes` gives it."""
+        self._on_wait = on_wait
+        if self._workers is None:
+            self._workers = Workers(1, lambda: self._on_wait())
+        workers = self._workers
+        try:
+            return workers.result(
+                workers.submit(partial(do_piece, function, self._error), (0, argument))
+            )
+        except BrokenProcessPool:
+            self.__exit__(None, None, None)
+        return do_alone(function, argument, next(iter(workers.ended), None), self._error, on_wait)
+
+
 def _died(error: type[VcrtError], place: str, failure: BrokenProcessPool) -> VcrtError:
     lines = [line for line in str(failure).splitlines() if line.strip()]
     codes = [line.strip() for line in lines[1:] if "exit codes" in line]

@@ -85,6 +85,23 @@ def test_every_public_name_has_an_example_that_runs(name):
     assert examples or re.search(rf"\bvcrt\.{name}\b|import [^\n]*\b{name}\b", code)
 
 
+#: What imports a library that the tests do without, or that wants settings of its own first.
+APART = ("vcrt.integrations.", "vcrt.environments.django.")
+
+
+def test_every_example_in_a_docstring_gives_what_it_shows():
+    ran = 0
+    for path in sorted(SOURCE.parent.rglob("*.py")):
+        name = ".".join(path.relative_to(SOURCE.parents[1]).with_suffix("").parts)
+        if ">>> " not in path.read_text(encoding="utf-8") or name.startswith(APART):
+            continue
+        module = importlib.import_module(name.removesuffix(".__init__"))
+        for test in doctest.DocTestFinder().find(module):
+            assert doctest.DocTestRunner().run(test).failed == 0, (name, test.name)
+            ran += len(test.examples)
+    assert ran > 50
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'certifi'"):
         vcrt.certifi  # noqa: B018

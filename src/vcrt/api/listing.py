@@ -34,7 +34,7 @@ def list_environments() -> dict[str, Description | VcrtError]:
     """What each registered environment says of itself, or why it is not available: ``vcrt environments``.
 
     >>> [schema.name for schema in list_environments()["clrs"].schemas][0]
-    'mst_kruskal'
+    'bellman_ford'
     """
     found = dict[str, Description | VcrtError]()
     for name in environment_names():

@@ -38,7 +38,7 @@ from vcrt.environments.conformance_checks import (
     restored_states_agree,
 )
 from vcrt.environments.contract import Environment, Episode, ReplayRequest, StepEnvironment
-from vcrt.environments.isolation import ask
+from vcrt.environments.isolation import ask, one_process
 from vcrt.environments.log_traces import Trace
 from vcrt.environments.object_states import first_difference, form_of, without_keys
 from vcrt.environments.registry import named_factory
@@ -136,6 +136,20 @@ def lift_log(
     if output is not None:
         require_new(Path(output), VcrtError)
     factory = named_factory(environment) if isinstance(environment, str) else environment
+    with one_process():
+        return _lifted(factory, logs, window, redact, output, jobs, backend, progress)
+
+
+def _lifted(
+    factory: EnvironmentFactory,
+    logs: Sequence[str | Path],
+    window: int | None,
+    redact: bool,
+    output: str | Path | None,
+    jobs: int | None,
+    backend: Backend,
+    progress: Progress,
+) -> LiftedLog:
     runs = _run(factory, _read(logs), window, redact)
     lifted = [window for run in runs for window in run.windows]
     if not lifted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
+from math import exp, fsum, lgamma, log, log1p
 
 from vcrt.hashing import Json
 
@@ -25,14 +26,18 @@ class Proportion:
         A greater chance would have given so few in less than one of twenty samples of independent cases, so ask it of
         those alone: of units, as :func:`of_units` counts them.
 
-        >>> round(Proportion(0, 59).bound, 3)
-        0.049
+        >>> round(Proportion(0, 59).bound, 4)
+        0.0495
         """
         if self.count == self.total:
             return 1.0
-        from scipy.special import betaincinv
-
-        return float(betaincinv(self.count + 1, self.total - self.count, LEVEL))
+        low, high = self.count / self.total, 1.0
+        while low < (middle := (low + high) / 2) < high:
+            if _chance_of_few(self.count, self.total, middle) > 1 - LEVEL:
+                low = middle
+            else:
+                high = middle
+        return high
 
     @property
     def opposite(self) -> Proportion:
@@ -47,6 +52,13 @@ class Proportion:
         return {"count": self.count, "total": self.total}
 
 
+def _chance_of_few(count: int, total: int, share: float) -> float:
+    """The chance of at most ``count`` of ``total`` independent cases, each with the chance ``share``, below 1."""
+    ways = (lgamma(total + 1) - lgamma(k + 1) - lgamma(total - k + 1) for k in range(count + 1))
+    kept, other = log(share), log1p(-share)
+    return fsum(exp(way + k * kept + (total - k) * other) for k, way in enumerate(ways))
+
+
 def of_units(cases: Iterable[tuple[Hashable, Collection[str], bool]]) -> Proportion:
     """The independent units that stand behind cases, and those of them with a case that counts.
 
@@ -57,7 +69,7 @@ def of_units(cases: Iterable[tuple[Hashable, Collection[str], bool]]) -> Proport
     whose cases another one has, too, tells nothing of its own: it is a copy, or an earlier part of the same
     conversation, and a replay gives the same again. Nor can there be more units than cases.
 
-    >>> of_units([("put in {}", ["monday"], False), ("put in {1}", ["monday"], True), ("put in {}", ["today"], False)])
+    >>> of_units([("put in {}", ["monday"], False), ("put in {1}", ["monday"], True), ("put in {2}", ["today"], False)])
     Proportion(count=1, total=2)
     """
     counting: dict[Hashable, bool] = {}
