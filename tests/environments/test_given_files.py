@@ -220,7 +220,7 @@ def test_what_cannot_be_copied_has_one_message_whatever_is_ignored(tmp_path, mon
 
 def test_what_can_be_copied_may_be_ignored():
     made: dict = {}
-    held = "__import__('logging').getLogger('notes')"
+    held = "iter((1, 2))"
     exec(HELD.replace("{held}", held).replace("{ignored}", "()"), made)
     environment = make_guarded(made["Notes"])
     with pytest.raises(MalformedInputError, match="`ignored` if no call can see it") as caught:
