@@ -180,7 +180,7 @@ class Kept(Attic):
 
 #: What takes long to look at.
 SLOW = """
-TOWN = [Held() for _ in range(9999)]
+TOWN = [Held() for _ in range(4999)]
 """
 #: A library that keeps what functions gave.
 DECORATOR = """
@@ -303,6 +303,26 @@ def test_looks_that_take_most_of_the_time_are_warned_of_and_go_on(ran, monkeypat
     ):
         ran(*["look"] * 9, "global_list")
     assert len(told) == 1
+
+
+def test_what_is_too_large_to_look_at_is_said_once_and_what_replaces_it_is_seen(ran, monkeypatch):
+    large = """
+PLACES = [Held() for _ in range(20_000)]
+NUMBERED = {n: "x" * 100 for n in range(250_000)}
+MAP = np.zeros(10 ** 6)
+class Larger(Attic):
+    def replace(self, state, x):
+        global PLACES
+        PLACES = list(PLACES)
+"""
+    monkeypatch.setitem(globals(), "ENVIRONMENTS", ENVIRONMENTS + large)
+    with pytest.warns(RuntimeWarning, match="holds too much") as told:
+        ran("look", "sound", "look", kind="Larger")
+    names = sorted(str(each.message).split()[1].split(".")[1] for each in told)
+    assert names == ["MAP", "NUMBERED", "PLACES"]
+    changed = pytest.raises(MalformedInputError, match=r"global attic_of_tests\.PLACES changed")
+    with pytest.warns(RuntimeWarning, match="holds too much"), changed:
+        ran("look", "replace", kind="Larger")
 
 
 def test_a_trace_that_changes_nothing_says_so(ran):

@@ -33,6 +33,7 @@ from collections.abc import (
     MutableMapping,
     MutableSequence,
     MutableSet,
+    Sized,
 )
 from contextlib import suppress
 from contextvars import ContextVar
@@ -73,6 +74,8 @@ _NONE = "", ""
 _CAREFUL_EVERY = 64
 #: Looks that take so many seconds together, and so many each, may be worth a word.
 _SLOW_S, _SLOW_LOOK_S = 5.0, 0.01
+#: Of a value that holds more objects, or more bytes, only which object it is is looked at; it is warned of.
+_MOST_OBJECTS, _MOST_BYTES = 10_000, 10_000_000
 #: What vcrt itself sets on an environment.
 _OWN = frozenset({"_is_guarded"})
 
@@ -167,11 +170,9 @@ class Watch:
             return
         self._warned = True
         _, place = looking.slowest
-        warnings.warn(
+        _warn(
             f"looks for what calls change beside the state took {self._spent_s:.0f} of {seconds:.0f} s, most of it "
-            f"for {place}; if no call changes it, name it in the environment's `ignored`, and it is not looked at",
-            RuntimeWarning,
-            stacklevel=2,
+            f"for {place}; if no call changes it, name it in the environment's `ignored`, and it is not looked at"
         )
 
 
@@ -332,7 +333,8 @@ def _of_the_process(named: Collection[str]) -> dict[Any, object]:
     if "numpy" in named:
         numbers: Any = np.random.mtrand._rand
         drawn = numbers.get_state(legacy=False)
-        found["the numbers of numpy.random"] = repr(drawn), drawn["state"]["key"].tobytes()
+        key, place = drawn["state"]["key"].tobytes(), drawn["state"]["pos"]
+        found["the numbers of numpy.random"] = key, place, drawn["has_gauss"], drawn["gauss"]
     return found
 
 
@@ -345,6 +347,7 @@ class _Plan:
         self.names, self.objects = names, objects
         self.fixed: dict[str, tuple[object, object]] = {}
         self.moving: list[tuple[str, Any]] = []
+        self.large = set[str]()
         self.loggers: dict[str, logging.Logger] = {}
         self.classes = [each for each in objects if isinstance(each, type)]
         members = set[str]()
@@ -442,11 +445,11 @@ class _Looking:
                 for key, result in _results(value):
                     if not _is_settled(result):
                         self._add(f"result for {key!r:.60} of {owner}", {name: result})
-            if _holds_nothing(value):
+            if name in plan.large or _holds_nothing(value):
                 found[name] = ((type(value), id(value)),) * 2
                 continue
             began = time.perf_counter()
-            with suppress(Exception):
+            try:
                 digest = apart = self._quick_digest(value)
                 if digest is None:
                     whole = _Reader(self, {})
@@ -456,6 +459,18 @@ class _Looking:
                         self.names_parts.append(f"{owner}{name}")
                         apart = json_digest(_Reader(self, self.known).form(value, None))
                 found[name] = digest, apart
+            except _TooLargeError:
+                plan.large.add(name)
+                found[name] = ((type(value), id(value)),) * 2
+                _warn(
+                    f"{owner}{name} holds too much to be looked at after each call: what calls change in it is not "
+                    "seen; make it in reset and keep it there, or, if no call changes it, name it in the environment's "
+                    "`ignored`"
+                )
+            except (
+                Exception
+            ):  # whatever somebody's objects say; what is replaced is seen all the same
+                found[name] = ((type(value), id(value)),) * 2
             self.slowest = max(self.slowest, (time.perf_counter() - began, f"{owner}{name}"))
         return plan
 
@@ -465,9 +480,12 @@ class _Looking:
             return None
         try:
             # Version 2 writes no references, which would depend on who else has an object.
-            return hash(marshal.dumps(value, 2))
+            written = marshal.dumps(value, 2)
         except ValueError:
             return None
+        if len(written) > _MOST_BYTES:
+            raise _TooLargeError
+        return hash(written)
 
 
 #: Values that are all that there is to be known of them.
@@ -491,6 +509,21 @@ _DESCRIPTORS = (
 )
 
 
+def _size(value: Sized) -> int:
+    try:
+        return len(value)
+    except Exception:  # whatever somebody's objects say of themselves
+        return 0
+
+
+class _TooLargeError(Exception):
+    """A value holds more than is looked at."""
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
 class _Reader(StateWriter):
     """Writes what it can, and the identity of what it cannot; of what is ``known`` the identity alone."""
 
@@ -504,6 +537,13 @@ class _Reader(StateWriter):
         self.seen: dict[int, object] = {}
         self.classes: dict[Any, None] = {}
         self.loggers: dict[str, logging.Logger] = {}
+        self.objects, self.bytes = 0.0, 0
+
+    def _count(self, number: float) -> None:
+        """Raise the error of a value that holds too much; numbers, texts and elements of arrays count little."""
+        self.objects += number
+        if not self.of_state and (self.objects > _MOST_OBJECTS or self.bytes > _MOST_BYTES):
+            raise _TooLargeError
 
     def _identity(self, value: object) -> Json:
         self.kept.append(value)
@@ -511,6 +551,13 @@ class _Reader(StateWriter):
 
     def form(self, value: Any, where: Any) -> Json:
         """The form of a value, whatever it is."""
+        if isinstance(value, bytes | bytearray):
+            self.bytes += len(value)
+        elif isinstance(value, np.ndarray):
+            self._count(value.size / 20)
+        elif isinstance(value, Sized):
+            self._count(_size(value) / 20)
+        self._count(1)
         if id(value) in self.known:
             return {"state": id(value)}
         if isinstance(value, type):
