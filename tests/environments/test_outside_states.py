@@ -181,6 +181,7 @@ class Kept(Attic):
 #: What takes long to look at.
 SLOW = """
 TOWN = [Held() for _ in range(4999)]
+def town(): return TOWN
 """
 #: A library that keeps what functions gave.
 DECORATOR = """
@@ -310,6 +311,7 @@ def test_what_is_too_large_to_look_at_is_said_once_and_what_replaces_it_is_seen(
 PLACES = [Held() for _ in range(20_000)]
 NUMBERED = {n: "x" * 100 for n in range(250_000)}
 MAP = np.zeros(10 ** 6)
+def places(): return PLACES, NUMBERED, MAP
 class Larger(Attic):
     def replace(self, state, x):
         global PLACES
@@ -431,3 +433,66 @@ def test_a_clock_in_the_state_is_called_one(tmp_path):
     assert "fix clocks and chance" in found.problem
     assert "key_order" not in found.problem
     assert 'state["due"]["a"] differs between two runs' in found.problem
+
+
+#: What functions of a module name, and what its imports bring, is looked at; what nobody can reach is not.
+REACHED = """
+import importlib, vcrt
+from reached_of_tests import through
+PLAIN, ALIASED, BY_TEXT, HELD = [], [], [], []
+alias = ALIASED
+class Reaching(vcrt.CallEnvironment):
+    name = "reaching"
+    held = HELD
+    def reset(self, initial): return {}
+    def call(self, state, name, arguments): return getattr(self, name)(state, **arguments)
+    def plain(self, state, x): PLAIN.append(x)
+    def by_alias(self, state, x): alias.append(x)
+    def by_class(self, state, x): self.held.append(x)
+    def through_an_import(self, state, x): through(x)
+    def by_import(self, state, x):
+        import imported_of_tests
+        imported_of_tests.ITEMS.append(x)
+    def by_name(self, state, x): importlib.import_module("named_of_tests").ITEMS.append(x)
+"""
+MADE_UP = """
+class Made(Reaching):
+    def made_up(self, state, x): globals()["BY" + "_TEXT"].append(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("plain", "global reaching.PLAIN"),
+        ("by_alias", "global reaching.alias"),
+        ("by_class", "class attribute reaching.Reaching.held"),
+        ("through_an_import", "global deep_of_tests.ITEMS"),
+        ("by_import", "global imported_of_tests.ITEMS"),
+        ("by_name", "global named_of_tests.ITEMS"),
+        ("made_up", "global reaching.BY_TEXT"),
+    ],
+)
+def test_what_a_call_can_reach_is_looked_at(tmp_path, monkeypatch, name, place):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    helpers = ("reached_of_tests", "deep_of_tests", "imported_of_tests", "named_of_tests")
+    for helper in helpers:
+        (tmp_path / f"{helper}.py").write_text("ITEMS = []\n")
+    (tmp_path / "deep_of_tests.py").write_text("ITEMS = []\ndef add(x): ITEMS.append(x)\n")
+    text = "import deep_of_tests\ndef through(x): deep_of_tests.add(x)\n"
+    (tmp_path / "reached_of_tests.py").write_text(text)
+    made_up = name == "made_up"
+    (tmp_path / "reaching.py").write_text(REACHED + MADE_UP * made_up)
+    for helper in helpers:
+        import_module(helper)
+    kind = "Made" if made_up else "Reaching"
+    environment = make_guarded(FromFile(str(tmp_path / "reaching.py"), kind))
+    calls = (Call(name, {"x": 1}), Call(name, {"x": 2}))
+    trace = Trace(name="trace", calls=calls, places=("call 0", "call 1"))
+    try:
+        with pytest.raises(MalformedInputError, match="outside of what `reset`") as caught:
+            run_trace(environment, trace, 0, source="test")
+    finally:
+        for module in (*helpers, "reaching"):
+            sys.modules.pop(module, None)
+    assert caught.value.found.startswith(f"{place} changed during call {name}(x=1)")

@@ -1,16 +1,19 @@
 """Find what a call changes beside the state that ``reset`` returned, where no replay in another order puts it back.
 
-Looked at are: the globals of the modules of the environment's class and of those that lie beside them, attributes of
-their classes, of the classes of what the state holds and of members of enumerations, defaults and closures of their
-functions, the environment's own attributes, context variables, environment variables, what the process has one of (the
-working directory, the decimal context, random numbers, the locale), and which objects the public attributes of modules
-are that this code names, those of the standard library among them. Not covered: what lies outside of the process
-(files, databases, servers), what objects of those modules hold, and objects whose values cannot be read.
+Looked at are: the globals that functions name of the modules of the environment's class, and of those beside them that
+these import, attributes of their classes, of the classes of what the state holds and of members of enumerations,
+defaults and closures of their functions, what ``functools.lru_cache`` keeps by objects that can change, classes
+registered with abstract ones, levels and handlers of loggers, the environment's own attributes, context variables,
+environment variables, what the process has one of (the working directory, the decimal context, random numbers, the
+locale), and which objects the public attributes of modules are that this code names, those of the standard library
+among them. Not covered: what lies outside of the process (files, databases, servers), what objects of those modules
+hold, globals under names that a program makes up, and objects whose values cannot be read, or are too large.
 """
 
 from __future__ import annotations
 
 import abc
+import ast
 import collections.abc
 import decimal
 import functools
@@ -37,7 +40,7 @@ from collections.abc import (
 )
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import count
@@ -230,10 +233,13 @@ class _Surroundings:
         self._known: tuple[int, int] = 0, 0
         self.spaces: dict[int, tuple[str, dict[str, Any]]] = {}
         self.loggers: dict[str, logging.Logger] = {}
+        self.named: Collection[str] | None = None
         self.names: Collection[str] = ()
         self._registered: tuple[object, dict[Any, object]] = None, {}
         #: What was made of the names of each owner, and of each class with the classes above it.
         self.plans: dict[str, _Plan] = {}
+        #: Names of which it was said that what they hold is too large.
+        self.told = set[str]()
         self._bases: dict[Any, tuple[Any, list[tuple[str, Any]]]] = {}
         self.libraries: list[ModuleType] = []
 
@@ -242,7 +248,8 @@ class _Surroundings:
         known = len(sys.modules), sum(len(space) for _, space in self.spaces.values())
         if known == self._known:
             return
-        self.spaces = _namespaces(self.bases)
+        self.spaces, self.named = _namespaces(self.bases)
+        self.plans.clear()
         names = {"builtins", "os", "sys"}
         for _, space in self.spaces.values():
             for value in list(space.values()):
@@ -342,7 +349,12 @@ class _Plan:
     """What some names hold, parted into what stays as long as they hold the same objects, and what may change."""
 
     def __init__(
-        self, names: list[str], objects: list[Any], ignored: Collection[str], of_class: Any
+        self,
+        names: list[str],
+        objects: list[Any],
+        ignored: Collection[str],
+        of_class: Any,
+        named: Collection[str] | None,
     ) -> None:
         self.names, self.objects = names, objects
         self.fixed: dict[str, tuple[object, object]] = {}
@@ -358,6 +370,7 @@ class _Plan:
                 members |= {*of_class.__members__, *(name for name in names if name[0] == "_")}
         for name, value in zip(names, objects, strict=True):
             skipped = name in ignored or name in members or (name[:2] == "__" == name[-2:])
+            skipped = skipped or (named is not None and name not in named)
             if skipped or isinstance(value, ModuleType):
                 continue
             if isinstance(value, logging.Logger):
@@ -412,7 +425,7 @@ class _Looking:
             self.plain[f"attribute {module.__name__}."] = dict(vars(module))
         classes = {id(each): each for each in (*around.bases, *self.classes)}
         for name, space in self.spaces.values():
-            plan = self._add(f"global {name}.", space)
+            plan = self._add(f"global {name}.", space, named=around.named)
             local = (each for each in plan.classes if each.__module__ == name)
             classes |= {id(each): each for each in local}
         for each in classes.values():
@@ -432,12 +445,18 @@ class _Looking:
                     self._add(f"attribute {name}.{member.name}.", vars(member))
             self._add(f"class attribute {name}.", vars(base), base)
 
-    def _add(self, owner: str, values: Mapping[str, Any], of_class: Any = None) -> _Plan:
+    def _add(
+        self,
+        owner: str,
+        values: Mapping[str, Any],
+        of_class: Any = None,
+        named: Collection[str] | None = None,
+    ) -> _Plan:
         """Add digests of all values that can be read; those of ``of_class`` are what stands in its body."""
         names, objects = list(values), list(values.values())
         plan = self.around.plans.get(owner)
         if plan is None or plan.names != names or not all(map(is_, plan.objects, objects)):
-            plan = self.around.plans[owner] = _Plan(names, objects, self.ignored, of_class)
+            plan = self.around.plans[owner] = _Plan(names, objects, self.ignored, of_class, named)
         self.found[owner] = found = dict(plan.fixed) if plan.moving else plan.fixed
         self.loggers |= plan.loggers
         for name, value in plan.moving:
@@ -462,6 +481,9 @@ class _Looking:
             except _TooLargeError:
                 plan.large.add(name)
                 found[name] = ((type(value), id(value)),) * 2
+                if f"{owner}{name}" in self.around.told:
+                    continue
+                self.around.told.add(f"{owner}{name}")
                 _warn(
                     f"{owner}{name} holds too much to be looked at after each call: what calls change in it is not "
                     "seen; make it in reset and keep it there, or, if no call changes it, name it in the environment's "
@@ -667,8 +689,72 @@ def _comes_along(kind: Any) -> bool:
     return top == "vcrt" or top in sys.stdlib_module_names
 
 
-def _namespaces(classes: list[Any]) -> dict[int, tuple[str, dict[str, Any]]]:
-    """The globals of the modules of these classes, with those of the modules beside them, by identity."""
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a file of Python names: in functions (None: anything, as it may make names up), and modules anywhere."""
+
+    names: frozenset[str] | None
+    imports: frozenset[str]
+
+
+#: Names of what reaches others by names that are made up.
+_MAKE_UP = frozenset({"globals", "vars", "exec", "eval", "__dict__", "modules"})
+
+
+@lru_cache(maxsize=1024)
+def _source(path: str, changed: int) -> _Source | None:
+    """The names in a file, as it was then; None if it cannot be read as Python."""
+    try:
+        tree = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    names = set().union(*(_named(node) for node in ast.walk(tree) if isinstance(node, functions)))
+    imports = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = f"{node.module}." if node.module else ""
+            imports |= {node.module or "", *(base + alias.name for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            imports.add(node.value)  # for what imports by a text
+    parts = {name.rsplit(".", number)[0] for name in imports for number in range(4)}
+    return _Source(None if names & _MAKE_UP else frozenset(names), frozenset(parts - {""}))
+
+
+def _named(function: ast.AST) -> set[str]:
+    """Names, attributes and texts in a function."""
+    found = set[str]()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+        elif isinstance(node, ast.alias):
+            found |= {node.name.rpartition(".")[2], node.asname or ""}
+        elif isinstance(node, ast.Global):
+            found |= set(node.names)
+    return found
+
+
+def _source_of(space: Mapping[str, Any]) -> _Source | None:
+    path = space.get("__file__")
+    try:
+        return _source(path, os.stat(path).st_mtime_ns) if isinstance(path, str) else None
+    except OSError:
+        return None
+
+
+def _namespaces(
+    classes: list[Any],
+) -> tuple[dict[int, tuple[str, dict[str, Any]]], frozenset[str] | None]:
+    """The globals of the modules of these classes, with those of modules beside them that these import, by identity.
+
+    And the names that functions in them have: no other global is looked at. None if that cannot be said of one.
+    """
     found: dict[int, tuple[str, dict[str, Any]]] = {}
     for kind in classes:
         module = sys.modules.get(kind.__module__)
@@ -677,16 +763,43 @@ def _namespaces(classes: list[Any]) -> dict[int, tuple[str, dict[str, Any]]]:
         spaces += [v.__globals__ for v in vars(kind).values() if isinstance(v, FunctionType)]
         for space in spaces:
             found.setdefault(id(space), (kind.__module__, space))
-        file = getattr(module, "__file__", None)
-        if file is None or Path(file).parent.name in ("site-packages", "dist-packages"):
-            continue
-        package = getattr(module, "__package__", None)
-        folder, prefix = f"{Path(file).parent}{os.sep}", f"{package}." if package else ""
-        for name, other in list(sys.modules.items()):
-            space = getattr(other, "__dict__", {})
-            path = space.get("__file__")
-            if isinstance(path, str) and path.startswith(folder):
-                inner = path[len(folder) :].removesuffix(".py").replace(os.sep, ".")
-                if name == prefix + inner.removesuffix(".__init__"):
-                    found.setdefault(id(space), (name, space))
+        if module is not None:
+            beside = _beside(module)
+            waiting: list[dict[str, Any]] = [vars(module)]
+            for space in waiting:
+                source = _source_of(space)
+                for name, other in beside.items():
+                    if id(other) in found or not (source is None or _is_imported(name, source)):
+                        continue
+                    found[id(other)] = name, other
+                    waiting.append(other)
+    names = set[str]()
+    for _, space in found.values():
+        source = _source_of(space)
+        if source is None or source.names is None:
+            return found, None
+        names |= source.names
+    return found, frozenset(names)
+
+
+def _is_imported(name: str, source: _Source) -> bool:
+    """Whether a module may be among those that a file imports, be it from its own package."""
+    parts = name.split(".")
+    return any(".".join(parts[number:]) in source.imports for number in range(len(parts)))
+
+
+def _beside(module: ModuleType) -> dict[str, dict[str, Any]]:
+    """The globals of the modules that lie beside one, by name; none of those that are installed."""
+    file, found = getattr(module, "__file__", None), dict[str, dict[str, Any]]()
+    if file is None or Path(file).parent.name in ("site-packages", "dist-packages"):
+        return found
+    package = getattr(module, "__package__", None)
+    folder, prefix = f"{Path(file).parent}{os.sep}", f"{package}." if package else ""
+    for name, other in list(sys.modules.items()):
+        space = getattr(other, "__dict__", {})
+        path = space.get("__file__")
+        if isinstance(path, str) and path.startswith(folder):
+            inner = path[len(folder) :].removesuffix(".py").replace(os.sep, ".")
+            if name == prefix + inner.removesuffix(".__init__"):
+                found[name] = space
     return found
