@@ -284,7 +284,10 @@ def _certify_tree(
 
 
 def legal_orders(replays: Sequence[Replay]) -> list[Order]:
-    """The orders of replays that are legal (see :class:`vcrt.environments.contract.Outcome`): none if the reference order is refused."""
+    """The orders of replays that are legal: none if the reference order is refused.
+
+    See :class:`vcrt.environments.contract.Outcome`.
+    """
     reference = min(replays, key=lambda replay: replay.sequence).outcome
     return [replay.sequence for replay in replays if replay.is_legal(reference)]
 
