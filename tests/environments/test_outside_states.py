@@ -456,8 +456,11 @@ class Reaching(vcrt.CallEnvironment):
     def by_name(self, state, x): importlib.import_module("named_of_tests").ITEMS.append(x)
 """
 MADE_UP = """
+exec("def made_at_import(x): BY_TEXT.append(x)")
 class Made(Reaching):
     def made_up(self, state, x): globals()["BY" + "_TEXT"].append(x)
+    def made_by_exec(self, state, x): made_at_import(x)
+    def by_a_module_made_up(self, state, x): importlib.import_module("named" + "_of_tests").ITEMS.append(x)
 """
 
 
@@ -471,6 +474,8 @@ class Made(Reaching):
         ("by_import", "global imported_of_tests.ITEMS"),
         ("by_name", "global named_of_tests.ITEMS"),
         ("made_up", "global reaching.BY_TEXT"),
+        ("made_by_exec", "global reaching.BY_TEXT"),
+        ("by_a_module_made_up", "global named_of_tests.ITEMS"),
     ],
 )
 def test_what_a_call_can_reach_is_looked_at(tmp_path, monkeypatch, name, place):
@@ -481,7 +486,7 @@ def test_what_a_call_can_reach_is_looked_at(tmp_path, monkeypatch, name, place):
     (tmp_path / "deep_of_tests.py").write_text("ITEMS = []\ndef add(x): ITEMS.append(x)\n")
     text = "import deep_of_tests\ndef through(x): deep_of_tests.add(x)\n"
     (tmp_path / "reached_of_tests.py").write_text(text)
-    made_up = name == "made_up"
+    made_up = "made" in name
     (tmp_path / "reaching.py").write_text(REACHED + MADE_UP * made_up)
     for helper in helpers:
         import_module(helper)

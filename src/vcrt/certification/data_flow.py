@@ -120,9 +120,8 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 def _goes_on(beyond: str, edge: str) -> bool:
     if not _is_word(edge) or not beyond:
         return False
-    if (
-        edge.isascii() and category(beyond[0]) == "Lo"
-    ):  # of a script that puts no spaces between words, or has no case
+    # A letter without case is of a script that may put no spaces between words.
+    if edge.isascii() and category(beyond[0]) == "Lo":
         return False
     between, then = beyond[0], beyond[1:]
     digits = edge.isdigit() and then.isdigit()

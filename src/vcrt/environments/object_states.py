@@ -209,7 +209,6 @@ class StateWriter:
         # Numbers are those of living objects alone: what is made on the way is kept until the end.
         self.kept: list[object] = []
         self.owners: dict[int, object] = {}
-        self.codes: dict[Any, str] = {}
         self.tied: str | None = None
         self.references: dict[int, list[str]] = {}
         self.known_references, self.last = references, last
@@ -244,9 +243,7 @@ class StateWriter:
             return {"class": self._class(kind, where)}
         if not is_elsewhere(kind):
             return {}
-        if kind not in self.codes:
-            self.codes[kind] = digest_of(kind)
-        code = self.codes[kind]
+        code = _class_digest(kind)
         if kind.__module__ != "__main__" and _FIRST.setdefault(name_of(kind), code) == code:
             return {}
         return {"code": code}
@@ -455,6 +452,11 @@ def _text(key: Any) -> str | None:
     if type(key) is str:
         return encode_basestring(key)
     return repr(key) if type(key) is int and -LONG < key < LONG else None
+
+
+@lru_cache(maxsize=1024)
+def _class_digest(kind: Any) -> str:
+    return digest_of(kind)
 
 
 @lru_cache(maxsize=1024)

@@ -36,7 +36,6 @@ from collections.abc import (
     MutableMapping,
     MutableSequence,
     MutableSet,
-    Sized,
 )
 from contextlib import suppress
 from contextvars import ContextVar
@@ -489,9 +488,8 @@ class _Looking:
                     "seen; make it in reset and keep it there, or, if no call changes it, name it in the environment's "
                     "`ignored`"
                 )
-            except (
-                Exception
-            ):  # whatever somebody's objects say; what is replaced is seen all the same
+            except Exception:
+                # Whatever somebody's objects say: what is replaced is seen all the same.
                 found[name] = ((type(value), id(value)),) * 2
             self.slowest = max(self.slowest, (time.perf_counter() - began, f"{owner}{name}"))
         return plan
@@ -531,11 +529,8 @@ _DESCRIPTORS = (
 )
 
 
-def _size(value: Sized) -> int:
-    try:
-        return len(value)
-    except Exception:  # whatever somebody's objects say of themselves
-        return 0
+#: Whose sizes are known without running anybody's code.
+_CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset)
 
 
 class _TooLargeError(Exception):
@@ -577,8 +572,9 @@ class _Reader(StateWriter):
             self.bytes += len(value)
         elif isinstance(value, np.ndarray):
             self._count(value.size / 20)
-        elif isinstance(value, Sized):
-            self._count(_size(value) / 20)
+        for kind in _CONTAINERS:
+            if isinstance(value, kind):
+                self._count(kind.__len__(value) / 20)
         self._count(1)
         if id(value) in self.known:
             return {"state": id(value)}
@@ -691,14 +687,15 @@ def _comes_along(kind: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a file of Python names: in functions (None: anything, as it may make names up), and modules anywhere."""
+    """What a file of Python names: globals, and modules that it imports; None: any, as it may make their names up."""
 
     names: frozenset[str] | None
-    imports: frozenset[str]
+    imports: frozenset[str] | None
 
 
-#: Names of what reaches others by names that are made up.
-_MAKE_UP = frozenset({"globals", "vars", "exec", "eval", "__dict__", "modules"})
+#: Names of what reaches others, or modules, by names that are made up.
+_MAKE_UP = frozenset({"globals", "vars", "exec", "eval", "compile", "__dict__", "modules"})
+_MAKE_UP_MODULES = frozenset({"import_module", "__import__", "modules", "exec", "eval", "compile"})
 
 
 @lru_cache(maxsize=1024)
@@ -709,30 +706,35 @@ def _source(path: str, changed: int) -> _Source | None:
     except (OSError, SyntaxError, ValueError):
         return None
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    names = set().union(*(_named(node) for node in ast.walk(tree) if isinstance(node, functions)))
+    nodes = list(ast.walk(tree))
+    names = set().union(*(_named(node) for node in nodes if isinstance(node, functions)))
     imports = set[str]()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             imports |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = f"{node.module}." if node.module else ""
             imports |= {node.module or "", *(base + alias.name for alias in node.names)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            imports.add(node.value)  # for what imports by a text
+            # For what reaches a global, or imports a module, by a text.
+            names |= set(node.value.split("."))
+            imports.add(node.value)
     parts = {name.rsplit(".", number)[0] for name in imports for number in range(4)}
-    return _Source(None if names & _MAKE_UP else frozenset(names), frozenset(parts - {""}))
+    anywhere = _named(tree)
+    return _Source(
+        None if anywhere & _MAKE_UP else frozenset(names),
+        None if anywhere & _MAKE_UP_MODULES else frozenset(parts - {""}),
+    )
 
 
-def _named(function: ast.AST) -> set[str]:
-    """Names, attributes and texts in a function."""
+def _named(tree: ast.AST) -> set[str]:
+    """Names and attributes in a piece of code."""
     found = set[str]()
-    for node in ast.walk(function):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             found.add(node.id)
         elif isinstance(node, ast.Attribute):
             found.add(node.attr)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(node.value)
         elif isinstance(node, ast.alias):
             found |= {node.name.rpartition(".")[2], node.asname or ""}
         elif isinstance(node, ast.Global):
@@ -784,8 +786,10 @@ def _namespaces(
 
 def _is_imported(name: str, source: _Source) -> bool:
     """Whether a module may be among those that a file imports, be it from its own package."""
-    parts = name.split(".")
-    return any(".".join(parts[number:]) in source.imports for number in range(len(parts)))
+    parts, imports = name.split("."), source.imports
+    return imports is None or any(
+        ".".join(parts[number:]) in imports for number in range(len(parts))
+    )
 
 
 def _beside(module: ModuleType) -> dict[str, dict[str, Any]]:
