@@ -455,13 +455,13 @@ class Reaching(vcrt.CallEnvironment):
         imported_of_tests.ITEMS.append(x)
     def by_name(self, state, x): importlib.import_module("named_of_tests").ITEMS.append(x)
 """
-MADE_UP = """
-exec("def made_at_import(x): BY_TEXT.append(x)")
-class Made(Reaching):
-    def made_up(self, state, x): globals()["BY" + "_TEXT"].append(x)
-    def made_by_exec(self, state, x): made_at_import(x)
-    def by_a_module_made_up(self, state, x): importlib.import_module("named" + "_of_tests").ITEMS.append(x)
-"""
+#: Names that a program makes up, each in a way of its own.
+MADE_UP = {
+    "made_up": 'globals()["BY" + "_TEXT"].append(x)',
+    "made_by_exec": "made_at_import(x)",
+    "made_up_module": 'importlib.import_module("named" + "_of_tests").ITEMS.append(x)',
+}
+AT_IMPORT = 'exec("def made_at_import(x): BY_TEXT.append(x)")\n'
 
 
 @pytest.mark.parametrize(
@@ -475,7 +475,7 @@ class Made(Reaching):
         ("by_name", "global named_of_tests.ITEMS"),
         ("made_up", "global reaching.BY_TEXT"),
         ("made_by_exec", "global reaching.BY_TEXT"),
-        ("by_a_module_made_up", "global named_of_tests.ITEMS"),
+        ("made_up_module", "global named_of_tests.ITEMS"),
     ],
 )
 def test_what_a_call_can_reach_is_looked_at(tmp_path, monkeypatch, name, place):
@@ -486,12 +486,15 @@ def test_what_a_call_can_reach_is_looked_at(tmp_path, monkeypatch, name, place):
     (tmp_path / "deep_of_tests.py").write_text("ITEMS = []\ndef add(x): ITEMS.append(x)\n")
     text = "import deep_of_tests\ndef through(x): deep_of_tests.add(x)\n"
     (tmp_path / "reached_of_tests.py").write_text(text)
-    made_up = "made" in name
-    (tmp_path / "reaching.py").write_text(REACHED + MADE_UP * made_up)
+    text = REACHED
+    if name in MADE_UP:
+        text = "".join(line for line in REACHED.splitlines(True) if "named_of_tests" not in line)
+        text += f"    def {name}(self, state, x): {MADE_UP[name]}\n"
+        text += AT_IMPORT if name == "made_by_exec" else ""
+    (tmp_path / "reaching.py").write_text(text)
     for helper in helpers:
         import_module(helper)
-    kind = "Made" if made_up else "Reaching"
-    environment = make_guarded(FromFile(str(tmp_path / "reaching.py"), kind))
+    environment = make_guarded(FromFile(str(tmp_path / "reaching.py"), "Reaching"))
     calls = (Call(name, {"x": 1}), Call(name, {"x": 2}))
     trace = Trace(name="trace", calls=calls, places=("call 0", "call 1"))
     try:
