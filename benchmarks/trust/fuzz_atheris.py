@@ -17,7 +17,6 @@ import atheris  # type: ignore[import-not-found]
 with atheris.instrument_imports(include=["vcrt"]):
     from vcrt.documents import strict_json
     from vcrt.environments.lean import grammar
-    from vcrt.environments.lean.source import read_commands, read_proof
     from vcrt.environments.proofwriter.english import parse_theory
     from vcrt.environments.proofwriter.files import parse_rule, read_row
     from vcrt.errors import VcrtError
@@ -44,9 +43,6 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "english": lambda data: parse_theory(_text(data), assumption="OWA"),
     "s-expression": lambda data: parse_rule(_text(data)),
     "lean-step": lambda data: grammar.read_tactic(_text(data), where="fuzz", max_chars=2000),
-    "lean-file": lambda data: [
-        read_proof(c) for c in read_commands(data.decode("utf-8", "ignore"))[0]
-    ],
 }
 
 

@@ -8,6 +8,7 @@ added by hand.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,16 @@ import pytest
 import lean_recording
 from vcrt.certification.lattice_replay import replay_merged
 from vcrt.certification.lean_windows import lift_project_file
+from vcrt.certification.replay import replay_exhaustively
+from vcrt.certification.replay_tree import EpisodeReplays
 from vcrt.certification.rocq_lifting import lift_lean_project
 from vcrt.environments.contract import ReplayRequest
 from vcrt.environments.lean.driver_selftest import check
 from vcrt.environments.lean.driving import DriverSession, Limits
 from vcrt.environments.lean.project import Project
 from vcrt.environments.lean.project_environment import LeanProjectEnvironment
-from vcrt.errors import MalformedInputError, UnavailableError
+from vcrt.errors import MalformedInputError, UnavailableError, VerifierFailure
+from vcrt.hashing import sha256_hex
 
 FILE = Path(lean_recording.__file__).with_name("Mine.lean")
 
@@ -48,13 +52,12 @@ def written(folder, name="Mine.lean"):
     return file
 
 
-def lifted(file, environment, steps=4):
-    return lift_lean_project(
-        file,
-        environment,
-        lambda e, s: [merged.evidence for merged in replay_merged(e, s)],
-        steps=steps,
-    )
+def replayed(environment, episodes):
+    return [merged.evidence for merged in replay_merged(environment, episodes)]
+
+
+def lifted(file, environment, replay=replayed):
+    return lift_lean_project(file, environment, replay, steps=4)
 
 
 def test_the_self_test_holds_for_what_lean_answered(tmp_path):
@@ -117,3 +120,26 @@ def test_a_file_that_cannot_be_elaborated_is_named_by_its_line(
         lifted(file, environment)
     assert str(caught.value.where) == f"{file}:{where}"
     assert remedy in str(caught.value.remedy)
+
+
+def test_a_window_without_a_verdict_is_refused(tmp_path, environment):
+    def breaking(_, episodes):
+        raise VerifierFailure("Lean broke", found=f"no answer about {episodes[0].schema}")
+
+    found = lifted(written(tmp_path), environment, breaking)
+    assert found.theorems == ()
+    (refusal,) = [one for one in found.refused if one.cause != "short"]
+    assert (refusal.cause, refusal.theorem) == ("no verdict", "facts")
+    assert refusal.found == "no answer about lift"
+
+
+def test_answers_that_contradict_each_other_are_no_verdict(tmp_path, environment):
+    def wavering(environment, episodes):
+        (found,) = replay_exhaustively(environment, episodes)
+        first, *rest = found.replays
+        changed = replace(first, state_hashes=(sha256_hex(b"another"), *first.state_hashes[1:]))
+        return [EpisodeReplays.of_every_order(found.episode, (changed, *rest))]
+
+    found = lifted(written(tmp_path), environment, wavering)
+    assert found.theorems == ()
+    assert "no verdict" in {one.cause for one in found.refused}

@@ -652,7 +652,7 @@ def test_an_interrupted_certification_says_what_is_kept_and_goes_on(tmp_path):
         (["certify", "--output", "none"], "nothing was written"),
         (["lift", "clrs", "heapsort", "--output", "new"], "kept in new.shards; go on from there"),
         (["lift", "clrs", "heapsort", "--output=new"], "kept in new.shards; go on from there"),
-        (["lift", "lean", "Proofs.lean"], "nothing was written"),
+        (["lift", "lean", "Proofs.lean", "--project", "."], "nothing was written"),
         (["search", "data", "--output", "new"], "kept in new.trials; go on from there with `vcrt"),
         (["reproduce", "--output", "of it all"], "kept in of it all; go on from there"),
         (["reproduce", "--output", "of it all"], "`vcrt reproduce --output 'of it all'`"),

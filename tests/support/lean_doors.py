@@ -10,8 +10,6 @@ from pathlib import Path
 from lean_attacks import Attack
 from vcrt.certification.episodes import PAPER_PRESET, CertifiedEpisode, certify_episode
 from vcrt.certification.evidence import evidence_from_json
-from vcrt.certification.lattice_replay import replay_merged
-from vcrt.certification.lean_lifting import lift_lean
 from vcrt.certification.replay import replay_to_json
 from vcrt.certification.shards import evidence_again
 from vcrt.datasets import examination
@@ -142,33 +140,6 @@ def _ended(found: str) -> str:
     if "kernel alone" in found:
         return "kernel"
     return "limit" if any(word in found for word in _LIMITS_REACHED) else "no verdict"
-
-
-def by_lifting(
-    environment: LeanEnvironment, attack: Attack, folder: Path
-) -> Iterator[tuple[str, str]]:
-    """Outcome of an attack in a Lean file: among declarations, and in a proof."""
-    indented = attack.text.replace("\n", "\n  ")
-    files = {
-        "declaration": f"{attack.text}\n{_HARMLESS}\n{_OTHER}\n",
-        "tactic": f"{_STATEMENT} := by\n  {_OPENING}\n  {indented}\n  {_CASE}\n",
-    }
-    for place, text in files.items():
-        path = folder / f"{place}.lean"
-        path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        yield f"lift/{place}", outcome(lambda path=path: _lifted(environment, path))
-
-
-def _lifted(environment: LeanEnvironment, path: Path) -> str:
-    found = lift_lean(path, environment, lambda e, s: [m.evidence for m in replay_merged(e, s)])
-    harmless = {_HARMLESS, _OTHER}
-    for theorem in found.theorems:
-        if theorem.orders.num_legal and not {s.text for s in theorem.lifted.steps} <= harmless:
-            return "accepted"
-    causes = {refusal.cause for refusal in found.refused}
-    if "no verdict" in causes:
-        return _ended(next(r.found for r in found.refused if r.cause == "no verdict"))
-    return "lean" if "lean" in causes or found.theorems else "grammar"
 
 
 _QUESTIONS = (

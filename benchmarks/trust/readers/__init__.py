@@ -24,7 +24,7 @@ def make_targets(place: Path) -> list[Target]:
     dataset = _dataset(place / "data")
     return [
         *proofwriter_readers(place),
-        *lean_readers(place),
+        *lean_readers(),
         *episode_readers(dataset),
         *record_readers(place, dataset),
         *table_readers(place, dataset),

@@ -13,12 +13,10 @@ from readers.forms import dumped, text_of
 from vcrt.environments.clrs.environment import ClrsEnvironment
 from vcrt.environments.contract import Rejected
 from vcrt.environments.lean import grammar
-from vcrt.environments.lean.lifting import lift_file
 from vcrt.environments.lean.program import read_program
 from vcrt.environments.proofwriter.english import parse_question, parse_theory
 from vcrt.environments.proofwriter.environment import ProofWriterEnvironment
 from vcrt.environments.proofwriter.files import Refused, parse_atom, parse_rule, read_row, read_rows
-from vcrt.errors import VcrtError
 from vcrt.records import audit
 from vcrt.records.audit import AUDIT_COLUMNS
 from vcrt.records.dataset import Dataset, audit_name
@@ -26,28 +24,6 @@ from vcrt.records.rows import read_rows as rows_of_view
 
 #: A file is read row by row; so many are asked for.
 MOST_ROWS = 2_000
-LEAN = """\
-theorem and_swap (p q r : Prop) (hp : p) (hq : q) (hr : r) : (q ∧ p) ∧ r := by
-  have h1 : q ∧ p := ⟨hq, hp⟩  -- a comment
-  have h2 : p ∨ r := Or.inl hp
-  have h3 : (q ∧ p) ∧ r := ⟨h1, hr⟩
-  exact h3
-
-/- a /- nested -/ comment -/
-theorem pair (p q : Prop) (hp : p) (hq : q) : And p q := by
-  refine And.intro ?a ?b
-  case a => exact hp
-  case b => exact hq
-"""
-
-
-LEAN_FILE = """\
-class Cls1 (α : Type) where f : α
-inductive Ty1 : Type where | con1 | con2
-theorem thm1 (p q : Prop) (h : And p q) : q := h.right
-def def1 : N → N := fun n => N.s n
-noncomputable instance ins1 : Cls1 Bool := Cls1.mk Bool.true
-"""
 
 
 STRUCTURED = {
@@ -143,17 +119,7 @@ def proofwriter_readers(place: Path) -> Iterator[Target]:
     )
 
 
-def lean_readers(place: Path) -> Iterator[Target]:
-    file = place / "Fuzz.lean"
-
-    def lift(data: bytes) -> object:
-        file.write_bytes(data)
-        found = lift_file(file)
-        if found.refused:
-            # As for theories: what is refused is named, with its line.
-            raise VcrtError(found.refused[0].found, where=found.refused[0].where)
-        return found
-
+def lean_readers() -> Iterator[Target]:
     def line(data: bytes) -> object:
         text = text_of(data)
         read: Callable[..., object] = (
@@ -161,13 +127,6 @@ def lean_readers(place: Path) -> Iterator[Target]:
         )
         return read(text, where="fuzz", max_chars=2000)
 
-    yield Target(
-        name="Lean file",
-        form="text",
-        seeds=(LEAN.encode(), LEAN_FILE.encode()),
-        read=lift,
-        weight=10,
-    )
     yield Target(
         name="Lean step",
         form="text",

@@ -1,8 +1,8 @@
 """Find episodes in material of the user's own, and say which of their steps commute.
 
-Theories and windows of four steps are certified like sampled episodes, each order replayed by itself. For theorems and
-other windows, merged replay (:mod:`vcrt.certification.lattice_replay`) asks once for all orders that reach equal
-states by the same steps. What is found on the way is told (:func:`vcrt.progress.tell`).
+Theories and windows of four steps of runs are certified like sampled episodes, each order replayed by itself. For
+proofs and other windows, merged replay (:mod:`vcrt.certification.lattice_replay`) asks once for all orders that reach
+equal states by the same steps. What is found on the way is told (:func:`vcrt.progress.tell`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from vcrt.certification.config import given
 from vcrt.certification.django_lifting import DjangoLift, lift_project
 from vcrt.certification.episodes import PAPER_PRESET
 from vcrt.certification.lattice_replay import replay_merged
-from vcrt.certification.lean_lifting import lift_lean as lift_lean_file
 from vcrt.certification.lifted_files import FileLift
 from vcrt.certification.pairs import OrdersReport, report_orders
 from vcrt.certification.replay_tree import EpisodeReplays
@@ -68,37 +67,27 @@ class Lifted:
 def lift_lean(
     files: Sequence[str | Path],
     *,
-    project: str | Path | None = None,
-    steps: int | None = None,
+    project: str | Path,
+    steps: int = 4,
     progress: Progress = SILENT,
 ) -> Iterator[FileLift | MalformedInputError]:
-    """What the steps of the theorems in Lean files do in every order, file by file: ``vcrt lift lean``.
+    """What windows of ``steps`` steps of the proofs in Lean files do in every order: ``vcrt lift lean``.
 
-    With a ``project``, the folder of a Lake project, its own Lean judges windows of ``steps`` steps (default: 4) with
-    the files' imports; else whole theorems are judged in vcrt's prelude. A file that cannot be read gives an error in
-    its place and does not stop the others. Raises :class:`vcrt.errors.UnavailableError` without a fit Lean, and
-    :class:`MalformedInputError` for a folder that is no project, both at once and not with the first file.
+    The Lean of the ``project``, the folder of a Lake project, judges its own files with their imports. A file that
+    cannot be read gives an error in its place and does not stop the others. Raises
+    :class:`vcrt.errors.UnavailableError` without a fit Lean, and :class:`MalformedInputError` for a folder that is no
+    project, both at once and not with the first file.
     """
     files = _given(files)
-    if project is None and steps is not None:
-        raise VcrtError(
-            "windows of steps in vcrt's prelude, where theorems are judged as a whole",
-            found=f"steps {steps} without a project",
-            remedy="name the Lake project, or leave out the number of steps",
-        )
-    if project is not None:
-        steps = 4 if steps is None else steps
-        _require_within("steps", steps, MIN_STEPS, MAX_LIFTED)
-        own = LeanProjectEnvironment(find_project(Path(project)))
-        guarded(own)
-        return _each(
-            files,
-            lambda file: lift_lean_project(file, own, _merged, steps=steps),
-            progress,
-            end=own.close,
-        )
-    environment = make_guarded(Registered("lean"), thorough=True)
-    return _each(files, lambda file: lift_lean_file(file, environment, _merged), progress)
+    _require_within("steps", steps, MIN_STEPS, MAX_LIFTED)
+    environment = LeanProjectEnvironment(find_project(Path(project)))
+    guarded(environment)
+    return _each(
+        files,
+        lambda file: lift_lean_project(file, environment, _merged, steps=steps),
+        progress,
+        end=environment.close,
+    )
 
 
 def lift_rocq(

@@ -30,7 +30,7 @@ GENERATOR = "lean-project.lift"
 
 def lift_project_file(
     path: Path, environment: LeanProjectEnvironment, *, steps: int = 4
-) -> LiftedFile[Lifted]:
+) -> LiftedFile:
     """The windows of ``steps`` steps in a file of the environment's project, and the theorems that are too short.
 
     Raises :class:`MalformedInputError` for a file that cannot be read or does not compile, and

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from vcrt.certification.pairs import OrdersReport
 from vcrt.certification.replay_tree import EpisodeReplays
@@ -17,7 +17,7 @@ ReplayOrders: TypeAlias = Callable[[Environment, Sequence[Episode]], list[Episod
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiftedTheorem:
-    """A theorem, a window of its proof or a file of declarations, and what was found, in the user's own names."""
+    """A window of a theorem's proof, and what was found about it."""
 
     lifted: Lifted
     orders: OrdersReport
@@ -35,7 +35,7 @@ class FileLift:
 
     @classmethod
     def of(
-        cls, file: LiftedFile[Any], versions: Versions, outcomes: Iterable[LiftedTheorem | Refusal]
+        cls, file: LiftedFile, versions: Versions, outcomes: Iterable[LiftedTheorem | Refusal]
     ) -> FileLift:
         """What was found about what a file gave, with what was refused before."""
         every = [*file.refused, *outcomes]

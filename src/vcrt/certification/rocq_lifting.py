@@ -51,7 +51,7 @@ def lift_lean_project(
 
 
 def _judged(
-    file: LiftedFile[Lifted],
+    file: LiftedFile,
     environment: Environment,
     replay: ReplayOrders,
     stands: str,

@@ -41,7 +41,7 @@ def decide(
     Says the greedy order, its exact probability, and the orbit mass: that of all orders which keep every required
     pair, estimated with a standard error where they are too many to score. A record is JSON: {"operations":
     ["a", "b"], "relations": [["a", "b", "precedes"]]}, of 2 to 64 operations, with kinds commutes, precedes and
-    conflicts (the first stands before the second), or what `vcrt show EPISODE --json` or `vcrt lift lean FILE --json`
+    conflicts (the first stands before the second), or what `vcrt show EPISODE --json` or `vcrt lift lean --json`
     prints. Nothing is written, and the dataset need not be there.
 
     Example: vcrt decide runs/experiment record.json --run vcrt/clrs/0

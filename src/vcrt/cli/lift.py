@@ -44,28 +44,31 @@ MERGED = (
 def lean(
     inputs: Annotated[tuple[Path, ...], tyro.conf.Positional],
     project: Path | None = None,
-    steps: int | None = None,
+    steps: int = 4,
     json: bool = False,
     verifier_timeout: VerifierTimeout = None,
 ) -> None:
-    """Report on the theorems of Lean files: how many orders of their tactics are legal, and which pairs commute.
+    """Report on the proofs of Lean files, by windows of consecutive steps: how many orders are legal, which commute.
 
-    Without a project, whole theorems are judged in vcrt's own prelude. The exit status is 2 if a file cannot be read or
+    The Lean of the files' own project judges them, with their imports. The exit status is 2 if a file cannot be read or
     nothing can be judged; the rest is reported all the same.
 
-    Example: vcrt lift lean Proofs.lean
+    Example: vcrt lift lean Proofs.lean --project .
 
     Args:
-        inputs: Lean files.
-        project: The folder of a Lake project that has been built: its own Lean judges its files, with their imports.
-        steps: Steps of a window within a project's proofs, 2 to 8 (default: 4).
+        inputs: Lean files of the project.
+        project: The folder of their Lake project, built by lake build; must be given.
+        steps: Steps of a window, 2 to 8.
         json: Print the report for machines.
     """
+    if project is None:
+        raise VcrtError(
+            "lift lean needs a Lake project with a Lean toolchain: name its folder with --project"
+        )
     set_verifier_timeout(verifier_timeout)
     with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
-        own = "judged in vcrt's own prelude, without the file's imports"
         found = vcrt.lift_lean(inputs, project=project, steps=steps, progress=progress)
-        _report(inputs, found, own if project is None else "windows judged", json=json)
+        _report(inputs, found, json=json)
 
 
 def rocq(
@@ -89,13 +92,12 @@ def rocq(
     set_verifier_timeout(verifier_timeout)
     with showing_progress(plain_console(aside=True), after=PATIENCE) as progress:
         found = vcrt.lift_rocq(inputs, steps=steps, progress=progress)
-        _report(inputs, found, "windows judged", json=json)
+        _report(inputs, found, json=json)
 
 
 def _report(
     inputs: Sequence[Path],
     outcomes: Iterable[FileLift | MalformedInputError],
-    own: str,
     *,
     json: bool,
 ) -> None:
@@ -120,7 +122,7 @@ def _report(
     elif judged:
         causes = ", ".join(f"{number} {cause}" for cause, number in sorted(refused.items()))
         said = f"{refused.total()} refused" + (f" ({causes})" if causes else "")
-        say(console, f"\n{MERGED}", f"{judged} {own}; {said}")
+        say(console, f"\n{MERGED}", f"{counted(judged, 'window')} judged; {said}")
     _require_judged(inputs, judged, unread)
 
 
@@ -327,11 +329,11 @@ def lift(
 ) -> None:
     """Find episodes in your own logs, migrations, theories, Lean and Rocq files, and say which steps commute.
 
-    Theories and windows of four steps are certified like sampled episodes: every order is replayed by itself. For
-    theorems, and for windows of another length, the numbers of legal orders come from merged replay: orders that
+    Theories and windows of four steps of runs are certified like sampled episodes: every order is replayed by itself.
+    For proofs, and for windows of another length, the numbers of legal orders come from merged replay: orders that
     reach equal states by the same steps are continued once for all of them.
 
-    Example: vcrt lift lean Proofs.lean
+    Example: vcrt lift lean Proofs.lean --project .
 
     Args:
         source: The kind of material.

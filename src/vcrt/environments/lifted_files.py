@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 from vcrt.documents import read_limited
 from vcrt.environments.contract import Episode
@@ -23,7 +23,7 @@ LIFT_SCHEMA = "lift"
 MAX_SHOWN = 120
 
 Cause: TypeAlias = Literal[
-    "grammar", "before", "reading", "short", "lean", "rocq", "assumptions", "no verdict"
+    "grammar", "before", "short", "lean", "rocq", "assumptions", "no verdict"
 ]
 
 
@@ -39,10 +39,7 @@ class LiftedStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lifted:
-    """An episode, and where it was found.
-
-    ``theorem`` is its name, or that of the file if the episode is made of declarations, which have no ``statement``.
-    """
+    """An episode, and the theorem in whose proof it was found."""
 
     theorem: str
     line: int
@@ -56,9 +53,8 @@ class Refusal:
     """Something in a file that is not lifted or not judged; ``theorem`` is lost by it, if one is.
 
     ``cause`` is ``grammar`` (its text may not reach the prover, or is none of the forms that are lifted), ``before``
-    (what stands before it may not), ``reading`` (it is not certain that it means in the file what would be judged),
-    ``short`` (fewer steps than a window has), ``lean`` or ``rocq`` (the prover refuses it as it stands),
-    ``assumptions`` (it rests on axioms), or ``no verdict`` (the prover gave none).
+    (what stands before it may not), ``short`` (fewer steps than a window has), ``lean`` or ``rocq`` (the prover refuses
+    it as it stands), ``assumptions`` (it rests on axioms), or ``no verdict`` (the prover gave none).
     """
 
     file: str
@@ -74,22 +70,17 @@ class Refusal:
         return f"{self.file}:{self.line}"
 
 
-AnyLifted = TypeVar("AnyLifted", bound=Lifted)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LiftedFile(Generic[AnyLifted]):
+class LiftedFile:
     """All that a file gives: episodes in the order in which they stand there, and refusals by their lines."""
 
     name: str
     digest: str
-    lifted: tuple[AnyLifted, ...]
+    lifted: tuple[Lifted, ...]
     refused: tuple[Refusal, ...]
 
     @classmethod
-    def of(
-        cls, name: str, digest: str, outcomes: Iterable[AnyLifted | Refusal]
-    ) -> LiftedFile[AnyLifted]:
+    def of(cls, name: str, digest: str, outcomes: Iterable[Lifted | Refusal]) -> LiftedFile:
         """The two kinds of outcomes apart."""
         every = list(outcomes)
         refused = [one for one in every if isinstance(one, Refusal)]

@@ -35,7 +35,7 @@ from vcrt.records.forms import Strict
 from vcrt.records.policy_view import RELATION_TOKENS, PolicyRecord, RelationType, pointer_pool
 
 FORM = '{"operations": [NAME, ...], "relations": [[FIRST, SECOND, KIND], ...]}'
-SOURCES = f"{FORM}, or what `vcrt show EPISODE --json` or `vcrt lift lean FILE --json` prints"
+SOURCES = f"{FORM}, or what `vcrt show EPISODE --json` or `vcrt lift lean --json` prints"
 
 #: The longest name of an operation, in characters.
 MAX_NAME = 200
@@ -176,7 +176,7 @@ def read_relation_record(data: bytes, where: str, *, theorem: str | None = None)
             "there are no theorems to choose from",
             where=where,
             found=f"--theorem {theorem}",
-            expected="what `vcrt lift lean FILE --json` prints",
+            expected="what `vcrt lift lean --json` prints",
             remedy="leave --theorem out",
         )
     try:

@@ -12,7 +12,6 @@ from lean_doors import (
     Raw,
     by_certificate,
     by_deciding,
-    by_lifting,
     by_step,
     good_certificate,
     good_digest,
@@ -89,17 +88,6 @@ class TestDoors:
         assert good_digest(environment.replay) == good
 
     @pytest.mark.parametrize(
-        "longest", [10_000, pytest.param(2_000_000, marks=pytest.mark.slow)], ids=["short", "long"]
-    )
-    def test_lean_files(self, environment, good, tmp_path, longest):
-        for attack in QUICK:
-            if not longest // 200 < len(attack.text) + 50 < longest:
-                continue
-            found = dict(by_lifting(environment, attack, tmp_path))
-            assert set(found.values()) <= SEEN, (attack.name, found)
-        assert good_digest(environment.replay) == good
-
-    @pytest.mark.parametrize(
         "every", [4, pytest.param(2, marks=pytest.mark.slow)], ids=["some", "more"]
     )
     def test_certificates(self, document, monkeypatch, tmp_path, every):
@@ -125,8 +113,6 @@ class TestDoors:
         proof, case = CONTROLS
         assert dict(by_step(environment, proof))["step/declaration"] == "accepted"
         assert dict(by_step(environment, case))["step/tactic"] == "accepted"
-        assert dict(by_lifting(environment, proof, tmp_path))["lift/declaration"] == "accepted"
-        assert dict(by_lifting(environment, case, tmp_path))["lift/tactic"] == "accepted"
         steps = document["episode"]["operations"]
         own = Attack(family="control", name="its own", text=steps[0]["payload"])
         assert dict(by_certificate(document, own, tmp_path))["certificate/step 0"] == "accepted"

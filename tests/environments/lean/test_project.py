@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import lean_recording
 import vcrt
 from command_line import refused as refused_command
+from command_line import run
 from vcrt.environments.lean import toolchain
 from vcrt.environments.lean.project import DRIVER, find_project
 from vcrt.environments.lean.project_environment import LeanProjectEnvironment
@@ -110,12 +113,77 @@ def test_the_command_names_what_is_missing(capsys, tmp_path):
     assert "not a Lake project" in said
 
 
-def test_windows_are_for_projects_alone(capsys, tmp_path):
-    said = refused_command(capsys, "lift", "lean", str(tmp_path / "Mine.lean"), "--steps", "3")
-    assert "steps 3 without a project" in said
+def test_without_a_project_one_line_says_what_is_needed(capsys):
+    said = refused_command(capsys, "lift", "lean", "Mine.lean", "--steps", "3")
+    assert said.strip().splitlines() == [
+        "error: lift lean needs a Lake project with a Lean toolchain: name its folder with --project"
+    ]
 
 
 FILE = Path(lean_recording.__file__).with_name("Mine.lean").read_text(encoding="utf-8")
+
+
+class TestTheCommand:
+    """With a toolchain whose Lean plays back what Lean 4.28 answered to the driver (see ``lean_recording.py``)."""
+
+    @pytest.fixture
+    def lifted(self, project, programs, capsys):
+        play = f"exec '{sys.executable}' '{lean_recording.__file__}'"
+        version = "echo 'Lean (version 4.28.0, x86_64)'"
+        lake(programs, lean=f'if [ "$1" = --version ]; then {version}; else {play}; fi\n')
+        for name in ("Mine.lean", "Wrong.lean", "Gone.lean"):
+            (project / name).write_text(FILE, encoding="utf-8")
+        (project / "Binary.lean").write_bytes(b"theorem \xff")
+
+        def lift(*names, options=()):
+            files = [project / name for name in names]
+            return run(capsys, "lift", "lean", *files, "--project", project, *options)
+
+        return lift
+
+    def test_what_it_prints_for_people(self, lifted):
+        code, out, err = lifted("Mine.lean")
+        assert (code, err) == (0, "")
+        assert "Mine.lean:4 facts" in out
+        assert "4. have h3 : a + 1 < c + 1 := by simpa using h1  (7:2-9:18)" in out
+        assert "12 of 24 orders are legal" in out
+        assert "Unknown identifier `h1`" in out
+        assert "merged replay" in out
+        assert "Mine.lean:12 short (short)" in out
+        assert "1 window judged; 2 refused (2 short)" in out
+
+    def test_what_it_prints_for_machines(self, lifted):
+        code, out, _ = lifted("Mine.lean", options=["--json"])
+        (report,) = json.loads(out)
+        (theorem,) = report["theorems"]
+        assert (code, report["replay"]) == (0, "merged")
+        assert (theorem["name"], theorem["line"]) == ("facts", 4)
+        assert (theorem["orders"], theorem["legal_orders"]) == (24, 12)
+        relations = {(p["first"], p["second"]): p["relation"] for p in theorem["pairs"]}
+        assert relations.pop((0, 3)) == "precedes"
+        assert set(relations.values()) == {"commutes"}
+        assert [refusal["cause"] for refusal in report["refused"]] == ["short", "short"]
+
+    def test_a_bad_file_does_not_stop_the_others(self, lifted):
+        names = ("Absent.lean", "Binary.lean", "Mine.lean", "Wrong.lean", "Gone.lean")
+        code, out, err = lifted(*names)
+        assert code == 2
+        assert "12 of 24 orders are legal" in out
+        assert "4 of 5 files could not be read" in err
+        code, out, _ = lifted(*names, options=["--json"])
+        absent, binary, mine, wrong, gone = json.loads(out)
+        assert code == 2
+        assert absent["error"]["found"] == "No such file or directory"
+        assert "can't decode" in binary["error"]["found"]
+        assert [theorem["legal_orders"] for theorem in mine["theorems"]] == [12]
+        assert "does not compile" in wrong["error"]["what"]
+        assert "imports" in gone["error"]["what"]
+
+    def test_a_file_without_a_window_is_an_error(self, lifted):
+        code, out, err = lifted("Mine.lean", options=["--steps", 8])
+        assert code == 2
+        assert "8 or more" in out
+        assert "nothing in these files could be judged" in err
 
 
 @needs_lake

@@ -8,7 +8,7 @@ Not covered: limits on time and memory (see :mod:`vcrt.environments.lean.inproce
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from vcrt.environments.lean.values import Library, Value, construct, elements, empty_array, number
@@ -126,18 +126,12 @@ class Elaborator:
 
         Raises :class:`ElaboratorError` if Lean does not read the text to its end.
         """
-        return list(self.read_ahead(state, text))
-
-    def read_ahead(self, state: State, text: str) -> Iterator[Command]:
-        """The commands in ``text`` one by one, so that what follows the last one asked for is not looked at."""
         source = self._source(text)
         position = construct(0, number(0), small=1)
-        while True:
-            command = self._next(state, source, position)
-            yield command
-            if command.syntax is None:
-                return
-            position = command.end
+        commands = [self._next(state, source, position)]
+        while commands[-1].syntax is not None:
+            commands.append(self._next(state, source, commands[-1].end))
+        return commands
 
     def run_command(
         self, state: State, command: Command, *, brief: bool = False
@@ -190,10 +184,6 @@ class Elaborator:
     def same_constant(self, one: Value, other: Value) -> bool:
         """Whether two constants are the very same object, or :meth:`same_declaration` holds."""
         return one.field(0).address == other.field(0).address or self.same_declaration(one, other)
-
-    def same_term(self, one: Value, other: Value) -> bool:
-        """Whether two terms are the same but for the names of bound variables."""
-        return self._agree(self._equal, one, other)
 
     def environment(self, state: State) -> Value:
         """The environment of a state."""

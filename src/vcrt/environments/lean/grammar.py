@@ -18,8 +18,6 @@ from vcrt.printable import counted
 VOCABULARY = frozenset(
     ("fun", "Prop", "Type", "True", "False", "Not", "And", "Or", "Iff", "Exists", "Eq", "Bool", "N")
 )
-#: Words that may be said to be those of the prelude whatever a binder calls itself, as in ``_root_.And``.
-GLOBAL = frozenset(("Not", "And", "Or", "Iff", "Exists", "Eq"))
 #: What may stand behind a dot, besides names.
 FIELDS = frozenset(
     (
@@ -37,10 +35,9 @@ KEYWORDS = frozenset(
 _BRACKETS = {")": "(", "⟩": "⟨"}
 _NAME = re.compile(r"[A-Za-z]{1,12}[0-9]{1,6}|[a-zA-Zαβγ]")
 _IDENTIFIER = re.compile(r"[A-Za-zαβγ][A-Za-z0-9αβγ]*(?:\.[A-Za-z][A-Za-z0-9]*)*")
-_ROOTED = rf"(?<![\w.])_root_\.(?:{'|'.join(sorted(GLOBAL))})(?!\.)"
 # Where a token ends must be where it ends for Lean: else `a_r0001` would pass as three tokens.
 _TOKEN = re.compile(
-    rf" |(?:\?(?:{_NAME.pattern})|{_ROOTED}|{_IDENTIFIER.pattern}|(?<!\w)_)(?!\w)|:=|=>|[()⟨⟩:→,∀|]"
+    rf" |(?:\?(?:{_NAME.pattern})|{_IDENTIFIER.pattern}|(?<!\w)_)(?!\w)|:=|=>|[()⟨⟩:→,∀|]"
 )
 
 

@@ -18,9 +18,6 @@ before, what Lean said then is the answer. ``declared`` are the names to check a
 A ``"proof"`` has the ``name`` of its theorem, its ``start``, its ``steps`` and its ``closing`` (which may be empty) as
 texts, and the ``questions`` that follow it. A step is a line for the tactic and one that traces the goals. The answer
 is null if Lean's parser does not take the lines one by one.
-
-``{"same": items}`` asks whether a user's texts say what their spellings say: null, or place and reason of the first
-that does not (see :mod:`vcrt.environments.lean.sameness`).
 """
 
 from __future__ import annotations
@@ -41,14 +38,12 @@ from vcrt.environments.lean.elaborator import Elaborator
 from vcrt.environments.lean.proofs import HOOK_SYNTAX, Proofs
 from vcrt.environments.lean.recheck import Rechecker, Unsound
 from vcrt.environments.lean.replaying import Declarations, Proof, Replaying
-from vcrt.environments.lean.sameness import Notations, difference
 from vcrt.environments.lean.values import Library, Parts
 
 
 def serve(elaborator: Elaborator, requests: IO[str], answers: IO[str]) -> None:
     """Answer requests until there are no more."""
     proofs = Proofs(elaborator)
-    notations = Notations(elaborator)
     prelude, options = json.loads(requests.readline())
     state, said = elaborator.run(elaborator.empty_state(), prelude + HOOK_SYNTAX + options)
     _send(answers, said)
@@ -62,18 +57,15 @@ def serve(elaborator: Elaborator, requests: IO[str], answers: IO[str]) -> None:
         answer: object = None
         unsound = None
         try:
-            if "same" in request:
-                answer = difference(elaborator, notations, state, request["same"])
-            else:
-                if program is None or texts != request:
-                    # The old states are given back before the new ones are made.
-                    program, texts = None, request
-                    program = (
-                        Proof(proofs, state, request["proof"])
-                        if "proof" in request
-                        else Declarations(elaborator, state, request["declarations"])
-                    )
-                answer = program.answer(sequences, rechecker)
+            if program is None or texts != request:
+                # The old states are given back before the new ones are made.
+                program, texts = None, request
+                program = (
+                    Proof(proofs, state, request["proof"])
+                    if "proof" in request
+                    else Declarations(elaborator, state, request["declarations"])
+                )
+            answer = program.answer(sequences, rechecker)
         except Unsound as problem:
             unsound = str(problem)
         counts = [rechecker.num_declarations, rechecker.num_kernel_checks]

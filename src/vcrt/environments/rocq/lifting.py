@@ -44,7 +44,7 @@ class _Step:
         return " ".join(" ".join(part.text for part in self.parts).split())
 
 
-def lift_file(path: Path, *, steps: int = 4) -> LiftedFile[Lifted]:
+def lift_file(path: Path, *, steps: int = 4) -> LiftedFile:
     """The windows of ``steps`` steps in a ``.v`` file, and what in it is refused.
 
     Raises :class:`MalformedInputError` if the file cannot be read as sentences at all.
