@@ -157,7 +157,7 @@ def test_a_run_out_of_memory_goes_on_from_its_last_checkpoint(folder):
     ):
         _train_job(_TrainJob(cut.path, run))
     assert "vcrt/toy-b/0" in raised.value.where
-    for way in ("--prompts-at-a-time 1", "--gradient-checkpointing", "--num-processes"):
+    for way in ("--prompts-at-a-time 1", "--gradient-checkpointing", "torchrun"):
         assert way in raised.value.remedy
     assert sorted(p.name for p in cut.run_directory(run).glob("update-*")) == [
         "update-000001",

@@ -72,9 +72,7 @@ NOT_SETTINGS = {
         **dict.fromkeys(("json", "pair", "brief", "full"), PRINTING),
         "environment": OF_CLASSES,
     },
-    "train": dict.fromkeys(
-        ("num_processes", "sharded"), "starts processes: in Python, whoever launches them"
-    ),
+    "train": {"sharded": "in Python, variables of accelerate's"},
     "verify": {
         "json": PRINTING,
         "replay": "without it, it is verify_seal",

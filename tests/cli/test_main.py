@@ -382,8 +382,14 @@ def test_a_report_takes_the_probe_of_its_own_dataset_only(evaluated, capsys, tmp
 def test_sharing_and_trackers_are_checked_before_anything_is_trained(evaluated, capsys, tmp_path):
     experiment = tmp_path / "untrained"
     main(["plan", str(evaluated / "data"), "--output", str(experiment), *SMALL_PLAN])
-    message = refused(capsys, "train", experiment, "--sharded")
-    assert "one process has nothing to share" in message
+    for options, number, others in (
+        (["--sharded"], 2, " --sharded"),
+        (["--num-processes", "4"], 4, ""),
+        (["--num-processes=4", "--trackers", "a b"], 4, " --trackers 'a b'"),
+    ):
+        message = refused(capsys, "train", experiment, *options)
+        start = f"torchrun --standalone --nproc-per-node {number} -m vcrt train"
+        assert f"`{start} {experiment}{others}`\n" in message
     message = refused(capsys, "train", experiment, "--trackers", "tensorbord")
     assert "did you mean 'tensorboard'" in message
     message = refused(capsys, "train", experiment, "--trackers", "comet_ml", code=3)

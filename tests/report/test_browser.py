@@ -58,7 +58,9 @@ def test_nothing_is_in_the_way_of_anyone(small_file: Path, size, dark: bool) -> 
         assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert ground == ("rgb(20, 24, 27)" if dark else "rgb(255, 255, 255)")
-        line = page.locator("svg .m0").first.evaluate("(e) => getComputedStyle(e).color")
+        line = page.locator("svg [stroke='var(--m0)']").first.evaluate(
+            "(e) => getComputedStyle(e).stroke"
+        )
         assert line == ("rgb(111, 176, 245)" if dark else "rgb(31, 102, 184)")
 
 

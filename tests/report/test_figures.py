@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -14,13 +15,21 @@ from report_support import (
 from sampled_training import train
 from vcrt.protocol.source_validation import RATE
 from vcrt.report.analysis import analyse
-from vcrt.report.axes import padded, tens, ticks
-from vcrt.report.charts import DARK, LIGHT, LineChart, RowChart, method_styles
+from vcrt.report.charts import (
+    DARK,
+    LIGHT,
+    LineChart,
+    Panel,
+    RowChart,
+    as_drawn,
+    method_styles,
+    padded,
+    tens,
+)
 from vcrt.report.contents import ReportContents
 from vcrt.report.curve_figures import curve_figures, curve_points, quantities, value_of
-from vcrt.report.drawing import to_svg
+from vcrt.report.drawing import WIDTH, column, to_files, to_svg
 from vcrt.report.figures import difference_figure, pass_rate_figure, retention_figure
-from vcrt.report.paper_figures import WIDTH, column, to_files
 from vcrt.report.quantities import LOG_MARGIN
 from vcrt.report.quantities import quantities as known_quantities
 
@@ -73,21 +82,31 @@ def test_colors_are_apart_for_any_colour_vision(colors, vision: str) -> None:
     assert min(apart) > 0.07
 
 
+def places(drawn: str, kind: str) -> list[tuple[float, float, ElementTree.Element]]:
+    """The elements of a kind with where they are put in their group."""
+    found = []
+    for one in ElementTree.fromstring(drawn).iter(f"{SVG}{kind}"):
+        at = re.match(r"translate\(([^,]+),([^,]+)\)", one.get("transform", ""))
+        found += [(float(at[1]), float(at[2]), one)] if at else []
+    return found
+
+
 @pytest.mark.parametrize(
     ("ends", "expected"),
     [
         ((0.0, 1.0), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
-        ((0, 400), ["0", "100", "200", "300", "400"]),
         ((-0.11, 0.05), ["-0.10", "-0.05", "0.00", "0.05"]),
-        ((0.0, 3e-7), ["0", "1e-07", "2e-07", "3e-07"]),
-        ((40.0, 100.0), ["40", "60", "80", "100"]),
-        ((0.0, 0.0), ["0"]),
+        ((0.0, 3e-7), ["0", "5e-8", "1e-7", "1.5e-7", "2e-7", "2.5e-7", "3e-7"]),
+        ((40.0, 100.0), ["40", "50", "60", "70", "80", "90", "100"]),
     ],
 )
-def test_ticks_are_round(ends, expected) -> None:
-    found = ticks(*ends, 5)
-    assert [words for _, words in found] == expected
-    assert [float(words) for _, words in found] == pytest.approx([value for value, _ in found])
+def test_ticks_are_round_and_as_the_values_are(ends, expected) -> None:
+    chart = LineChart(lines={0: ()}, x_domain=(7.0, 8.0), y_domain=ends)
+    drawn = to_svg(Panel(name="ticks", title="Ticks", description="Ticks", chart=chart))
+    marks = [
+        (-y, one.text) for x, y, one in places(drawn, "text") if one.get("text-anchor") == "end"
+    ]
+    assert [words for _, words in sorted(marks)] == expected
 
 
 def test_domains_have_room_and_hold_zero_or_stay_within_percent() -> None:
@@ -139,18 +158,17 @@ def test_the_pass_rate_figure_draws_chance(contents: ReportContents) -> None:
     assert "Dotted: a random order (20.83%)." in figure.caption
     (panel,) = figure.panels
     assert isinstance(panel.chart, RowChart)
-    root = ElementTree.fromstring(to_svg(panel))
-    places = {
-        line.attrib["stroke-dasharray"]: float(line.attrib["x1"])
-        for line in root.iter(f"{SVG}line")
-        if "stroke-dasharray" in line.attrib
+    drawn = to_svg(panel)
+    dashed = {
+        one.attrib["stroke-dasharray"]: x
+        for x, _, one in places(drawn, "line")
+        if "stroke-dasharray" in one.attrib
     }
-    texts = [e for e in root.iter(f"{SVG}text") if e.get("text-anchor") == "middle"]
-    ends = {float(e.text): float(e.attrib["x"]) for e in texts if e.text and e.text.isdigit()}
+    ends = {float(e.text): x for x, _, e in places(drawn, "text") if e.text and e.text.isdigit()}
     low, high = min(ends), max(ends)
     frozen = float(np.mean(rare.frozen["lean"].held_out_passes))
-    for dash, rate in (("6 3", frozen), ("1 3", 5 / 24)):
-        share = (places[dash] - ends[low]) / (ends[high] - ends[low])
+    for dash, rate in (("6,3", frozen), ("1,3", 5 / 24)):
+        share = (dashed[dash] - ends[low]) / (ends[high] - ends[low])
         assert low + share * (high - low) == pytest.approx(100 * rate, abs=0.05)
 
 
@@ -186,7 +204,7 @@ def test_a_constraint_stands_with_its_cap_and_its_multiplier(contents: ReportCon
     for panel in figure.panels[3:]:
         assert isinstance(panel.chart, LineChart)
         assert "multiplier" in panel.title
-        assert {p.y for line in panel.chart.lines for p in line.points} == {0.5}
+        assert {p.y for line in panel.chart.lines.values() for p in line} == {0.5}
     (margin,) = {r.label for p in figures["curve-log-margin"].panels for r in p.chart.references}
     assert margin == "margin 2"
     # Without a plan that names it, no line is drawn.
@@ -205,11 +223,8 @@ def test_every_run_is_a_ring(contents: ReportContents) -> None:
     ):
         for panel in figure.panels:
             assert isinstance(panel.chart, RowChart)
-            rings = [
-                c
-                for c in ElementTree.fromstring(to_svg(panel)).iter(f"{SVG}circle")
-                if c.get("fill") == "none"
-            ]
+            # A ring is no wider than its line says, and nothing else has such a line.
+            rings = [r for *_, r in places(to_svg(panel), "path") if r.get("stroke-width") == "1.2"]
             assert len(rings) == 3 * len(panel.chart.rows)
     macro, first = difference.panels[0].chart.rows[:2]
     assert (macro.label, first.label) == ("Macro", "Lean")
@@ -257,12 +272,16 @@ def test_a_column_names_its_methods_and_is_not_too_high(contents: ReportContents
         assert float(root.attrib["height"]) <= 600
         words = {element.text for element in root.iter(f"{SVG}text")}
         assert {"VCRT", "No-Anti", "Lean held out"} <= words
-        sizes = [float(e.attrib["font-size"]) for e in root.iter() if "font-size" in e.attrib]
-        assert min(sizes) >= 6.5
+        points = float(root.attrib["height"]) / float(root.attrib["viewBox"].split()[3])
+        sizes = [float(e.attrib["font-size"][:-2]) for e in root.iter() if "font-size" in e.attrib]
+        assert min(sizes) * points >= 6.5
 
 
 def test_methods_differ_by_marker_and_colour(contents: ReportContents) -> None:
     styles = method_styles(contents.methods)
-    assert styles["vcrt"].number == 0
-    assert len({style.number for style in styles.values()}) == len(styles)
-    assert styles["vcrt"].width > max(s.width for m, s in styles.items() if m != "vcrt")
+    assert styles["vcrt"] == 0
+    assert len(set(styles.values())) == len(styles)
+    assert as_drawn(0)["stroke"] > as_drawn(1)["stroke"]
+    drawn = [as_drawn(number) for number in range(len(LIGHT))]
+    for kind in ("color", "shape"):
+        assert len({one[kind] for one in drawn}) == len(LIGHT)

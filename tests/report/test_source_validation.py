@@ -96,10 +96,10 @@ def test_the_curve_stands_beside_the_frozen_backbone(contents):
         assert isinstance(panel.chart, LineChart)
         assert [one.value for one in panel.chart.references] == [FROZEN_RATE[fold]]
         assert panel.chart.y_domain == (0.0, 1.0)
-        for line in panel.chart.lines:
-            assert [point.x for point in line.points] == [10, 20, 30]
+        for line in panel.chart.lines.values():
+            assert [point.x for point in line] == [10, 20, 30]
     lean, _ = figure.panels
-    assert {point.y for line in lean.chart.lines for point in line.points} == {0.5, 0.75, 0.9}
+    assert {point.y for line in lean.chart.lines.values() for point in line} == {0.5, 0.75, 0.9}
     assert "of the policy after the update" in figure.caption.lower()
     for name in ("curve-mean-reward", "curve-orbit-mass"):
         assert "of the behaviour policy" in figures[name].caption.lower()

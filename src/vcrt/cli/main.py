@@ -19,8 +19,8 @@ from rich.console import Console
 
 from vcrt import __version__
 from vcrt.cli.contents import CHAPTERS, contents
-from vcrt.cli.launching import Launcher, interrupt_once
 from vcrt.cli.options import last_given, with_config, with_named_paths
+from vcrt.cli.train import refuse_to_launch
 from vcrt.errors import UnknownNameError, VcrtError
 from vcrt.memory import is_out_of_memory, out_of_memory
 from vcrt.printable import printable
@@ -72,19 +72,14 @@ AFTER_INTERRUPTION = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command; exits with the error's code after a named error and with 130 after an interruption.
-
-    A process of `vcrt train --num-processes` leaves it to its launcher to say so.
-    """
+    """Run one command; exits with the error's code after a named error and with 130 after an interruption."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    launcher = Launcher.of_this_process()
     # A termination is an interruption: workers are ended and nothing half-done is left.
     if threading.current_thread() is threading.main_thread():
-        ending = signal.default_int_handler if launcher is None else interrupt_once
-        signal.signal(signal.SIGTERM, ending)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         # So is a terminal that is closed, but for what nohup has started.
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            signal.signal(signal.SIGHUP, ending)
+            signal.signal(signal.SIGHUP, signal.default_int_handler)
     if given in (["--version"], ["--help"], ["-h"]):
         print(f"vcrt {__version__}" if given == ["--version"] else contents())
         return
@@ -93,21 +88,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(VcrtError.exit_code)
     errors = Console(stderr=True)
     try:
-        try:
-            named = _run(given)
-        except Exception:
-            # An interruption may come at any point of this too.
-            if launcher is None:
-                raise
-            launcher.leave_with_traceback()
+        named = _run(given)
         if named is None:
             return
-        if launcher is not None:
-            launcher.leave(named)
         errors.print(f"[bold red]error:[/] {_escape(str(named))}", highlight=False, soft_wrap=True)
         sys.exit(named.exit_code)
     except KeyboardInterrupt:
-        if launcher is None:
+        # Of several processes that share a training, the first says it.
+        if os.environ.get("RANK", "0") == "0":
             left = _escape(after_interruption(given))
             errors.print(f"interrupted; {left}", highlight=False, soft_wrap=True)
         sys.exit(130)
@@ -118,6 +106,8 @@ def _run(arguments: Sequence[str]) -> VcrtError | None:
     try:
         if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
             raise UnknownNameError.of("command", arguments[0], COMMANDS)
+        if arguments[0] == "train":
+            refuse_to_launch(arguments)
         _parsed(arguments)()
     except VcrtError as error:
         return error

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import vcrt
-from vcrt.cli.options import ExperimentPath, plain_console, say
+from vcrt.cli.options import ExperimentPath, last_given, plain_console, say
 from vcrt.cli.progress import showing_progress
-from vcrt.errors import RunError
+from vcrt.errors import RunError, VcrtError
 from vcrt.jobs import num_jobs
 from vcrt.printable import counted
+
+#: Seconds that a process waits with an unforeseen error. That may be a connection that another process's end has cut:
+#: then torchrun ends this one before it says so.
+_PATIENCE_S = 2.0
 
 
 def train(
     experiment: ExperimentPath,
     resume: bool = False,
     jobs: int | None = None,
-    num_processes: int = 1,
     sharded: bool = False,
     prompts_at_a_time: int | None = None,
     gradient_checkpointing: bool = False,
@@ -25,7 +33,8 @@ def train(
 ) -> None:
     """Train every run of a plan; a run opens no file of the environment that it holds out.
 
-    `accelerate launch -m vcrt train EXPERIMENT` and `torchrun` do the same as --num-processes.
+    `torchrun --standalone --nproc-per-node 4 -m vcrt train EXPERIMENT` has four processes share the prompts of each
+    update, one run after another; usually one process a GPU. `accelerate launch` starts them as well.
 
     Runs that were interrupted go on, to the same result as without it; finished ones are left as they are.
 
@@ -35,8 +44,7 @@ def train(
         experiment: A directory made by `vcrt plan`.
         resume: Changes nothing: interrupted runs go on in any case.
         jobs: Worker processes, one run each; by default as many as there are cores, or one on a GPU.
-        num_processes: Processes that share the prompts of each update, one run after another; usually one a GPU.
-        sharded: Each of them holds a part of the model (FSDP2) in place of the whole.
+        sharded: Each of the processes of `torchrun` holds a part of the model (FSDP2) in place of the whole.
         prompts_at_a_time: Score at most so many prompts at a time, which needs less memory; same result but for
             rounding.
         gradient_checkpointing: Compute activations twice instead of keeping them, which needs less memory; same result
@@ -45,45 +53,24 @@ def train(
             EXPERIMENT/tracking and need no network; other trackers of accelerate are taken by name too.
         other_code: Why other source code of vcrt than was planned is to train; every later report shows it.
     """
-    from vcrt.cli.launching import launch, require_processes
-    from vcrt.protocol.planned_training import require_trainable
     from vcrt.protocol.source_validation import (
         RULE,
         TOO_FEW,
         flagged_runs,
         is_too_short_to_flag,
     )
-    from vcrt.training.distributed import is_launched
+    from vcrt.training.distributed import SHARDED, is_launched
     from vcrt.training.tracking import require_trackers
 
-    if not is_launched():
-        require_processes(num_processes, sharded=sharded)
+    if sharded:
+        os.environ.update(SHARDED)
     opened = vcrt.open_experiment(experiment)
     num_jobs(jobs)
     require_trackers(trackers)
-    # Once here, not once in each process.
-    if num_processes > 1 and not is_launched() and require_trainable(opened, other_code=other_code):
-        options = []
-        if prompts_at_a_time is not None:
-            options += ["--prompts-at-a-time", str(prompts_at_a_time)]
-        if gradient_checkpointing:
-            options += ["--gradient-checkpointing"]
-        if other_code is not None:
-            options += ["--other-code", other_code]
-        if trackers:
-            options += ["--trackers", *trackers]
-        shared = f"--num-processes {num_processes}" + (" --sharded" if sharded else "")
-        launch(
-            ["train", str(experiment), *options],
-            num_processes,
-            sharded=sharded,
-            remedy=f"go on from the last checkpoints with `vcrt train {experiment} {shared}`",
-        )
-        return
     done = len(opened.finished_runs())
     console = plain_console(quiet=is_launched() and os.environ.get("RANK", "0") != "0")
     with showing_progress(console) as progress:
-        digests = vcrt.train(
+        digests = (_train_shared if is_launched() else vcrt.train)(
             opened,
             jobs=jobs,
             prompts_at_a_time=prompts_at_a_time,
@@ -101,6 +88,37 @@ def train(
     if is_too_short_to_flag(opened.plan.config.schedule):
         say(console, f"note: {TOO_FEW} a run; plan with a lower --schedule.validate-every. {RULE}")
     say(console, f"next: vcrt evaluate {experiment}")
+
+
+def refuse_to_launch(arguments: Sequence[str]) -> None:
+    """Raise :class:`RunError` with the command of torchrun if a training is to start processes that share it."""
+    number = last_given(arguments, "--num-processes")
+    if number is None:
+        if "--sharded" not in arguments:
+            return
+        from vcrt.training.distributed import is_launched
+
+        if is_launched():
+            return
+    command = re.sub(r" --num-processes[ =]\S+", "", shlex.join(["vcrt", *arguments]))
+    raise RunError(
+        "vcrt starts no processes that share a training",
+        found="--sharded" if number is None else f"--num-processes {number}",
+        remedy=f"`torchrun --standalone --nproc-per-node {number or 2} -m {command}`",
+    )
+
+
+def _train_shared(*arguments: Any, **options: Any) -> Mapping[str, str]:
+    """Train as one of several processes: torchrun says at its end which of them failed first, and with what."""
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+    try:
+        return vcrt.train(*arguments, **options)
+    except Exception as error:
+        if not isinstance(error, VcrtError):
+            time.sleep(_PATIENCE_S)
+        get_error_handler().record_exception(error)
+        raise
 
 
 def evaluate(

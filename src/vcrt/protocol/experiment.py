@@ -20,8 +20,6 @@ from pathlib import Path
 from vcrt.errors import RunError
 from vcrt.hashing import Json
 from vcrt.policy.backbone import Backbone, load_backbone
-from vcrt.policy.locking import verified
-from vcrt.policy.model_provenance import ModelProvenance, read_provenance
 from vcrt.policy.reference import where_it_is
 from vcrt.policy.scoring import CausalModel
 from vcrt.protocol.ledger import LEDGER_FILE, Entry, Ledger, field_of, untrusted
@@ -211,25 +209,7 @@ def planned_search(experiment: Experiment) -> Search | None:
 def planned_backbone(plan: Plan, *, device: str = "cpu") -> Backbone:
     """The plan's backbone on a device; raises :class:`RunError` if its locked files are not those that were planned."""
     backbone = load_backbone(plan.backbone)
-    _require_planned(plan, backbone.digest, backbone.revision, backbone.provenance)
-    backbone.model.to(device)
-    return backbone
-
-
-def require_planned_backbone(plan: Plan) -> None:
-    """Raise as :func:`planned_backbone` does if a file is missing or changed, without loading a language model."""
-    if plan.backbone.is_embedded:
-        planned_backbone(plan)
-        return
-    lock, folder = verified(plan.backbone)
-    provenance = read_provenance(folder, lock.files)
-    _require_planned(plan, lock.digest, lock.revision, provenance)
-
-
-def _require_planned(
-    plan: Plan, digest: str, revision: str | None, provenance: ModelProvenance
-) -> None:
-    both = ((digest, revision), (plan.backbone_digest, plan.backbone_revision))
+    both = ((backbone.digest, backbone.revision), (plan.backbone_digest, plan.backbone_revision))
     found, planned = (
         f"digest {digest}" + ("" if revision is None else f", revision {revision}")
         for digest, revision in both
@@ -242,15 +222,16 @@ def _require_planned(
             expected=planned,
             remedy="restore the planned backbone and its lock, or make a new experiment with `vcrt plan`",
         )
-
-    if provenance != plan.provenance:
+    if backbone.provenance != plan.provenance:
         raise RunError(
             "the plan says that the backbone was trained otherwise than its files do",
             where=plan.backbone.name,
             found=plan.provenance.in_words(),
-            expected=provenance.in_words(),
+            expected=backbone.provenance.in_words(),
             remedy="make a new experiment with `vcrt plan`",
         )
+    backbone.model.to(device)
+    return backbone
 
 
 def load_sources(plan: Plan, dataset: Dataset, held_out: str) -> SourceSplit:

@@ -28,10 +28,9 @@ from vcrt.protocol.experiment import (
     open_experiment,
     planned_backbone,
     planned_dataset,
-    require_planned_backbone,
     unused_environments,
 )
-from vcrt.protocol.plan import Plan, PlannedRun
+from vcrt.protocol.plan import PlannedRun
 from vcrt.protocol.same_code import record_other_code, require_same_code, require_unchanged_code
 from vcrt.protocol.scoring_check import check_scoring
 from vcrt.protocol.source_code import code_hash
@@ -82,7 +81,7 @@ def train(
     with experiment.sole_writer() if group.rank == 0 else nullcontext():
         # Nobody reads the ledger before it has its one writer, nor after others have written on.
         group.wait()
-        pending = _pending(experiment, planned_backbone, other_code)
+        pending = _pending(experiment, other_code)
         group.wait()
         if pending and group.rank == 0:
             names = [run.name for run in pending]
@@ -94,23 +93,10 @@ def train(
         return _last_digests(experiment)
 
 
-def require_trainable(experiment: Experiment, *, other_code: str | None = None) -> int:
-    """How many runs :func:`train` would train; raises what each of several processes would raise before it trains.
-
-    For whoever starts them. Files are hashed and no language model is loaded.
-    """
-    with experiment.sole_writer():
-        return len(_pending(experiment, require_planned_backbone, other_code))
-
-
-def _pending(
-    experiment: Experiment,
-    require_backbone: Callable[[Plan], object],
-    other_code: str | None,
-) -> list[PlannedRun]:
+def _pending(experiment: Experiment, other_code: str | None) -> list[PlannedRun]:
     plan = experiment.plan
     planned_dataset(plan, without=unused_environments(plan))
-    require_backbone(plan)
+    planned_backbone(plan)
     require_same_code(plan, reason=other_code)
     finished = experiment.finished_runs()
     return [run for run in plan.runs if run.name not in finished]
@@ -310,7 +296,7 @@ def _less_memory(experiment: Experiment, memory: MemoryConfig, group: ProcessGro
     if not memory.gradient_checkpointing:
         ways.append("--gradient-checkpointing")
     if group.size == 1:
-        ways.append("fewer --jobs, or --num-processes 2 --sharded on two devices")
+        ways.append("fewer --jobs, or --sharded in two processes of torchrun")
     else:
         ways.append("more processes, --sharded")
     return (

@@ -12,16 +12,15 @@ from collections.abc import Mapping, Sequence
 from vcrt.protocol.source_validation import RATE, validations
 from vcrt.report import quantities as table
 from vcrt.report.analysis import Analysis
-from vcrt.report.axes import padded
 from vcrt.report.by_update import HELD_OUT, SOURCE
 from vcrt.report.charts import (
     Figure,
-    Line,
     LineChart,
     LinePoint,
     Panel,
     Reference,
     method_styles,
+    padded,
 )
 from vcrt.report.contents import ReportContents
 from vcrt.report.quantities import LOG_MARGIN
@@ -197,13 +196,12 @@ def _panels(
     return tuple(panels)
 
 
-def _lines(contents: ReportContents, points: Mapping[str, Sequence[LinePoint]]) -> tuple[Line, ...]:
-    """A line for each method that has points, in the order of the plan."""
-    return tuple(
-        Line(style=style, points=tuple(points[method]))
-        for method, style in method_styles(contents.methods).items()
-        if points.get(method)
-    )
+def _lines(
+    contents: ReportContents, points: Mapping[str, Sequence[LinePoint]]
+) -> dict[int, Sequence[LinePoint]]:
+    """The points of each method that has some, in the order of the plan."""
+    styles = method_styles(contents.methods)
+    return {number: points[method] for method, number in styles.items() if points.get(method)}
 
 
 def update_figure(analysis: Analysis) -> Figure | None:

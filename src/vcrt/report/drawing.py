@@ -1,207 +1,167 @@
-"""Draw a panel at a given size, for the page or for a column of a paper.
+"""Draw figures with Vega-Lite: each panel as SVG for the page, and a figure as PDF and PNG for one column of a paper.
 
-Not covered: what is drawn (:mod:`vcrt.report.charts`), and files (:mod:`vcrt.report.paper_figures`).
+On the page, ink is ``currentColor`` and other colours are variables of its style sheet, so that a figure follows it
+from light to dark. In a paper, panels stand below each other on white, with the legend on top; text is 7 points high in
+Liberation Sans, which vl-convert brings and embeds. Equal figures give equal bytes with the same vl-convert; its PDF
+lists fonts and opacities in no fixed order: a figure has one font, and its opacities are put in order.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+import re
+from collections.abc import Iterable, Mapping
+from html import escape
 
-from vcrt.report.axes import Scale, ticks
-from vcrt.report.charts import Ends, Line, LineChart, Panel, Reference, Row, RowChart
-from vcrt.report.svg import (
-    document,
-    element,
-    fitting,
-    group,
-    line,
-    marker,
-    path,
-    text,
-    text_width,
+import vl_convert
+
+from vcrt.printable import printable
+from vcrt.report.charts import (
+    GROUND,
+    INK,
+    LEFT,
+    LETTER,
+    LIGHT,
+    MARKER,
+    Figure,
+    Json,
+    Panel,
+    RowChart,
+    as_drawn,
+    as_is,
+    as_marker,
+    layer,
 )
+from vcrt.report.wording import label
 
-Ink: TypeAlias = Mapping[str, str | float]
-
-#: How many markers tell a line apart from the others.
-_MARKERS_A_LINE = 4
-#: Words among lines stand on a rim of the ground, which a page sets by the class.
-_HALO: Ink = {
-    "class_": "halo",
-    "stroke": "#ffffff",
-    "stroke_width": "3",
-    "paint_order": "stroke",
+#: In points: 240 are 3.33 inches, a column of most two-column styles.
+WIDTH = 240.0
+#: A figure is not higher than this, so that a caption fits below it.
+_HIGHEST = 560.0
+#: As wide as a phone shows a panel, so that text is never smaller than it is drawn: 11 units, which are 7 points.
+_PAGE, _POINT = 340.0, 7 / 11
+_FONT = ' font-family="Liberation Sans"'
+#: What a drawing says of itself that its title and description say better, and what draws nothing.
+_CLUTTER = re.compile(r' (?:role|aria-\w+|class|pointer-events)="[^"]*"|<path[^>]* d=""[^>]*/>')
+_OPACITIES = re.compile(rb"(?<=/ExtGState <<\n)(?: +/gs\d+ \d+ 0 R\n)+")
+#: What the variables of the page are in a paper.
+_PAPER = {
+    **{f"var(--m{number})": color for number, color in enumerate(LIGHT)},
+    **{INK: "#1c2329", "var(--line)": "#d5dbe0", "var(--ground)": "#ffffff"},
+}
+_WORDS = {"color": INK, "fontSize": 11}
+_CONFIG = {
+    **{"font": "Liberation Sans", "aria": False, "view": {"stroke": None}, "text": _WORDS},
+    "title": {**_WORDS, "fontSize": 12, "anchor": "start", "frame": "bounds", "offset": 6},
+    "axis": {
+        **{"labelColor": INK, "titleColor": INK, "domainColor": INK, "tickColor": INK},
+        **{"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"},
+        **{"gridColor": "var(--line)", "tickCount": 5, "tickSize": 4, "titlePadding": 4},
+        **{"labelPadding": 3, "labelFlush": False, "labelBound": False},
+        # Vega has a minus sign of its own.
+        "labelExpr": "replace(datum.label, '\N{MINUS SIGN}', '-')",
+    },
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Size:
-    """The width of a panel, the height of one with lines, and the size of its text; in units of the drawing."""
-
-    width: float
-    height: float
-    font: float
-    #: Of titles.
-    weight: str = "bold"
-
-    @property
-    def thin(self) -> float:
-        """The width of a thin line."""
-        return self.font / 11
-
-    @property
-    def grid(self) -> Ink:
-        """A line of the grid: lighter than ink, and of the page's own colour where it has a style sheet."""
-        return {"class_": "grid", "stroke": "#d5dbe0", "stroke_width": self.thin}
-
-
-#: As wide as a phone shows it, so that text is never smaller than it is drawn.
-PAGE = Size(width=340, height=212, font=11)
-
-
-def to_svg(panel: Panel, size: Size = PAGE) -> str:
-    """The panel as a self-contained drawing for a page."""
-    body, height = draw(panel, size)
-    return document(panel, panel.description, body, width=size.width, height=height)
-
-
-def draw(panel: Panel, size: Size) -> tuple[str, float]:
-    """The panel's elements in a group, and its height."""
-    top = 1.7 * size.font
-    title = text(
-        fitting(panel.title, 1.1 * size.font, size.width),
-        *(0, 1.05 * size.font),
-        font_size=1.09 * size.font,
-        font_weight=size.weight,
+def to_svg(panel: Panel) -> str:
+    """The panel as ``<svg role="img">`` with a title and a description, whose identifiers begin with its name."""
+    name = panel.name
+    return _inline(
+        _panel(panel, _PAGE, 150),
+        f'role="img" aria-labelledby="{name}-title {name}-description"',
+        _PAGE,
+        f'<title id="{name}-title">{escape(printable(panel.title))}</title>'
+        f'<desc id="{name}-description">{escape(printable(panel.description))}</desc>',
     )
-    if isinstance(panel.chart, RowChart):
-        body, height = _rows(panel.chart, size, top)
-    else:
-        body, height = _lines(panel.chart, size, top)
-    return element("g", title, body, font_size=size.font), height
 
 
-def _rows(chart: RowChart, size: Size, top: float) -> tuple[str, float]:
-    font = size.font
-    rings = any(len(row.runs) > 1 for row in chart.rows)
-    step = font * (2.7 if rings else 2.1)
-    room = 0.42 * size.width
-    label = min(room, max((text_width(row.label, font) for row in chart.rows), default=0))
-    value = max((text_width(row.text, font) for row in chart.rows), default=0)
-    start, end = label + 0.8 * font, size.width - value - 1.1 * font
-    x = Scale(low=chart.domain[0], high=chart.domain[1], start=start, end=end)
-    bottom = top + step * len(chart.rows) + 0.3 * font
-    parts = _x_axis(chart.domain, x, (top, bottom), chart.unit, size)
-    for reference in chart.references:
-        at = x(reference.value)
-        parts.append(line(at, top, at, bottom, **_dashed(reference, size)))
-    for index, row in enumerate(chart.rows):
-        middle = top + step * (index + 0.5)
-        base = middle + 0.35 * font
-        parts.append(text(fitting(row.label, font, room), label, base, text_anchor="end"))
-        parts.append(_row(row, x, middle, font, rings=rings))
-        parts.append(text(row.text, size.width, base, text_anchor="end"))
-    return "".join(parts), bottom + 2.7 * font
+def swatch(number: int) -> str:
+    """A method's line and marker, for a legend in words."""
+    return _inline(_legend({"": number}, 0, left=0), 'class="swatch" aria-hidden="true"', 36)
 
 
-def _row(row: Row, x: Scale, middle: float, font: float, *, rings: bool) -> str:
-    """The mean with its intervals and, below it, a ring for each run."""
-    y = middle - (0.35 * font if rings else 0)
-    low, high = map(x, row.over_both)
-    thin, end = {"stroke_width": 0.13 * font}, 0.28 * font
-    parts = [line(low, y, high, y, **thin)]
-    parts += [line(at, y - end, at, y + end, **thin) for at in (low, high)]
-    if row.over_items is not None:
-        first, last = map(x, row.over_items)
-        parts.append(line(first, y, last, y, stroke_width=0.42 * font))
-    parts.append(marker(row.style, x(row.value), y, 0.44 * font, rim=True))
-    ring: Ink = {
-        "r": 0.26 * font,
-        "fill": "none",
-        "stroke": "currentColor",
-        "stroke_width": 0.11 * font,
+def to_files(figures: Iterable[Figure]) -> dict[str, bytes]:
+    """``NAME.pdf`` and ``NAME.png`` of each figure."""
+    files = {}
+    for figure in figures:
+        drawn = column(figure)
+        files[f"{figure.name}.pdf"] = in_order(bytes(vl_convert.svg_to_pdf(drawn)))
+        files[f"{figure.name}.png"] = bytes(vl_convert.svg_to_png(drawn, ppi=300))
+    return files
+
+
+def in_order(pdf: bytes) -> bytes:
+    """The same document with its list of opacities sorted; as long as it was, so every offset in it still holds."""
+    return _OPACITIES.sub(lambda found: b"".join(sorted(found[0].splitlines(keepends=True))), pdf)
+
+
+def column(figure: Figure) -> str:
+    """The figure as one SVG of the width of a column, in points."""
+    rows = all(isinstance(panel.chart, RowChart) for panel in figure.panels)
+    width, highest = WIDTH / _POINT, _HIGHEST / _POINT
+    high = min(110.0, max(32.0, highest / len(figure.panels) - 85))
+    parts = [_panel(panel, width, high) for panel in figure.panels]
+    # Rows name their methods themselves.
+    if figure.legend and not rows:
+        names = {label(method): number for method, number in figure.legend.items()}
+        parts.insert(0, _legend(names, width))
+    drawn = {"vconcat": parts, "spacing": 12, "background": GROUND}
+    svg = _svg(drawn, "", width, scale=_POINT).replace(' font-weight="bold"', "")
+    for variable, color in _PAPER.items():
+        svg = svg.replace(variable, color)
+    return svg
+
+
+def _svg(drawn: Json, attributes: str, width: float, *, scale: float = 1.0) -> str:
+    """Drawn by Vega-Lite, as wide as it was meant to be whatever its letters need."""
+    spec = {"background": None, "padding": 0, "config": _CONFIG, **drawn}
+    opening, svg = str(vl_convert.vegalite_to_svg(spec, vl_version="6.1")).split(">", maxsplit=1)
+    height = float(opening.partition(' height="')[2].partition('"')[0])
+    size = (
+        f'width="{width * scale:g}" height="{height * scale:g}" viewBox="0 0 {width:g} {height:g}"'
+    )
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {attributes} {size}>{svg}'
+
+
+def _inline(drawn: Json, attributes: str, width: float, inside: str = "") -> str:
+    """An element for the page, in the page's own font."""
+    opening, svg = _svg(drawn, attributes, width).split(">", maxsplit=1)
+    return f"{opening}>{inside}{_CLUTTER.sub('', svg).replace(_FONT, '')}"
+
+
+def _panel(panel: Panel, width: float, height: float) -> Json:
+    return {
+        "title": {"text": printable(panel.title), "limit": width},
+        **panel.chart.spec(width, height),
     }
-    if rings:
-        at = y + 0.95 * font
-        parts += [element("circle", cx=x(value), cy=at, **ring) for value in row.runs]
-    return group(row.style, *parts)
 
 
-def _lines(chart: LineChart, size: Size, top: float) -> tuple[str, float]:
-    font, height = size.font, size.height
-    marks = ticks(*chart.y_domain, 5)
-    start = max((text_width(words, font) for _, words in marks), default=0) + 0.7 * font
-    end, bottom = size.width - 1.2 * font, height - 2.7 * font
-    x = Scale(low=chart.x_domain[0], high=chart.x_domain[1], start=start, end=end)
-    y = Scale(low=chart.y_domain[0], high=chart.y_domain[1], start=bottom, end=top + 0.3 * font)
-    parts = []
-    for value, words in marks:
-        parts.append(line(start, y(value), end, y(value), **size.grid))
-        parts.append(text(words, start - 0.4 * font, y(value) + 0.35 * font, text_anchor="end"))
-    parts += _x_axis(chart.x_domain, x, (bottom, bottom), "update", size)
-    parts += [_band(drawn, x, y) for drawn in chart.lines]
-    parts += [_line(drawn, x, y, size) for drawn in chart.lines[::-1]]
-    for reference in chart.references:
-        at = y(reference.value)
-        parts.append(line(start, at, end, at, **_dashed(reference, size)))
-        if reference.label:
-            rim: Ink = {"font_size": 0.95 * font, **_HALO}
-            above = at - 0.35 * font
-            parts.append(text(reference.label, end, above, text_anchor="end", **rim))
-    if chart.remark:
-        place = ((start + end) / 2, (top + bottom) / 2)
-        parts.append(text(chart.remark, *place, text_anchor="middle"))
-    return "".join(parts), height
-
-
-def _band(drawn: Line, x: Scale, y: Scale) -> str:
-    if all(p.low == p.high for p in drawn.points):
-        return ""
-    outline = [(x(p.x), y(p.high)) for p in drawn.points]
-    outline += [(x(p.x), y(p.low)) for p in reversed(drawn.points)]
-    area = element("path", d=path(outline, closed=True), fill="currentColor", fill_opacity=0.13)
-    return group(drawn.style, area)
-
-
-def _line(drawn: Line, x: Scale, y: Scale, size: Size) -> str:
-    if not drawn.points:
-        return ""
-    places = [(x(p.x), y(p.y)) for p in drawn.points]
-    trace = element(
-        "path",
-        d=path(places),
-        fill="none",
-        stroke="currentColor",
-        stroke_width=drawn.style.width * size.thin,
-        stroke_linejoin="round",
-    )
-    every = 1 if len(places) <= 2 * _MARKERS_A_LINE else math.ceil(len(places) / _MARKERS_A_LINE)
-    # Each method's markers start elsewhere, so that lines on top of each other are all seen.
-    first = (1 + drawn.style.number * every // 8) % every
-    shown = places[first::every] or places[-1:]
-    return group(drawn.style, trace, *(marker(drawn.style, *at, 0.3 * size.font) for at in shown))
-
-
-def _x_axis(
-    domain: Ends, x: Scale, heights: tuple[float, float], unit: str, size: Size
-) -> list[str]:
-    """Ticks with their texts below a plot that reaches from one height to the other, and the unit."""
-    font, (top, bottom) = size.font, heights
-    thin = {"stroke_width": size.thin}
-    parts = [line(x.start, bottom, x.end, bottom, **thin)]
-    for value, words in ticks(*domain, 5):
-        at = x(value)
-        if top < bottom:
-            parts.append(line(at, top, at, bottom, **size.grid))
-        parts.append(line(at, bottom, at, bottom + 0.35 * font, **thin))
-        parts.append(text(words, at, bottom + 1.35 * font, text_anchor="middle"))
-    parts.append(text(unit, (x.start + x.end) / 2, bottom + 2.5 * font, text_anchor="middle"))
-    return parts
-
-
-def _dashed(reference: Reference, size: Size) -> Ink:
-    dash = " ".join(f"{length:g}" for length in reference.dash)
-    return {"stroke_dasharray": dash, "stroke_width": 1.2 * size.thin}
+def _legend(names: Mapping[str, int], width: float, left: float = LEFT) -> Json:
+    """Lines and markers with their names, as many beside each other as there is room for; at the left of all panels."""
+    each = 42 + 0.9 * LETTER * max(map(len, names))
+    across = max(1, int(width // each))
+    values = [
+        {
+            **as_drawn(of),
+            "name": name,
+            "x": each * (k % across) - left,
+            "y": 17 * (k // across) + 6.5,
+        }
+        for k, (name, of) in enumerate(names.items())
+    ]
+    end = {"calculate": "datum.x + 30", "as": "end"}
+    at = {
+        side: {"field": side, "type": "quantitative", "scale": None, "axis": None} for side in "xy"
+    }
+    line = {**at, "x2": {"field": "end"}, "strokeWidth": as_is("stroke"), "color": as_is("color")}
+    return {
+        "data": {"values": values},
+        "transform": [end],
+        "width": 30,
+        "height": values[-1]["y"] + 6,
+        "layer": [
+            layer("rule", line),
+            layer("point", {**at, **as_marker()}, xOffset=15, **MARKER),
+            layer("text", {**at, "text": as_is("name")}, xOffset=35, align="left"),
+        ],
+    }

@@ -12,8 +12,17 @@ from statistics import fmean
 from vcrt.protocol.statistics import Interval
 from vcrt.report import paper
 from vcrt.report.analysis import Analysis, MethodResult
-from vcrt.report.axes import padded, tens
-from vcrt.report.charts import Ends, Figure, Panel, Reference, Row, RowChart, Style, method_styles
+from vcrt.report.charts import (
+    Ends,
+    Figure,
+    Panel,
+    Reference,
+    Row,
+    RowChart,
+    method_styles,
+    padded,
+    tens,
+)
 from vcrt.report.estimates import Estimate
 from vcrt.report.task import chance, chance_text
 from vcrt.report.wording import decisive_text, label, listed, percent, points
@@ -37,8 +46,7 @@ def difference_figure(analysis: Analysis) -> Figure | None:
         first, second = rates[headline.method][fold], rates[headline.minus][fold]
         runs = [first[seed].estimate - second[seed].estimate for seed in first if seed in second]
         shown.append((label(fold), estimate, runs))
-    style = Style(number=0, width=2.5)
-    rows = tuple(_row(name, style, e, runs, points(e.value)) for name, e, runs in shown)
+    rows = tuple(_row(name, 0, e, runs, points(e.value)) for name, e, runs in shown)
     title = f"{label(headline.method)} minus {label(headline.minus)} (points)"
     described = [
         f"{name}: {points(e.value)}, {decisive_text(e.runs_and_items)}" for name, e, _ in shown
@@ -112,7 +120,7 @@ def pass_rate_figure(analysis: Analysis) -> Figure:
     )
 
 
-def _rates(analysis: Analysis, fold: str | None, styles: Mapping[str, Style]) -> tuple[Row, ...]:
+def _rates(analysis: Analysis, fold: str | None, styles: Mapping[str, int]) -> tuple[Row, ...]:
     """The pass rate of each method on a fold, or as macro."""
     rows = []
     for result in analysis.results:
@@ -167,10 +175,10 @@ def retention_figure(analysis: Analysis) -> Figure:
     )
 
 
-def _row(name: str, style: Style, estimate: Estimate, runs: Sequence[float], text: str) -> Row:
+def _row(name: str, number: int, estimate: Estimate, runs: Sequence[float], text: str) -> Row:
     return Row(
         label=name,
-        style=style,
+        number=number,
         value=percent(estimate.value),
         over_items=_ends(estimate.items),
         over_both=_ends(estimate.runs_and_items),

@@ -13,19 +13,17 @@ from markupsafe import Markup
 
 from vcrt.report.analysis import Analysis
 from vcrt.report.anonymity import anonymity_sentences
-from vcrt.report.charts import DARK, LIGHT, Figure, Style, method_styles
+from vcrt.report.charts import DARK, LIGHT, Figure, method_styles
 from vcrt.report.conclusions import bound_sentences
 from vcrt.report.contents import ReportContents
 from vcrt.report.coverage import coverage_sentences
 from vcrt.report.curve_figures import curve_figures, how_to_read, stem, update_figure
 from vcrt.report.data_words import data_sentences, inner_values
-from vcrt.report.drawing import to_svg
+from vcrt.report.drawing import swatch, to_files, to_svg
 from vcrt.report.figures import difference_figure, pass_rate_figure, retention_figure
 from vcrt.report.latex import to_document, to_latex
-from vcrt.report.paper_figures import to_files
 from vcrt.report.provenance import CLOCKS
 from vcrt.report.summary import summary, verdict, warning_lines
-from vcrt.report.svg import element, group, line, marker
 from vcrt.report.table import Table, template, to_csv, to_html, to_text
 from vcrt.report.tables import report_tables
 from vcrt.report.task import explained, task_text
@@ -65,7 +63,7 @@ def write_report(
     Names are ``report.html``, ``tables.txt``, ``tables.tex`` (a document), for each table ``NAME.csv`` and ``NAME.tex``
     (to be put into another document), and with ``paper_figures`` for each figure that the page shows at once
     ``figures/NAME.pdf`` and ``figures/NAME.png``. All but ``report.html`` and the table of clocks are the same bytes
-    each time the experiment is repeated (figures: :mod:`vcrt.report.paper_figures`). Files of an earlier report are
+    each time the experiment is repeated (figures: :mod:`vcrt.report.drawing`). Files of an earlier report are
     replaced.
     """
     tables, figures = report_tables(analysis), all_figures(analysis)
@@ -106,7 +104,7 @@ def render_page(analysis: Analysis, tables: Sequence[Table], figures: Mapping[st
         more_curves=[figure for figure in curves if not figure.core],
         how_to_read=how_to_read(contents),
         legend=[
-            (label(method), _swatch(style))
+            (label(method), Markup(swatch(style)))
             for method, style in method_styles(contents.methods).items()
         ],
         colors={"light": LIGHT, "dark": DARK},
@@ -147,9 +145,3 @@ def _headline(analysis: Analysis) -> dict[str, str] | None:
             [f"{conclusion[0].upper()}{conclusion[1:]}.", *bound_sentences(analysis)]
         ),
     }
-
-
-def _swatch(style: Style) -> Markup:
-    stroke = line(0, 6, 30, 6, stroke_width=style.width)
-    drawn = group(style, stroke, marker(style, 15, 6, 3.6))
-    return Markup(element("svg", drawn, class_="swatch", width=30, height=12, aria_hidden="true"))

@@ -1,6 +1,6 @@
 """Join the processes of a launcher that share every update: replicas of the model, or one model in shards (FSDP2).
 
-Through accelerate, so that `accelerate launch`, `torchrun` and `vcrt train --num-processes` start them alike. Replicas
+Through accelerate, so that `accelerate launch` and `torchrun` start them alike. Replicas
 add their gradients themselves after the last part, in one piece: with adapters that is little, and no wrapper stands
 between the model and its scoring. Not covered: several processes for a single prompt.
 """
@@ -15,10 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vcrt.errors import UnavailableError
 from vcrt.policy.prompts import unwrapped
 from vcrt.policy.scoring import CausalModel
 from vcrt.training.process_group import ALONE, ProcessGroup
 from vcrt.workers import end_with
+
+#: The variables by which `accelerate launch --use_fsdp --fsdp_version 2` asks for shards.
+SHARDED = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+}
 
 
 def is_launched() -> bool:
@@ -91,10 +99,19 @@ class LaunchedGroup:
 def launched_group() -> ProcessGroup:
     """The group that a launcher made this process a part of; :data:`vcrt.training.process_group.ALONE` without one.
 
-    A process of `torchrun` or `accelerate launch` ends soon after its launcher from then on.
+    A process of `torchrun` or `accelerate launch` ends soon after its launcher from then on. Raises
+    :class:`UnavailableError` for more processes on this machine than it has GPUs, if it has any.
     """
     if not is_launched():
         return ALONE
+    gpus, here = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if torch.cuda.is_available() and here > gpus:
+        raise UnavailableError(
+            "each process needs a GPU of its own",
+            found=f"{here} processes, {gpus} GPUs",
+            expected=f"at most {gpus}",
+            remedy="use fewer processes, or CUDA_VISIBLE_DEVICES= to train on the processor",
+        )
     # Not for each parent: who starts ranks by hand may leave before them.
     if "TORCHELASTIC_RUN_ID" in os.environ:
         end_with(os.getppid())
